@@ -1,0 +1,39 @@
+# Everything on a machine that has only Python 3.11 or newer: each target does its own set-up.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: run test check format bench clean
+
+# Install, and serve on http://127.0.0.1:4444.
+run: $(INSTALLED)
+	$(BIN)/substrate
+
+# Install, and run all tests.
+test: $(INSTALLED)
+	$(BIN)/python -m pytest
+
+# Style and types of source and tests.
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Speed, as ratios to a bare loop in the same run.
+bench: $(INSTALLED)
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) build dist artifacts
+
+$(INSTALLED): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@

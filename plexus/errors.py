@@ -1,0 +1,123 @@
+"""Every error this project raises on purpose: one tree, one file.
+
+    PlexusError
+    |-- RegistrationError      an activation is written wrongly; raised before anything runs
+    |-- PluginError            a plugin could not be loaded
+    |-- UnknownMethod          no such method; `data` carries the nearest names
+    |-- InvalidParams          the arguments do not fit the method's schema
+    |-- NotFound               a run, request or subscription that is not there, or not yours
+    |-- Denied                 the principal may not do this
+    |-- Busy                   a bound on work under way is reached; try again
+    |-- TooBig                 a bound on size is reached; `data` carries the limit
+    |-- DeadlineExceeded       a run or an answer took longer than it may
+    |-- Declined               a person was asked and said no
+    |-- Failed                 what an activation raises when it could not do its work
+    `-- Internal               a defect of ours or of an activation; the text stays in the log
+
+Each error has a `code`, a word that programs may rely on. How a code becomes a number on some
+wire is the business of that view's one table.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+__all__ = (
+    "Busy",
+    "DeadlineExceeded",
+    "Declined",
+    "Denied",
+    "Failed",
+    "Internal",
+    "InvalidParams",
+    "NotFound",
+    "PlexusError",
+    "PluginError",
+    "RegistrationError",
+    "TooBig",
+    "UnknownMethod",
+)
+
+
+class PlexusError(Exception):
+    """The root of the tree; `code` is for programs, `message` for people, `data` for both."""
+
+    default_code: ClassVar[str] = "failed"
+
+    def __init__(self, message: str, *, code: str | None = None, data: Any = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+        self.data = data
+
+
+class RegistrationError(PlexusError):
+    """An activation cannot be registered; the message names class, method and argument."""
+
+    default_code = "registration"
+
+
+class PluginError(PlexusError):
+    """A plugin could not be found, imported or made."""
+
+    default_code = "plugin"
+
+
+class UnknownMethod(PlexusError):
+    """No method of this name; `data["nearest"]` lists the names that look like it."""
+
+    default_code = "unknown_method"
+
+
+class InvalidParams(PlexusError):
+    """The arguments do not fit; `data["errors"]` lists each place and what is wrong there."""
+
+    default_code = "invalid_params"
+
+
+class NotFound(PlexusError):
+    """Not there, or not visible to this principal: the two are told apart by nobody."""
+
+    default_code = "not_found"
+
+
+class Denied(PlexusError):
+    """This principal may not do this."""
+
+    default_code = "denied"
+
+
+class Busy(PlexusError):
+    """As much is under way as is allowed; `data["limit"]` says how much that is."""
+
+    default_code = "busy"
+
+
+class TooBig(PlexusError):
+    """Larger than allowed; `data["limit"]` says how large it may be."""
+
+    default_code = "too_big"
+
+
+class DeadlineExceeded(PlexusError):
+    """It took longer than it may; `data["limit_s"]` says how long that is."""
+
+    default_code = "deadline"
+
+
+class Declined(PlexusError):
+    """The person who was asked said no."""
+
+    default_code = "declined"
+
+
+class Failed(PlexusError):
+    """An activation could not do its work; give `code` a word of its own where programs care."""
+
+    default_code = "failed"
+
+
+class Internal(PlexusError):
+    """A defect. What really happened is in the server's log under `data["log_id"]`."""
+
+    default_code = "internal"

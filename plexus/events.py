@@ -1,0 +1,347 @@
+"""Events: small frozen values that a method yields, each with a `type` tag.
+
+An author writes a class with annotated fields, nothing else:
+
+    class Line(Event):
+        "One line of the file."
+        number: int
+        line: str
+
+The tag is the class name in snake_case unless `tag=` says otherwise, the constructor follows
+from the fields, and instances are immutable. An event knows how a person would read it
+(`as_text()`), so a view can show an event it has never heard of. This module knows nothing of
+runs, views or bytes.
+
+Event classes are made by a small metaclass and not by `dataclasses`: a frozen dataclass with
+slots takes three times as long to construct, and a stream spends a good part of its time there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import sys
+from collections.abc import Callable
+from typing import Any, ClassVar, NoReturn, dataclass_transform
+
+__all__ = (
+    "Audio",
+    "Cancelled",
+    "Complete",
+    "Content",
+    "Error",
+    "Event",
+    "Gap",
+    "Image",
+    "Log",
+    "Progress",
+    "Request",
+    "Resource",
+    "Result",
+    "Start",
+    "Terminal",
+    "ToolResult",
+    "ToolUse",
+)
+
+_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_FLOATS = ("float", "float | None", float)
+
+#: The default of a field that has none.
+REQUIRED: Any = dataclasses.MISSING
+
+
+def _tag(class_name: str) -> str:
+    return _WORD_START.sub("_", class_name).lower()
+
+
+def _annotations(namespace: dict[str, Any]) -> dict[str, Any]:
+    """The annotations in a class body; since Python 3.14 they are made only when asked for."""
+    written: dict[str, Any] = namespace.get("__annotations__", {})
+    if sys.version_info >= (3, 14) and not written:
+        import annotationlib
+
+        annotate = annotationlib.get_annotate_from_class_namespace(namespace)
+        if annotate is not None:
+            text = annotationlib.Format.STRING
+            written = annotationlib.call_annotate_function(annotate, text)
+    return written
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+class EventMeta(type):
+    """Makes event classes: the annotated fields become slots, and a constructor is written."""
+
+    def __new__(
+        mcs,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        tag: str | None = None,
+    ) -> EventMeta:
+        """Read the annotations of the class; those of its bases come first."""
+        own: dict[str, Any] = {}
+        hints = {name: hint for base in bases for name, hint in getattr(base, "hints", {}).items()}
+        for field, hint in _annotations(namespace).items():
+            if not str(hint).removeprefix("typing.").startswith("ClassVar"):
+                default = namespace.pop(field, REQUIRED)
+                if isinstance(default, dataclasses.Field):
+                    factory = default.default_factory
+                    default = default.default if factory is REQUIRED else factory
+                own[field] = default
+                hints[field] = hint
+        inherited = (base.fields for base in reversed(bases) if issubclass(base, Event))
+        fields = {field: default for each in inherited for field, default in each.items()} | own
+        namespace |= {"__slots__": tuple(own), "fields": fields, "hints": hints}
+        if not any(getattr(base, "keeps_tag", False) for base in bases):
+            namespace["type"] = tag or _tag(name)
+        cls = super().__new__(mcs, name, bases, namespace)
+        if "__init__" not in namespace:
+            cls.__init__ = _constructor(cls, fields, hints)  # type: ignore[misc]  # a metaclass may
+        return cls
+
+
+def _constructor(cls: type, fields: dict[str, Any], hints: dict[str, Any]) -> Callable[..., None]:
+    """Write `__init__` for these fields.
+
+    A field typed as a plain float is checked to be finite, because JSON has no way to say NaN
+    and the encoder would silently write null.
+    """
+    scope: dict[str, Any] = {"_isfinite": math.isfinite, "_bad": _not_finite}
+    params: list[str] = []
+    body: list[str] = []
+    for name, default in fields.items():
+        # The slot's own setter: the class refuses to have its attributes set.
+        scope[f"_set_{name}"] = getattr(cls, name).__set__
+        if default is REQUIRED:
+            params.append(name)
+        elif callable(default):
+            scope[f"_make_{name}"] = default
+            params.append(f"{name}=None")
+            body.append(f"if {name} is None: {name} = _make_{name}()")
+        else:
+            scope[f"_default_{name}"] = default
+            params.append(f"{name}=_default_{name}")
+        if hints[name] in _FLOATS:
+            body.append(f"if {name} is not None and not _isfinite({name}): _bad(self, {name!r})")
+        body.append(f"_set_{name}(self, {name})")
+    source = f"def __init__({', '.join(['self', *params])}):\n    " + "\n    ".join(
+        body or ["pass"]
+    )
+    exec(source, scope)  # the same device as dataclasses itself uses
+    constructor: Callable[..., None] = scope["__init__"]
+    return constructor
+
+
+def _not_finite(event: Event, name: str) -> NoReturn:
+    raise ValueError(f"{type(event).__name__}.{name} must be a finite number")
+
+
+class Event(metaclass=EventMeta):
+    """The root of all events. Subclass it with annotated fields; see the module's docstring."""
+
+    #: What the wire calls this kind of event.
+    type: ClassVar[str]
+    #: Each field with its default, `REQUIRED`, or the function that makes the default.
+    fields: ClassVar[dict[str, Any]]
+    #: Each field with its annotation, as it was written.
+    hints: ClassVar[dict[str, Any]]
+    #: Whether this event ends its run. Only subclasses of `Terminal` do.
+    terminal: ClassVar[bool] = False
+    #: Whether subclasses have the tag of this class, and not one of their own.
+    keeps_tag: ClassVar[bool] = False
+
+    def as_text(self) -> str:
+        """How a person would read this event in a stream of output; empty if not at all."""
+        return ""
+
+    def as_line(self) -> str:
+        """One short line about this event, for a progress display."""
+        return self.as_text().strip()
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise dataclasses.FrozenInstanceError(f"events are immutable: cannot set {name!r}")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise dataclasses.FrozenInstanceError(f"events are immutable: cannot delete {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        return other.__class__ is self.__class__ and all(
+            getattr(other, name) == getattr(self, name) for name in self.__class__.fields
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # events may hold lists and dicts
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__class__.fields)
+        return f"{self.__class__.__name__}({fields})"
+
+
+class Start(Event):
+    """The work has begun."""
+
+
+class Content(Event):
+    """A piece of the answer, to be joined to the pieces before it."""
+
+    text: str
+
+    def as_text(self) -> str:
+        return self.text
+
+
+class Progress(Event):
+    """How far the work is; `total` is left out when nobody knows."""
+
+    done: float
+    total: float | None = None
+    message: str | None = None
+
+    def as_line(self) -> str:
+        amount = f"{self.done:g}" if self.total is None else f"{self.done:g}/{self.total:g}"
+        return f"{amount} {self.message}" if self.message else amount
+
+
+class Log(Event):
+    """A remark of the method about its own work."""
+
+    level: str
+    message: str
+
+    def as_line(self) -> str:
+        return f"{self.level}: {self.message}"
+
+
+class ToolUse(Event):
+    """A model asks for a tool."""
+
+    tool_name: str
+    tool_use_id: str
+    input: dict[str, Any]
+
+    def as_line(self) -> str:
+        return f"Using tool: {self.tool_name}"
+
+
+class ToolResult(Event):
+    """What the tool answered."""
+
+    tool_use_id: str
+    output: str
+    is_error: bool = False
+
+    def as_line(self) -> str:
+        return "Tool failed" if self.is_error else "Tool answered"
+
+
+class Image(Event):
+    """A picture; `data` is base64."""
+
+    data: str
+    mime_type: str
+
+    def as_line(self) -> str:
+        return f"[image {self.mime_type}]"
+
+
+class Audio(Event):
+    """A sound; `data` is base64."""
+
+    data: str
+    mime_type: str
+
+    def as_line(self) -> str:
+        return f"[audio {self.mime_type}]"
+
+
+class Resource(Event):
+    """A thing that can be read by its address; the content may come along."""
+
+    uri: str
+    name: str | None = None
+    mime_type: str | None = None
+    content: str | None = None
+
+    def as_line(self) -> str:
+        return f"[resource {self.uri}]"
+
+
+class Request(Event):
+    """The run asks its caller something and waits; `plexus.respond` answers."""
+
+    request: str
+    kind: str
+    message: str
+    schema: dict[str, Any]
+    timeout_s: float
+    default: Any = None
+    options: list[dict[str, str]] | None = None
+
+    def as_line(self) -> str:
+        return f"Asks: {self.message}"
+
+
+class Gap(Event):
+    """A watcher fell behind: the items `from_` to `to` are no longer kept."""
+
+    from_: int  # the underscore, which Python needs, is not on the wire
+    to: int
+
+    def as_line(self) -> str:
+        return f"[items {self.from_} to {self.to} are no longer kept]"
+
+
+class Terminal(Event):
+    """The last item of a run. The runtime sees to it that there is exactly one."""
+
+    terminal = True
+
+    @property
+    def failed(self) -> bool:
+        """Whether a person would say that the run went wrong."""
+        return False
+
+
+class Complete(Terminal):
+    """The run did its work. Subclass it to say more; the tag stays `complete`."""
+
+    keeps_tag = True
+
+
+class Result(Complete):
+    """The run did its work and this is what came of it."""
+
+    result: Any
+
+    def as_text(self) -> str:
+        return self.result if isinstance(self.result, str) else ""
+
+
+class Error(Terminal):
+    """The run failed: `code` for programs, `message` for people."""
+
+    code: str
+    message: str
+    data: Any = None
+
+    @property
+    def failed(self) -> bool:
+        return True
+
+    def as_text(self) -> str:
+        return self.message
+
+
+class Cancelled(Terminal):
+    """The run was stopped before its end."""
+
+    reason: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        return True
+
+    def as_text(self) -> str:
+        return f"Cancelled: {self.reason}" if self.reason else "Cancelled"

@@ -1,0 +1,282 @@
+"""The hub: what activations there are, what their methods are called, and how a call begins.
+
+Everything a view needs of the core goes through here. The hub knows no view and no transport.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from plexus import schema, wire
+from plexus.activation import Activation
+from plexus.context import Context
+from plexus.errors import Busy, InvalidParams, RegistrationError, UnknownMethod
+from plexus.limits import Limits
+from plexus.principal import LOCAL, Principal
+from plexus.pump import Pump, Work
+from plexus.run import Run
+from plexus.runs import Runs, random_numbers
+from plexus.signature import MethodSpec, is_name, read_methods
+from plexus.validation import invalid_params
+from plexus.version import __version__
+
+__all__ = ("Call", "Plexus")
+
+logger = logging.getLogger("plexus.hub")
+
+#: Named parameters that belong to the call and not to the method.
+RUN_KEY = "_run"
+AFTER = "_after"
+#: Tool names of at most 64 characters are what every host takes.
+NAME_LENGTH = 64
+
+
+class Call(NamedTuple):
+    """A call that was accepted: the run it leads to, and the item after which to read it."""
+
+    run: Run
+    after: int
+    #: Whether the caller owns the run: it began it now, or came back to it by its key.
+    owned: bool
+    #: Whether the run began with this call.
+    fresh: bool
+
+
+class Node(NamedTuple):
+    """An activation in its place."""
+
+    path: str
+    activation: Activation
+    methods: list[MethodSpec]
+    children: list[Any]  # of nodes, which a NamedTuple cannot say of itself
+
+
+class Plexus:
+    """A server's activations and runs."""
+
+    def __init__(
+        self,
+        *,
+        name: str = "substrate",
+        limits: Limits | None = None,
+        new_id: Callable[[], int] | None = None,
+    ) -> None:
+        self.name = name
+        self.version = __version__
+        self.limits = limits or Limits()
+        self.new_id = new_id or partial(next, random_numbers())
+        self.runs = Runs(self.limits, self.new_id)
+        self.pump = Pump()
+        self._nodes: dict[str, Node] = {}
+        self._methods: dict[str, MethodSpec] = {}
+        self._legacy: dict[str, str] = {}
+        self._described: dict[str, Any] | None = None
+        self._closing = False
+        self._on_change: list[Callable[[], None]] = []
+
+    # --- activations --------------------------------------------------------------------------
+
+    def register(self, activation: Activation | type[Activation]) -> None:
+        """Take an activation in, with its children; raises RegistrationError and changes nothing.
+
+        One that has the namespace of another takes its place; runs of the old one go on.
+        """
+        node = _read_activation(activation, "")
+        methods = {spec.name: spec for spec in _methods_of(node)}
+        old = self._nodes.get(node.path)
+        replaced = {spec.name for spec in _methods_of(old)} if old else set()
+        legacy = {name: dotted for name, dotted in self._legacy.items() if dotted not in replaced}
+        for name in methods:
+            flat = name.replace(".", "_")
+            if flat in legacy:
+                raise RegistrationError(
+                    f"{name} and {legacy[flat]} differ only in dots and underscores, "
+                    "and many clients cannot tell them apart"
+                )
+            legacy[flat] = name
+        self._methods = {
+            name: spec for name, spec in self._methods.items() if name not in replaced
+        } | methods
+        self._legacy = legacy
+        self._nodes[node.path] = node
+        self._described = None
+        for changed in self._on_change:
+            changed()
+
+    def on_change(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Be told when the list of methods changes; call what is returned to be told no more."""
+        self._on_change.append(changed)
+        return partial(self._on_change.remove, changed)
+
+    def activations(self) -> Iterator[tuple[str, Activation]]:
+        """Every activation with its path, children after their parents."""
+        return (
+            (node.path, node.activation) for root in self._nodes.values() for node in _walk(root)
+        )
+
+    def methods(self) -> list[MethodSpec]:
+        """Every method, sorted by name."""
+        return [self._methods[name] for name in sorted(self._methods)]
+
+    def resolve(self, name: str) -> MethodSpec:
+        """The method of this name, dotted or in the legacy spelling; raises UnknownMethod."""
+        spec = self._methods.get(name) or self._methods.get(self._legacy.get(name, ""))
+        if spec is None:
+            nearest = difflib.get_close_matches(name, self._methods, n=3, cutoff=0.5)
+            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            raise UnknownMethod(f"there is no method {name}{hint}", data={"nearest": nearest})
+        return spec
+
+    # --- calls --------------------------------------------------------------------------------
+
+    def call(
+        self,
+        name: str,
+        params: dict[str, Any] | list[Any] | None = None,
+        principal: Principal = LOCAL,
+        *,
+        parent: int | None = None,
+    ) -> Call:
+        """Begin a run, or find the one that is meant; raises before anything has happened."""
+        if self._closing:
+            raise Busy("the server is stopping", code="stopping")
+        spec = self._methods.get(name) or self.resolve(name)
+        arguments = params if params.__class__ is dict else _named(spec, params)
+        key, after = None, 0
+        if RUN_KEY in arguments or AFTER in arguments:
+            arguments = dict(arguments)
+            key = _text_or_none(arguments.pop(RUN_KEY, None))
+            after = _natural(arguments.pop(AFTER, 0))
+        try:
+            arguments = wire.validate(spec.validator or schema.build_validator(spec), arguments)
+        except ValueError as error:
+            raise invalid_params(spec.name, error) from None
+        if spec.kind == "follow":
+            run, after = spec.function(principal=principal, **arguments)
+            return Call(run, after, False, False)
+        if key is not None:
+            existing = self.runs.with_key(principal, key, spec.name)
+            if existing is not None:
+                return Call(existing, after, True, False)
+        deadline_s = self.limits.run_s if spec.deadline_s == "default" else spec.deadline_s
+        run = self.runs.begin(spec.name, principal, parent, deadline_s, key)
+        if spec.context_name is not None:
+            arguments[spec.context_name] = Context(self, run)
+        self.pump.submit(Work(run, spec.function, arguments, spec.kind == "stream"))
+        return Call(run, 0, True, True)
+
+    # --- what there is ------------------------------------------------------------------------
+
+    def described(self) -> dict[str, Any]:
+        """The whole schema, with its hash; the same at every boot of the same code."""
+        if self._described is None:
+            roots = [_describe(self._nodes[path]) for path in sorted(self._nodes)]
+            body = {"name": self.name, "version": self.version, "activations": roots}
+            self._described = body | {"hash": schema.digest(body)}
+        return self._described
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 over the whole schema."""
+        text: str = self.described()["hash"]
+        return text
+
+    async def close(self, *, reason: str = "the server is stopping") -> None:
+        """Stop every run, wait for their terminals, and let the activations clean up."""
+        self._closing = True
+        self.runs.cancel_all(reason)
+        await self.runs.wait_idle(self.limits.cancel_s + 1.0)
+        for path, activation in self.activations():
+            try:
+                await activation.close()
+            except Exception:
+                logger.exception("%s did not close cleanly", path)
+
+
+def _read_activation(activation: Activation | type[Activation], parent: str) -> Node:
+    cls = activation if isinstance(activation, type) else type(activation)
+    where = cls.__name__
+    if not issubclass(cls, Activation):
+        raise RegistrationError(f"{where}: must be a subclass of plexus.Activation")
+    for attribute in ("namespace", "version"):
+        if not isinstance(getattr(cls, attribute, None), str):
+            raise RegistrationError(f"{where}: needs a class attribute {attribute!r}")
+    if not is_name(cls.namespace):
+        raise RegistrationError(
+            f"{where}: namespace {cls.namespace!r} must be lower case letters, digits "
+            "and underscores"
+        )
+    if not (cls.__doc__ or "").strip():
+        raise RegistrationError(f"{where}: needs a docstring; it is what callers read")
+    try:
+        instance = activation() if isinstance(activation, type) else activation
+    except Exception as error:
+        raise RegistrationError(f"{where}: could not be made: {error}") from error
+    path = f"{parent}.{cls.namespace}" if parent else cls.namespace
+    methods = read_methods(instance, path)
+    for spec in methods:
+        if len(spec.name) > NAME_LENGTH:
+            raise RegistrationError(f"{where}: {spec.name} is over {NAME_LENGTH} characters long")
+    children = [_read_activation(child, path) for child in instance.children]
+    if not methods and not children:
+        raise RegistrationError(f"{where}: has no method; mark one with @method")
+    return Node(path, instance, methods, children)
+
+
+def _walk(node: Node) -> Iterator[Node]:
+    yield node
+    for child in node.children:
+        yield from _walk(child)
+
+
+def _methods_of(node: Node) -> Iterator[MethodSpec]:
+    return (spec for inner in _walk(node) for spec in inner.methods)
+
+
+def _describe(node: Node) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "namespace": node.path,
+        "version": node.activation.version,
+        "description": " ".join((node.activation.__doc__ or "").split()),
+        "methods": [
+            schema.describe_method(spec) for spec in sorted(node.methods, key=lambda s: s.name)
+        ],
+    }
+    if node.children:
+        body["children"] = [
+            _describe(child) for child in sorted(node.children, key=lambda c: c.path)
+        ]
+    return body | {"hash": schema.digest(body)}
+
+
+def _named(spec: MethodSpec, params: dict[str, Any] | list[Any] | None) -> dict[str, Any]:
+    """Parameters by name, however they were given."""
+    if params is None:
+        return {}
+    if isinstance(params, dict):
+        return params
+    if len(params) == 1 and isinstance(params[0], dict):
+        known = {*spec.names, RUN_KEY, AFTER}
+        if known.issuperset(params[0]):
+            return params[0]
+    if len(params) > len(spec.names):
+        raise InvalidParams(
+            f"{spec.name} takes at most {len(spec.names)} parameters, not {len(params)}"
+        )
+    return dict(zip(spec.names, params, strict=False))
+
+
+def _text_or_none(value: Any) -> str | None:
+    if value is not None and not (isinstance(value, str) and 0 < len(value) <= 128):
+        raise InvalidParams(f"{RUN_KEY} must be a text of 1 to 128 characters")
+    return value
+
+
+def _natural(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InvalidParams(f"{AFTER} must be the number of an item, or 0")
+    return value

@@ -1,0 +1,134 @@
+"""The log of one run: its items, numbered from 1, the newest kept within a bound.
+
+An item is a sequence number, a time, an event and the event's bytes. Events and bytes live in
+parallel lists, because a stream appends a million of them and an object for each would cost more
+than the event itself. The pump appends to the lists directly and calls `settle` now and then,
+which counts and trims. Items that were appended within a millisecond share their time. The log
+knows nothing of readers.
+"""
+
+from __future__ import annotations
+
+import bisect
+
+from plexus.events import Event, Terminal
+from plexus.limits import Limits
+
+__all__ = ("ITEM_WEIGHT", "Batch", "ItemLog")
+
+#: What an item weighs beside its bytes: the objects around it, here and on the way out. So the
+#: high-water mark of a mebibyte is reached by a thousand small items as well as by one large.
+ITEM_WEIGHT = 1024
+#: How many items past the bound are let be: trimming a list from the front is linear.
+SLACK = 512
+
+
+#: How exact the time of an item is.
+RESOLUTION_S = 0.001
+
+
+class Batch:
+    """Consecutive items, taken in one go; the first has the number `first`."""
+
+    __slots__ = ("events", "first", "raws", "size", "terminal")
+
+    def __init__(self, first: int, events: list[Event], raws: list[bytes], size: int) -> None:
+        self.first = first
+        self.events = events
+        self.raws = raws
+        #: Bytes of all of them.
+        self.size = size
+        #: The run's terminal, if this batch ends with it.
+        self.terminal: Terminal | None = None
+        if events and events[-1].terminal:
+            self.terminal = events[-1]  # type: ignore[assignment]  # only terminals say so
+
+
+def _number(mark: tuple[int, float]) -> int:
+    return mark[0]
+
+
+class ItemLog:
+    """Append at one end, forget at the other, read from anywhere between."""
+
+    __slots__ = (
+        "_counted",
+        "_limits",
+        "_started_at",
+        "events",
+        "first",
+        "marks",
+        "raws",
+        "size",
+        "total",
+    )
+
+    def __init__(self, limits: Limits, started_at: float) -> None:
+        self.events: list[Event] = []
+        self.raws: list[bytes] = []
+        #: From which item on which monotonic time holds; before the first, the start's does.
+        self.marks: list[tuple[int, float]] = []
+        self._started_at = started_at
+        #: The number of the oldest item kept.
+        self.first = 1
+        #: Bytes of the items that are kept, and of all there ever were, as far as `settle` has
+        #: counted them.
+        self.size = 0
+        self.total = 0
+        self._counted = 0
+        self._limits = limits
+
+    @property
+    def last(self) -> int:
+        """The number of the newest item; 0 if there is none yet."""
+        return self.first + len(self.raws) - 1
+
+    def append(self, event: Event, raw: bytes) -> None:
+        """Add the next item."""
+        self.events.append(event)
+        self.raws.append(raw)
+
+    def settle(self) -> None:
+        """Count what was appended and forget what is beyond the bounds."""
+        raws, limits = self.raws, self._limits
+        added = sum(map(len, raws[self._counted :] if self._counted else raws))
+        self.size += added
+        self.total += added
+        self._counted = len(raws)
+        if len(raws) <= limits.log_items + SLACK and self.size <= limits.log_bytes:
+            return
+        count = max(len(raws) - limits.log_items, 0)
+        self.size -= sum(map(len, raws[:count]))
+        while self.size > limits.log_bytes and count < len(raws) - 1:
+            self.size -= len(raws[count])
+            count += 1
+        del self.events[:count], raws[:count]
+        self.first += count
+        self._counted = len(raws)
+        stale = bisect.bisect_right(self.marks, self.first, key=_number) - 1
+        if stale > 0:
+            del self.marks[:stale]
+
+    def mark(self, at: float) -> None:
+        """From the newest item on, this is the time, unless it has hardly changed."""
+        marks = self.marks
+        if at - (marks[-1][1] if marks else self._started_at) > RESOLUTION_S:
+            marks.append((self.last, at))
+
+    def time_of(self, seq: int) -> float:
+        """When this item was appended, to a millisecond."""
+        index = bisect.bisect_right(self.marks, seq, key=_number)
+        return self.marks[index - 1][1] if index else self._started_at
+
+    def size_after(self, seq: int) -> int:
+        """Bytes of the items after this number."""
+        return sum(map(len, self.raws[max(seq + 1 - self.first, 0) :]))
+
+    def read(self, after: int, max_items: int, max_bytes: int) -> Batch:
+        """The items after this number, at most so many; `after` must not lie before the log."""
+        start = after + 1 - self.first
+        raws = self.raws[start : start + max_items]
+        size = sum(map(len, raws))
+        while size > max_bytes and len(raws) > 1:
+            size -= len(raws.pop())
+        return Batch(after + 1, self.events[start : start + len(raws)], raws, size)

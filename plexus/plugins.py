@@ -1,0 +1,152 @@
+"""Finding activations that are not built in: by entry point, by name, and by file.
+
+A broken plugin is never fatal: it is returned with its reason, beside those that work, and the
+server runs on without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import logging
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from plexus.activation import Activation
+from plexus.errors import PlexusError, PluginError
+from plexus.hub import Plexus
+
+__all__ = ("GROUP", "Broken", "load_plugins")
+
+logger = logging.getLogger("plexus.plugins")
+
+#: The entry-point group that a plugin package names its activations in.
+GROUP = "plexus.activations"
+
+
+class Broken(NamedTuple):
+    """A plugin that could not be loaded, and why."""
+
+    source: str
+    reason: str
+
+
+def load_plugins(hub: Plexus, names: Iterable[str], folder: Path | None) -> list[Broken]:
+    """Register every plugin there is; return those that could not be.
+
+    `names` are `module:Class`, `module`, or paths of Python files; `folder` is looked through
+    for `*.py`. A class that is named wins over one of the same namespace that is found.
+    """
+    broken: list[Broken] = []
+    sources: list[tuple[str, Iterator[type[Activation]]]] = list(_entry_points())
+    if folder is not None and folder.is_dir():
+        sources += [(str(path), _from_file(path)) for path in sorted(folder.glob("*.py"))]
+    sources += [(name, _from_name(name)) for name in names]
+    for source, found in sources:
+        try:
+            for activation in found:
+                hub.register(activation)
+        except PlexusError as error:
+            broken.append(Broken(source, error.message))
+        # A plugin is somebody else's code: importing it may raise anything, sys.exit included.
+        except (Exception, SystemExit) as error:  # noqa: BLE001
+            broken.append(Broken(source, f"{type(error).__name__}: {error}"))
+    for entry in broken:
+        logger.error("plugin skipped: %s: %s", entry.source, entry.reason)
+    return broken
+
+
+def _entry_points() -> Iterator[tuple[str, Iterator[type[Activation]]]]:
+    """The activations that installed packages name.
+
+    Asking `importlib.metadata` costs 20 ms of every start, most of it for importing it, so the
+    files that it would read are searched for the group first.
+    """
+    if not any(_names_group(Path(entry or ".")) for entry in sys.path):
+        return
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=GROUP):
+        yield f"entry point {point.name}", (_checked(load(), point.value) for load in [point.load])
+
+
+def _names_group(folder: Path) -> bool:
+    if folder.is_file():  # a zip archive on the path: let importlib.metadata look inside
+        return True
+    named = f"[{GROUP}]".encode()
+    for pattern in ("*.dist-info", "*.egg-info"):
+        for file in folder.glob(f"{pattern}/entry_points.txt"):
+            with contextlib.suppress(OSError):
+                if named in file.read_bytes():
+                    return True
+    return False
+
+
+def _from_name(name: str) -> Iterator[type[Activation]]:
+    if name.endswith(".py") or "/" in name:
+        yield from _from_file(Path(name))
+        return
+    module_name, _, class_name = name.partition(":")
+    # A command does not have the current folder on its path, as `python -m` would. It goes last,
+    # so that a file of the user's cannot stand in for a module of ours.
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and module_name.startswith(error.name):
+            raise PluginError(
+                f"there is no module {module_name!r} on PYTHONPATH or in {here}"
+            ) from error
+        raise
+    if not class_name:
+        yield from _activations_in(module)
+        return
+    if not hasattr(module, class_name):
+        raise PluginError(f"the module {module_name!r} has no {class_name!r}")
+    yield _checked(getattr(module, class_name), name)
+
+
+def _from_file(path: Path) -> Iterator[type[Activation]]:
+    if not path.is_file():
+        raise PluginError(f"there is no file {path}")
+    module_name = f"plexus_plugin_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise PluginError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module  # so that its type hints can be resolved
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[module_name]
+        raise
+    yield from _activations_in(module)
+
+
+def _activations_in(module: object) -> Iterator[type[Activation]]:
+    """The activations that a module defines itself; those used as children come with parents."""
+    own = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, Activation)
+        and value.__module__ == getattr(module, "__name__", None)
+    ]
+    inner = {
+        child if isinstance(child, type) else type(child) for cls in own for child in cls.children
+    }
+    roots = [cls for cls in own if cls not in inner]
+    if not roots:
+        raise PluginError("defines no subclass of plexus.Activation")
+    yield from roots
+
+
+def _checked(value: object, source: str) -> type[Activation]:
+    if not (isinstance(value, type) and issubclass(value, Activation)):
+        raise PluginError(f"{source} is not a subclass of plexus.Activation")
+    return value

@@ -1,0 +1,240 @@
+"""The pump: steps generators, feeds their runs' logs, and makes the one terminal.
+
+How runs get tasks: a batch of new runs is stepped by one task, each in its turn. A run that
+never waits is done before the next begins and has cost no task of its own; as soon as one
+really waits, a second task takes over the rest. So every run lives in one task from beginning
+to end (cancel scopes and timeouts inside a method work), yet a thousand short calls cost a
+handful of tasks. A task per call, measured, makes a pipelined call half as expensive again.
+
+This is the one place where an exception becomes something that a peer can see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, NamedTuple
+
+from plexus import wire
+from plexus.errors import PlexusError
+from plexus.events import Cancelled, Complete, Error, Event, Result, Terminal
+from plexus.run import Run
+
+__all__ = ("Pump",)
+
+logger = logging.getLogger("plexus.pump")
+
+#: How long a generator that never waits may hold the loop before others get their turn.
+SLICE_S = 0.001
+#: How long one task goes on with short runs before others get their turn.
+TURN_S = 0.005
+#: How many events come before the first look, unless somebody waits for them.
+SHORT = 16
+#: How many events of a burst come between two looks at the clock and at the owner.
+STRIDE = 64
+#: After an event of more bytes there is always a look.
+LARGE = 4096
+
+#: How most streams end, and its bytes.
+DONE = Complete()
+DONE_RAW = wire.encode_event(DONE)
+
+Stream = Callable[..., AsyncGenerator[Event, None]]
+Plain = Callable[..., Awaitable[Any]]
+
+
+class Work(NamedTuple):
+    """What a run does: a function that makes a stream, or something to wait for."""
+
+    run: Run
+    function: Stream | Plain
+    arguments: dict[str, Any]
+    streams: bool
+
+
+class Pump:
+    """Runs the work of runs. One per hub."""
+
+    def __init__(self) -> None:
+        self._ready: deque[Work] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._scheduled = False
+
+    def submit(self, work: Work) -> None:
+        """Begin a run."""
+        self._ready.append(work)
+        if not self._scheduled:
+            self._scheduled = True
+            # At once, so that the first step comes before whoever was woken to write the reply:
+            # a short answer then goes out together with it.
+            self._start_task()
+
+    def _start_task(self) -> None:
+        if not self._ready:
+            self._scheduled = False
+            return
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._step_ready())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        # This comes round after the task's first step. If runs are left then, the task waits
+        # inside one of them, and the others need another.
+        loop.call_soon(self._start_task)
+
+    async def _step_ready(self) -> None:
+        task = asyncio.current_task()
+        turn_end = time.monotonic() + TURN_S
+        while self._ready:
+            work = self._ready.popleft()
+            run = work.run
+            run.task = task
+            terminal = await _outcome(work)
+            run.task = None
+            if terminal is DONE:
+                run.finish(DONE, DONE_RAW)
+            else:
+                _finish(run, terminal)
+            # A cancellation may still be pending in this task and must not reach the next run;
+            # and other work wants its turn. Whatever is left gets a new task.
+            if run.cancel_reason is not None or time.monotonic() > turn_end:
+                break
+        if self._ready and not self._scheduled:
+            self._scheduled = True
+            self._start_task()
+
+    @property
+    def tasks(self) -> frozenset[asyncio.Task[None]]:
+        """The tasks under way, those of abandoned runs included."""
+        return frozenset(self._tasks)
+
+
+async def _outcome(work: Work) -> Terminal:
+    """Do the work and say how it ended; raises nothing."""
+    run, function, arguments, streams = work
+    try:
+        if run.cancel_reason is not None:
+            return _stopped(run)
+        if streams:
+            return await _drain(run, function(**arguments))  # type: ignore[arg-type]
+        return Result(await function(**arguments))  # type: ignore[misc]
+    except PlexusError as error:
+        return Error(error.code, error.message, error.data)
+    except asyncio.CancelledError:
+        if run.cancel_reason is None:
+            return Cancelled("the method cancelled itself")
+        return _stopped(run)
+    except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001 - the one boundary
+        return _defect(run, error)
+
+
+class Pace:
+    """How a stream shares the loop: looks at the clock and the owner now and then.
+
+    A look costs as much as an event, so in a burst there is one for every few events only; when
+    somebody waits for the next event there is one for each, and so its time is exact.
+    """
+
+    __slots__ = ("_run", "_slice_end", "_stride")
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._slice_end = time.monotonic() + SLICE_S
+        self._stride = SHORT
+
+    def look(self) -> int:
+        """Wake who waits, and say how many events may come before the next look; 0 to rest."""
+        run = self._run
+        run.check_newest()
+        if run.asleep:
+            run.wake_readers()
+        now = time.monotonic()
+        run.log.mark(now)
+        if now > self._slice_end:
+            self._stride = max(self._stride // 2, 1)
+            return 0
+        run.log.settle()
+        self._stride = min(self._stride * 2, STRIDE)
+        return self._stride if run.headroom > 0 else 0
+
+    async def rest(self) -> None:
+        """Let others have their turn, and wait for an owner that is too far behind."""
+        await self._run.room()
+        if time.monotonic() > self._slice_end:
+            await asyncio.sleep(0)
+        self._slice_end = time.monotonic() + SLICE_S
+
+
+async def _drain(run: Run, stream: AsyncGenerator[Event, None]) -> Terminal:
+    """Move events from the generator to the log until it ends, and close it whatever happens.
+
+    The loop is written out flat: a stream spends its life here, and a call of a method for each
+    event would double what an event costs.
+    """
+    log, asleep, encoders = run.log, run.asleep, wire.event_encoders
+    add_event, add_raw = log.events.append, log.raws.append
+    pace: Pace | None = None  # a short answer never needs it
+    left = SHORT
+    event: Event | None = None
+    try:
+        async for event in stream:
+            if event.terminal:
+                break
+            raw = encoders[event.__class__](event)
+            add_event(event)
+            add_raw(raw)
+            left -= 1
+            if left <= 0 or asleep or len(raw) > LARGE:
+                if pace is None:
+                    pace = Pace(run)
+                left = pace.look()
+                if left <= 0:
+                    await pace.rest()
+                    if run.terminal is not None:  # it was abandoned meanwhile
+                        break
+                    left = 1
+        else:
+            return DONE  # and the generator is closed: it ended by itself
+    except AttributeError as error:
+        await stream.aclose()
+        if error.name == "terminal" and error.obj is event:
+            raise TypeError(
+                f"{run.method} yielded {type(event).__name__}, which is not an Event"
+            ) from error
+        raise
+    except BaseException:
+        await stream.aclose()
+        raise
+    await stream.aclose()
+    return event if isinstance(event, Terminal) else DONE
+
+
+def _stopped(run: Run) -> Terminal:
+    if run.expired_after is not None:
+        return Error(
+            "deadline", f"{run.method}: {run.cancel_reason}", {"limit_s": run.expired_after}
+        )
+    return Cancelled(run.cancel_reason)
+
+
+def _defect(run: Run, error: BaseException) -> Terminal:
+    """The text of an unexpected exception goes to the log; the peer gets a number to ask for."""
+    log_id = os.urandom(4).hex()
+    logger.error("run %d of %s failed [%s]", run.id, run.method, log_id, exc_info=error)
+    return Error(
+        "internal",
+        f"{run.method} failed with {type(error).__name__}; the server's log has it as {log_id}",
+        {"log_id": log_id},
+    )
+
+
+def _finish(run: Run, terminal: Terminal) -> None:
+    try:
+        run.finish(terminal)
+    except PlexusError as error:
+        run.finish(Error(error.code, error.message, error.data))
+    except TypeError as error:  # the value has no JSON form
+        run.finish(_defect(run, error))

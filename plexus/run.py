@@ -1,0 +1,362 @@
+"""A run: one call of one method, seen by any number of readers.
+
+Rules:
+- The pump appends; readers hold cursors and take whatever is there in one go. Nothing is queued
+  for a reader and no reader has a task.
+- The owner holds the run back: when it is behind by the high-water mark, the pump waits. An
+  owner that vanished still holds it, so that it finds everything when it comes back.
+- Watchers never hold a run. One that fell off the log's tail gets a `gap` and goes on.
+- A run ends with exactly one terminal, whatever anybody does and however often they do it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+from plexus import wire
+from plexus.asking import Question
+from plexus.errors import NotFound, TooBig
+from plexus.events import Cancelled, Event, Gap, Request, Terminal
+from plexus.limits import Limits
+from plexus.log import ITEM_WEIGHT, Batch, ItemLog
+from plexus.principal import Principal
+
+__all__ = ("Reader", "Run")
+
+#: How much a reader takes in one go: enough to make a good write, and so little that a watcher
+#: of a long log does not hold the loop and a write does not need a mapping of its own.
+TAKE_ITEMS = 256
+TAKE_BYTES = 256 * 1024
+
+
+#: What to add to a monotonic time to get the time on the wall.
+WALL = time.time() - time.monotonic()
+
+
+def wall_ms(monotonic: float) -> int:
+    """Milliseconds since the epoch."""
+    return int((WALL + monotonic) * 1000)
+
+
+class Run:
+    """One call. Made by `plexus.runs`, driven by `plexus.pump`, read through `Reader`."""
+
+    __slots__ = (
+        "_asked",
+        "_limits",
+        "_owner",
+        "asleep",
+        "cancel_deadline",
+        "cancel_reason",
+        "deadline",
+        "ended_at",
+        "expired_after",
+        "held_back",
+        "id",
+        "key",
+        "log",
+        "method",
+        "on_end",
+        "orphan_deadline",
+        "parent",
+        "principal",
+        "questions",
+        "started_at",
+        "task",
+        "terminal",
+    )
+
+    def __init__(
+        self,
+        run_id: int,
+        method: str,
+        principal: Principal,
+        limits: Limits,
+        on_end: Callable[[Run], None],
+        parent: int | None = None,
+        deadline_s: float | None = None,
+    ) -> None:
+        self.id = run_id
+        self.method = method
+        self.principal = principal
+        self.parent = parent
+        self.started_at = now = time.monotonic()
+        self.log = ItemLog(limits, now)
+        self.deadline = None if deadline_s is None else now + deadline_s
+        self.on_end = on_end
+        #: Readers that have taken everything and wait for more; always the same list.
+        self.asleep: list[Reader] = []
+        #: The caller's own name for this run.
+        self.key: str | None = None
+        self.terminal: Terminal | None = None
+        self.ended_at: float | None = None
+        self.expired_after: float | None = None
+        self.cancel_reason: str | None = None
+        self.cancel_deadline: float | None = None
+        self.orphan_deadline: float | None = None
+        #: The task that steps this run at the moment; set by the pump.
+        self.task: asyncio.Task[None] | None = None
+        #: The questions that are open, by number, with the futures that wait for their answers.
+        self.questions: dict[str, tuple[Question[Any], asyncio.Future[Any]]] | None = None
+        self._asked = 0
+        self._owner: Reader | None = None
+        #: What the pump waits on while the owner is too far behind.
+        self.held_back: asyncio.Future[None] | None = None
+        self._limits = limits
+
+    # --- what it is ---------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """`running`, `asking`, `cancelling`, or how it ended: `complete`, `error`, `cancelled`."""
+        terminal = self.terminal
+        if terminal is not None:
+            return terminal.type
+        if self.cancel_reason is not None:
+            return "cancelling"
+        return "asking" if self.questions else "running"
+
+    def described(self) -> dict[str, Any]:
+        """What `plexus.runs` says of it."""
+        described: dict[str, Any] = {
+            "run": self.id,
+            "method": self.method,
+            "state": self.state,
+            "started_ms": wall_ms(self.started_at),
+            "last_seq": self.log.last,
+        }
+        if self.parent is not None:
+            described["parent"] = self.parent
+        if self.ended_at is not None:
+            described["duration_ms"] = round((self.ended_at - self.started_at) * 1000, 3)
+        return described
+
+    # --- appending ----------------------------------------------------------------------------
+
+    def append(self, event: Event) -> None:
+        """Put one event into the log and wake whoever waits for it.
+
+        Raises TooBig for an event past its limit and TypeError for one with no JSON form.
+        """
+        raw = wire.encode_event(event)
+        self.check_size(event, len(raw))
+        self.log.append(event, raw)
+        self.log.mark(time.monotonic())
+        if self.asleep:
+            self.wake_readers()
+
+    def check_newest(self) -> None:
+        """Take the newest item out again, and raise TooBig, if it is too large."""
+        log = self.log
+        if len(log.raws[-1]) > self._limits.event_bytes:
+            event, raw = log.events.pop(), log.raws.pop()
+            self.check_size(event, len(raw))
+
+    def check_size(self, event: Event, size: int) -> None:
+        """Raise TooBig for an event of so many bytes if that is too many."""
+        limit = self._limits.answer_bytes if event.terminal else self._limits.event_bytes
+        if size > limit:
+            raise TooBig(
+                f"a {event.type} event of {size} bytes is over the limit of {limit}",
+                data={"limit": limit},
+            )
+
+    def finish(self, terminal: Terminal, raw: bytes | None = None) -> None:
+        """End the run with this terminal, unless it has ended already."""
+        if self.terminal is not None:
+            return
+        if raw is None:
+            raw = wire.encode_event(terminal)
+            self.check_size(terminal, len(raw))
+        self.ended_at = time.monotonic()
+        self.log.append(terminal, raw)
+        self.terminal = terminal
+        if self.questions is not None:
+            for _, future in self.questions.values():
+                future.cancel()
+            self.questions = None
+        if self.asleep:
+            self.wake_readers()
+        if self.held_back is not None:
+            self.make_room()
+        self.on_end(self)
+
+    def wake_readers(self) -> None:
+        """Tell those who had taken everything that there is more."""
+        asleep = self.asleep.copy()
+        self.asleep.clear()
+        for reader in asleep:
+            reader.wake(reader)
+
+    # --- backpressure -------------------------------------------------------------------------
+
+    @property
+    def headroom(self) -> int:
+        """How much weight may still be appended before the pump must wait for the owner."""
+        owner, log = self._owner, self.log
+        if owner is None:
+            return self._limits.high_water_bytes
+        unread = log.total - owner.taken + ITEM_WEIGHT * (log.last - owner.seq)
+        return self._limits.high_water_bytes - unread
+
+    async def room(self) -> None:
+        """Wait until the owner has caught up. Ended by reading, by detaching and by cancel."""
+        self.log.settle()
+        while self.headroom <= 0 and self.terminal is None:
+            self.held_back = asyncio.get_running_loop().create_future()
+            try:
+                await self.held_back
+            finally:
+                self.held_back = None
+
+    def make_room(self) -> None:
+        """Have the pump look again how far the owner is."""
+        if self.held_back is not None and not self.held_back.done():
+            self.held_back.set_result(None)
+
+    # --- readers ------------------------------------------------------------------------------
+
+    def reader(self, after: int, wake: Callable[[Reader], None], *, owner: bool) -> Reader:
+        """A cursor that stands after this item. A new owner takes the place of the old one."""
+        reader = Reader(self, after and min(max(after, 0), self.log.last), wake)
+        if owner and self.terminal is None:
+            self._owner = reader
+            if reader.seq or self.log.raws:
+                self.log.settle()
+                reader.taken = self.log.total - self.log.size_after(reader.seq)
+            self.orphan_deadline = None
+            if self.held_back is not None:
+                self.make_room()
+        return reader
+
+    def owned_by(self, reader: Reader) -> bool:
+        return self._owner is reader
+
+    def leave(self, reader: Reader) -> None:
+        """This reader is done with the run."""
+        if self.asleep and reader in self.asleep:
+            self.asleep.remove(reader)
+        if self._owner is reader:
+            self._owner = None
+            self.make_room()
+
+    def orphan(self, reader: Reader) -> None:
+        """The owner vanished and may come back: hold its place, but not for ever."""
+        if reader in self.asleep:
+            self.asleep.remove(reader)
+        if self._owner is reader and self.terminal is None:
+            self.orphan_deadline = time.monotonic() + self._limits.orphan_s
+
+    async def batches(self, after: int = 0, *, owner: bool = False) -> AsyncGenerator[Batch]:
+        """Follow the run from inside this process, up to and with its terminal."""
+        woken = asyncio.Event()
+        reader = self.reader(after, lambda _: woken.set(), owner=owner)
+        try:
+            while True:
+                woken.clear()
+                batch = reader.take()
+                if batch.events:
+                    yield batch
+                    if batch.terminal is not None:
+                        return
+                else:
+                    await woken.wait()
+        finally:
+            self.leave(reader)
+
+    # --- stopping -----------------------------------------------------------------------------
+
+    def cancel(self, reason: str) -> None:
+        """Tell the run to stop; the first reason stands. It ends when its cleanup has run."""
+        if self.terminal is not None or self.cancel_reason is not None:
+            return
+        self.cancel_reason = reason
+        self.cancel_deadline = time.monotonic() + self._limits.cancel_s
+        if self.task is not None:
+            self.task.cancel()
+
+    def expire(self, limit_s: float) -> None:
+        """Stop the run because it took too long."""
+        self.expired_after = limit_s
+        self.cancel(f"it ran longer than {limit_s:g} s")
+
+    def abandon(self) -> None:
+        """Give up on a run that ignores being cancelled: it ends now, its task is left behind."""
+        self.finish(Cancelled(f"{self.cancel_reason}; the method ignored it and was abandoned"))
+
+    # --- questions ----------------------------------------------------------------------------
+
+    def ask(self, question: Question[Any], timeout_s: float) -> tuple[str, asyncio.Future[Any]]:
+        """Put a question to whoever reads; the future gets the checked answer."""
+        self._asked += 1
+        request = str(self._asked)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self.questions is None:
+            self.questions = {}
+        self.questions[request] = (question, future)
+        self.append(
+            Request(
+                request=request,
+                kind=question.kind,
+                message=question.message,
+                schema=question.schema(),
+                timeout_s=timeout_s,
+                default=question.default,
+                options=question.described_options(),
+            )
+        )
+        return request, future
+
+    def answer(self, request: str, answer: Any) -> None:
+        """Answer a question; raises NotFound, or InvalidParams and leaves the question open."""
+        if not self.questions or request not in self.questions:
+            raise NotFound(f"run {self.id} asks no question {request!r} at the moment")
+        question, future = self.questions[request]
+        value = None if answer is None else question.read(answer)
+        del self.questions[request]
+        if not future.done():
+            future.set_result(value)
+
+    def forget_question(self, request: str) -> None:
+        """Nobody waits for this answer any more."""
+        if self.questions:
+            self.questions.pop(request, None)
+
+
+class Reader:
+    """A cursor over a run's log. `wake` is called once when something new is there to take."""
+
+    __slots__ = ("run", "seq", "tag", "taken", "wake")
+
+    def __init__(self, run: Run, seq: int, wake: Callable[[Reader], None]) -> None:
+        self.run = run
+        #: The number of the last item that was taken.
+        self.seq = seq
+        #: Bytes of all items up to there; only an owner's are looked at.
+        self.taken = 0
+        self.wake = wake
+        #: Whatever the holder of this reader wants to find on it.
+        self.tag: Any = None
+
+    def take(self) -> Batch:
+        """Whatever is there, within reason; if nothing is, `wake` will be called when it is."""
+        run = self.run
+        log = run.log
+        if self.seq + 1 < log.first:
+            gap = Gap(self.seq + 1, log.first - 1)
+            self.seq = log.first - 1
+            raw = wire.encode_event(gap)
+            return Batch(self.seq, [gap], [raw], len(raw))
+        batch = log.read(self.seq, TAKE_ITEMS, TAKE_BYTES)
+        if not batch.events:
+            if run.terminal is None:
+                run.asleep.append(self)
+            return batch
+        self.seq += len(batch.events)
+        self.taken += batch.size
+        if run.held_back is not None:
+            run.make_room()
+        return batch

@@ -1,0 +1,175 @@
+"""All runs of this process: those under way, those that ended lately, and who may see them.
+
+Rules:
+- A run's number is random, below 2**53 (every JSON reader keeps such a number exact), and is no
+  secret: another principal that knows it is still told that there is no such run.
+- What has ended is kept within three bounds (count, bytes, age) so that it can be attached to.
+- One timer serves all deadlines and stops when nothing is under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import struct
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+
+from plexus.errors import InvalidParams, NotFound
+from plexus.limits import Limits
+from plexus.principal import Principal
+from plexus.run import Run
+
+__all__ = ("Runs", "random_numbers")
+
+logger = logging.getLogger("plexus.runs")
+
+#: How often deadlines are looked at. They are minutes and seconds, so this is exact enough.
+TICK_S = 0.25
+
+
+def random_numbers() -> Iterator[int]:
+    """Numbers of 53 random bits, fetched from the system by the hundred."""
+    while True:
+        for number in struct.unpack("<128Q", os.urandom(1024)):
+            yield (number >> 11) or 1
+
+
+class Runs:
+    """The registry of runs."""
+
+    def __init__(self, limits: Limits, new_id: Callable[[], int]) -> None:
+        self.limits = limits
+        self._new_id = new_id
+        self._running: dict[int, Run] = {}
+        self._finished: dict[int, Run] = {}
+        #: The same runs, the oldest first.
+        self._finished_order: deque[Run] = deque()
+        self._finished_bytes = 0
+        self._by_key: dict[tuple[Principal, str], Run] = {}
+        self._max_finished = limits.finished_runs
+        self._max_bytes = limits.finished_bytes
+        self._ticking = False
+        self._ended: dict[str, int] = {"complete": 0, "error": 0, "cancelled": 0}
+        self._abandoned = 0
+        self._idle: asyncio.Event | None = None
+
+    def begin(
+        self,
+        method: str,
+        principal: Principal,
+        parent: int | None,
+        deadline_s: float | None,
+        key: str | None,
+    ) -> Run:
+        """A new run, entered in the books."""
+        run_id = self._new_id()
+        while run_id in self._running or run_id in self._finished:
+            run_id = self._new_id()
+        run = Run(run_id, method, principal, self.limits, self._on_end, parent, deadline_s)
+        self._running[run_id] = run
+        if key is not None:
+            run.key = key
+            self._by_key[principal, key] = run
+        if not self._ticking:
+            self._ticking = True
+            asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        return run
+
+    def with_key(self, principal: Principal, key: str, method: str) -> Run | None:
+        """The run that this caller began with this key; raises if it was for something else."""
+        run = self._by_key.get((principal, key))
+        if run is not None and run.method != method:
+            raise InvalidParams(f"the key {key!r} was used before, for {run.method}")
+        return run
+
+    def find(self, run_id: int, principal: Principal) -> Run:
+        """The run of this number; NotFound if there is none or it is somebody else's."""
+        run = self._running.get(run_id) or self._finished.get(run_id)
+        if run is None or run.principal != principal:
+            raise NotFound(f"there is no run {run_id}")
+        return run
+
+    def of(self, principal: Principal) -> list[Run]:
+        """This principal's runs, the newest first."""
+        known = [*self._finished.values(), *self._running.values()]
+        mine = [run for run in known if run.principal == principal]
+        return sorted(mine, key=lambda run: run.started_at, reverse=True)
+
+    def running(self) -> list[Run]:
+        """Every run under way, whoever began it."""
+        return list(self._running.values())
+
+    def counts(self) -> dict[str, int]:
+        """How many runs are, or ended, in which state since the start."""
+        under_way = Counter(run.state for run in self._running.values())
+        return dict(sorted(under_way.items())) | self._ended | {"abandoned": self._abandoned}
+
+    def cancel_all(self, reason: str) -> None:
+        """Tell every run to stop."""
+        for run in self.running():
+            run.cancel(reason)
+
+    async def wait_idle(self, within_s: float) -> bool:
+        """Wait until no run is under way; False if some still are after that time."""
+        if not self._running:
+            return True
+        self._idle = asyncio.Event()
+        try:
+            await asyncio.wait_for(self._idle.wait(), within_s)
+        except TimeoutError:
+            return False
+        finally:
+            self._idle = None
+        return True
+
+    # --- ends ---------------------------------------------------------------------------------
+
+    def _on_end(self, run: Run) -> None:
+        del self._running[run.id]
+        assert run.terminal is not None, "a run that has ended has a terminal"
+        self._ended[run.terminal.type] += 1
+        log = run.log
+        log.settle()
+        order = self._finished_order
+        self._finished[run.id] = run
+        order.append(run)
+        self._finished_bytes += log.size
+        if len(order) > self._max_finished or self._finished_bytes > self._max_bytes:
+            self._forget_oldest()
+        if not self._running and self._idle is not None:
+            self._idle.set()
+
+    def _forget_oldest(self) -> None:
+        run = self._finished_order.popleft()
+        del self._finished[run.id]
+        self._finished_bytes -= run.log.size
+        if run.key is not None:
+            self._by_key.pop((run.principal, run.key), None)
+        if self._finished_bytes > self._max_bytes:  # one large run in, several small ones out
+            self._forget_oldest()
+
+    # --- deadlines ----------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        for run in self.running():
+            if run.cancel_deadline is not None:
+                if now > run.cancel_deadline:
+                    logger.error("run %d of %s ignores its cancellation", run.id, run.method)
+                    self._abandoned += 1
+                    run.abandon()
+            elif run.deadline is not None and now > run.deadline:
+                run.expire(round(run.deadline - run.started_at, 3))
+            elif run.orphan_deadline is not None and now > run.orphan_deadline:
+                run.cancel("its caller vanished and did not come back")
+        oldest = now - self.limits.finished_s
+        while self._finished_order and (self._finished_order[0].ended_at or now) < oldest:
+            self._forget_oldest()
+        if self._running or self._finished:
+            pause = TICK_S if self._running else self.limits.finished_s
+            asyncio.get_running_loop().call_later(pause, self._tick)
+        else:
+            self._ticking = False

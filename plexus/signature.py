@@ -1,0 +1,225 @@
+"""From an author's function to a `MethodSpec`: hints and docstrings, read once.
+
+Everything that can be wrong with a method is found here, at registration, and is said with the
+names of class, method and argument. What is costly, pydantic above all, waits until a method is
+called for the first time or its schema is asked for: see `plexus.schema`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import inspect
+import types
+import typing
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
+from typing import Any, Literal
+
+from plexus.activation import MARK, Activation, Deadline, MethodMark
+from plexus.context import Context
+from plexus.errors import RegistrationError
+from plexus.events import Event
+from plexus.principal import Principal
+
+__all__ = ("MethodSpec", "Parameter", "is_name", "read_methods")
+
+_STREAMS = (AsyncIterator, AsyncGenerator, AsyncIterable)
+_UNIONS = (types.UnionType, typing.Union)
+_ARGS_HEADINGS = ("args:", "arguments:", "parameters:", "params:")
+
+
+def is_name(text: str) -> bool:
+    """Whether this can be part of a method's name: lower case letters, digits, underscores."""
+    return text.isidentifier() and text.isascii() and text == text.lower() and text[0] != "_"
+
+
+class Parameter(typing.NamedTuple):
+    """One argument of a method; `default` is `inspect.Parameter.empty` when it is required."""
+
+    name: str
+    hint: Any
+    default: Any
+    description: str
+
+    @property
+    def required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class MethodSpec:
+    """All that is known of one method; made at registration, never changed."""
+
+    name: str
+    owner: Activation
+    function: Callable[..., Any]
+    kind: Literal["stream", "plain", "follow"]
+    title: str | None
+    summary: str
+    description: str
+    parameters: tuple[Parameter, ...]
+    events: tuple[type[Event], ...]
+    returns: Any
+    deadline_s: Deadline
+    context_name: str | None
+    #: The pydantic validator of the arguments; made by `plexus.schema` when first needed.
+    validator: Any = None
+
+    @functools.cached_property
+    def names(self) -> tuple[str, ...]:
+        """The parameters' names, in their order."""
+        return tuple(parameter.name for parameter in self.parameters)
+
+
+def read_methods(owner: Activation, path: str) -> list[MethodSpec]:
+    """The methods of one activation, in the order they are written; raises RegistrationError."""
+    specs = []
+    seen: set[str] = set()
+    for cls in reversed(type(owner).__mro__):
+        for name in vars(cls):
+            if name in seen or not hasattr(getattr(owner, name, None), MARK):
+                continue
+            seen.add(name)
+            specs.append(_read_method(owner, name, f"{path}.{name}"))
+    return specs
+
+
+def _read_method(owner: Activation, name: str, full_name: str) -> MethodSpec:
+    bound = getattr(owner, name)
+    function = inspect.unwrap(bound.__func__ if inspect.ismethod(bound) else bound)
+    mark: MethodMark = getattr(bound, MARK)
+    where = f"{type(owner).__name__}.{name}"
+    if not is_name(name):
+        raise RegistrationError(
+            f"{where}: a method name must be lower case letters, digits and underscores"
+        )
+    doc = inspect.getdoc(function)
+    if not doc:
+        raise RegistrationError(f"{where}: needs a docstring; it is what callers read")
+    description, argument_docs = _read_docstring(doc)
+    hints = _hints(function, where)
+    if "return" not in hints:
+        raise RegistrationError(f"{where}: needs a return type")
+    if mark.follows:
+        kind: Literal["stream", "plain", "follow"] = "follow"
+        events: tuple[type[Event], ...] = ()
+        returns: Any = None
+    elif inspect.isasyncgenfunction(function):
+        kind, returns = "stream", None
+        events = _event_types(hints["return"], where)
+    elif asyncio.iscoroutinefunction(function):
+        kind, returns, events = "plain", hints["return"], ()
+        if typing.get_origin(returns) in _STREAMS:
+            raise RegistrationError(
+                f"{where}: says that it streams but never yields; use `yield` in its body"
+            )
+    else:
+        raise RegistrationError(
+            f"{where}: must be `async def`, with `yield` for a stream or `return` for a value"
+        )
+    parameters, context_name = _parameters(function, hints, argument_docs, where)
+    unknown = sorted(set(argument_docs) - {p.name for p in parameters} - {context_name})
+    if unknown:
+        raise RegistrationError(
+            f"{where}: its docstring describes {unknown[0]!r}, which is not an argument"
+        )
+    return MethodSpec(
+        name=full_name,
+        owner=owner,
+        function=bound,
+        kind=kind,
+        title=mark.title,
+        summary=description.partition("\n\n")[0].replace("\n", " "),
+        description=description,
+        parameters=parameters,
+        events=events,
+        returns=returns,
+        deadline_s=mark.deadline_s,
+        context_name=context_name,
+    )
+
+
+def _hints(function: Callable[..., Any], where: str) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise RegistrationError(
+            f"{where}: the type {error.name!r} cannot be found; import it at the top of the "
+            "module, not under TYPE_CHECKING"
+        ) from error
+    except TypeError as error:
+        raise RegistrationError(f"{where}: a type hint cannot be read: {error}") from error
+
+
+def _parameters(
+    function: Callable[..., Any], hints: dict[str, Any], docs: dict[str, str], where: str
+) -> tuple[tuple[Parameter, ...], str | None]:
+    context_name = None
+    parameters = []
+    for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise RegistrationError(
+                f"{where}: argument {name!r}: *args and **kwargs have no schema"
+            )
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise RegistrationError(f"{where}: argument {name!r}: must not be positional-only")
+        if name not in hints:
+            raise RegistrationError(f"{where}: argument {name!r}: needs a type hint")
+        hint = hints[name]
+        if hint is Context:
+            context_name = name
+            continue
+        if hint is Principal:  # how a method that follows, and so has no run, knows its caller
+            continue
+        if name.startswith("_"):
+            raise RegistrationError(
+                f"{where}: argument {name!r}: names with a leading underscore are reserved"
+            )
+        default = parameter.default
+        if isinstance(default, list | dict | set | bytearray):
+            raise RegistrationError(f"{where}: argument {name!r}: its default is mutable; use None")
+        # An author who wrote nothing still gets a schema in which each property says something.
+        description = docs.get(name) or name.replace("_", " ")
+        parameters.append(Parameter(name, hint, default, description))
+    return tuple(parameters), context_name
+
+
+def _event_types(hint: Any, where: str) -> tuple[type[Event], ...]:
+    if typing.get_origin(hint) not in _STREAMS:
+        raise RegistrationError(f"{where}: yields, so it must return AsyncIterator[...]")
+    yielded = typing.get_args(hint)[0]
+    members = typing.get_args(yielded) if typing.get_origin(yielded) in _UNIONS else (yielded,)
+    for member in members:
+        if not (isinstance(member, type) and issubclass(member, Event)):
+            raise RegistrationError(
+                f"{where}: yields {getattr(member, '__name__', member)}, which is not an Event; "
+                "wrap text in Content(text=...) or subclass plexus.Event"
+            )
+    return tuple(members)
+
+
+def _read_docstring(doc: str) -> tuple[str, dict[str, str]]:
+    """Split a docstring into its description and its `Args:` section."""
+    description: list[str] = []
+    arguments: dict[str, str] = {}
+    current: str | None = None
+    indent = 0  # of the arguments' names; 0 outside of the section
+    for line in doc.splitlines():
+        depth = len(line) - len(line.lstrip())
+        if line.strip().lower() in _ARGS_HEADINGS:
+            indent, current = depth + 1, None
+        elif not indent or (line.strip() and depth < indent):
+            indent = 0
+            description.append(line)
+        elif line.strip():
+            name, colon, text = line.strip().partition(":")
+            name = name.partition("(")[0].strip().lstrip("*")
+            if current is None:
+                indent = depth
+            if depth == indent and colon and name.isidentifier():
+                current = name
+                arguments[current] = text.strip()
+            elif current is not None:
+                arguments[current] += " " + line.strip()
+    return "\n".join(description).strip(), arguments
