@@ -1,0 +1,1 @@
+"""The activations that come with the program."""

@@ -1,0 +1,119 @@
+"""How the server is: versions, activations and their probes, runs, limits."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import platform
+import time
+from collections.abc import AsyncIterator
+from typing import Any, Literal
+
+from plexus import Activation, Context, Event, method
+
+__all__ = ("Health",)
+
+#: How long one activation may take to say how it is.
+PROBE_S = 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """What one activation says of itself."""
+
+    namespace: str
+    version: str
+    ok: bool
+    detail: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The state of the server at one moment."""
+
+    status: Literal["healthy", "degraded"]
+    uptime_s: float
+    versions: dict[str, str]
+    activations: list[Probe]
+    runs: dict[str, int]
+    limits: dict[str, Any]
+
+
+class Status(Event):
+    """The state of the server at one moment."""
+
+    status: Literal["healthy", "degraded"]
+    uptime_s: float
+    versions: dict[str, str]
+    activations: list[Probe]
+    runs: dict[str, int]
+    limits: dict[str, Any]
+
+    def as_text(self) -> str:
+        return self.as_line() + "\n"
+
+    def as_line(self) -> str:
+        running = self.runs.get("running", 0)
+        return f"{self.status}, up {self.uptime_s:.0f} s, {running} running"
+
+
+class Health(Activation):
+    """How the server is."""
+
+    namespace = "health"
+    version = "1.0.0"
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+
+    @method
+    async def check(self, *, ctx: Context) -> Report:
+        """Say how the server is: status, uptime, versions, activations, runs and limits."""
+        return await self._report(ctx)
+
+    @method(deadline_s=None)
+    async def watch(self, interval: float = 5.0, *, ctx: Context) -> AsyncIterator[Status]:
+        """Say how the server is, again and again, until stopped.
+
+        Args:
+            interval: Seconds from one report to the next, at least 0.1.
+        """
+        while True:
+            report = await self._report(ctx)
+            yield Status(**{f.name: getattr(report, f.name) for f in dataclasses.fields(report)})
+            await asyncio.sleep(max(interval, 0.1))
+
+    async def _report(self, ctx: Context) -> Report:
+        probes = await asyncio.gather(
+            *(_probe(path, activation) for path, activation in ctx.plexus.activations())
+        )
+        return Report(
+            status="healthy" if all(probe.ok for probe in probes) else "degraded",
+            uptime_s=round(time.monotonic() - self._started, 3),
+            versions=_versions(ctx.plexus.version),
+            activations=list(probes),
+            runs=ctx.plexus.runs.counts(),
+            limits=dataclasses.asdict(ctx.plexus.limits),
+        )
+
+
+async def _probe(path: str, activation: Activation) -> Probe:
+    try:
+        async with asyncio.timeout(PROBE_S):
+            detail, ok = await activation.probe(), True
+    except TimeoutError:
+        detail, ok = f"did not answer within {PROBE_S:g} s", False
+    # A probe is there to fail: whatever it raises is its answer.
+    except Exception as error:  # noqa: BLE001
+        detail, ok = str(error) or type(error).__name__, False
+    return Probe(path, activation.version, ok, detail)
+
+
+def _versions(ours: str) -> dict[str, str]:
+    import sqlite3  # only here: a start that asks nothing of storage imports nothing of it
+
+    return {
+        "substrate": ours,
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+    }
