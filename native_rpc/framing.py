@@ -1,0 +1,82 @@
+"""How messages become frames on a wire: lines, WebSocket messages, or server-sent events.
+
+A framing works on finished bytes. For the items of a run it keeps one template per
+subscription; where frames may be run together, all items of a batch are filled in by a single
+formatting, which takes half the time of one for each.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any, Protocol
+
+__all__ = ("EVENT_STREAM", "LINES", "MESSAGES", "Framing")
+
+#: An item on its way out; what is left open is its number and its event's bytes. The method's
+#: name needs no escaping: it was found, so it is made of letters, digits, dots and underscores.
+ITEM = b'{"jsonrpc":"2.0","method":"%b","params":{"subscription":%d,"seq":%%d,"result":%%b}}'
+
+
+class Framing(Protocol):
+    """What the view needs to know of a transport's frames."""
+
+    def message(self, message: bytes) -> bytes:
+        """One message that is no item."""
+
+    def template(self, method: bytes, subscription: int, run: int) -> bytes:
+        """What all items of one subscription have in common."""
+
+    def items(self, template: bytes, first: int, raws: list[bytes]) -> list[bytes]:
+        """The frames of consecutive items."""
+
+
+class Lines:
+    """Each message on a line of its own."""
+
+    def message(self, message: bytes) -> bytes:
+        return message + b"\n"
+
+    def template(self, method: bytes, subscription: int, run: int) -> bytes:  # noqa: ARG002
+        return ITEM % (method, subscription) + b"\n"
+
+    def items(self, template: bytes, first: int, raws: list[bytes]) -> list[bytes]:
+        number = len(raws)
+        values: list[Any] = [None] * (2 * number)
+        values[::2] = range(first, first + number)
+        values[1::2] = raws
+        return [(template * number) % tuple(values)]
+
+
+class Messages:
+    """Each message by itself, for a transport that keeps them apart."""
+
+    def message(self, message: bytes) -> bytes:
+        return message
+
+    def template(self, method: bytes, subscription: int, run: int) -> bytes:  # noqa: ARG002
+        return ITEM % (method, subscription)
+
+    def items(self, template: bytes, first: int, raws: list[bytes]) -> list[bytes]:
+        return [template % item for item in zip(count(first), raws)]
+
+
+class EventStream:
+    """Server-sent events; an item's id is `run:seq`, which is where to go on from."""
+
+    def message(self, message: bytes) -> bytes:
+        return b"data: " + message + b"\n\n"
+
+    def template(self, method: bytes, subscription: int, run: int) -> bytes:
+        return b"id: %d:%%d\ndata: " % run + ITEM % (method, subscription) + b"\n\n"
+
+    def items(self, template: bytes, first: int, raws: list[bytes]) -> list[bytes]:
+        number = len(raws)
+        values: list[Any] = [None] * (3 * number)
+        values[::3] = values[1::3] = range(first, first + number)
+        values[2::3] = raws
+        return [(template * number) % tuple(values)]
+
+
+LINES: Framing = Lines()
+MESSAGES: Framing = Messages()
+EVENT_STREAM: Framing = EventStream()

@@ -1,0 +1,259 @@
+"""The native view, sans-IO: JSON-RPC messages in, effects out; items in, effects out.
+
+    --> {"jsonrpc":"2.0","id":1,"method":"bash.execute","params":{"command":"ls"}}
+    <-- {"jsonrpc":"2.0","id":1,"result":12345}
+    <-- {"jsonrpc":"2.0","method":"bash.execute",
+         "params":{"subscription":12345,"seq":1,"result":{"type":"start","pid":678}}}
+
+Rules:
+- Every call of a method is a subscription; its number is the run's number, unless this
+  connection holds that number already. The last item is the run's terminal; then it is gone.
+- The reply that carries a subscription is always written before its first item, and nothing of
+  it is written after the answer to `plexus.unsubscribe`.
+- A buffered connection (plain HTTP) answers a call once, when its run has ended.
+- No clock, no randomness, no awaiting: numbers are handed in, waiting is the driver's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from native_rpc.errors import code_of
+from native_rpc.framing import Framing
+from plexus import wire
+from plexus.effects import Close, Effect, LeaveCall, Send, StartCall
+from plexus.errors import Busy, PlexusError, TooBig
+from plexus.events import Cancelled, Error, Terminal
+from plexus.limits import Limits
+from plexus.log import Batch
+
+__all__ = ("NativeConnection", "Subscription")
+
+UNSUBSCRIBE = ("plexus.unsubscribe", "plexus_unsubscribe")
+
+
+class Batched:
+    """The replies to one batch, which go out together as one array."""
+
+    __slots__ = ("open", "replies")
+
+    def __init__(self) -> None:
+        self.replies: list[bytes] = []
+        self.open = 0
+
+
+class Subscription:
+    """One call of this connection."""
+
+    __slots__ = ("batched", "buffer", "id", "method", "number", "resumable", "size", "template")
+
+    def __init__(self, request_id: wire.Id, method: str, batched: Batched | None) -> None:
+        self.id = request_id
+        self.method = method
+        self.batched = batched
+        self.number = 0
+        self.resumable = False
+        self.template = b""
+        self.buffer: list[bytes] = []
+        self.size = 0
+
+
+class NativeConnection:
+    """One peer. Feed it messages and items; carry out the effects it returns."""
+
+    def __init__(
+        self,
+        framing: Framing,
+        limits: Limits,
+        new_id: Callable[[], int],
+        *,
+        buffered: bool = False,
+        resumable: bool = False,
+    ) -> None:
+        self._framing = framing
+        self._limits = limits
+        self._new_id = new_id
+        self._buffered = buffered
+        #: Whether a peer of this transport can come back for a run without having named it.
+        self._resumable = resumable
+        self._subscriptions: dict[int, Subscription] = {}
+        self._starting = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way here any more."""
+        return not self._subscriptions
+
+    # --- messages in --------------------------------------------------------------------------
+
+    def receive(self, message: wire.Message | list[wire.Message]) -> list[Effect]:
+        """Take one message, or one batch."""
+        if message.__class__ is wire.Request:
+            return self._request(message, None)
+        if not isinstance(message, list):
+            return self._single(message, None)
+        batched = Batched()
+        effects = [effect for entry in message for effect in self._single(entry, batched)]
+        return effects + self._flush(batched)
+
+    def _single(self, message: wire.Message, batched: Batched | None) -> list[Effect]:
+        if isinstance(message, wire.Request):
+            return self._request(message, batched)
+        if isinstance(message, wire.Invalid):
+            error = wire.encode_error(message.id, message.code, message.message, message.data)
+            return self._reply(error, batched)
+        if isinstance(message, wire.Notification):
+            return self._notification(message)
+        return []  # an answer to a question we never ask: there is nobody to tell
+
+    def _request(self, request: wire.Request, batched: Batched | None) -> list[Effect]:
+        if request.method in UNSUBSCRIBE:
+            return self._unsubscribe(request, batched)
+        if len(self._subscriptions) + self._starting >= self._limits.calls_in_flight:
+            limit = self._limits.calls_in_flight
+            busy = Busy(f"at most {limit} calls may be under way here", data={"limit": limit})
+            return self._reply(_error(request.id, busy), batched)
+        self._starting += 1
+        if batched is not None:
+            batched.open += 1
+        call = Subscription(request.id, request.method, batched)
+        return [StartCall(call, request.method, request.params)]
+
+    def _notification(self, message: wire.Notification) -> list[Effect]:
+        """JSON-RPC forbids an answer, so the call runs and nobody here reads it."""
+        if message.method in UNSUBSCRIBE:
+            return [
+                e
+                for e in self._unsubscribe(wire.Request(None, *_parts(message)), None)
+                if not isinstance(e, Send)
+            ]
+        return [StartCall(None, message.method, message.params)]
+
+    def _unsubscribe(self, request: wire.Request, batched: Batched | None) -> list[Effect]:
+        params = request.params
+        number = params.get("subscription") if isinstance(params, dict) else (params or [None])[0]
+        if not isinstance(number, int) or isinstance(number, bool):
+            error = wire.encode_error(
+                request.id, wire.INVALID_PARAMS, "subscription must be the number of one"
+            )
+            return self._reply(error, batched)
+        call = self._subscriptions.pop(number, None)
+        reply = wire.encode_result(request.id, b"false" if call is None else b"true")
+        effects: list[Effect] = [] if call is None else [LeaveCall(call, cancel="unsubscribed")]
+        return effects + self._reply(reply, batched)
+
+    # --- what became of a call ----------------------------------------------------------------
+
+    def on_started(self, call: Subscription | None, run: int, *, keyed: bool) -> list[Effect]:
+        """The call leads to this run. `keyed` says that its caller can name it again."""
+        if call is None:
+            return []
+        self._starting -= 1
+        subscriptions = self._subscriptions
+        number = run
+        while number in subscriptions:
+            number = self._new_id()
+        call.number = number
+        call.resumable = keyed or self._resumable
+        subscriptions[number] = call
+        if self._buffered:
+            return []
+        call.template = self._framing.template(call.method.encode(), number, run)
+        reply = wire.encode_result(call.id, b"%d" % number)
+        if call.batched is None:
+            return [Send([self._framing.message(reply)])]
+        return self._answer(call, reply)
+
+    def follow(self, run: int, method: str) -> Subscription:
+        """A subscription that was not asked for by a message: the stream of one run."""
+        call = Subscription(None, method, None)
+        call.number = run
+        call.resumable = True
+        call.template = self._framing.template(method.encode(), run, run)
+        self._subscriptions[run] = call
+        return call
+
+    def on_refused(self, call: Subscription | None, error: PlexusError) -> list[Effect]:
+        """The call did not begin, for this reason."""
+        if call is None:
+            return []
+        self._starting -= 1
+        return self._answer(call, _error(call.id, error))
+
+    def on_items(self, call: Subscription, batch: Batch) -> list[Effect]:
+        """The run has said this much more."""
+        terminal = batch.terminal
+        if self._buffered:
+            return self._buffer(call, batch, terminal)
+        frames = self._framing.items(call.template, batch.first, batch.raws)
+        if terminal is not None:
+            del self._subscriptions[call.number]
+        return [Send(frames)]
+
+    def peer_gone(self) -> list[Effect]:
+        """The connection is over. Calls that nobody can come back to are stopped."""
+        gone = list(self._subscriptions.values())
+        self._subscriptions.clear()
+        return [
+            LeaveCall(call, keep=True) if call.resumable else LeaveCall(call, cancel="disconnected")
+            for call in gone
+        ]
+
+    def lagged(self) -> list[Effect]:
+        """The peer does not take what it is sent."""
+        return [*self.peer_gone(), Close("lagged")]
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def _buffer(self, call: Subscription, batch: Batch, terminal: Terminal | None) -> list[Effect]:
+        call.buffer += batch.raws
+        call.size += batch.size
+        limit = self._limits.answer_bytes
+        if call.size > limit:
+            del self._subscriptions[call.number]
+            error = TooBig(
+                f"the answer is over the limit of {limit} bytes; accept text/event-stream",
+                data={"limit": limit},
+            )
+            leave = LeaveCall(call, cancel="its answer is too big")
+            return [leave, *self._answer(call, _error(call.id, error))]
+        if terminal is None:
+            return []
+        del self._subscriptions[call.number]
+        *events, last = call.buffer
+        body = b'{"run":%d,"events":[%b],"terminal":%b}' % (call.number, b",".join(events), last)
+        if isinstance(terminal, Error | Cancelled):
+            code = terminal.code if isinstance(terminal, Error) else "cancelled"
+            reply = wire.encode_error_raw(call.id, code_of(code), terminal.as_text(), body)
+        else:
+            reply = wire.encode_result(call.id, body)
+        return self._answer(call, reply)
+
+    def _answer(self, call: Subscription, reply: bytes) -> list[Effect]:
+        if call.batched is None:
+            return self._reply(reply, None)
+        call.batched.open -= 1
+        call.batched.replies.append(reply)
+        return self._flush(call.batched)
+
+    def _reply(self, reply: bytes, batched: Batched | None) -> list[Effect]:
+        if batched is not None:
+            batched.replies.append(reply)
+            return []
+        return [Send([self._framing.message(reply)])]
+
+    def _flush(self, batched: Batched) -> list[Effect]:
+        if batched.open or not batched.replies:
+            return []
+        array = wire.encode_batch(batched.replies)
+        batched.replies = []
+        return [Send([self._framing.message(array)])]
+
+
+def _parts(message: wire.Notification) -> tuple[str, dict[str, Any] | list[Any] | None]:
+    return message.method, message.params
+
+
+def _error(request_id: wire.Id, error: PlexusError) -> bytes:
+    return wire.encode_error(request_id, code_of(error.code), error.message, error.data)

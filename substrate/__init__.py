@@ -1,0 +1,1 @@
+"""The program: command line, settings, transports, guard and HTTP app."""

@@ -1,0 +1,24 @@
+"""Putting the server together: the hub, what is built in, and the plugins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from activations.bash import Bash
+from activations.health import Health
+from plexus.hub import Plexus
+from plexus.itself import PlexusItself
+from plexus.plugins import Broken, load_plugins
+from substrate.settings import Settings
+
+__all__ = ("build_hub",)
+
+
+def build_hub(settings: Settings, project: Path) -> tuple[Plexus, list[Broken]]:
+    """The hub of this project, and the plugins that could not be loaded."""
+    hub = Plexus(limits=settings.limits)
+    hub.register(PlexusItself(hub))
+    hub.register(Health())
+    hub.register(Bash(sandbox=settings.bash_sandbox, workspace=str(project)))
+    broken = load_plugins(hub, settings.activation, project / settings.activations_folder)
+    return hub, broken

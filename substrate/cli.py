@@ -1,0 +1,159 @@
+"""The root of the command line.
+
+Importing this module must stay cheap, because every start of `substrate --stdio` does it: a
+subcommand, the HTTP server and rich are imported only when they are asked for, by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import importlib
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from plexus.version import __version__
+from substrate.settings import (
+    Settings,
+    SettingsError,
+    did_you_mean,
+    read_settings,
+    setting_names,
+    variable_of,
+)
+
+__all__ = ("cli", "given_flags", "main", "settings_of")
+
+#: Root flags with these names are settings; the others are about one start.
+SETTINGS = frozenset(field.name for field in dataclasses.fields(Settings))
+
+#: Subcommands by name, each a click command in a module of its own.
+COMMANDS = {
+    "call": "substrate.commands.call:call",
+    "config": "substrate.commands.config:config",
+    "list": "substrate.commands.list:list_methods",
+    "schema": "substrate.commands.schema:schema",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            nearest = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            if nearest:
+                message = f"{error.message} Did you mean {nearest[0]!r}?"
+                raise click.UsageError(message, ctx) from error
+            raise
+
+
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": None},
+)
+@click.version_option(__version__, prog_name="substrate")
+@click.option("--stdio", is_flag=True, help="Speak newline-delimited JSON-RPC on stdin and stdout.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port on 127.0.0.1.  [default: 4444]")
+@click.option(
+    "--activation",
+    multiple=True,
+    metavar="MODULE:CLASS",
+    help="Load an activation: module:Class, or a Python file. May be repeated.",
+)
+@click.option(
+    "--bash-sandbox",
+    type=click.Choice(["off", "workspace", "strict"]),
+    help="Confine bash commands with bubblewrap.  [default: off]",
+)
+@click.option(
+    "--eof-grace",
+    "eof_grace_s",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="How long runs may go on after the input of --stdio ends.  [default: 2]",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="What is logged to stderr.  [default: warning]",
+)
+@click.pass_context
+def cli(ctx: click.Context, /, *, stdio: bool, **flags: Any) -> None:
+    """Tools that stream. With no command: serve HTTP and WebSocket on 127.0.0.1."""
+    try:
+        loaded = read_settings(flags, Path.cwd())
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+    for variable in loaded.unknown:
+        advice = did_you_mean(variable, map(variable_of, setting_names()))
+        click.echo(f"Warning: {variable} is set, but is no setting{advice}", err=True)
+    settings = loaded.settings
+    logging.basicConfig(
+        level=settings.log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    ctx.obj = settings
+    if ctx.invoked_subcommand is not None:
+        return
+    if stdio:
+        _serve("substrate.stdio:serve_stdio", settings)
+    else:
+        _serve("substrate.server:serve_http", settings)
+
+
+def settings_of(ctx: click.Context) -> Settings:
+    """The settings that the root command has read, or would have: a completion runs nothing."""
+    settings = ctx.find_object(Settings)
+    return settings or read_settings(given_flags(ctx), Path.cwd()).settings
+
+
+def given_flags(ctx: click.Context) -> dict[str, Any]:
+    """The flags of the root command that are settings."""
+    return {name: value for name, value in ctx.find_root().params.items() if name in SETTINGS}
+
+
+def _serve(entry: str, settings: Settings) -> None:
+    module, _, name = entry.partition(":")
+    serve: Callable[[Settings], None] = getattr(importlib.import_module(module), name)
+    tune_garbage_collector()
+    serve(settings)
+
+
+def tune_garbage_collector() -> None:
+    """Leave out of every collection what was made at start, and collect less often.
+
+    A stream makes and drops objects by the million and hardly any of them are cyclic; with the
+    defaults a third of its time went into looking at them.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+def main() -> None:
+    """Run the command line."""
+    cli(prog_name="substrate")

@@ -1,0 +1,195 @@
+"""The driver: runs a view over a hub, for whatever transport carries its frames.
+
+A transport feeds messages with `receive`, waits with `ready`, and writes what `collect`
+returns; it calls `lost` when the peer is gone. The driver carries out the view's effects. It has
+no task of its own: replies are collected before items, and a run's items are taken only when
+the transport asks for more, so a peer that does not read holds back exactly its own runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from plexus.effects import Close, Effect, LeaveCall, Send, StartCall
+from plexus.errors import PlexusError
+from plexus.hub import Plexus
+from plexus.log import Batch
+from plexus.principal import Principal
+from plexus.run import Reader, Run
+from plexus.wire import Message
+
+__all__ = ("Connection", "View")
+
+
+class View(Protocol):
+    """What the driver asks of a view."""
+
+    def receive(self, message: Message | list[Message]) -> list[Effect]: ...
+    def on_started(self, call: Any, run: int, *, keyed: bool) -> list[Effect]: ...
+    def on_refused(self, call: Any, error: PlexusError) -> list[Effect]: ...
+    def on_items(self, call: Any, batch: Batch) -> list[Effect]: ...
+    def peer_gone(self) -> list[Effect]: ...
+
+
+class Connection:
+    """One peer, from its first message until it is gone."""
+
+    def __init__(self, hub: Plexus, view: View, principal: Principal) -> None:
+        self._hub = hub
+        self._view = view
+        self._principal = principal
+        self._frames: list[bytes] = []
+        self._readers: dict[Any, Reader] = {}
+        self._awake: list[Reader] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._collected: asyncio.Future[None] | None = None
+        self._finishing = False
+        #: Why the connection is to be closed, once everything before is written.
+        self.closing: str | None = None
+        self._carry_out: dict[type[Effect], Callable[[Any], None]] = {
+            StartCall: self._start_call,
+            LeaveCall: self._leave_call,
+            Close: self._close,
+        }
+
+    # --- for the transport --------------------------------------------------------------------
+
+    def receive(self, message: Message | list[Message]) -> None:
+        """A message has arrived."""
+        self._run(self._view.receive(message))
+        if self._frames:
+            self._wake()
+
+    def collect(self) -> list[bytes]:
+        """What there is to write now: replies first, then what each run has said since."""
+        if self._awake:
+            awake, self._awake = self._awake, []
+            for reader in awake:
+                call = reader.tag
+                if call is None:  # it was left meanwhile
+                    continue
+                batch = reader.take()
+                if not batch.events:
+                    continue
+                if batch.terminal is None:
+                    self._awake.append(reader)
+                else:
+                    del self._readers[call]
+                self._run(self._view.on_items(call, batch))
+        frames, self._frames = self._frames, []
+        if self._collected is not None and not self._collected.done():
+            self._collected.set_result(None)
+        return frames
+
+    async def collected(self) -> None:
+        """Wait until what there is has been collected: how a transport stops reading from a
+        peer that does not take its replies."""
+        self._collected = asyncio.get_running_loop().create_future()
+        await self._collected
+
+    async def ready(self, timeout_s: float | None = None) -> bool:
+        """Wait until there may be something to collect, or for so long; False if it was that."""
+        if self._awake or self._frames or self._finishing or self.closing:
+            return True
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = loop.call_later(timeout_s, self._wake) if timeout_s is not None else None
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+        return bool(self._awake or self._frames or self._finishing or self.closing)
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of replies that wait to be collected."""
+        return sum(map(len, self._frames))
+
+    @property
+    def reading(self) -> bool:
+        """Whether any run is still being read here."""
+        return bool(self._readers)
+
+    def attach(self, call: Any, run: Run, after: int, *, owner: bool) -> None:
+        """Read a run that was not called here."""
+        reader = run.reader(after, self._reader_woke, owner=owner)
+        self._readers[call] = reader
+        reader.tag = call
+        self._reader_woke(reader)
+
+    def lost(self) -> None:
+        """The peer is gone: nothing more can be written."""
+        self._run(self._view.peer_gone())
+        self._frames = []
+        self._awake = []
+
+    def finish(self) -> None:
+        """No more messages will come; `finished` turns true when all is collected."""
+        self._finishing = True
+        self._wake()
+        if self._collected is not None and not self._collected.done():
+            self._collected.set_result(None)
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to write and nothing will come."""
+        return self._finishing and not self._readers and not self._frames
+
+    # --- effects ------------------------------------------------------------------------------
+
+    def _run(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if effect.__class__ is Send:
+                self._frames += effect.frames
+            else:
+                self._carry_out[effect.__class__](effect)
+
+    def _start_call(self, effect: StartCall) -> None:
+        view = self._view
+        try:
+            call = self._hub.call(effect.method, effect.params, self._principal)
+        except PlexusError as error:
+            self._run(view.on_refused(effect.call, error))
+            return
+        run = call.run
+        keyed = run.key is not None
+        self._run(view.on_started(effect.call, run.id, keyed=keyed))
+        if effect.call is None:
+            return
+        reader = run.reader(call.after, self._reader_woke, owner=call.owned)
+        self._readers[effect.call] = reader
+        reader.tag = effect.call
+        self._reader_woke(reader)
+
+    def _leave_call(self, effect: LeaveCall) -> None:
+        reader = self._readers.pop(effect.call, None)
+        if reader is None:
+            return
+        reader.tag = None
+        run = reader.run
+        owned = run.owned_by(reader)
+        if effect.keep:
+            run.orphan(reader)
+            return
+        run.leave(reader)
+        if owned and effect.cancel is not None:
+            run.cancel(effect.cancel)
+
+    def _close(self, effect: Close) -> None:
+        self.closing = effect.reason
+        self._wake()
+
+    # --- waking -------------------------------------------------------------------------------
+
+    def _reader_woke(self, reader: Reader) -> None:
+        self._awake.append(reader)
+        self._wake()
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)

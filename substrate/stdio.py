@@ -1,0 +1,203 @@
+"""The stdio transport: newline-delimited messages on the process's own stdin and stdout.
+
+Rules:
+- stdout carries protocol only. The real descriptors are moved aside before anything else runs;
+  whatever a plugin prints lands on stderr, and no child can eat our input.
+- Both descriptors are watched by the event loop; regular files, which cannot be, are read and
+  written directly. No thread is involved.
+- End of input lets the runs under way finish for a short while; a signal, or a reader of stdout
+  that is gone, stops them at once. Every run's terminal is written before the process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import os
+import signal
+import stat
+import sys
+from pathlib import Path
+
+from native_rpc.framing import LINES
+from native_rpc.protocol import NativeConnection
+from plexus.hub import Plexus
+from plexus.principal import LOCAL
+from plexus.wire import Lines
+from substrate.assembly import build_hub
+from substrate.driver import Connection, View
+from substrate.settings import Settings
+
+__all__ = ("StdioServer", "claim_stdio", "serve_stdio")
+
+READ_BYTES = 64 * 1024
+#: What the pipe to the client shall hold, where that can be chosen: with the usual 64 KiB a
+#: stream spends a good part of its time waking up writer and reader in turn.
+PIPE_BYTES = 256 * 1024
+#: How much may wait to be written before no more requests are read.
+UNSENT_BYTES = 1024 * 1024
+
+
+def claim_stdio() -> tuple[int, int]:
+    """Move the real stdin and stdout aside and return them; prints go to stderr from now on."""
+    sys.stdout.flush()
+    input_fd, output_fd = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return input_fd, output_fd
+
+
+class StdioServer:
+    """Serves one view on a pair of descriptors until the input ends or a signal comes."""
+
+    def __init__(
+        self,
+        hub: Plexus,
+        view: View,
+        input_fd: int,
+        output_fd: int,
+        *,
+        eof_grace_s: float,
+    ) -> None:
+        self._hub = hub
+        self._connection = Connection(hub, view, LOCAL)
+        self._lines = Lines(hub.limits)
+        self._input = input_fd
+        self._output = output_fd
+        self._eof_grace_s = eof_grace_s
+        self._loop = asyncio.get_running_loop()
+        #: Resolved with the reason why the server ends.
+        self._ending: asyncio.Future[str] = self._loop.create_future()
+        self._writable: asyncio.Future[None] | None = None
+        self._paused = False
+
+    async def serve(self) -> None:
+        """Serve until the end, and clean up."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._loop.add_signal_handler(number, self._end, f"{signal.Signals(number).name} came")
+        mode = os.fstat(self._output).st_mode
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            os.set_blocking(self._output, False)
+        if stat.S_ISFIFO(mode) and hasattr(fcntl, "F_SETPIPE_SZ"):
+            with contextlib.suppress(OSError):  # the system's bound is lower: leave it
+                fcntl.fcntl(self._output, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        writer = self._loop.create_task(self._write())
+        reader = self._start_reading()
+        try:
+            why = await self._ending
+            self._stop_reading()
+            if why == "input ended" and await self._hub.runs.wait_idle(self._eof_grace_s):
+                why = "done"
+            await self._hub.close(reason=f"{why}; the server is stopping")
+            self._connection.finish()
+            await writer
+        finally:
+            for task in (writer, reader):
+                if task is not None:
+                    task.cancel()
+
+    def _end(self, why: str) -> None:
+        if not self._ending.done():
+            self._ending.set_result(why)
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def _start_reading(self) -> asyncio.Task[None] | None:
+        try:
+            self._loop.add_reader(self._input, self._readable)
+        except (PermissionError, OSError) as error:
+            if error.errno != errno.EPERM:
+                raise
+            return self._loop.create_task(self._read_file())  # a regular file
+        return None
+
+    def _stop_reading(self) -> None:
+        if not self._paused:
+            self._paused = True
+            self._loop.remove_reader(self._input)
+
+    def _readable(self) -> None:
+        try:
+            data = os.read(self._input, READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._take(data)
+
+    async def _read_file(self) -> None:
+        while not self._ending.done():
+            data = os.read(self._input, READ_BYTES)
+            self._take(data)
+            if not data:
+                return
+            await asyncio.sleep(0)
+
+    def _take(self, data: bytes) -> None:
+        receive = self._connection.receive
+        for message in self._lines.feed(data) if data else self._lines.end():
+            receive(message)
+        if not data:
+            self._end("input ended")
+        elif self._connection.unsent > UNSENT_BYTES:
+            self._stop_reading()
+
+    # --- writing ------------------------------------------------------------------------------
+
+    async def _write(self) -> None:
+        connection = self._connection
+        try:
+            while True:
+                frames = connection.collect()
+                if frames:
+                    await self._write_bytes(b"".join(frames))
+                    if self._paused and not self._ending.done():
+                        self._paused = False
+                        self._loop.add_reader(self._input, self._readable)
+                elif connection.finished:
+                    return
+                else:
+                    await connection.ready()
+        except OSError:  # whoever read our output is gone
+            connection.lost()
+            self._end("nobody reads the output")
+
+    async def _write_bytes(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[os.write(self._output, rest) :]
+            except BlockingIOError:
+                self._writable = self._loop.create_future()
+                self._loop.add_writer(self._output, self._became_writable)
+                try:
+                    await self._writable
+                finally:
+                    self._loop.remove_writer(self._output)
+
+    def _became_writable(self) -> None:
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+
+
+def serve_stdio(settings: Settings) -> None:
+    """`substrate --stdio`: serve the native view until the input ends."""
+    input_fd, output_fd = claim_stdio()
+    asyncio.run(_serve(settings, input_fd, output_fd))
+
+
+async def _serve(settings: Settings, input_fd: int, output_fd: int) -> None:
+    hub, _ = build_hub(settings, Path.cwd())
+    server = StdioServer(
+        hub,
+        NativeConnection(LINES, hub.limits, hub.new_id),
+        input_fd,
+        output_fd,
+        eof_grace_s=settings.eof_grace_s,
+    )
+    await server.serve()
