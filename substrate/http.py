@@ -1,0 +1,218 @@
+"""The native view over HTTP: one answer, or a stream of server-sent events.
+
+`POST /rpc` answers once when the client accepts JSON, and streams when it accepts
+`text/event-stream`; `GET /runs/{run}/events` is the stream of a run that exists. An event's id is
+`run:seq`, and `Last-Event-ID` goes on exactly after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+from urllib.parse import parse_qs
+
+from starlette.types import Receive, Scope, Send
+
+from native_rpc.framing import EVENT_STREAM, MESSAGES
+from native_rpc.protocol import NativeConnection
+from plexus import wire
+from plexus.errors import NotFound
+from plexus.hub import Plexus
+from plexus.principal import LOCAL
+from plexus.run import Run
+from substrate.driver import Connection
+from substrate.responses import (
+    BodyTooBig,
+    header,
+    read_body,
+    send_bytes,
+    send_empty,
+    send_json,
+    start_stream,
+)
+
+__all__ = ("RpcEndpoint", "RunEvents")
+
+KEEP_ALIVE = b": keep-alive\n\n"
+#: Sent at once, so that proxies pass the headers on; it tells an EventSource that was cut off to
+#: come back well before its run is given up.
+GREETING = b"retry: 500\n\n"
+
+
+class Peer:
+    """Notices when the client hangs up, from the first time that somebody has to wait."""
+
+    def __init__(self, receive: Receive, connection: Connection) -> None:
+        self._receive = receive
+        self._connection = connection
+        self._watching: asyncio.Task[None] | None = None
+        self.gone = False
+
+    def watch(self) -> None:
+        """Begin to watch, once."""
+        if self._watching is None:
+            self._watching = asyncio.get_running_loop().create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.gone = True
+        self._connection.finish()
+
+    async def __aenter__(self) -> Peer:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        self._connection.lost()
+
+
+class RpcEndpoint:
+    """`POST /rpc`."""
+
+    def __init__(self, hub: Plexus) -> None:
+        self._hub = hub
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["method"] != "POST":
+            await send_json(send, 405, {"error": "use POST"}, [(b"allow", b"POST")])
+            return
+        content_type = header(scope, b"content-type").partition(b";")[0].strip().lower()
+        if content_type != b"application/json":
+            await send_json(send, 415, {"error": "the body must be application/json"})
+            return
+        wanted = _wanted(header(scope, b"accept"))
+        if wanted is None:
+            await send_json(send, 406, {"error": "accept application/json or text/event-stream"})
+            return
+        limits = self._hub.limits
+        try:
+            body = await read_body(scope, receive, limits.message_bytes)
+        except BodyTooBig:
+            limit = limits.message_bytes
+            await send_json(send, 413, {"error": f"the body is over {limit} bytes", "limit": limit})
+            return
+        message = wire.decode(body, limits)
+        if wanted == "stream" and not isinstance(message, wire.Invalid):
+            await self._stream(message, receive, send)
+        else:
+            await self._once(message, receive, send)
+
+    async def _once(
+        self, message: wire.Message | list[wire.Message], receive: Receive, send: Send
+    ) -> None:
+        view = NativeConnection(MESSAGES, self._hub.limits, self._hub.new_id, buffered=True)
+        connection = Connection(self._hub, view, LOCAL)
+        async with Peer(receive, connection) as peer:
+            connection.receive(message)
+            frames = connection.collect()
+            while not view.idle and not peer.gone:
+                peer.watch()
+                await connection.ready()
+                frames += connection.collect()
+            frames += connection.collect()
+            if peer.gone:
+                return
+            if frames:
+                status = 400 if isinstance(message, wire.Invalid) else 200
+                await send_bytes(send, status, frames[0])
+            else:
+                await send_empty(send, 202)
+
+    async def _stream(
+        self, message: wire.Message | list[wire.Message], receive: Receive, send: Send
+    ) -> None:
+        view = NativeConnection(EVENT_STREAM, self._hub.limits, self._hub.new_id, resumable=True)
+        connection = Connection(self._hub, view, LOCAL)
+        async with Peer(receive, connection) as peer:
+            connection.receive(message)
+            if view.idle and not connection.unsent:
+                await send_empty(send, 202)
+                return
+            await stream_frames(view, connection, peer, send, self._hub)
+
+
+class RunEvents:
+    """`GET /runs/{run}/events`, for a browser's EventSource."""
+
+    def __init__(self, hub: Plexus) -> None:
+        self._hub = hub
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Stream a run from its first item, or from where the client left off."""
+        if scope["method"] != "GET":
+            await send_json(send, 405, {"error": "use GET"}, [(b"allow", b"GET")])
+            return
+        try:
+            run = self._hub.runs.find(scope["path_params"]["run"], LOCAL)
+            after = _after(scope, run)
+        except NotFound as error:
+            await send_json(send, 404, {"error": error.message})
+            return
+        except ValueError as error:
+            await send_json(send, 400, {"error": str(error)})
+            return
+        if run.terminal is not None and after >= run.log.last:
+            # An EventSource comes back when its stream ends; this answer tells it not to.
+            await send_empty(send, 204)
+            return
+        view = NativeConnection(EVENT_STREAM, self._hub.limits, self._hub.new_id, resumable=True)
+        connection = Connection(self._hub, view, LOCAL)
+        # Whoever comes back to a run that lost its caller is its caller again.
+        owner = run.orphan_deadline is not None
+        async with Peer(receive, connection) as peer:
+            connection.attach(view.follow(run.id, run.method), run, after, owner=owner)
+            await stream_frames(view, connection, peer, send, self._hub)
+
+
+async def stream_frames(
+    view: NativeConnection, connection: Connection, peer: Peer, send: Send, hub: Plexus
+) -> None:
+    """Write what there is as it comes, until nothing is under way or the client is gone."""
+    limits = hub.limits
+    peer.watch()
+    await start_stream(send)
+    greeting = [GREETING]
+    try:
+        while not peer.gone:
+            frames = greeting + connection.collect()
+            greeting = []
+            if not frames:
+                if view.idle:
+                    break
+                if await connection.ready(limits.keep_alive_s):
+                    continue
+                frames = [KEEP_ALIVE]
+            async with asyncio.timeout(limits.write_s):
+                await send(
+                    {"type": "http.response.body", "body": b"".join(frames), "more_body": True}
+                )
+    except TimeoutError:
+        return  # the client does not read; leaving closes its connection
+    if not peer.gone:
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _wanted(accept: bytes) -> Literal["stream", "once"] | None:
+    """A client that can take a stream gets one; one that says nothing gets one answer."""
+    kinds = {part.partition(b";")[0].strip().lower() for part in accept.split(b",")}
+    if b"text/event-stream" in kinds:
+        return "stream"
+    return "once" if kinds & {b"", b"*/*", b"application/*", b"application/json"} else None
+
+
+def _after(scope: Scope, run: Run) -> int:
+    """The item to go on after: from Last-Event-ID, or from `?after=`."""
+    last = header(scope, b"last-event-id").decode("ascii", "replace")
+    if last:
+        number, _, seq = last.partition(":")
+        if number != str(run.id) or not seq.isdigit():
+            raise ValueError("Last-Event-ID is not of this run")
+        return int(seq)
+    query = parse_qs(scope["query_string"].decode("ascii", "replace"))
+    after = query.get("after", ["0"])[-1]
+    if not after.isdigit():
+        raise ValueError("after must be the number of an item, or 0")
+    return int(after)
