@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from plexus import schema, wire
 from plexus.activation import Activation
 from plexus.context import Context
-from plexus.errors import Busy, InvalidParams, RegistrationError, UnknownMethod
+from plexus.errors import Busy, InvalidParams, NotFound, RegistrationError, UnknownMethod
 from plexus.limits import Limits
 from plexus.principal import LOCAL, Principal
 from plexus.pump import Pump, Work
@@ -162,6 +162,8 @@ class Plexus:
             existing = self.runs.with_key(principal, key, spec.name)
             if existing is not None:
                 return Call(existing, after, True, False)
+            if after:  # its run is no longer known: running it again is not what is asked for
+                raise NotFound(f"there is no run with the key {key!r} any more")
         deadline_s = self.limits.run_s if spec.deadline_s == "default" else spec.deadline_s
         run = self.runs.begin(spec.name, principal, parent, deadline_s, key)
         if spec.context_name is not None:

@@ -32,12 +32,14 @@ class Batch:
 
     __slots__ = ("events", "first", "raws", "size", "terminal")
 
-    def __init__(self, first: int, events: list[Event], raws: list[bytes], size: int) -> None:
+    def __init__(
+        self, first: int, events: list[Event], raws: list[bytes], size: int | None = None
+    ) -> None:
         self.first = first
         self.events = events
         self.raws = raws
         #: Bytes of all of them.
-        self.size = size
+        self.size = sum(map(len, raws)) if size is None else size
         #: The run's terminal, if this batch ends with it.
         self.terminal: Terminal | None = None
         if events and events[-1].terminal:

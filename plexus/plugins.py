@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 import logging
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -138,7 +138,10 @@ def _activations_in(module: object) -> Iterator[type[Activation]]:
         and value.__module__ == getattr(module, "__name__", None)
     ]
     inner = {
-        child if isinstance(child, type) else type(child) for cls in own for child in cls.children
+        child if isinstance(child, type) else type(child)
+        for cls in own
+        if isinstance(cls.children, Sequence)  # and not a property, which needs an instance
+        for child in cls.children
     }
     roots = [cls for cls in own if cls not in inner]
     if not roots:

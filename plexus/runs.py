@@ -4,7 +4,7 @@ Rules:
 - A run's number is random, below 2**53 (every JSON reader keeps such a number exact), and is no
   secret: another principal that knows it is still told that there is no such run.
 - What has ended is kept within three bounds (count, bytes, age) so that it can be attached to.
-- One timer serves all deadlines and stops when nothing is under way.
+- One timer serves all deadlines; it stops when nothing is under way and starts with the next run.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ class Runs:
 
     def find(self, run_id: int, principal: Principal) -> Run:
         """The run of this number; NotFound if there is none or it is somebody else's."""
+        self._forget_old(time.monotonic())
         run = self._running.get(run_id) or self._finished.get(run_id)
         if run is None or run.principal != principal:
             raise NotFound(f"there is no run {run_id}")
@@ -94,6 +95,7 @@ class Runs:
 
     def of(self, principal: Principal) -> list[Run]:
         """This principal's runs, the newest first."""
+        self._forget_old(time.monotonic())
         known = [*self._finished.values(), *self._running.values()]
         mine = [run for run in known if run.principal == principal]
         return sorted(mine, key=lambda run: run.started_at, reverse=True)
@@ -165,11 +167,12 @@ class Runs:
                 run.expire(round(run.deadline - run.started_at, 3))
             elif run.orphan_deadline is not None and now > run.orphan_deadline:
                 run.cancel("its caller vanished and did not come back")
+        self._forget_old(now)
+        self._ticking = bool(self._running)
+        if self._ticking:
+            asyncio.get_running_loop().call_later(TICK_S, self._tick)
+
+    def _forget_old(self, now: float) -> None:
         oldest = now - self.limits.finished_s
         while self._finished_order and (self._finished_order[0].ended_at or now) < oldest:
             self._forget_oldest()
-        if self._running or self._finished:
-            pause = TICK_S if self._running else self.limits.finished_s
-            asyncio.get_running_loop().call_later(pause, self._tick)
-        else:
-            self._ticking = False

@@ -26,6 +26,7 @@ __all__ = ("MethodSpec", "Parameter", "is_name", "read_methods")
 
 _STREAMS = (AsyncIterator, AsyncGenerator, AsyncIterable)
 _UNIONS = (types.UnionType, typing.Union)
+_ENDS = ("complete", "error", "cancelled")
 _ARGS_HEADINGS = ("args:", "arguments:", "parameters:", "params:")
 
 
@@ -195,6 +196,11 @@ def _event_types(hint: Any, where: str) -> tuple[type[Event], ...]:
             raise RegistrationError(
                 f"{where}: yields {getattr(member, '__name__', member)}, which is not an Event; "
                 "wrap text in Content(text=...) or subclass plexus.Event"
+            )
+        if member.type in _ENDS and not member.terminal:
+            raise RegistrationError(
+                f"{where}: {member.__name__} is tagged {member.type!r}, which ends a run; "
+                "subclass plexus.Complete, or give it another tag"
             )
     return tuple(members)
 

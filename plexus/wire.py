@@ -331,13 +331,15 @@ def encode_error(request_id: Id, code: int, message: str, data: Any = None) -> b
 
 
 def encode_request(request_id: Id, method: str, params: Any) -> bytes:
-    """A request of ours to a peer."""
-    return orjson.dumps({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
+    """A request of ours to a peer; without parameters if they are None."""
+    message = {"jsonrpc": "2.0", "id": request_id, "method": method}
+    return orjson.dumps(message if params is None else message | {"params": params})
 
 
 def encode_notification(method: str, params: Any) -> bytes:
-    """A notification of ours to a peer."""
-    return orjson.dumps({"jsonrpc": "2.0", "method": method, "params": params})
+    """A notification of ours to a peer; without parameters if they are None."""
+    message = {"jsonrpc": "2.0", "method": method}
+    return orjson.dumps(message if params is None else message | {"params": params})
 
 
 def encode_batch(messages: Iterable[bytes]) -> bytes:

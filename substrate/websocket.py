@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from starlette.types import Receive, Scope, Send
 
@@ -18,7 +19,8 @@ __all__ = ("RpcSocket",)
 #: How much may wait to be written before no more requests are read.
 UNSENT_BYTES = 1024 * 1024
 POLICY_VIOLATION = 1008
-GOING_AWAY = 1001
+#: How long saying good-bye to a peer that does not read may take.
+CLOSE_S = 1.0
 
 
 class RpcSocket:
@@ -28,26 +30,27 @@ class RpcSocket:
         self._hub = hub
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        """Serve one peer until it is gone."""
+        """Serve one peer until it is gone, or until it has not read for too long."""
         await receive()  # "websocket.connect", always the first
         await send({"type": "websocket.accept"})
         view = NativeConnection(MESSAGES, self._hub.limits, self._hub.new_id)
         connection = Connection(self._hub, view, LOCAL)
-        writer = asyncio.get_running_loop().create_task(self._write(connection, send))
-        writer.add_done_callback(lambda _: connection.finish())
+        loop = asyncio.get_running_loop()
+        reader = loop.create_task(self._read(connection, receive))
+        writer = loop.create_task(self._write(connection, send))
         try:
-            await self._read(connection, receive, writer)
+            await asyncio.wait([reader, writer], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            connection.finish()
             connection.lost()
+            reader.cancel()
             writer.cancel()
-            await asyncio.wait([writer])
+            await asyncio.wait([reader, writer])
+        if not writer.cancelled() and writer.exception() is None:
+            await _close_lagging(send)
 
-    async def _read(
-        self, connection: Connection, receive: Receive, writer: asyncio.Task[None]
-    ) -> None:
+    async def _read(self, connection: Connection, receive: Receive) -> None:
         limits = self._hub.limits
-        while not writer.done():
+        while True:
             message = await receive()
             if message["type"] == "websocket.disconnect":
                 return
@@ -58,7 +61,8 @@ class RpcSocket:
                 await connection.collected()
 
     async def _write(self, connection: Connection, send: Send) -> None:
-        while not connection.finished:
+        """Write what there is as it comes; returns when the peer does not take it in time."""
+        while True:
             frames = connection.collect()
             if not frames:
                 await connection.ready()
@@ -68,7 +72,11 @@ class RpcSocket:
                     for frame in frames:
                         await send({"type": "websocket.send", "text": frame.decode()})
             except TimeoutError:
-                await send(
-                    {"type": "websocket.close", "code": POLICY_VIOLATION, "reason": "lagged"}
-                )
                 return
+
+
+async def _close_lagging(send: Send) -> None:
+    """Say why, if the peer takes that at least; its pings will go unanswered otherwise."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(CLOSE_S):
+            await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": "lagged"})

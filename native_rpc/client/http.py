@@ -1,0 +1,307 @@
+"""Carrying each call over an HTTP connection of its own, as a stream of server-sent events.
+
+Rules:
+- A call is one `POST /rpc`. When its stream breaks, the same request is sent again with the
+  number of the last item that came, as long as the call's key makes that safe.
+- A slow consumer holds up its own stream and no other.
+- Closing a stream does not stop its run, because its caller might come back; so leaving a call
+  sends `plexus.cancel` for it.
+- `h11` is imported when the first request is made, because the other targets do without it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult
+
+import anyio
+from anyio.abc import ByteStream
+
+from native_rpc.client.errors import ConnectionLost, ProtocolError, error_of_reply
+from native_rpc.client.event_stream import EventStreamReader
+from native_rpc.client.limits import READ_BYTES, READING, ClientLimits
+from native_rpc.client.pipe import delays
+from native_rpc.client.session import Exchange, Session
+from native_rpc.client.waiting import Bell, Unread
+from plexus import wire
+from plexus.errors import Busy, Denied, PlexusError, TooBig
+
+if TYPE_CHECKING:
+    import h11
+
+__all__ = ("HttpCarrier",)
+
+OK = 200
+#: What a status means when no JSON-RPC error comes with it.
+STATUSES: dict[int, type[PlexusError]] = {
+    401: Denied,
+    403: Denied,
+    413: TooBig,
+    429: Busy,
+    502: ConnectionLost,
+    503: ConnectionLost,
+    504: ConnectionLost,
+}
+
+
+class HttpCarrier:
+    """Carries calls to one address."""
+
+    def __init__(
+        self, url: SplitResult, token: str | None, limits: ClientLimits, *, resumable: bool
+    ) -> None:
+        self._url = url
+        self._token = token
+        self.limits = limits
+        self.resumable = resumable
+        self._todo: deque[Exchange] = deque()
+        self._bell = Bell()
+        #: The calls under way, each with what ends its task.
+        self._scopes: dict[Exchange, anyio.CancelScope] = {}
+        self._closed = False
+
+    # --- for calls ----------------------------------------------------------------------------
+
+    def unread(self) -> Unread:
+        return Unread(self.limits)
+
+    def begin(self, exchange: Exchange) -> None:
+        if self._closed:
+            exchange.fail(ConnectionLost("the client was closed"))
+            return
+        exchange.sent_at = anyio.current_time()
+        self._todo.append(exchange)
+        self._bell.ring()
+
+    def leave(self, exchange: Exchange) -> None:
+        exchange.leave()
+        # Before the server has said which run it is, there is nothing that could be stopped.
+        if exchange.run is not None and exchange in self._scopes:
+            self._scopes[exchange].cancel()
+
+    # --- for the client -----------------------------------------------------------------------
+
+    async def open(self) -> None:
+        stream = await self._connect()
+        await stream.aclose()
+
+    async def serve(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            while True:
+                while not self._todo:
+                    await self._bell.wait()
+                exchange = self._todo.popleft()
+                if not exchange.over:
+                    self._scopes[exchange] = anyio.CancelScope()
+                    tasks.start_soon(self._carry, exchange)
+
+    async def close(self) -> None:
+        self._closed = True
+        for exchange in [*self._todo, *self._scopes]:
+            exchange.fail(ConnectionLost("the client was closed"))
+            self.leave(exchange)
+        with anyio.move_on_after(self.limits.close_s):
+            while self._scopes:
+                await self._bell.wait()
+
+    # --- one call -----------------------------------------------------------------------------
+
+    async def _carry(self, exchange: Exchange) -> None:
+        try:
+            with self._scopes[exchange]:
+                await self._follow(exchange)
+            run = exchange.subscription or exchange.run
+            if run is not None and exchange.terminal is None and not exchange.follows:
+                await self._stop(run)
+        finally:
+            del self._scopes[exchange]
+            self._bell.ring()
+
+    async def _follow(self, exchange: Exchange) -> None:
+        """Bring the call to its end, over as many connections as it takes."""
+        pauses = self._pauses()
+        while True:
+            before = exchange.run, exchange.seq
+            try:
+                await self._attempt(exchange)
+            except ConnectionLost as error:
+                lost = error
+            except PlexusError as error:
+                exchange.fail(error)
+                return
+            else:
+                return
+            exchange.sent_at = None
+            if (exchange.run, exchange.seq) != before:
+                pauses = self._pauses()  # that one was of use, so the time starts anew
+            pause = next(pauses, None)
+            if pause is None or not exchange.resumable:
+                exchange.fail(lost)
+            if exchange.over:
+                return
+            await anyio.sleep(pause or 0.0)
+
+    def _pauses(self) -> Iterator[float]:
+        return delays(self.limits.reconnect_s) if self.resumable else iter(())
+
+    async def _stop(self, run: int) -> None:
+        """Cancel a run that nobody reads; if that fails, its server gives it up in the end."""
+        params = {"run": run, "reason": "its caller left"}
+        with anyio.move_on_after(self.limits.close_s), suppress(PlexusError):
+            await self._attempt(Exchange("plexus.cancel", params, self.unread()))
+
+    async def _attempt(self, exchange: Exchange) -> None:
+        """One request and what comes of it; raises ConnectionLost if that is not the end."""
+        session = Session()
+        body = session.begin(exchange, self.limits.request_bytes)
+        if body is None:
+            return
+        exchange.sent_at = anyio.current_time()
+        response = HttpResponse(await self._connect(), self._url.netloc.rpartition("@")[2])
+        try:
+            with _deadline(self.limits.reply_s, "answered nothing"):
+                await response.request(self._target(), self._headers(), body)
+            if response.content_type == "text/event-stream" and response.status == OK:
+                await self._read_stream(session, exchange, response)
+            else:
+                await self._read_once(session, response)
+        finally:
+            await response.close()
+
+    async def _read_stream(
+        self, session: Session, exchange: Exchange, response: HttpResponse
+    ) -> None:
+        reader = EventStreamReader(READING.message_bytes)
+        while not session.idle:
+            await exchange.unread.room()
+            with _deadline(self.limits.silence_s, "went silent"):
+                chunk = await response.read()
+            if not chunk:
+                raise ConnectionLost("the stream ended before the run did")
+            for data in reader.feed(chunk):
+                _receive(session, data)
+
+    async def _read_once(self, session: Session, response: HttpResponse) -> None:
+        """Read what is no stream: the refusal of a call, or of the request as such."""
+        body = bytearray()
+        with _deadline(self.limits.reply_s, "did not finish its answer"):
+            while chunk := await response.read():
+                body += chunk
+                if len(body) > READING.message_bytes:
+                    raise ProtocolError("the answer is too big")
+        message = wire.decode(body, READING)
+        if isinstance(message, wire.Response) and message.error is not None:
+            if message.id is None:  # it could not even be read, so it cannot name the request
+                raise error_of_reply(message.error)
+            session.receive(message, len(body))
+        if not session.idle:
+            text = bytes(body[:200]).decode(errors="replace")
+            kind = STATUSES.get(response.status, ProtocolError)
+            raise kind(f"{self._url.geturl()} answered with HTTP {response.status}: {text}")
+
+    # --- one request --------------------------------------------------------------------------
+
+    async def _connect(self) -> ByteStream:
+        url = self._url
+        host = url.hostname or ""  # never empty: the target was checked before
+        try:
+            with anyio.fail_after(self.limits.connect_s):
+                if url.scheme == "https":
+                    return await anyio.connect_tcp(host, url.port or 443, tls=True)
+                return await anyio.connect_tcp(host, url.port or 80)
+        except (OSError, TimeoutError) as error:
+            reason = str(error) or "no answer"
+            raise ConnectionLost(f"cannot connect to {url.geturl()}: {reason}") from error
+
+    def _target(self) -> str:
+        return self._url.path + (f"?{self._url.query}" if self._url.query else "")
+
+    def _headers(self) -> list[tuple[str, str]]:
+        headers = [
+            ("Content-Type", "application/json"),
+            ("Accept", "text/event-stream, application/json"),
+        ]
+        if self._token is not None:
+            headers.append(("Authorization", f"Bearer {self._token}"))
+        return headers
+
+
+class HttpResponse:
+    """One request and its response, over a connection that is used for nothing else."""
+
+    def __init__(self, stream: ByteStream, host: str) -> None:
+        import h11
+
+        self._h11 = h11
+        self._stream = stream
+        self._host = host
+        self._connection = h11.Connection(h11.CLIENT)
+        self.status = 0
+        self.content_type = ""
+
+    async def request(self, target: str, headers: list[tuple[str, str]], body: bytes) -> None:
+        """Send the request and read the head of the response; raises ConnectionLost."""
+        own = [("Host", self._host), ("Content-Length", str(len(body))), ("Connection", "close")]
+        request = self._h11.Request(method="POST", target=target, headers=own + headers)
+        send = self._connection.send
+        data = (send(request) or b"") + (send(self._h11.Data(data=body)) or b"")
+        data += send(self._h11.EndOfMessage()) or b""
+        try:
+            await self._stream.send(data)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise ConnectionLost("the server closed the connection") from error
+        head = await self._next()
+        while isinstance(head, self._h11.InformationalResponse):
+            head = await self._next()
+        if not isinstance(head, self._h11.Response):
+            raise ProtocolError(f"the server did not answer with a response: {head!r}")
+        self.status = head.status_code
+        for name, value in head.headers:
+            if name == b"content-type":
+                self.content_type = value.decode("latin-1").partition(";")[0].strip().lower()
+
+    async def read(self) -> bytes:
+        """The next piece of the body, nothing at its end; raises ConnectionLost if it breaks."""
+        event = await self._next()
+        return bytes(event.data) if isinstance(event, self._h11.Data) else b""
+
+    async def close(self) -> None:
+        """Close the connection at once."""
+        await anyio.aclose_forcefully(self._stream)
+
+    async def _next(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        connection = self._connection
+        try:
+            while (event := connection.next_event()) is self._h11.NEED_DATA:
+                try:
+                    connection.receive_data(await self._stream.receive(READ_BYTES))
+                except anyio.EndOfStream:
+                    connection.receive_data(b"")
+        except (
+            anyio.BrokenResourceError,
+            anyio.ClosedResourceError,
+            self._h11.RemoteProtocolError,
+        ) as error:
+            raise ConnectionLost(f"the connection broke: {error}") from error
+        return event
+
+
+@contextmanager
+def _deadline(limit_s: float, what: str) -> Iterator[None]:
+    """Turn a wait that takes too long into a lost connection."""
+    try:
+        with anyio.fail_after(limit_s):
+            yield
+    except TimeoutError as error:
+        raise ConnectionLost(f"the server {what} for {limit_s:g} s") from error
+
+
+def _receive(session: Session, data: bytes) -> None:
+    decoded = wire.decode(data, READING)
+    for message in decoded if isinstance(decoded, list) else (decoded,):
+        # What it would have us send (an unsubscribe) has no place on this connection: the call
+        # is over by then, and `_carry` stops its run.
+        session.receive(message, len(data))

@@ -1,0 +1,194 @@
+"""The pipes: a process's stdin and stdout, and a WebSocket.
+
+What a transport's library raises becomes `ConnectionLost` here, so that nothing above knows it.
+`websockets` is imported when a WebSocket is opened, because the other targets do without it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.abc import ByteReceiveStream, ByteSendStream, Process
+
+from native_rpc.client.errors import ConnectionLost
+from native_rpc.client.limits import READ_BYTES, READING, ClientLimits
+from native_rpc.client.waiting import Unread
+from plexus import wire
+from plexus.errors import Denied
+
+if TYPE_CHECKING:
+    from websockets.asyncio.client import ClientConnection
+
+__all__ = ("StdioPipe", "WebSocketPipe")
+
+#: How long a process that was told to stop may take before it is killed.
+TERMINATE_S = 2.0
+#: How long the output of a process that has ended may still be on its way.
+LAST_WORDS_S = 1.0
+#: How often a silent WebSocket is asked whether it is alive, and how long it may take to answer.
+PING_S = 20.0
+UNAUTHORIZED, FORBIDDEN = 401, 403
+
+
+class StdioPipe:
+    """A process of ours that speaks lines on its stdin and stdout; its stderr is ours."""
+
+    def __init__(self, process: Process, name: str, limits: ClientLimits) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process = process
+        self._stdin: ByteSendStream = process.stdin
+        self._stdout: ByteReceiveStream = process.stdout
+        self._name = name
+        self._limits = limits
+        self._lines = wire.Lines(READING)
+
+    @classmethod
+    async def open(cls, command: Sequence[str], limits: ClientLimits) -> StdioPipe:
+        """Start the command; raises ConnectionLost if it cannot be."""
+        name = shlex.join(command)
+        try:
+            with anyio.fail_after(limits.connect_s):
+                process = await anyio.open_process(list(command), stderr=None)
+        except (OSError, TimeoutError) as error:
+            raise ConnectionLost(f"cannot start {name}: {error}") from error
+        return cls(process, name, limits)
+
+    async def send(self, frames: list[bytes]) -> None:
+        try:
+            await self._stdin.send(b"".join(frame + b"\n" for frame in frames))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            # Whatever it still has to say comes by stdout, and why it went by `watch`.
+            await anyio.sleep(LAST_WORDS_S)
+            raise ConnectionLost(f"{self._name} reads no more") from error
+
+    async def receive(self) -> tuple[list[wire.Message | list[wire.Message]], int]:
+        try:
+            data = await self._stdout.receive(READ_BYTES)
+        except anyio.EndOfStream:
+            with anyio.move_on_after(LAST_WORDS_S):
+                await self._process.wait()
+            raise ConnectionLost(self._ended()) from None
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise ConnectionLost(self._ended()) from error
+        return self._lines.feed(data), len(data)
+
+    async def watch(self, unread: Unread) -> None:  # noqa: ARG002 - the protocol's signature
+        # A grandchild may hold stdout open after the process is gone, and no end would come.
+        await self._process.wait()
+        await anyio.sleep(LAST_WORDS_S)
+        raise ConnectionLost(self._ended())
+
+    async def close(self) -> None:
+        process = self._process
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self._stdin.aclose()
+        with anyio.move_on_after(self._limits.close_s):
+            # A process that cannot write cannot end either, so what it says is thrown away.
+            with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                while True:
+                    await self._stdout.receive(READ_BYTES)
+            await process.wait()
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.terminate()
+            with anyio.move_on_after(TERMINATE_S):
+                await process.wait()
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+        await process.aclose()
+
+    def _ended(self) -> str:
+        code = self._process.returncode
+        return f"{self._name} " + ("closed its output" if code is None else f"ended with {code}")
+
+
+class WebSocketPipe:
+    """A WebSocket, one message a frame."""
+
+    def __init__(self, socket: ClientConnection, url: str) -> None:
+        self._socket = socket
+        self._url = url
+
+    @classmethod
+    async def open(cls, url: str, token: str | None, limits: ClientLimits) -> WebSocketPipe:
+        """Connect; raises ConnectionLost, or Denied if the server wants somebody else."""
+        from websockets.asyncio.client import connect
+        from websockets.exceptions import InvalidHandshake, InvalidStatus
+
+        try:
+            socket = await connect(
+                url,
+                additional_headers=None if token is None else {"Authorization": f"Bearer {token}"},
+                # A local server is not to be sought through the environment's proxy.
+                proxy=None,
+                compression=None,
+                open_timeout=limits.connect_s,
+                close_timeout=limits.close_s,
+                # `watch` asks instead: while reading is paused the library would not see the
+                # answer and take a slow program for a dead server.
+                ping_interval=None,
+                max_size=READING.message_bytes,
+            )
+        except InvalidStatus as error:
+            status = error.response.status_code
+            kind = Denied if status in (UNAUTHORIZED, FORBIDDEN) else ConnectionLost
+            raise kind(f"{url} answered with HTTP {status}") from error
+        except (OSError, TimeoutError, InvalidHandshake) as error:
+            raise ConnectionLost(f"cannot connect to {url}: {error}") from error
+        return cls(socket, url)
+
+    async def send(self, frames: list[bytes]) -> None:
+        from websockets.exceptions import ConnectionClosed
+
+        try:
+            for frame in frames:
+                await self._socket.send(frame, text=True)
+        except ConnectionClosed as error:
+            raise self._lost(error) from error
+
+    async def receive(self) -> tuple[list[wire.Message | list[wire.Message]], int]:
+        from websockets.exceptions import ConnectionClosed
+
+        try:
+            frame = await self._socket.recv(decode=False)
+        except ConnectionClosed as error:
+            raise self._lost(error) from error
+        return [wire.decode(frame, READING)], len(frame)
+
+    async def watch(self, unread: Unread) -> None:
+        from websockets.exceptions import ConnectionClosed
+
+        try:
+            while True:
+                await anyio.sleep(PING_S)
+                pong = await self._socket.ping()
+                with anyio.move_on_after(PING_S) as waited:
+                    await pong
+                if waited.cancelled_caught and not unread.full:
+                    self._socket.transport.abort()  # a goodbye would not be answered either
+                    raise ConnectionLost(f"{self._url} did not answer for {PING_S:g} s")
+        except ConnectionClosed as error:
+            raise self._lost(error) from error
+
+    async def close(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._throw_away)
+            await self._socket.close()
+            tasks.cancel_scope.cancel()
+
+    async def _throw_away(self) -> None:
+        """Read what still comes: the server's goodbye is behind it."""
+        from websockets.exceptions import ConnectionClosed
+
+        with suppress(ConnectionClosed):
+            while True:
+                await self._socket.recv(decode=False)
+
+    def _lost(self, error: Exception) -> ConnectionLost:
+        return ConnectionLost(f"the connection to {self._url} was lost: {error}")

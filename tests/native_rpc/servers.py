@@ -1,0 +1,209 @@
+"""Real servers for the client's tests, and a proxy that can be cut."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from native_rpc.client import Call, Item
+
+T = TypeVar("T")
+
+#: No scenario here needs longer, on a busy machine either.
+SCENARIO_S = 30.0
+
+PLUGIN = Path(__file__).with_name("counting.py")
+
+
+def play(scenario: Callable[[], Awaitable[T]]) -> T:
+    """Play a scenario on a loop of its own, within a bounded time."""
+
+    async def bounded() -> T:
+        async with asyncio.timeout(SCENARIO_S):
+            return await scenario()
+
+    return asyncio.run(bounded())
+
+
+def command(*options: str) -> list[str]:
+    """The command line of a server that can count."""
+    return [sys.executable, "-m", "substrate", *options, "--activation", str(PLUGIN)]
+
+
+class Server:
+    """`substrate` as a process, on a port of its own choice or on a given one."""
+
+    def __init__(self, folder: Path, port: int = 0, settings: dict[str, str] | None = None) -> None:
+        self._process = subprocess.Popen(
+            command("--port", str(port)),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={key: value for key, value in os.environ.items() if "SUBSTRATE" not in key}
+            | (settings or {}),
+        )
+        assert self._process.stderr is not None
+        said = b""
+        while (line := self._process.stderr.readline()) and b" on http" not in line:
+            said += line
+        found = re.search(rb"http://127\.0\.0\.1:(\d+)", line)
+        assert found is not None, said.decode()
+        self.port = int(found[1])
+
+    def stop(self, *, kill: bool = False) -> None:
+        """End it, softly or not, and wait until it is gone."""
+        self._process.kill() if kill else self._process.terminate()
+        try:
+            self._process.wait(10)
+        finally:
+            self._process.kill()
+            self._process.wait(10)
+            assert self._process.stderr is not None
+            self._process.stderr.close()
+
+
+@contextmanager
+def serving(folder: Path, settings: dict[str, str] | None = None) -> Iterator[Server]:
+    """A server for as long as the block lasts."""
+    server = Server(folder, settings=settings)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+class Proxy:
+    """Passes bytes on to a server, and cuts connections when told to.
+
+    `cuts` says after how many bytes from the server each connection is cut, in turn; those past
+    its end are left alone.
+    """
+
+    def __init__(self, to_port: int, cuts: list[int]) -> None:
+        self._to_port = to_port
+        self._cuts = iter(cuts)
+        self._open: set[asyncio.StreamWriter] = set()
+        self._mute: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.port = 0
+        self.connections = 0
+        #: Whether new connections are refused.
+        self.down = False
+
+    def cut(self) -> None:
+        """Cut every connection that is open."""
+        for writer in self._open:
+            writer.transport.abort()
+
+    def mute(self) -> None:
+        """Let every connection that is open stay so, and nothing pass through it any more."""
+        self._mute |= self._open
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection."""
+        self.connections += 1
+        if self.down:
+            writer.transport.abort()
+            return
+        limit = next(self._cuts, None)
+        upstream, back = await asyncio.open_connection("127.0.0.1", self._to_port)
+        both = {writer, back}
+        self._open |= both
+        names = (b"127.0.0.1:%d" % self.port, b"127.0.0.1:%d" % self._to_port)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._pass_on(reader, back, None, names))
+                tasks.create_task(self._pass_on(upstream, writer, limit, None))
+        except* OSError:
+            pass
+        finally:
+            self._open -= both
+            for end in both:
+                end.transport.abort()
+
+    async def _pass_on(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        limit: int | None,
+        names: tuple[bytes, bytes] | None,
+    ) -> None:
+        passed = 0
+        while data := await reader.read(65536):
+            if writer in self._mute:
+                continue
+            if names is not None:  # the server answers only to its own name
+                data = data.replace(*names)
+            if limit is not None and passed + len(data) >= limit:
+                writer.write(data[: limit - passed])
+                with suppress(OSError):
+                    await writer.drain()
+                raise ConnectionAbortedError
+            passed += len(data)
+            writer.write(data)
+            await writer.drain()
+        raise ConnectionAbortedError
+
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take a connection, in a task that `stop` knows of."""
+        task = asyncio.get_running_loop().create_task(self.serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        """Cut everything and wait until it is cut."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+@asynccontextmanager
+async def proxied(to_port: int, cuts: list[int] | None = None) -> AsyncIterator[Proxy]:
+    """A proxy for as long as the block lasts."""
+    proxy = Proxy(to_port, cuts or [])
+    listener = await asyncio.start_server(proxy.accept, "127.0.0.1", 0)
+    proxy.port = listener.sockets[0].getsockname()[1]
+    try:
+        yield proxy
+    finally:
+        listener.close()
+        await proxy.stop()
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and is no zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+async def eventually(condition: Callable[[], bool], within_s: float = 5.0) -> bool:
+    """Whether it comes true in time."""
+    end = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        await asyncio.sleep(0.01)
+    return True
+
+
+async def consume(call: Call, each: Callable[[Item], object]) -> None:
+    """Loop over a call to its end."""
+    async for item in call:
+        each(item)
+
+
+def numbers(items: list[Any]) -> list[int]:
+    """What a count has said."""
+    return [int(item.text.rstrip("x")) for item in items if item.type == "content"]
