@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-import logging
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,8 +19,6 @@ from plexus.errors import PlexusError, PluginError
 from plexus.hub import Plexus
 
 __all__ = ("GROUP", "Broken", "load_plugins")
-
-logger = logging.getLogger("plexus.plugins")
 
 #: The entry-point group that a plugin package names its activations in.
 GROUP = "plexus.activations"
@@ -54,8 +51,6 @@ def load_plugins(hub: Plexus, names: Iterable[str], folder: Path | None) -> list
         # A plugin is somebody else's code: importing it may raise anything, sys.exit included.
         except (Exception, SystemExit) as error:  # noqa: BLE001
             broken.append(Broken(source, f"{type(error).__name__}: {error}"))
-    for entry in broken:
-        logger.error("plugin skipped: %s: %s", entry.source, entry.reason)
     return broken
 
 

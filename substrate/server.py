@@ -16,6 +16,7 @@ import uvloop
 from plexus.hub import Plexus
 from substrate.app import build_app
 from substrate.assembly import build_hub
+from substrate.loop import close_runner
 from substrate.settings import Settings
 
 __all__ = ("Server", "bind", "serve_http")
@@ -74,11 +75,11 @@ def serve_http(settings: Settings) -> None:
             f"cannot listen on {HOST}:{settings.port}: {error.strerror}. "
             "Is a server running already? Choose another with --port."
         ) from error
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, sock))
+    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    close_runner(runner, runner.run(_serve(settings, sock)))
 
 
-async def _serve(settings: Settings, sock: socket.socket) -> None:
+async def _serve(settings: Settings, sock: socket.socket) -> Plexus:
     hub, broken = build_hub(settings, Path.cwd())
     port = sock.getsockname()[1]
     server = make_server(hub, port)
@@ -96,3 +97,4 @@ async def _serve(settings: Settings, sock: socket.socket) -> None:
     server.should_exit = True
     await serving
     stop.cancel()
+    return hub

@@ -1,8 +1,8 @@
 """Every setting of the program, in one frozen value, and where each came from.
 
 Flags win over `SUBSTRATE_*` variables, which win over `substrate.toml` in the project folder,
-which wins over what stands here. Values that were read are checked by pydantic, which is
-imported only if there are any, because it costs as much as the rest of a cold start.
+which wins over what stands here. Variables and the file are read by pydantic-settings, which is
+imported only if there is something to read: it costs as much as the rest of a cold start.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ def read_settings(flags: Mapping[str, Any], project: Path) -> Loaded:
     """Settings from everywhere, with their origins. Raises SettingsError."""
     given = {name: value for name, value in flags.items() if value not in (None, ())}
     by_flag = dict.fromkeys(given, "flag")
-    values, variables, unknown = _read_variables()
+    known = {variable_of(name): name for name in setting_names()}
+    variables = sorted(name for name in os.environ if name.startswith(PREFIX))
+    unknown = [name for name in variables if name not in known]
     file = project / FILE
-    if not values and not file.is_file():
+    if len(unknown) == len(variables) and not file.is_file():
         return Loaded(Settings(**given), by_flag, unknown)
-    read = _read_file(file) if file.is_file() else {}
-    origins = dict.fromkeys(read, FILE) | variables
-    settings = dataclasses.replace(_checked(read | values, origins), **given)
-    return Loaded(settings, origins | by_flag, unknown)
+    settings, origins = _read_sources(file)
+    return Loaded(dataclasses.replace(settings, **given), origins | by_flag, unknown)
 
 
 def setting_names() -> list[str]:
@@ -131,65 +131,90 @@ def variable_of(name: str) -> str:
     return PREFIX + name.replace(".", NESTED).upper()
 
 
-def _read_variables() -> tuple[dict[str, Any], dict[str, str], list[str]]:
-    """The values that variables set, the variable of each, and those that set nothing."""
-    present = sorted(name for name in os.environ if name.startswith(PREFIX))
-    if not present:
-        return {}, {}, []
-    known = {variable_of(name): name for name in setting_names()}
-    values = {known[name]: os.environ[name] for name in present if name in known}
-    if "activation" in values:
-        values["activation"] = tuple(filter(None, values["activation"].split(",")))  # type: ignore[assignment]
-    origins = {known[name]: name for name in present if name in known}
-    return values, origins, [name for name in present if name not in known]
-
-
-def _read_file(file: Path) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        tables = tomllib.loads(file.read_text())
-    except OSError as error:
-        raise SettingsError(f"{file} cannot be read: {error.strerror}") from error
-    except ValueError as error:  # no TOML, or no UTF-8
-        raise SettingsError(f"{file} is not TOML: {error}") from error
-    limits = tables.pop("limits", {})
-    if not isinstance(limits, dict):
-        raise SettingsError(f"{FILE}: limits must be a table; begin it with [limits]")
-    values = tables | {f"limits.{name}": value for name, value in limits.items()}
-    known = setting_names()
-    for name in values:
-        if name not in known:
-            raise SettingsError(
-                f"{FILE} sets {name}, which does not exist"
-                f"{did_you_mean(name, known)} `substrate config` lists every setting."
-            )
-    return values
-
-
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of a sentence about a name that is wrong."""
     nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f". Did you mean {nearest[0]}?" if nearest else "."
 
 
-# --- checking ---------------------------------------------------------------------------------
+def _read_sources(file: Path) -> tuple[Settings, dict[str, str]]:
+    """What variables and the file say, and which of the two says what. Raises SettingsError."""
+    from pydantic import ValidationError
+    from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
+
+    model = _model()
+    try:
+        in_file = _flat(TomlConfigSettingsSource(model, toml_file=file)())
+    except OSError as error:
+        raise SettingsError(f"{file} cannot be read: {error.strerror}") from error
+    except ValueError as error:  # no TOML, or no UTF-8
+        raise SettingsError(f"{file} is not TOML: {error}") from error
+    if unknown := [name for name in in_file if name not in setting_names()]:
+        raise SettingsError(
+            f"{FILE} sets {unknown[0]}, which does not exist"
+            f"{did_you_mean(unknown[0], setting_names())} `substrate config` lists every setting."
+        )
+    in_variables = _flat(EnvSettingsSource(model)())
+    if "activation" in in_variables:  # a variable holds a list as text with commas, not as JSON
+        in_variables["activation"] = [*filter(None, in_variables["activation"].split(","))]
+    values = in_file | in_variables
+    origins = dict.fromkeys(in_file, FILE) | {name: variable_of(name) for name in in_variables}
+    try:
+        checked = model.model_validate(_nested(values))
+    except ValidationError as error:
+        name = ".".join(str(part) for part in error.errors()[0]["loc"])
+        name = next(known for known in values if name == known or name.startswith(f"{known}."))
+        raise SettingsError(
+            f"{origins[name]}: {name} cannot be {values[name]!r}; allowed: {allowed(name)}."
+        ) from None
+    limits = {
+        field.name: getattr(checked.limits, field.name) for field in dataclasses.fields(Limits)
+    }
+    names = (field.name for field in dataclasses.fields(Settings) if field.name != "limits")
+    settings = Settings(**{name: getattr(checked, name) for name in names}, limits=Limits(**limits))
+    return settings, origins
 
 
-def _checked(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:
-    from pydantic import Field, TypeAdapter, ValidationError
+def _model() -> Any:
+    """The settings in pydantic's words."""
+    from pydantic import BaseModel, Field, create_model
+    from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-    good: dict[str, Any] = {}
-    for name, value in values.items():
+    def field(name: str, default: Any) -> tuple[Any, Any]:
         hint, bounds = _hint(name)
-        # Validated as from text: a variable is one, and TOML's own types are taken too.
-        form: Any = typing.Annotated[hint, Field(**bounds)]
-        adapter: TypeAdapter[Any] = TypeAdapter(form)
-        try:
-            good[name] = adapter.validate_python(value)
-        except ValidationError:
-            raise SettingsError(
-                f"{origins[name]}: {name} cannot be {value!r}; allowed: {allowed(name)}."
-            ) from None
-    limits = {name[7:]: good.pop(name) for name in list(good) if name.startswith("limits.")}
-    return Settings(**good, limits=Limits(**limits))
+        if typing.get_origin(hint) is tuple:
+            return typing.Annotated[hint, NoDecode], default
+        return typing.Annotated[hint, Field(**bounds)], default
+
+    defaults = Settings()
+    limits: Any = {
+        each.name: field(f"limits.{each.name}", getattr(defaults.limits, each.name))
+        for each in dataclasses.fields(Limits)
+    }
+    fields: Any = {
+        each.name: field(each.name, getattr(defaults, each.name))
+        for each in dataclasses.fields(Settings)
+        if each.name != "limits"
+    }
+    inner = create_model("LimitsModel", __base__=BaseModel, **limits)
+
+    class Sources(BaseSettings):
+        model_config = SettingsConfigDict(
+            env_prefix=PREFIX, env_nested_delimiter=NESTED, extra="ignore"
+        )
+
+    return create_model("SettingsModel", __base__=Sources, limits=(inner, inner()), **fields)
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by name, a limit as in `limits.run_s`."""
+    limits = values.get("limits", {})
+    if not isinstance(limits, Mapping):
+        raise SettingsError(f"{FILE}: limits must be a table; begin it with [limits]")
+    flat = {name: value for name, value in values.items() if name != "limits"}
+    return flat | {f"limits.{name}": value for name, value in limits.items()}
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    limits = {name[7:]: value for name, value in values.items() if name.startswith("limits.")}
+    return {name: value for name, value in values.items() if "." not in name} | {"limits": limits}

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import errno
 import fcntl
+import logging
 import os
 import signal
 import stat
@@ -28,9 +29,12 @@ from plexus.principal import LOCAL
 from plexus.wire import Lines
 from substrate.assembly import build_hub
 from substrate.driver import Connection, View
+from substrate.loop import close_runner
 from substrate.settings import Settings
 
 __all__ = ("StdioServer", "claim_stdio", "serve_stdio")
+
+logger = logging.getLogger("substrate.stdio")
 
 READ_BYTES = 64 * 1024
 #: What the pipe to the client shall hold, where that can be chosen: with the usual 64 KiB a
@@ -188,11 +192,14 @@ class StdioServer:
 def serve_stdio(settings: Settings) -> None:
     """`substrate --stdio`: serve the native view until the input ends."""
     input_fd, output_fd = claim_stdio()
-    asyncio.run(_serve(settings, input_fd, output_fd))
+    runner = asyncio.Runner()
+    close_runner(runner, runner.run(_serve(settings, input_fd, output_fd)))
 
 
-async def _serve(settings: Settings, input_fd: int, output_fd: int) -> None:
-    hub, _ = build_hub(settings, Path.cwd())
+async def _serve(settings: Settings, input_fd: int, output_fd: int) -> Plexus:
+    hub, broken = build_hub(settings, Path.cwd())
+    for plugin in broken:
+        logger.error("plugin skipped: %s: %s", plugin.source, plugin.reason)
     server = StdioServer(
         hub,
         NativeConnection(LINES, hub.limits, hub.new_id),
@@ -201,3 +208,4 @@ async def _serve(settings: Settings, input_fd: int, output_fd: int) -> None:
         eof_grace_s=settings.eof_grace_s,
     )
     await server.serve()
+    return hub

@@ -1,0 +1,1 @@
+"""The subcommands, each a module that is imported when it is used."""

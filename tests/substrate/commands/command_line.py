@@ -1,0 +1,240 @@
+"""How the tests use the command line: as a process, on a terminal, and beside a server.
+
+Every wait is bounded. Commands see no variables of ours, and port 0, on which no server can be
+found, unless a test gives them one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+#: No step in these tests needs longer, on a busy machine either.
+WAIT_S = 30.0
+
+SUBSTRATE = [sys.executable, "-m", "substrate"]
+
+COUNT = '''
+from collections.abc import AsyncIterator
+from plexus import Activation, Content, method
+
+class Count(Activation):
+    """Counts, out loud."""
+    namespace = "count"
+    version = "1.0.0"
+
+    @method
+    async def up(self, to: int) -> AsyncIterator[Content]:
+        """Count from 1 up to TO."""
+        for i in range(1, to + 1):
+            yield Content(text=f"{i} ")
+'''
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Our own environment without settings, and without what changes how output looks."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SUBSTRATE_", "_SUBSTRATE_"))}
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
+        kept.pop(name, None)
+    return kept | {"SUBSTRATE_PORT": "0", "TERM": "xterm-256color"} | variables
+
+
+def add_plugin(project: Path, name: str, source: str) -> Path:
+    """Put a plugin file where the project's plugins are."""
+    folder = project / "activations.d"
+    folder.mkdir(exist_ok=True)
+    file = folder / f"{name}.py"
+    file.write_text(textwrap.dedent(source))
+    return file
+
+
+def run(
+    *arguments: str, cwd: Path, stdin: str = "", **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        [*SUBSTRATE, *arguments],
+        cwd=cwd,
+        env=environment(**variables),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    """Lines of JSON, as objects."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def eventually(holds: Callable[[], bool], what: str) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < end, f"waited in vain: {what}"
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether this process exists and has not ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+class Output:
+    """What comes out of a descriptor, read as it comes."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._data = b""
+        self._ended = False
+
+    @property
+    def text(self) -> str:
+        """All that has come so far."""
+        return self._data.decode(errors="replace")
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """Read until this has come."""
+        end = time.monotonic() + WAIT_S
+        while True:
+            found = re.search(pattern, self.text)
+            if found:
+                return found
+            assert not self._ended, f"it ended without {pattern!r}: {self.text!r}"
+            self._read(end, pattern)
+
+    def rest(self) -> str:
+        """Read to the end; all that came."""
+        end = time.monotonic() + WAIT_S
+        while not self._ended:
+            self._read(end, "the end")
+        return self.text
+
+    def _read(self, end: float, what: str) -> None:
+        ready, _, _ = select.select([self._fd], [], [], max(end - time.monotonic(), 0))
+        assert ready, f"waited in vain for {what!r}: {self.text!r}"
+        try:
+            data = os.read(self._fd, 65536)
+        except OSError:  # how Linux says that nobody holds the other end of a terminal
+            data = b""
+        self._data += data
+        self._ended = not data
+
+
+class Process:
+    """A command that runs beside the test."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self._child = child
+        assert child.stdout is not None
+        assert child.stderr is not None
+        self.out = Output(child.stdout.fileno())
+        self.err = Output(child.stderr.fileno())
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        self._child.send_signal(number)
+
+    def close_stdout(self) -> None:
+        assert self._child.stdout is not None
+        self._child.stdout.close()
+
+    def end(self) -> int:
+        """Wait for its end; the exit code."""
+        return self._child.wait(WAIT_S)
+
+
+@contextlib.contextmanager
+def started(*arguments: str, cwd: Path, **variables: str) -> Iterator[Process]:
+    """A command that is killed at the end, if it has not ended by then."""
+    with subprocess.Popen(
+        [*SUBSTRATE, *arguments],
+        cwd=cwd,
+        env=environment(**variables),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as child:
+        try:
+            yield Process(child)
+        finally:
+            child.kill()
+
+
+@contextlib.contextmanager
+def server(cwd: Path) -> Iterator[str]:
+    """A server in this project; its port."""
+    with started("--port", "0", cwd=cwd) as process:
+        yield process.err.wait_for(r"http://127\.0\.0\.1:(\d+)")[1]
+
+
+#: Makes the terminal that is its stdin its controlling one, so that Ctrl-C means something.
+ON_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, "-m", "substrate", *sys.argv[1:]])
+"""
+
+
+class Terminal:
+    """A command on a terminal of its own."""
+
+    def __init__(self, child: subprocess.Popen[bytes], fd: int) -> None:
+        self._child = child
+        self._fd = fd
+        self.screen = Output(fd)
+
+    def type(self, text: str) -> None:
+        os.write(self._fd, text.encode())
+
+    def end(self) -> tuple[int, str]:
+        """Wait for its end; the exit code and all that was written."""
+        text = self.screen.rest()
+        return self._child.wait(WAIT_S), text
+
+
+@contextlib.contextmanager
+def terminal(*arguments: str, cwd: Path, **variables: str) -> Iterator[Terminal]:
+    """A command on a terminal, killed at the end if it has not ended by then."""
+    ours, theirs = os.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-c", ON_TERMINAL, *arguments],
+        cwd=cwd,
+        env=environment(COLUMNS="160", **variables),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    try:
+        yield Terminal(child, ours)
+    finally:
+        child.kill()
+        child.wait()
+        os.close(ours)
+
+
+def without_colours(text: str) -> str:
+    """What a person sees of this."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r\n", "\n")

@@ -1,0 +1,347 @@
+"""How a run looks while it runs: to a program, to a person, and when it asks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import (
+    COUNT,
+    add_plugin,
+    lines,
+    run,
+    server,
+    started,
+    terminal,
+    without_colours,
+)
+
+ALL_KINDS = '''
+    from collections.abc import AsyncIterator
+    from plexus import (
+        Activation, Complete, Content, Event, Image, Log, Progress, ToolResult, ToolUse, method,
+    )
+
+    class Reading(Event):
+        """What an instrument says."""
+        degrees: int
+
+    class Spoken(Event):
+        """An event that knows how it is read."""
+        word: str
+
+        def as_text(self) -> str:
+            return f"<{self.word}>"
+
+    class Total(Complete):
+        """What it came to."""
+        total: int
+
+    class Kinds(Activation):
+        """Says things of every kind."""
+        namespace = "kinds"
+        version = "1.0.0"
+
+        @method
+        async def all(
+            self,
+        ) -> AsyncIterator[
+            Content | Log | Progress | ToolUse | ToolResult | Image | Reading | Spoken | Total
+        ]:
+            """Yield one of each."""
+            print("printed by the method")
+            yield Progress(done=1, total=4, message="working")
+            yield Content(text="half a ")
+            yield Content(text="line")
+            yield Log(level="warning", message="careful")
+            yield ToolUse(tool_name="hammer", tool_use_id="1", input={"nail": 1})
+            yield ToolResult(tool_use_id="1", output="bang")
+            yield Image(data="AAAA", mime_type="image/png")
+            yield Reading(degrees=21)
+            yield Spoken(word="hello")
+            yield Total(total=3)
+
+        @method
+        async def value(self) -> dict[str, list[int]]:
+            """Return something."""
+            return {"numbers": [1, 2]}
+'''
+
+ASKS = '''
+    import dataclasses
+    from plexus import (
+        Activation, Confirm, Context, Form, Option, Prompt, Select, SelectMany, method,
+    )
+
+    @dataclasses.dataclass
+    class Order:
+        dish: str
+        plates: int = 1
+
+    class Asks(Activation):
+        """Asks the person."""
+        namespace = "asks"
+        version = "1.0.0"
+
+        @method
+        async def confirm(self, *, ctx: Context) -> bool:
+            """Ask yes or no."""
+            return await ctx.ask(Confirm("Really?"))
+
+        @method
+        async def everything(self, *, ctx: Context) -> list[object]:
+            """Ask in every way."""
+            return [
+                await ctx.ask(Confirm("Really?", default=True)),
+                await ctx.ask(Prompt("Your name?")),
+                await ctx.ask(Select("Colour?", options=["red", Option("blue", "Deep blue")])),
+                await ctx.ask(SelectMany("Fruits?", options=["apple", "pear", "plum"])),
+                dataclasses.asdict(await ctx.ask(Form("Your order", fields=Order))),
+            ]
+
+        @method
+        async def briefly(self, *, ctx: Context) -> bool:
+            """Ask and not wait."""
+            return await ctx.ask(Confirm("Quick?"), timeout_s=0.3)
+'''
+
+
+# --- for a program --------------------------------------------------------------------------------
+
+
+def test_piped_each_event_is_a_line_as_on_the_wire(tmp_path: Path) -> None:
+    add_plugin(tmp_path, "count", COUNT)
+    called = run("call", "count.up", "2", cwd=tmp_path)
+    assert called.stdout == (
+        '{"type":"content","text":"1 "}\n{"type":"content","text":"2 "}\n{"type":"complete"}\n'
+    )
+    assert called.stderr == ""
+
+
+@pytest.mark.parametrize("where", [["--json", "plexus.hash"], ["plexus.hash", "--json"]])
+def test_on_a_terminal_lines_of_json_can_be_asked_for(where: list[str], tmp_path: Path) -> None:
+    with terminal("call", *where, cwd=tmp_path) as screen:
+        code, text = screen.end()
+    assert code == 0
+    assert json.loads(text)["type"] == "complete"
+
+
+def test_what_a_method_prints_does_not_get_between_the_events(tmp_path: Path) -> None:
+    add_plugin(tmp_path, "kinds", ALL_KINDS)
+    called = run("call", "kinds.all", cwd=tmp_path)
+    assert [event["type"] for event in lines(called.stdout)] == [
+        "progress",
+        "content",
+        "content",
+        "log",
+        "tool_use",
+        "tool_result",
+        "image",
+        "reading",
+        "spoken",
+        "complete",
+    ]
+    assert called.stderr == "printed by the method\n"
+
+
+def test_the_terminal_of_a_failed_run_is_a_line_too(tmp_path: Path) -> None:
+    called = run("call", "bash.execute", "true", "--cwd", "/nowhere/at/all", cwd=tmp_path)
+    assert called.returncode == 1
+    last = lines(called.stdout)[-1]
+    assert (last["type"], last["code"]) == ("error", "spawn_failed")
+
+
+@pytest.mark.parametrize("mode", ["here", "server"])
+@pytest.mark.parametrize("form", ["--json", "--text"])
+def test_output_is_seen_while_the_command_still_runs(mode: str, form: str, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    script = f"printf 'no newline'; until [ -e {gate} ]; do sleep 0.01; done; echo over"
+
+    def check(*flags: str) -> None:
+        with started(*flags, "call", "bash.execute", script, form, cwd=tmp_path) as process:
+            process.out.wait_for("no newline")
+            assert "over" not in process.out.text
+            gate.touch()
+            process.out.wait_for("over")
+            assert process.end() == 0
+
+    if mode == "here":
+        check()
+    else:
+        with server(tmp_path) as port:
+            check("--port", port)
+
+
+# --- for a person ---------------------------------------------------------------------------------
+
+
+def test_both_outputs_of_a_command_go_where_they_belong(tmp_path: Path) -> None:
+    script = "printf out; printf err >&2"
+    called = run("call", "--text", "bash.execute", script, cwd=tmp_path)
+    assert (called.returncode, called.stdout, called.stderr) == (0, "out", "err")
+
+
+@pytest.mark.parametrize("mode", ["here", "server"])
+def test_every_kind_of_event_is_readable(mode: str, tmp_path: Path) -> None:
+    add_plugin(tmp_path, "kinds", ALL_KINDS)
+    if mode == "here":
+        called = run("call", "kinds.all", "--text", cwd=tmp_path)
+        spoken = "<hello>"
+    else:
+        with server(tmp_path) as port:
+            called = run("--port", port, "call", "kinds.all", "--text", cwd=tmp_path)
+        spoken = "spoken  word=hello"
+
+    assert called.returncode == 0
+    reading = "reading  degrees=21"
+    assert called.stdout.splitlines() == [
+        "half a line",
+        "[image image/png]",
+        reading,
+        spoken,
+        "{",
+        '  "total": 3',
+        "}",
+    ]
+    for remark in ("1/4 working", "warning: careful", '-> hammer {"nail":1}', "<- bang"):
+        assert remark in called.stderr.splitlines()
+
+
+def test_a_value_is_pretty_json_and_a_text_is_itself(tmp_path: Path) -> None:
+    add_plugin(tmp_path, "kinds", ALL_KINDS)
+    value = run("call", "kinds.value", "--text", cwd=tmp_path).stdout
+    assert json.loads(value) == {"numbers": [1, 2]}
+    assert value.startswith('{\n  "numbers"')
+    text = run("call", "plexus.hash", "--text", cwd=tmp_path).stdout
+    assert len(text.strip()) == 64
+
+
+def test_on_a_terminal_text_comes_bare_and_the_last_line_is_ended(tmp_path: Path) -> None:
+    add_plugin(tmp_path, "count", COUNT)
+    with terminal("call", "count.up", "3", cwd=tmp_path) as screen:
+        code, text = screen.end()
+    assert (code, text) == (0, "1 2 3 \r\n")
+
+
+def test_on_a_terminal_progress_is_a_bar_that_is_gone_at_the_end(tmp_path: Path) -> None:
+    source = '''
+        import pathlib, asyncio
+        from collections.abc import AsyncIterator
+        from plexus import Activation, Content, Progress, method
+
+        class Work(Activation):
+            """Works."""
+            namespace = "work"
+            version = "1.0.0"
+
+            @method
+            async def hard(self, gate: str) -> AsyncIterator[Progress | Content]:
+                """Work until the gate is open."""
+                yield Progress(done=1, total=4, message="hammering")
+                while not pathlib.Path(gate).exists():
+                    await asyncio.sleep(0.01)
+                yield Content(text="finished\\n")
+        '''
+    add_plugin(tmp_path, "work", source)
+    gate = tmp_path / "gate"
+    with terminal("call", "work.hard", str(gate), cwd=tmp_path) as screen:
+        screen.screen.wait_for("hammering.*1/4")
+        gate.touch()
+        code, text = screen.end()
+    assert code == 0
+    # What follows the last erasing of a line is all that is left to be seen.
+    assert text.rpartition("\x1b[2K")[2].strip() == "finished"
+
+
+def test_a_failed_command_says_its_exit_code_on_a_terminal(tmp_path: Path) -> None:
+    with terminal("call", "bash.execute", "printf abc; kill -9 $$", cwd=tmp_path) as screen:
+        code, text = screen.end()
+    assert code == 1
+    assert without_colours(text) == "abc\nexit code 137 (SIGKILL)\n"
+
+
+def test_colours_can_be_turned_off(tmp_path: Path) -> None:
+    with terminal("call", "bash.execute", "exit 3", cwd=tmp_path, NO_COLOR="1") as screen:
+        _, text = screen.end()
+    assert text == "exit code 3\r\n"
+
+
+# --- questions ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["here", "server"])
+def test_a_person_at_a_terminal_is_asked(mode: str, tmp_path: Path) -> None:
+    add_plugin(tmp_path, "asks", ASKS)
+
+    def check(*flags: str) -> None:
+        with terminal(*flags, "call", "asks.everything", "--json", cwd=tmp_path) as screen:
+            for question, answer in [
+                (r"Really\? \[Y/n\] $", "what\n"),
+                (r"Please type y or n.*\s+Really\? \[Y/n\] $", "\n"),
+                (r"Your name\?: $", "Zoë\n"),
+                (r"2\. Deep blue\s+Choose: $", "9\n"),
+                (r"number from 1 to 2.*\s+Choose: $", "2\n"),
+                (r"3\. plum\s+Choose: $", "1, plum\n"),
+                (r"Dish: $", "soup\n"),
+                (r"Plates \[1\]: $", "few\n"),
+                (r"not a whole number.\s+Plates \[1\]: $", "2\n"),
+            ]:
+                screen.screen.wait_for(question)
+                screen.type(answer)
+            code, text = screen.end()
+        assert code == 0
+        last = json.loads(text.strip().splitlines()[-1])
+        assert last["result"] == [
+            True,
+            "Zoë",
+            "blue",
+            ["apple", "plum"],
+            {"dish": "soup", "plates": 2},
+        ]
+
+    if mode == "here":
+        check()
+    else:
+        with server(tmp_path) as port:
+            check("--port", port)
+
+
+def test_ending_the_input_declines(tmp_path: Path) -> None:
+    add_plugin(tmp_path, "asks", ASKS)
+    with terminal("call", "asks.confirm", cwd=tmp_path) as screen:
+        screen.screen.wait_for(r"\[y/n\] $")
+        screen.type("\x04")
+        code, text = screen.end()
+    assert code == 1
+    assert "Error (declined): declined: Really?" in text
+
+
+def test_a_question_that_nobody_answers_in_time_is_taken_back(tmp_path: Path) -> None:
+    add_plugin(tmp_path, "asks", ASKS)
+    with terminal("call", "asks.briefly", cwd=tmp_path) as screen:
+        code, text = screen.end()
+    assert code == 1
+    assert "Quick? [y/n] " in text
+    assert "Error (no_answer): nobody answered within 0.3 s" in text
+
+
+def test_without_a_terminal_the_command_that_answers_is_told(tmp_path: Path) -> None:
+    add_plugin(tmp_path, "asks", ASKS)
+    with (
+        server(tmp_path) as port,
+        started("--port", port, "call", "asks.confirm", cwd=tmp_path) as process,
+    ):
+        asked = process.err.wait_for(r"The run asks: Really\?\n  Answer with: substrate (.*)\n")
+        answered = run(*asked[1].split(), cwd=tmp_path)
+        assert answered.returncode == 0, answered.stderr
+        assert process.end() == 0
+        assert lines(process.out.rest())[-1] == {"type": "complete", "result": True}
+
+
+def test_where_nobody_can_answer_it_is_declined_and_said(tmp_path: Path) -> None:
+    add_plugin(tmp_path, "asks", ASKS)
+    called = run("call", "asks.confirm", cwd=tmp_path)
+    assert called.returncode == 1
+    assert lines(called.stdout)[-1]["code"] == "declined"
+    assert "Nobody can answer here" in called.stderr

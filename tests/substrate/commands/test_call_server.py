@@ -1,0 +1,148 @@
+"""Which hub a call reaches: a server that runs, one that is named, or one of its own."""
+
+from __future__ import annotations
+
+import http.server
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from command_line import COUNT, add_plugin, lines, run, server
+
+from substrate import app
+from substrate.commands import server as server_target
+from substrate.commands.server import find_server, server_url
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A project, beside that of the server."""
+    project = tmp_path / "here"
+    project.mkdir()
+    return project
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> Iterator[str]:
+    """The port of a server that has `count`."""
+    add_plugin(tmp_path, "count", COUNT)
+    with server(tmp_path) as number:
+        yield number
+
+
+def test_a_server_that_runs_is_used(port: str, here: Path) -> None:
+    called = run("--port", port, "call", "count.up", "1", cwd=here)
+    assert lines(called.stdout)[0] == {"type": "content", "text": "1 "}
+
+
+def test_the_port_may_come_from_the_settings(port: str, here: Path) -> None:
+    assert run("call", "count.up", "1", cwd=here, SUBSTRATE_PORT=port).returncode == 0
+
+
+@pytest.mark.parametrize("address", ["ws://127.0.0.1:{}", "http://127.0.0.1:{}", "127.0.0.1:{}"])
+@pytest.mark.parametrize("late", [True, False])
+def test_a_server_can_be_named(address: str, late: bool, port: str, here: Path) -> None:
+    flag, method = ["--url", address.format(port)], ["count.up", "1"]
+    called = run("call", *(method + flag if late else flag + method), cwd=here)
+    assert called.returncode == 0, called.stderr
+    assert lines(called.stdout)[-1] == {"type": "complete"}
+
+
+def test_local_means_never_the_server(port: str, here: Path) -> None:
+    for arguments in (["--local", "count.up", "1"], ["count.up", "1", "--local"]):
+        called = run("--port", port, "call", *arguments, cwd=here)
+        assert called.returncode == 2
+        assert "There is no method count.up" in called.stderr
+
+
+def test_what_only_the_project_has_is_told_apart_from_what_nobody_has(
+    port: str, here: Path
+) -> None:
+    add_plugin(here, "more", COUNT.replace('"count"', '"more"'))
+    ours = run("--port", port, "call", "more.up", "1", cwd=here)
+    nobodys = run("--port", port, "call", "count.pu", "1", cwd=here)
+
+    assert (ours.returncode, nobodys.returncode) == (2, 2)
+    expected = f"The server on port {port} does not have more.up; --local runs it here."
+    assert expected in ours.stderr
+    assert "Did you mean count.up?" in nobodys.stderr
+    assert run("--port", port, "call", "more.up", "1", "--local", cwd=here).returncode == 0
+
+
+def test_flags_that_shape_a_hub_keep_a_call_in_this_process(port: str, here: Path) -> None:
+    (here / "counting.py").write_text(COUNT.replace('"count"', '"mine"'))
+    flags = ["--port", port, "--activation", "counting:Count"]
+    assert run(*flags, "call", "mine.up", "1", cwd=here).returncode == 0
+    both = run(*flags, "call", "--url", f"ws://127.0.0.1:{port}", "mine.up", "1", cwd=here)
+    assert both.returncode == 2
+    assert "--activation is about a hub in this process and --url about a server" in both.stderr
+
+
+def test_faults_that_the_server_finds_are_shown_as_ours_are(port: str, here: Path) -> None:
+    called = run("--port", port, "call", "count.up", "--params", '{"to": "x", "a": 1}', cwd=here)
+    assert called.returncode == 2
+    assert "  to: Input should be a valid integer" in called.stderr
+    assert "  a: is not known here" in called.stderr
+
+
+def test_a_server_that_is_not_there_is_a_failure_with_advice(here: Path) -> None:
+    with socket.socket() as bound:  # bound and not listening: nobody else gets the port meanwhile
+        bound.bind(("127.0.0.1", 0))
+        address = f"ws://127.0.0.1:{bound.getsockname()[1]}"
+        called = run("call", "--url", address, "plexus.hash", cwd=here)
+    assert called.returncode == 1
+    assert "--local does without one" in called.stderr
+    assert "Traceback" not in called.stderr
+
+
+def test_an_address_that_is_none_is_a_usage_error(here: Path) -> None:
+    called = run("call", "--url", "ftp://somewhere", "plexus.hash", cwd=here)
+    assert called.returncode == 2
+    assert "'ftp://somewhere' is not like ws://127.0.0.1:4444" in called.stderr
+
+
+@contextmanager
+def foreign_server(body: bytes) -> Iterator[int]:
+    """A server that is not ours."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as foreign:
+        thread = threading.Thread(target=foreign.serve_forever)
+        thread.start()
+        try:
+            yield foreign.server_port
+        finally:
+            foreign.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"name": "something else"}', b""])
+def test_whoever_else_answers_on_the_port_is_left_alone(body: bytes, here: Path) -> None:
+    with foreign_server(body) as number:
+        assert not find_server(number)
+        assert run("--port", str(number), "call", "plexus.hash", cwd=here).returncode == 0
+
+
+def test_a_port_that_accepts_and_says_nothing_does_not_hold_up_a_command(here: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        number = silent.getsockname()[1]
+        assert run("--port", str(number), "call", "plexus.hash", cwd=here).returncode == 0
+
+
+def test_the_probe_looks_for_the_name_that_the_server_gives() -> None:
+    assert server_target.IDENTITY == app.IDENTITY
+
+
+def test_addresses_without_a_scheme_are_websockets() -> None:
+    assert server_url("localhost:1") == "ws://localhost:1"

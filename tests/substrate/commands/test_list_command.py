@@ -1,0 +1,110 @@
+"""`substrate list`: what there is to call, here or on a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from command_line import COUNT, add_plugin, lines, run, server, terminal, without_colours
+
+
+def test_a_plugin_file_in_the_project_is_listed(tmp_path: Path) -> None:
+    add_plugin(tmp_path, "count", COUNT)
+
+    listed = run("list", cwd=tmp_path)
+
+    assert listed.returncode == 0
+    assert "count 1.0.0: Counts, out loud." in listed.stdout
+    assert "  count.up            Count from 1 up to TO." in listed.stdout.splitlines()
+    assert "bash.execute" in listed.stdout
+    assert listed.stderr == ""
+
+
+def test_a_broken_plugin_is_skipped_once_and_with_its_reason(tmp_path: Path) -> None:
+    broken = add_plugin(tmp_path, "broken", "def (")
+    add_plugin(tmp_path, "count", COUNT)
+
+    listed = run("list", cwd=tmp_path)
+
+    assert listed.returncode == 0
+    assert "count.up" in listed.stdout
+    assert listed.stderr.count(f"Plugin skipped: {broken}: SyntaxError") == 1
+    assert len(listed.stderr.splitlines()) == 1
+
+
+def test_what_a_plugin_prints_does_not_get_into_the_list(tmp_path: Path) -> None:
+    add_plugin(tmp_path, "count", COUNT + "\nprint('hello from the plugin')\n")
+
+    listed = run("list", "--json", cwd=tmp_path)
+
+    assert "count.up" in [entry["name"] for entry in lines(listed.stdout)]
+    assert "hello from the plugin" in listed.stderr
+
+
+def test_an_activation_named_before_the_command_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "counting.py").write_text(COUNT)
+
+    listed = run("--activation", "counting:Count", "list", cwd=tmp_path)
+
+    assert "count.up" in listed.stdout
+
+
+def test_the_json_form_is_one_method_a_line(tmp_path: Path) -> None:
+    add_plugin(tmp_path, "count", COUNT)
+
+    entries = {entry["name"]: entry for entry in lines(run("list", "--json", cwd=tmp_path).stdout)}
+
+    assert entries["count.up"] == {
+        "name": "count.up",
+        "namespace": "count",
+        "version": "1.0.0",
+        "streaming": True,
+        "summary": "Count from 1 up to TO.",
+    }
+    assert entries["plexus.hash"]["streaming"] is False
+
+
+def test_methods_inside_namespaces_inside_namespaces_are_listed(tmp_path: Path) -> None:
+    source = '''
+        from plexus import Activation, method
+
+        class Luna(Activation):
+            """The moon."""
+            namespace = "luna"
+            version = "1.0.0"
+
+            @method
+            async def phase(self) -> str:
+                """Say how full it is."""
+                return "full"
+
+        class Earth(Activation):
+            """The planet."""
+            namespace = "earth"
+            version = "2.0.0"
+            children = (Luna,)
+        '''
+    add_plugin(tmp_path, "earth", source)
+    entries = lines(run("list", "--json", cwd=tmp_path).stdout)
+    assert ("earth.luna", "earth.luna.phase") in [(e["namespace"], e["name"]) for e in entries]
+    assert run("call", "earth.luna.phase", "--text", cwd=tmp_path).stdout == "full\n"
+
+
+def test_on_a_terminal_the_list_has_colours_and_whole_summaries(tmp_path: Path) -> None:
+    add_plugin(tmp_path, "count", COUNT)
+    with terminal("list", cwd=tmp_path) as screen:
+        code, text = screen.end()
+    assert code == 0
+    assert "\x1b[" in text
+    assert "count 1.0.0  Counts, out loud." in without_colours(text)
+
+
+def test_a_server_is_listed_and_what_it_lacks_is_told(tmp_path: Path) -> None:
+    with server(tmp_path) as port:
+        add_plugin(tmp_path, "count", COUNT)
+        listed = run("--port", port, "list", cwd=tmp_path)
+        local = run("--port", port, "list", "--local", cwd=tmp_path)
+
+    assert "count.up" not in listed.stdout
+    assert f"the server on port {port}. It lacks what is found here: count.up" in listed.stderr
+    assert "count.up" in local.stdout
+    assert local.stderr == ""

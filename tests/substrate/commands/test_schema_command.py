@@ -1,0 +1,65 @@
+"""`substrate schema`: what a method takes and gives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import COUNT, add_plugin, run, server, terminal, without_colours
+
+
+def test_piped_it_is_the_json_schema(tmp_path: Path) -> None:
+    add_plugin(tmp_path, "count", COUNT)
+
+    whole, namespace, method = (
+        json.loads(run("schema", *name, cwd=tmp_path).stdout)
+        for name in ([], ["count"], ["count.up"])
+    )
+
+    assert {entry["namespace"] for entry in whole["activations"]} >= {"bash", "count", "plexus"}
+    assert namespace["description"] == "Counts, out loud."
+    assert namespace["methods"] == [method]
+    assert method["params"]["properties"]["to"]["type"] == "integer"
+
+
+def test_the_legacy_spelling_is_understood(tmp_path: Path) -> None:
+    assert json.loads(run("schema", "bash_execute", cwd=tmp_path).stdout)["name"] == "bash.execute"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("bash.exec", "bash.execute"), ("bsh", "bash"), ("execute", "bash.execute")]
+)
+def test_a_wrong_name_is_answered_with_the_nearest(name: str, meant: str, tmp_path: Path) -> None:
+    failed = run("schema", name, cwd=tmp_path)
+
+    assert failed.returncode == 2
+    assert failed.stdout == ""
+    assert f"Did you mean {meant}" in failed.stderr
+
+
+def test_on_a_terminal_parameters_and_events_are_explained(tmp_path: Path) -> None:
+    with terminal("schema", "bash.execute", cwd=tmp_path) as screen:
+        code, text = screen.end()
+    seen = " ".join(without_colours(text).split())
+    assert code == 0
+    assert "command text The command line or script, as after `bash -c`. (required)" in seen
+    assert "timeout_s number or null" in seen
+    assert "(default 600.0)" in seen
+    assert "stdout Some of the command's standard output" in seen
+    assert "exit_code: integer" in seen
+
+
+def test_on_a_terminal_json_can_be_asked_for(tmp_path: Path) -> None:
+    with terminal("schema", "plexus.hash", "--json", cwd=tmp_path) as screen:
+        _, text = screen.end()
+    assert json.loads(text)["result"] == {"type": "string"}
+
+
+def test_a_server_describes_what_it_has(tmp_path: Path) -> None:
+    add_plugin(tmp_path, "count", COUNT)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with server(tmp_path) as port:
+        described = run("--port", port, "schema", "count.up", cwd=elsewhere)
+    assert json.loads(described.stdout)["name"] == "count.up"

@@ -1,0 +1,129 @@
+"""Settings: who wins, and what is said about values that cannot be."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from plexus.limits import Limits
+from substrate.settings import (
+    Settings,
+    SettingsError,
+    allowed,
+    load_settings,
+    read_settings,
+    setting_names,
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("SUBSTRATE_")]:
+        monkeypatch.delenv(name)
+
+
+def write(project: Path, text: str) -> None:
+    (project / "substrate.toml").write_text(text)
+
+
+def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
+    assert load_settings({"port": None, "activation": ()}, tmp_path) == Settings()
+
+
+def test_flags_win_over_variables_and_variables_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "port = 1\nlog_level = 'info'\neof_grace_s = 3\n")
+    monkeypatch.setenv("SUBSTRATE_PORT", "2")
+    monkeypatch.setenv("SUBSTRATE_LOG_LEVEL", "error")
+
+    loaded = read_settings({"port": 3}, tmp_path)
+
+    settings = loaded.settings
+    assert (settings.port, settings.log_level, settings.eof_grace_s) == (3, "error", 3.0)
+    assert loaded.origins == {
+        "port": "flag",
+        "log_level": "SUBSTRATE_LOG_LEVEL",
+        "eof_grace_s": "substrate.toml",
+    }
+
+
+def test_limits_can_be_set_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "[limits]\nrun_s = 5\nlog_items = 10\n")
+    monkeypatch.setenv("SUBSTRATE_LIMITS__RUN_S", "7")
+    assert load_settings({}, tmp_path).limits == Limits(run_s=7.0, log_items=10)
+
+
+def test_several_activations_stand_in_one_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUBSTRATE_ACTIVATION", "a:A,b.py")
+    assert load_settings({}, tmp_path).activation == ("a:A", "b.py")
+
+
+def test_a_variable_of_another_project_is_noticed_and_not_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUBSTRATE_PROT", "1")
+    monkeypatch.setenv("SUBSTRATE_LIMITS__NOTHING", "1")
+    loaded = read_settings({}, tmp_path)
+    assert loaded.unknown == ["SUBSTRATE_LIMITS__NOTHING", "SUBSTRATE_PROT"]
+    assert loaded.settings == Settings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "means"),
+    [
+        ("SUBSTRATE_PORT", "abc", "a whole number from 0 to 65535"),
+        ("SUBSTRATE_PORT", "65536", "a whole number from 0 to 65535"),
+        ("SUBSTRATE_EOF_GRACE_S", "-1", "a number of at least 0"),
+        ("SUBSTRATE_BASH_SANDBOX", "tight", "one of off, workspace, strict"),
+        ("SUBSTRATE_LIMITS__LOG_ITEMS", "0", "a whole number above 0"),
+        ("SUBSTRATE_LIMITS__RUN_S", "soon", "a number above 0"),
+    ],
+)
+def test_a_bad_variable_is_named_with_what_is_allowed(
+    variable: str, value: str, means: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SettingsError) as refused:
+        load_settings({}, tmp_path)
+    name = variable.removeprefix("SUBSTRATE_").lower().replace("__", ".")
+    assert str(refused.value) == f"{variable}: {name} cannot be {value!r}; allowed: {means}."
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("port = 'x'", "substrate.toml: port cannot be 'x'; allowed: a whole number"),
+        ("activation = 'a:A'", "substrate.toml: activation cannot be 'a:A'; allowed: a list"),
+        ("[limits]\nrun_s = 0", "substrate.toml: limits.run_s cannot be 0; allowed"),
+        ("prot = 1", "substrate.toml sets prot, which does not exist. Did you mean port?"),
+        (
+            "[limits]\nruns_s = 1",
+            "sets limits.runs_s, which does not exist. Did you mean limits.run_s?",
+        ),
+        ("[colours]\nred = 1", "substrate.toml sets colours, which does not exist."),
+        ("limits = 3", "limits must be a table"),
+        ("port = ", "is not TOML"),
+    ],
+)
+def test_a_bad_file_is_named_with_the_setting_and_what_is_allowed(
+    text: str, complaint: str, tmp_path: Path
+) -> None:
+    write(tmp_path, text)
+    with pytest.raises(SettingsError) as refused:
+        load_settings({}, tmp_path)
+    assert complaint in str(refused.value)
+
+
+def test_a_flag_does_not_hide_a_bad_file(tmp_path: Path) -> None:
+    write(tmp_path, "port = 'x'")
+    with pytest.raises(SettingsError):
+        load_settings({"port": 1}, tmp_path)
+
+
+def test_every_setting_says_what_it_can_be() -> None:
+    assert all(allowed(name) for name in setting_names())
