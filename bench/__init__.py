@@ -1,0 +1,1 @@
+"""Benchmarks: what the installed program costs, as ratios to a loop written by hand."""

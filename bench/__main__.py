@@ -1,0 +1,111 @@
+"""`python -m bench`: measure the program beside its limit, in one run.
+
+The limit L is a program written by hand that puts the same kind of bytes on the same wire with
+asyncio and orjson alone (`limit_stdio.py`, `limit_asgi.py`). Targets are shown and never
+asserted: a benchmark is not a test. Linux only, because memory and processes are read in /proc.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from bench import calls, cancel, environment, memory, start, streams
+from bench.measure import FULL, QUICK, Effort, Figure
+from bench.servers import LIMIT_ASGI, LIMIT_STDIO, OURS_HTTP, OURS_STDIO, ROOT, ServerGone, shown
+from bench.table import render
+
+__all__ = ("MEASURES", "main")
+
+MEASURES: dict[str, Callable[[Effort], list[Figure]]] = {
+    "cold_start": start.cold_start,
+    "stream_stdio": streams.over_stdio,
+    "stream_sse": streams.over_sse,
+    "stream_ws": streams.over_ws,
+    "calls_latency": calls.latency,
+    "calls_pipelined": calls.pipelined,
+    "memory_idle": memory.idle,
+    "memory_stream": memory.stream,
+    "cancel_tree": cancel.tree,
+}
+MEASURED = {
+    "stdio": shown(OURS_STDIO),
+    "http": shown(OURS_HTTP),
+    "limit_stdio": shown(LIMIT_STDIO),
+    "limit_http": shown(LIMIT_ASGI),
+}
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="A smoke test: few rounds, figures not to be quoted.")
+@click.option(
+    "--only",
+    type=click.Choice(list(MEASURES)),
+    multiple=True,
+    help="Measure only this. May be repeated, or followed by more names.",
+)
+@click.option(
+    "--json",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=ROOT / "artifacts" / "bench.json",
+    help="Where the result goes.  [default: artifacts/bench.json]",
+)
+@click.argument("names", nargs=-1, type=click.Choice(list(MEASURES)), metavar="[NAME]...")
+def main(*, quick: bool, only: tuple[str, ...], file: Path, names: tuple[str, ...]) -> None:
+    """Measure the installed program, as ratios to a bare loop that does the same wire work."""
+    chosen = [name for name in MEASURES if name in {*only, *names}] or list(MEASURES)
+    command = _command(quick, chosen)
+    where = environment.describe()
+    figures: list[Figure] = []
+    begun = time.monotonic()
+    for name in chosen:
+        click.echo(f"measuring {name} ...", err=True)
+        try:
+            figures += MEASURES[name](QUICK if quick else FULL)
+        except (ServerGone, OSError) as error:
+            notes = getattr(error, "__notes__", [])
+            raise click.ClickException("\n".join([f"{name}: {error}", *notes])) from error
+    where["load_1_min_after"] = environment.load()
+    result = {
+        "command": command,
+        "quick": quick,
+        "seconds": round(time.monotonic() - begun, 1),
+        "environment": where,
+        "measured": MEASURED,
+        "figures": [figure.as_json() for figure in figures],
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(result, indent=2) + "\n")
+    click.echo(f"$ {command}")
+    click.echo(_summary(where))
+    click.echo()
+    click.echo(render(figures))
+
+
+def _command(quick: bool, chosen: list[str]) -> str:
+    """What to type to take these figures again."""
+    parts = ["python", "-m", "bench"]
+    if quick:
+        parts.append("--quick")
+    if len(chosen) < len(MEASURES):
+        parts += ["--only", *chosen]
+    return shlex.join(parts)
+
+
+def _summary(where: dict[str, object]) -> str:
+    commit = str(where["commit"] or "none")[:12]
+    changed = " with changes" if where["changed_since_commit"] else ""
+    return (
+        f"{where['python']}, {where['cpus']} CPUs, {where['system']}, commit {commit}{changed}, "
+        f"load {where['load_1_min']} before and {where['load_1_min_after']} after"
+    )
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m bench")

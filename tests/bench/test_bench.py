@@ -1,0 +1,150 @@
+"""The benchmark works, and its limits say what the program says. No time is asserted here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import clients, measure, servers
+from bench.table import render
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+EVENTS = 3
+
+
+def read_stdio(command: tuple[str, ...]) -> list[bytes]:
+    with servers.start(command) as server:
+        os.write(server.input_fd, clients.ask_count(EVENTS) + b"\n")
+        seen = b""
+        while seen.count(b"\n") < EVENTS + 2:
+            data = os.read(server.output_fd, 65536)
+            assert data, "the server ended"
+            seen += data
+    return seen.splitlines()
+
+
+def record(
+    command: tuple[str, ...],
+    client: Callable[[int, int], tuple[float, int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> bytes:
+    """All that a client of the benchmark received."""
+    received = bytearray()
+
+    class Recording(socket.socket):
+        def recv(self, size: int, flags: int = 0, /) -> bytes:
+            data = super().recv(size, flags)
+            received.extend(data)
+            return data
+
+    def connect(address: tuple[str, int]) -> socket.socket:
+        sock = Recording()
+        sock.settimeout(20)
+        sock.connect(address)
+        return sock
+
+    with monkeypatch.context() as patched, servers.start_http(command) as (_, port):
+        patched.setattr(socket, "create_connection", connect)
+        client(port, EVENTS)
+    return bytes(received)
+
+
+def without_numbers(text: bytes) -> bytes:
+    """Numbers of subscriptions and dates differ from run to run."""
+    text = re.sub(rb"\d{14,16}", b"N", text)
+    text = re.sub(rb"(?m)^[0-9a-f]+\r\n", b"", text)  # the sizes of chunks
+    return re.sub(rb"(?m)^date: .*\r\n", b"", text)
+
+
+def test_the_limit_on_stdio_says_what_the_program_says() -> None:
+    ours, limit = map(read_stdio, (servers.OURS_STDIO, servers.LIMIT_STDIO))
+
+    assert [without_numbers(line) for line in limit] == [without_numbers(line) for line in ours]
+    assert [list(json.loads(line)) for line in limit] == [list(json.loads(line)) for line in ours]
+
+
+def test_the_limit_on_sse_says_what_the_program_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, limit = (
+        without_numbers(record(command, clients.stream_sse, monkeypatch)).replace(b"\r\n", b"")
+        for command in (servers.OURS_HTTP, servers.LIMIT_ASGI)
+    )
+
+    assert limit == ours
+
+
+def test_the_limit_on_websocket_says_what_the_program_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, limit = (
+        # Before each text is its length, and numbers differ in length by a digit.
+        re.findall(rb"\{.*?\}(?=[^}\"]|$)", record(command, clients.stream_ws, monkeypatch))
+        for command in (servers.OURS_HTTP, servers.LIMIT_ASGI)
+    )
+
+    assert len(ours) == EVENTS + 2
+    assert [without_numbers(text) for text in limit] == [without_numbers(text) for text in ours]
+
+
+def test_a_quick_run_writes_its_figures_and_their_command(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "bench.json"
+    command = [sys.executable, "-m", "bench", "--quick", "--only", "stream_stdio", "calls_latency"]
+
+    done = subprocess.run(
+        [*command, "--json", str(file)],
+        cwd=servers.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(file.read_text())
+    assert result["command"] == "python -m bench --quick --only stream_stdio calls_latency"
+    assert result["command"] in done.stdout
+    assert {"python", "packages", "cpus", "commit"} <= result["environment"].keys()
+    names = [figure["name"] for figure in result["figures"]]
+    assert names == ["stream_stdio", "calls_latency p50", "calls_latency p99"]
+    for figure in result["figures"]:
+        assert figure["ours"]["median"] > 0
+        assert figure["limit"]["median"] > 0
+        assert figure["ratio"]["rounds"] == measure.QUICK.stream_rounds
+        assert figure["name"] in done.stdout
+
+
+def test_a_ratio_is_the_median_of_the_ratios_of_neighbours() -> None:
+    figure = measure.compare(
+        "it", "us", [2.0, 40.0, 6.0], [1.0, 20.0, 1.0], measure.Target("ratio", 2.0)
+    )
+
+    assert figure.ratio is not None
+    assert figure.ratio.median == 2.0
+    assert figure.reached is True
+    assert "<= 2 L" in render([figure])
+
+
+def test_sides_take_turns_at_beginning() -> None:
+    order: list[str] = []
+
+    measure.interleave(lambda: order.append("ours"), lambda: order.append("limit"), 2)
+
+    assert order == ["ours", "limit", "ours", "limit", "limit", "ours"]
+
+
+def test_a_server_that_ends_is_reported_with_what_it_said() -> None:
+    command = (sys.executable, "-c", "import sys; sys.exit('no thanks')")
+
+    with pytest.raises(servers.ServerGone) as caught, servers.start_http(command):
+        pass
+
+    assert "no thanks" in "\n".join(caught.value.__notes__)
