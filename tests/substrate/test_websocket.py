@@ -1,0 +1,158 @@
+"""The native view over WebSocket, by a plain client against the real server."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from network import Server, serving
+from websockets.sync.client import ClientConnection, connect
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving() as running:
+        yield running
+
+
+def say(peer: ClientConnection, method: str, params: Any, request_id: Any = 1) -> None:
+    message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+    peer.send(json.dumps(message))
+
+
+def hear(peer: ClientConnection) -> Any:
+    return json.loads(peer.recv(timeout=15))
+
+
+def hear_start(peer: ClientConnection) -> tuple[int, int]:
+    """The subscription and the pid of a command that was just called."""
+    number = hear(peer)["result"]
+    return number, hear(peer)["params"]["result"]["pid"]
+
+
+def wait_until_gone(pid: int) -> None:
+    end = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_messages_are_text_frames_and_binary_ones_are_read_too(server: Server) -> None:
+    with connect(server.ws) as peer:
+        peer.send(b'{"jsonrpc":"2.0","id":"x","method":"demo.echo","params":["a"]}')
+        first = peer.recv(timeout=15)
+        assert isinstance(first, str)
+        assert json.loads(first)["id"] == "x"
+
+
+def test_many_calls_share_a_connection_and_none_gets_anothers_items(server: Server) -> None:
+    with connect(server.ws) as peer:
+        for number in range(50):
+            say(peer, "demo.echo", [f"text {number}"], number)
+        texts: dict[int, int] = {}
+        results: dict[int, str] = {}
+        while len(results) < 50:
+            message = hear(peer)
+            if "id" in message:
+                texts[message["result"]] = message["id"]
+            else:
+                params = message["params"]
+                results[texts[params["subscription"]]] = params["result"]["result"]
+        assert results == {number: f"text {number}" for number in range(50)}
+
+
+def test_garbage_and_huge_frames_do_not_end_a_connection(server: Server) -> None:
+    with connect(server.ws) as peer:
+        for garbage in ("{", "[]", "null", "\x00", "[" * 500_000):
+            peer.send(garbage)
+            assert hear(peer)["error"]["code"] in (-32700, -32600)
+        say(peer, "demo.echo", ["still here"])
+        assert "result" in hear(peer)
+
+
+def test_a_frame_past_the_limit_closes_the_connection_that_sent_it_and_no_other(
+    server: Server,
+) -> None:
+    with connect(server.ws) as other, connect(server.ws) as peer:
+        peer.send(" " * (1024 * 1024 + 1))
+        with pytest.raises(Exception, match="1009"):
+            peer.recv(timeout=15)
+        say(other, "demo.echo", ["still here"])
+        assert "result" in hear(other)
+
+
+def test_unsubscribing_stops_the_command(server: Server) -> None:
+    with connect(server.ws) as peer:
+        say(peer, "bash.execute", ["sleep 60"])
+        number, pid = hear_start(peer)
+        say(peer, "plexus.unsubscribe", [number], 2)
+        assert hear(peer) == {"jsonrpc": "2.0", "id": 2, "result": True}
+        wait_until_gone(pid)
+
+
+@pytest.mark.parametrize("politely", [True, False])
+def test_a_disconnect_stops_what_nobody_can_come_back_to(server: Server, politely: bool) -> None:
+    with connect(server.ws) as peer:
+        say(peer, "bash.execute", ["setsid sleep 60 & sleep 60"])
+        _, pid = hear_start(peer)
+        if not politely:
+            peer.socket.shutdown(socket.SHUT_RDWR)
+    wait_until_gone(pid)
+
+
+def test_a_run_with_a_key_survives_a_disconnect_and_is_taken_up_where_it_was(
+    server: Server,
+) -> None:
+    params = {"command": "echo a; sleep 1; echo b", "_run": "a key of mine"}
+    with connect(server.ws) as peer:
+        say(peer, "bash.execute", params)
+        number, pid = hear_start(peer)
+        assert hear(peer)["params"]["result"]["data"] == "a\n"
+    with connect(server.ws) as again:
+        say(again, "bash.execute", {**params, "_after": 2})
+        assert hear(again)["result"] == number
+        rest = [hear(again)["params"] for _ in range(2)]
+        assert [item["seq"] for item in rest] == [3, 4]
+        assert rest[0]["result"] == {"type": "stdout", "data": "b\n"}
+    wait_until_gone(pid)
+
+
+def test_a_peer_that_does_not_read_holds_only_its_own_run(server: Server) -> None:
+    with connect(server.ws, max_queue=1) as slow, connect(server.ws) as other:
+        say(slow, "bash.execute", {"command": "yes", "max_output_bytes": 10**9})
+        for number in range(20):
+            say(other, "demo.echo", ["x"], number)
+            assert hear(other)["id"] == number
+            assert hear(other)["params"]["result"]["result"] == "x"
+
+
+def test_a_peer_that_never_reads_is_cut_off_and_its_run_stopped() -> None:
+    with (
+        serving(settings={"SUBSTRATE_LIMITS__WRITE_S": "0.5"}) as strict,
+        connect(strict.ws, max_queue=1) as slow,
+        connect(strict.ws) as other,
+    ):
+        say(slow, "bash.execute", {"command": "yes", "max_output_bytes": 10**9})
+        end = time.monotonic() + 15
+        state = "running"
+        while state == "running" and time.monotonic() < end:
+            time.sleep(0.1)
+            say(other, "plexus.runs", {})
+            hear(other)
+            runs = hear(other)["params"]["result"]["result"]
+            state = next((r["state"] for r in runs if r["method"] == "bash.execute"), state)
+        assert state == "cancelled"
+
+
+def test_a_stopping_server_sends_each_terminal_before_it_closes() -> None:
+    with serving() as stopping, connect(stopping.ws) as peer:
+        say(peer, "bash.execute", ["sleep 60"])
+        _, pid = hear_start(peer)
+        assert stopping.stop() == 0
+        assert hear(peer)["params"]["result"]["type"] == "cancelled"
+        wait_until_gone(pid)
