@@ -22,7 +22,7 @@ from typing import Any
 from native_rpc.errors import code_of
 from native_rpc.framing import Framing
 from plexus import wire
-from plexus.effects import Close, Effect, LeaveCall, Send, StartCall
+from plexus.effects import Effect, LeaveCall, Send, StartCall
 from plexus.errors import Busy, PlexusError, TooBig
 from plexus.events import Cancelled, Error, Terminal
 from plexus.limits import Limits
@@ -46,7 +46,17 @@ class Batched:
 class Subscription:
     """One call of this connection."""
 
-    __slots__ = ("batched", "buffer", "id", "method", "number", "resumable", "size", "template")
+    __slots__ = (
+        "batched",
+        "buffer",
+        "id",
+        "method",
+        "number",
+        "resumable",
+        "silent",
+        "size",
+        "template",
+    )
 
     def __init__(self, request_id: wire.Id, method: str, batched: Batched | None) -> None:
         self.id = request_id
@@ -54,6 +64,8 @@ class Subscription:
         self.batched = batched
         self.number = 0
         self.resumable = False
+        #: Whether it came as a notification, which must not be answered.
+        self.silent = False
         self.template = b""
         self.buffer: list[bytes] = []
         self.size = 0
@@ -82,8 +94,12 @@ class NativeConnection:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way here any more."""
-        return not self._subscriptions
+        """Whether there is nothing more to say here."""
+        return all(call.silent for call in self._subscriptions.values())
+
+    @property
+    def _full(self) -> bool:
+        return len(self._subscriptions) + self._starting >= self._limits.calls_in_flight
 
     # --- messages in --------------------------------------------------------------------------
 
@@ -110,7 +126,7 @@ class NativeConnection:
     def _request(self, request: wire.Request, batched: Batched | None) -> list[Effect]:
         if request.method in UNSUBSCRIBE:
             return self._unsubscribe(request, batched)
-        if len(self._subscriptions) + self._starting >= self._limits.calls_in_flight:
+        if self._full:
             limit = self._limits.calls_in_flight
             busy = Busy(f"at most {limit} calls may be under way here", data={"limit": limit})
             return self._reply(_error(request.id, busy), batched)
@@ -121,18 +137,25 @@ class NativeConnection:
         return [StartCall(call, request.method, request.params)]
 
     def _notification(self, message: wire.Notification) -> list[Effect]:
-        """JSON-RPC forbids an answer, so the call runs and nobody here reads it."""
+        """JSON-RPC forbids an answer: the call runs, and nothing of it is written."""
         if message.method in UNSUBSCRIBE:
             return [
                 e
                 for e in self._unsubscribe(wire.Request(None, *_parts(message)), None)
                 if not isinstance(e, Send)
             ]
-        return [StartCall(None, message.method, message.params)]
+        if self._full:
+            return []  # there is no way to say so
+        self._starting += 1
+        call = Subscription(None, message.method, None)
+        call.silent = True
+        return [StartCall(call, message.method, message.params, owns=False)]
 
     def _unsubscribe(self, request: wire.Request, batched: Batched | None) -> list[Effect]:
         params = request.params
-        number = params.get("subscription") if isinstance(params, dict) else (params or [None])[0]
+        if isinstance(params, list):
+            params = params[0] if params and isinstance(params[0], dict) else _positional(params)
+        number = (params or {}).get("subscription")
         if not isinstance(number, int) or isinstance(number, bool):
             error = wire.encode_error(
                 request.id, wire.INVALID_PARAMS, "subscription must be the number of one"
@@ -145,10 +168,8 @@ class NativeConnection:
 
     # --- what became of a call ----------------------------------------------------------------
 
-    def on_started(self, call: Subscription | None, run: int, *, keyed: bool) -> list[Effect]:
+    def on_started(self, call: Subscription, run: int, *, keyed: bool) -> list[Effect]:
         """The call leads to this run. `keyed` says that its caller can name it again."""
-        if call is None:
-            return []
         self._starting -= 1
         subscriptions = self._subscriptions
         number = run
@@ -157,7 +178,7 @@ class NativeConnection:
         call.number = number
         call.resumable = keyed or self._resumable
         subscriptions[number] = call
-        if self._buffered:
+        if self._buffered or call.silent:
             return []
         call.template = self._framing.template(call.method.encode(), number, run)
         reply = wire.encode_result(call.id, b"%d" % number)
@@ -174,16 +195,20 @@ class NativeConnection:
         self._subscriptions[run] = call
         return call
 
-    def on_refused(self, call: Subscription | None, error: PlexusError) -> list[Effect]:
+    def on_refused(self, call: Subscription, error: PlexusError) -> list[Effect]:
         """The call did not begin, for this reason."""
-        if call is None:
-            return []
         self._starting -= 1
+        if call.silent:
+            return []
         return self._answer(call, _error(call.id, error))
 
     def on_items(self, call: Subscription, batch: Batch) -> list[Effect]:
         """The run has said this much more."""
         terminal = batch.terminal
+        if call.silent:
+            if terminal is not None:
+                del self._subscriptions[call.number]
+            return []
         if self._buffered:
             return self._buffer(call, batch, terminal)
         frames = self._framing.items(call.template, batch.first, batch.raws)
@@ -196,13 +221,11 @@ class NativeConnection:
         gone = list(self._subscriptions.values())
         self._subscriptions.clear()
         return [
-            LeaveCall(call, keep=True) if call.resumable else LeaveCall(call, cancel="disconnected")
+            LeaveCall(call, keep=True)
+            if call.resumable or call.silent
+            else LeaveCall(call, cancel="disconnected")
             for call in gone
         ]
-
-    def lagged(self) -> list[Effect]:
-        """The peer does not take what it is sent."""
-        return [*self.peer_gone(), Close("lagged")]
 
     # --- answers ------------------------------------------------------------------------------
 
@@ -249,6 +272,10 @@ class NativeConnection:
         array = wire.encode_batch(batched.replies)
         batched.replies = []
         return [Send([self._framing.message(array)])]
+
+
+def _positional(params: list[Any]) -> dict[str, Any]:
+    return {"subscription": params[0]} if len(params) == 1 else {}
 
 
 def _parts(message: wire.Notification) -> tuple[str, dict[str, Any] | list[Any] | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-__all__ = ("Close", "Effect", "LeaveCall", "Send", "StartCall")
+__all__ = ("Effect", "LeaveCall", "Send", "StartCall")
 
 
 class Send:
@@ -22,14 +22,25 @@ class Send:
 
 
 class StartCall:
-    """Call a method; the driver answers with `on_started` or `on_refused` and this `call`."""
+    """Call a method; the driver answers with `on_started` or `on_refused` and this `call`.
 
-    __slots__ = ("call", "method", "params")
+    Whoever `owns` the run holds it back by not reading; one that nobody reads must not be held.
+    """
 
-    def __init__(self, call: Any, method: str, params: dict[str, Any] | list[Any] | None) -> None:
+    __slots__ = ("call", "method", "owns", "params")
+
+    def __init__(
+        self,
+        call: Any,
+        method: str,
+        params: dict[str, Any] | list[Any] | None,
+        *,
+        owns: bool = True,
+    ) -> None:
         self.call = call
         self.method = method
         self.params = params
+        self.owns = owns
 
 
 class LeaveCall:
@@ -47,13 +58,4 @@ class LeaveCall:
         self.keep = keep
 
 
-class Close:
-    """End the connection when everything before this is written."""
-
-    __slots__ = ("reason",)
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
-
-Effect: TypeAlias = Send | StartCall | LeaveCall | Close
+Effect: TypeAlias = Send | StartCall | LeaveCall

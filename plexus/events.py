@@ -46,7 +46,7 @@ __all__ = (
 )
 
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_FLOATS = ("float", "float | None", float)
+_FLOATS = ("float", "float | None", "Optional[float]", float, float | None)
 
 #: The default of a field that has none.
 REQUIRED: Any = dataclasses.MISSING

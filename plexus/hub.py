@@ -14,10 +14,18 @@ from typing import Any, NamedTuple
 from plexus import schema, wire
 from plexus.activation import Activation
 from plexus.context import Context
-from plexus.errors import Busy, InvalidParams, NotFound, RegistrationError, UnknownMethod
+from plexus.defects import report
+from plexus.errors import (
+    Busy,
+    InvalidParams,
+    NotFound,
+    PlexusError,
+    RegistrationError,
+    UnknownMethod,
+)
 from plexus.limits import Limits
 from plexus.principal import LOCAL, Principal
-from plexus.pump import Pump, Work
+from plexus.pump import Pump
 from plexus.run import Run
 from plexus.runs import Runs, random_numbers
 from plexus.signature import MethodSpec, is_name, read_methods
@@ -72,6 +80,8 @@ class Plexus:
         self.runs = Runs(self.limits, self.new_id)
         self.pump = Pump()
         self._nodes: dict[str, Node] = {}
+        #: What was replaced: its runs may go on, so it is closed with the hub.
+        self._retired: list[Node] = []
         self._methods: dict[str, MethodSpec] = {}
         self._legacy: dict[str, str] = {}
         self._described: dict[str, Any] | None = None
@@ -103,8 +113,10 @@ class Plexus:
         } | methods
         self._legacy = legacy
         self._nodes[node.path] = node
+        if old is not None:
+            self._retired.append(old)
         self._described = None
-        for changed in self._on_change:
+        for changed in self._on_change.copy():
             changed()
 
     def on_change(self, changed: Callable[[], None]) -> Callable[[], None]:
@@ -126,7 +138,10 @@ class Plexus:
         """The method of this name, dotted or in the legacy spelling; raises UnknownMethod."""
         spec = self._methods.get(name) or self._methods.get(self._legacy.get(name, ""))
         if spec is None:
-            nearest = difflib.get_close_matches(name, self._methods, n=3, cutoff=0.5)
+            # Comparing takes quadratic time, so what cannot be a slip of the pen is not compared.
+            candidates = self._methods if len(name) <= 2 * NAME_LENGTH else ()
+            nearest = difflib.get_close_matches(name, candidates, n=3, cutoff=0.5)
+            name = name if len(name) <= 2 * NAME_LENGTH else f"{name[:NAME_LENGTH]}..."
             hint = f"; did you mean {nearest[0]}?" if nearest else ""
             raise UnknownMethod(f"there is no method {name}{hint}", data={"nearest": nearest})
         return spec
@@ -155,8 +170,15 @@ class Plexus:
             arguments = wire.validate(spec.validator or schema.build_validator(spec), arguments)
         except ValueError as error:
             raise invalid_params(spec.name, error) from None
+        except PlexusError:
+            raise
+        # An author's own validator may raise anything.
+        except Exception as error:
+            raise report(f"validating the parameters of {spec.name}", error) from error
+        if spec.principal_name is not None:
+            arguments[spec.principal_name] = principal
         if spec.kind == "follow":
-            run, after = spec.function(principal=principal, **arguments)
+            run, after = spec.function(**arguments)
             return Call(run, after, False, False)
         if key is not None:
             existing = self.runs.with_key(principal, key, spec.name)
@@ -168,7 +190,7 @@ class Plexus:
         run = self.runs.begin(spec.name, principal, parent, deadline_s, key)
         if spec.context_name is not None:
             arguments[spec.context_name] = Context(self, run)
-        self.pump.submit(Work(run, spec.function, arguments, spec.kind == "stream"))
+        self.pump.submit((run, spec.function, arguments, spec.kind == "stream"))
         return Call(run, 0, True, True)
 
     # --- what there is ------------------------------------------------------------------------
@@ -192,7 +214,11 @@ class Plexus:
         self._closing = True
         self.runs.cancel_all(reason)
         await self.runs.wait_idle(self.limits.cancel_s + 1.0)
-        for path, activation in self.activations():
+        roots = [*self._nodes.values(), *self._retired]
+        self._retired = []
+        # The same object may have been registered again, and is closed once.
+        nodes = {id(node.activation): node for root in roots for node in _walk(root)}
+        for path, activation, *_ in nodes.values():
             try:
                 await activation.close()
             except Exception:
@@ -224,6 +250,10 @@ def _read_activation(activation: Activation | type[Activation], parent: str) -> 
         if len(spec.name) > NAME_LENGTH:
             raise RegistrationError(f"{where}: {spec.name} is over {NAME_LENGTH} characters long")
     children = [_read_activation(child, path) for child in instance.children]
+    names = [child.path for child in children]
+    if len(names) > len(set(names)):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise RegistrationError(f"{where}: has two children called {twice}")
     if not methods and not children:
         raise RegistrationError(f"{where}: has no method; mark one with @method")
     return Node(path, instance, methods, children)

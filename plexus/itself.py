@@ -13,7 +13,7 @@ from plexus.activation import Activation, method
 from plexus.context import Context
 from plexus.errors import InvalidParams, NotFound, PlexusError, TooBig
 from plexus.events import Error, Terminal
-from plexus.hub import Plexus
+from plexus.hub import Call, Plexus
 from plexus.principal import Principal
 from plexus.run import Run
 
@@ -55,7 +55,11 @@ class PlexusItself(Activation):
             params: The method's parameters by name.
         """
         call = self._hub.call(method, params, ctx.principal, parent=ctx.run_id)
-        return await buffered(call.run, call.after, self._hub.limits.answer_bytes)
+        try:
+            return await _buffered(call, self._hub.limits.answer_bytes)
+        finally:
+            if call.fresh:
+                call.run.cancel("its caller left")
 
     @method
     async def runs(
@@ -127,16 +131,16 @@ def _find(activations: list[dict[str, Any]], namespace: str) -> dict[str, Any]:
     raise NotFound(f"there is no activation {namespace}")
 
 
-async def buffered(run: Run, after: int, limit: int) -> dict[str, Any]:
+async def _buffered(call: Call, limit: int) -> dict[str, Any]:
     """Everything a run says, in one value; a failed run raises and carries it as `data`."""
+    run = call.run
     events: list[Any] = []
     size = 0
     terminal: Terminal | None = None
-    async with aclosing(run.batches(after, owner=True)) as batches:
+    async with aclosing(run.batches(call.after, owner=call.owned)) as batches:
         async for batch in batches:
             size += batch.size
             if size > limit:
-                run.cancel("its answer is too big")
                 raise TooBig(
                     f"the answer is over the limit of {limit} bytes; "
                     "call the method itself to get it as a stream",

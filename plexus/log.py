@@ -90,8 +90,12 @@ class ItemLog:
         self.events.append(event)
         self.raws.append(raw)
 
-    def settle(self) -> None:
-        """Count what was appended and forget what is beyond the bounds."""
+    def settle(self, unread: int | None) -> None:
+        """Count what was appended and forget what is beyond the bounds.
+
+        From the item `unread` on everything is kept: the owner has not read it yet, and it is
+        bounded by the high-water mark.
+        """
         raws, limits = self.raws, self._limits
         added = sum(map(len, raws[self._counted :] if self._counted else raws))
         self.size += added
@@ -104,12 +108,20 @@ class ItemLog:
         while self.size > limits.log_bytes and count < len(raws) - 1:
             self.size -= len(raws[count])
             count += 1
+        if unread is not None and unread - self.first < count:
+            kept = max(unread - self.first, 0)
+            self.size += sum(map(len, raws[kept:count]))
+            count = kept
         del self.events[:count], raws[:count]
         self.first += count
         self._counted = len(raws)
         stale = bisect.bisect_right(self.marks, self.first, key=_number) - 1
         if stale > 0:
             del self.marks[:stale]
+
+    def close(self) -> None:
+        """Keep what there is, and let whoever still holds the lists append to nothing."""
+        self.events, self.raws = self.events.copy(), self.raws.copy()
 
     def mark(self, at: float) -> None:
         """From the newest item on, this is the time, unless it has hardly changed."""

@@ -12,21 +12,18 @@ This is the one place where an exception becomes something that a peer can see.
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from plexus import wire
+from plexus.defects import report
 from plexus.errors import PlexusError
 from plexus.events import Cancelled, Complete, Error, Event, Result, Terminal
 from plexus.run import Run
 
 __all__ = ("Pump",)
-
-logger = logging.getLogger("plexus.pump")
 
 #: How long a generator that never waits may hold the loop before others get their turn.
 SLICE_S = 0.001
@@ -47,13 +44,8 @@ Stream = Callable[..., AsyncGenerator[Event, None]]
 Plain = Callable[..., Awaitable[Any]]
 
 
-class Work(NamedTuple):
-    """What a run does: a function that makes a stream, or something to wait for."""
-
-    run: Run
-    function: Stream | Plain
-    arguments: dict[str, Any]
-    streams: bool
+#: A run, the function that does its work, its arguments, and whether that is a stream.
+Work = tuple[Run, Stream | Plain, dict[str, Any], bool]
 
 
 class Pump:
@@ -89,10 +81,16 @@ class Pump:
         task = asyncio.current_task()
         turn_end = time.monotonic() + TURN_S
         while self._ready:
-            work = self._ready.popleft()
-            run = work.run
+            run, function, arguments, streams = self._ready.popleft()
+            if run.terminal is not None:  # it was given up before it began
+                continue
             run.task = task
-            terminal = await _outcome(work)
+            if run.cancel_reason is not None:
+                terminal = _stopped(run)
+            elif streams:
+                terminal = await _stream_outcome(run, function(**arguments))  # type: ignore[arg-type]
+            else:
+                terminal = await _plain_outcome(run, function(**arguments))  # type: ignore[arg-type]
             run.task = None
             if terminal is DONE:
                 run.finish(DONE, DONE_RAW)
@@ -110,25 +108,6 @@ class Pump:
     def tasks(self) -> frozenset[asyncio.Task[None]]:
         """The tasks under way, those of abandoned runs included."""
         return frozenset(self._tasks)
-
-
-async def _outcome(work: Work) -> Terminal:
-    """Do the work and say how it ended; raises nothing."""
-    run, function, arguments, streams = work
-    try:
-        if run.cancel_reason is not None:
-            return _stopped(run)
-        if streams:
-            return await _drain(run, function(**arguments))  # type: ignore[arg-type]
-        return Result(await function(**arguments))  # type: ignore[misc]
-    except PlexusError as error:
-        return Error(error.code, error.message, error.data)
-    except asyncio.CancelledError:
-        if run.cancel_reason is None:
-            return Cancelled("the method cancelled itself")
-        return _stopped(run)
-    except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001 - the one boundary
-        return _defect(run, error)
 
 
 class Pace:
@@ -156,7 +135,7 @@ class Pace:
         if now > self._slice_end:
             self._stride = max(self._stride // 2, 1)
             return 0
-        run.log.settle()
+        run.settle()
         self._stride = min(self._stride * 2, STRIDE)
         return self._stride if run.headroom > 0 else 0
 
@@ -168,22 +147,26 @@ class Pace:
         self._slice_end = time.monotonic() + SLICE_S
 
 
-async def _drain(run: Run, stream: AsyncGenerator[Event, None]) -> Terminal:
-    """Move events from the generator to the log until it ends, and close it whatever happens.
+async def _stream_outcome(run: Run, stream: AsyncGenerator[Event, None]) -> Terminal:
+    """Move events from the generator to the log until it ends; say how that was.
 
-    The loop is written out flat: a stream spends its life here, and a call of a method for each
-    event would double what an event costs.
+    Raises nothing, and closes the generator whatever happens. The loop is written out flat: a
+    stream spends its life here, and a method call for each event would double what it costs.
     """
     log, asleep, encoders = run.log, run.asleep, wire.event_encoders
     add_event, add_raw = log.events.append, log.raws.append
     pace: Pace | None = None  # a short answer never needs it
     left = SHORT
     event: Event | None = None
+    kind: type[Event] | None = None
     try:
         async for event in stream:
-            if event.terminal:
-                break
-            raw = encoders[event.__class__](event)
+            if event.__class__ is not kind:
+                kind = event.__class__
+                if _ends(kind, run):
+                    break
+                encode = encoders[kind]
+            raw = encode(event)
             add_event(event)
             add_raw(raw)
             left -= 1
@@ -198,18 +181,47 @@ async def _drain(run: Run, stream: AsyncGenerator[Event, None]) -> Terminal:
                     left = 1
         else:
             return DONE  # and the generator is closed: it ended by itself
-    except AttributeError as error:
         await stream.aclose()
-        if error.name == "terminal" and error.obj is event:
-            raise TypeError(
-                f"{run.method} yielded {type(event).__name__}, which is not an Event"
-            ) from error
-        raise
-    except BaseException:
-        await stream.aclose()
-        raise
-    await stream.aclose()
+    except GeneratorExit:
+        raise  # the loop itself is being closed: nothing can be awaited any more
+    except BaseException as error:  # noqa: BLE001 - the one boundary
+        return await _closed(run, stream, error)
     return event if isinstance(event, Terminal) else DONE
+
+
+def _ends(kind: type, run: Run) -> bool:
+    """Whether such an event ends a run; raises TypeError if it is none at all."""
+    if not issubclass(kind, Event):
+        raise TypeError(f"{run.method} yielded {kind.__name__}, which is not an Event")
+    return kind.terminal
+
+
+async def _closed(run: Run, stream: AsyncGenerator[Event, None], error: BaseException) -> Terminal:
+    """Close a generator that did not end by itself, and say how the run ended."""
+    try:
+        await stream.aclose()
+    except BaseException as another:  # noqa: BLE001 - what its cleanup raised is the news
+        return _failure(run, another)
+    return _failure(run, error)
+
+
+async def _plain_outcome(run: Run, awaitable: Awaitable[Any]) -> Terminal:
+    """Wait for a value; say how that went. Raises nothing."""
+    try:
+        return Result(await awaitable)
+    except GeneratorExit:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the one boundary
+        return _failure(run, error)
+
+
+def _failure(run: Run, error: BaseException) -> Terminal:
+    """What an exception becomes for those who read the run."""
+    if isinstance(error, PlexusError):
+        return Error(error.code, error.message, error.data)
+    if isinstance(error, asyncio.CancelledError):
+        return _stopped(run) if run.cancel_reason else Cancelled("the method cancelled itself")
+    return _defect(run, error)
 
 
 def _stopped(run: Run) -> Terminal:
@@ -221,14 +233,8 @@ def _stopped(run: Run) -> Terminal:
 
 
 def _defect(run: Run, error: BaseException) -> Terminal:
-    """The text of an unexpected exception goes to the log; the peer gets a number to ask for."""
-    log_id = os.urandom(4).hex()
-    logger.error("run %d of %s failed [%s]", run.id, run.method, log_id, exc_info=error)
-    return Error(
-        "internal",
-        f"{run.method} failed with {type(error).__name__}; the server's log has it as {log_id}",
-        {"log_id": log_id},
-    )
+    internal = report(f"run {run.id} of {run.method}", error)
+    return Error(internal.code, internal.message, internal.data)
 
 
 def _finish(run: Run, terminal: Terminal) -> None:

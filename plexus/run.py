@@ -139,8 +139,11 @@ class Run:
     def append(self, event: Event) -> None:
         """Put one event into the log and wake whoever waits for it.
 
-        Raises TooBig for an event past its limit and TypeError for one with no JSON form.
+        Raises TooBig for an event past its limit and TypeError for one with no JSON form. A run
+        that has ended takes no more.
         """
+        if self.terminal is not None:
+            return
         raw = wire.encode_event(event)
         self.check_size(event, len(raw))
         self.log.append(event, raw)
@@ -193,6 +196,10 @@ class Run:
 
     # --- backpressure -------------------------------------------------------------------------
 
+    def settle(self) -> None:
+        """Count and trim the log; what the owner has not read stays."""
+        self.log.settle(None if self._owner is None else self._owner.seq + 1)
+
     @property
     def headroom(self) -> int:
         """How much weight may still be appended before the pump must wait for the owner."""
@@ -204,7 +211,7 @@ class Run:
 
     async def room(self) -> None:
         """Wait until the owner has caught up. Ended by reading, by detaching and by cancel."""
-        self.log.settle()
+        self.settle()
         while self.headroom <= 0 and self.terminal is None:
             self.held_back = asyncio.get_running_loop().create_future()
             try:
@@ -220,12 +227,14 @@ class Run:
     # --- readers ------------------------------------------------------------------------------
 
     def reader(self, after: int, wake: Callable[[Reader], None], *, owner: bool) -> Reader:
-        """A cursor that stands after this item. A new owner takes the place of the old one."""
-        reader = Reader(self, after and min(max(after, 0), self.log.last), wake)
+        """A cursor that stands after this item, but never after the terminal: whoever asks is
+        told that the run has ended. A new owner takes the place of the old one."""
+        newest = self.log.last if self.terminal is None else self.log.last - 1
+        reader = Reader(self, after and min(max(after, 0), newest), wake)
         if owner and self.terminal is None:
             self._owner = reader
             if reader.seq or self.log.raws:
-                self.log.settle()
+                self.settle()
                 reader.taken = self.log.total - self.log.size_after(reader.seq)
             self.orphan_deadline = None
             if self.held_back is not None:
@@ -286,6 +295,7 @@ class Run:
     def abandon(self) -> None:
         """Give up on a run that ignores being cancelled: it ends now, its task is left behind."""
         self.finish(Cancelled(f"{self.cancel_reason}; the method ignored it and was abandoned"))
+        self.log.close()
 
     # --- questions ----------------------------------------------------------------------------
 

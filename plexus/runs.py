@@ -134,7 +134,7 @@ class Runs:
         assert run.terminal is not None, "a run that has ended has a terminal"
         self._ended[run.terminal.type] += 1
         log = run.log
-        log.settle()
+        log.settle(None)
         order = self._finished_order
         self._finished[run.id] = run
         order.append(run)

@@ -83,19 +83,25 @@ _CORE_SCALARS = {
 
 
 def describe_method(spec: MethodSpec) -> Schema:
-    """What `plexus.schema` says of one method."""
+    """What `plexus.schema` says of one method.
+
+    One whose types have no schema says so itself, in `broken`, and leaves the others alone.
+    """
     described: Schema = {
         "name": spec.name,
         "description": spec.description,
-        "streaming": spec.kind == "stream" or spec.kind == "follow",
-        "params": parameters_schema(spec),
+        "streaming": spec.kind in ("stream", "follow"),
     }
     if spec.title:
         described["title"] = spec.title
-    if spec.kind == "stream":
-        described["events"] = {"oneOf": [_event_schema(event) for event in spec.events]}
-    elif spec.kind == "plain":
-        described["result"] = value_schema(spec.returns)
+    try:
+        described["params"] = parameters_schema(spec)
+        if spec.kind == "stream":
+            described["events"] = _events_schema(spec)
+        elif spec.kind == "plain":
+            described["result"] = value_schema(spec.returns, f"{spec.name}: its result")
+    except RegistrationError as error:
+        described = {"params": {"type": "object"}} | described | {"broken": error.message}
     return described
 
 
@@ -111,29 +117,37 @@ def parameters_schema(spec: MethodSpec) -> Schema:
     return {"type": "object", "properties": properties, **_rest(schema)}
 
 
-def value_schema(hint: Any) -> Schema:
-    """The schema of a value of this type, as it is written."""
-    from pydantic import TypeAdapter
+def value_schema(hint: Any, subject: str) -> Schema:
+    """The schema of a value of this type, as it is written; raises RegistrationError."""
+    return _closed(_described(subject, hint).json_schema(mode="serialization"))
 
-    return _closed(TypeAdapter(hint).json_schema(mode="serialization"))
+
+def _described(subject: str, hint: Any) -> Any:
+    """A pydantic adapter; raises RegistrationError, with the subject, for what it cannot be."""
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticUserError
+
+    try:
+        return TypeAdapter(hint)
+    except (PydanticUserError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise RegistrationError(f"{subject} has no schema: {reason}") from error
 
 
 def _adapter(spec: MethodSpec) -> Any:
     """The arguments of a method. One that was left out stays out of what is validated, so that
     the function's own default holds."""
-    from pydantic.errors import PydanticUserError
-
+    for parameter in spec.parameters:
+        if core_schema(parameter.hint) is None:  # one by one, so that the culprit can be named
+            _described(f"{spec.name}: argument {parameter.name!r}", parameter.hint)
     fields = {parameter.name: (parameter.hint, parameter.required) for parameter in spec.parameters}
-    try:
-        return _closed_object("Arguments", fields)
-    except PydanticUserError as error:
-        raise RegistrationError(f"{spec.name}: an argument has no schema: {error}") from error
+    return _closed_object("Arguments", fields, spec.name)
 
 
-def _closed_object(name: str, fields: dict[str, tuple[Any, bool]]) -> Any:
+def _closed_object(name: str, fields: dict[str, tuple[Any, bool]], subject: str) -> Any:
     """A pydantic adapter for an object of these fields, each with its type and whether it must
     be there, and of no others."""
-    from pydantic import ConfigDict, TypeAdapter
+    from pydantic import ConfigDict
     from typing_extensions import TypedDict
 
     hints = {
@@ -143,22 +157,42 @@ def _closed_object(name: str, fields: dict[str, tuple[Any, bool]]) -> Any:
     make: Any = TypedDict
     shape = make(name, hints)
     shape.__pydantic_config__ = ConfigDict(extra="forbid")
-    return TypeAdapter(shape)
+    return _described(subject, shape)
 
 
-def _event_schema(event: type[Event]) -> Schema:
-    hints = typing.get_type_hints(event, include_extras=True)
-    fields = {
-        name.rstrip("_"): (hints[name], default is not None)
-        for name, default in event.fields.items()
-    }
-    schema = _closed(_closed_object(event.__name__, fields).json_schema(mode="serialization"))
-    properties = {"type": {"const": event.type}, **schema.pop("properties", {})}
-    required = ["type", *schema.pop("required", [])]
-    described: Schema = {"type": "object", "title": event.__name__}
+def _events_schema(spec: MethodSpec) -> Schema:
+    """The schema of what a method yields: one of its events, with shared definitions beside."""
+    from pydantic import TypeAdapter
+
+    adapters = []
+    for event in spec.events:
+        hints = typing.get_type_hints(event, include_extras=True)
+        fields = {
+            name.rstrip("_"): (hints[name], default is not None)
+            for name, default in event.fields.items()
+        }
+        subject = f"{spec.name}: the event {event.__name__}"
+        adapters.append((event, "serialization", _closed_object(event.__name__, fields, subject)))
+    each, shared = TypeAdapter.json_schemas(adapters)  # type: ignore[arg-type]  # its key is free
+    definitions = shared.get("$defs", {})
+    members = []
+    for event in spec.events:
+        reference: Schema = each[event, "serialization"]
+        name = reference.get("$ref", "").removeprefix("#/$defs/")
+        members.append(_event_schema(event, definitions.pop(name) if name else reference))
+    whole: Schema = {"oneOf": members}
+    return _closed(whole | {"$defs": definitions} if definitions else whole)
+
+
+def _event_schema(event: type[Event], schema: Schema) -> Schema:
+    properties = {"type": {"const": event.type}, **schema.get("properties", {})}
+    for described in properties.values():
+        described.pop("title", None)
+    body: Schema = {"type": "object", "title": event.__name__}
     if event.__doc__:
-        described["description"] = event.__doc__
-    return described | {"properties": properties, "required": required, **_rest(schema)}
+        body["description"] = event.__doc__
+    required = ["type", *schema.get("required", [])]
+    return body | {"properties": properties, "required": required, "additionalProperties": False}
 
 
 def _rest(schema: Schema) -> Schema:
@@ -169,7 +203,7 @@ def _closed(schema: Schema) -> Schema:
     """Close every object that names its properties, and drop titles that only repeat a name."""
     for definition in (schema, *schema.get("$defs", {}).values()):
         if "properties" in definition:
-            definition.setdefault("additionalProperties", False)
+            definition["additionalProperties"] = False
             for prop in definition["properties"].values():
                 prop.pop("title", None)
     schema.pop("title", None)

@@ -64,6 +64,7 @@ class MethodSpec:
     returns: Any
     deadline_s: Deadline
     context_name: str | None
+    principal_name: str | None
     #: The pydantic validator of the arguments; made by `plexus.schema` when first needed.
     validator: Any = None
 
@@ -79,7 +80,8 @@ def read_methods(owner: Activation, path: str) -> list[MethodSpec]:
     seen: set[str] = set()
     for cls in reversed(type(owner).__mro__):
         for name in vars(cls):
-            if name in seen or not hasattr(getattr(owner, name, None), MARK):
+            # Looked up on the class, because a property of the instance may do anything.
+            if name in seen or not hasattr(inspect.getattr_static(type(owner), name), MARK):
                 continue
             seen.add(name)
             specs.append(_read_method(owner, name, f"{path}.{name}"))
@@ -119,8 +121,10 @@ def _read_method(owner: Activation, name: str, full_name: str) -> MethodSpec:
         raise RegistrationError(
             f"{where}: must be `async def`, with `yield` for a stream or `return` for a value"
         )
-    parameters, context_name = _parameters(function, hints, argument_docs, where)
-    unknown = sorted(set(argument_docs) - {p.name for p in parameters} - {context_name})
+    parameters, context_name, principal_name = _parameters(function, hints, argument_docs, where)
+    unknown = sorted(
+        set(argument_docs) - {p.name for p in parameters} - {context_name, principal_name}
+    )
     if unknown:
         raise RegistrationError(
             f"{where}: its docstring describes {unknown[0]!r}, which is not an argument"
@@ -138,6 +142,7 @@ def _read_method(owner: Activation, name: str, full_name: str) -> MethodSpec:
         returns=returns,
         deadline_s=mark.deadline_s,
         context_name=context_name,
+        principal_name=principal_name,
     )
 
 
@@ -149,14 +154,14 @@ def _hints(function: Callable[..., Any], where: str) -> dict[str, Any]:
             f"{where}: the type {error.name!r} cannot be found; import it at the top of the "
             "module, not under TYPE_CHECKING"
         ) from error
-    except TypeError as error:
+    except (TypeError, AttributeError) as error:
         raise RegistrationError(f"{where}: a type hint cannot be read: {error}") from error
 
 
 def _parameters(
     function: Callable[..., Any], hints: dict[str, Any], docs: dict[str, str], where: str
-) -> tuple[tuple[Parameter, ...], str | None]:
-    context_name = None
+) -> tuple[tuple[Parameter, ...], str | None, str | None]:
+    context_name = principal_name = None
     parameters = []
     for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -171,7 +176,8 @@ def _parameters(
         if hint is Context:
             context_name = name
             continue
-        if hint is Principal:  # how a method that follows, and so has no run, knows its caller
+        if hint is Principal:
+            principal_name = name
             continue
         if name.startswith("_"):
             raise RegistrationError(
@@ -183,12 +189,12 @@ def _parameters(
         # An author who wrote nothing still gets a schema in which each property says something.
         description = docs.get(name) or name.replace("_", " ")
         parameters.append(Parameter(name, hint, default, description))
-    return tuple(parameters), context_name
+    return tuple(parameters), context_name, principal_name
 
 
 def _event_types(hint: Any, where: str) -> tuple[type[Event], ...]:
-    if typing.get_origin(hint) not in _STREAMS:
-        raise RegistrationError(f"{where}: yields, so it must return AsyncIterator[...]")
+    if typing.get_origin(hint) not in _STREAMS or not typing.get_args(hint):
+        raise RegistrationError(f"{where}: yields, so it must return AsyncIterator[SomeEvent]")
     yielded = typing.get_args(hint)[0]
     members = typing.get_args(yielded) if typing.get_origin(yielded) in _UNIONS else (yielded,)
     for member in members:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import orjson
 
@@ -217,8 +217,9 @@ class Lines:
             if self._rest:
                 self._rest += piece
                 line, self._rest = self._rest, bytearray()
-            # A blank line, or a carriage return before the newline, is no message and no fault.
-            if line and not line.isspace():
+            # A blank line, or a carriage return before the newline, is no message and no fault,
+            # unless it is too long to be kept until its end is known.
+            if line and (len(line) > self._limits.message_bytes or not line.isspace()):
                 messages.append(decode(line, self._limits))
         if not self._skipping:
             self._rest += rest
@@ -239,10 +240,11 @@ class Lines:
 def _plain(value: Any) -> Any:
     """Turn what orjson does not know into what it knows."""
     if isinstance(value, Event):
+        fields = value.__class__.fields
         return {"type": value.type} | {
             name.rstrip("_"): field
-            for name in value.__class__.fields
-            if (field := getattr(value, name)) is not None
+            for name, default in fields.items()
+            if (field := getattr(value, name)) is not None or default is not None
         }
     dump = getattr(value, "model_dump", None)  # a pydantic model, without importing pydantic
     if dump is not None:
@@ -281,14 +283,19 @@ def _event_encoder(event_class: type[Event]) -> Callable[[Event], bytes]:
     required = [name for name, default in event_class.fields.items() if default is not None]
     optional = [name for name, default in event_class.fields.items() if default is None]
     if not optional and len(required) <= 2:
-        slots = "".join(f',"{name.rstrip("_")}":%b' for name in required)
+        keys = [orjson.dumps(name.rstrip("_")) for name in required]
+        tag = orjson.dumps(event_class.type)
+        head, *rest = (part.replace(b"%", b"%%") for part in (tag, *keys))
+        template = b'{"type":' + head + b"".join(b"," + key + b":%b" for key in rest) + b"}"
+        scope["template"] = template
         values = ", ".join(f"dumps(event.{name}, plain)" for name in required) or "()"
-        body = f"""return b'{{"type":"{event_class.type}"{slots}}}' % ({values})"""
+        body = f"return template % ({values})"
     else:
-        values = "".join(f', "{name.rstrip("_")}": event.{name}' for name in required)
-        lines = [f'value = {{"type": "{event_class.type}"{values}}}']
+        scope["tag"] = event_class.type
+        values = "".join(f", {name.rstrip('_')!r}: event.{name}" for name in required)
+        lines = [f"value = {{'type': tag{values}}}"]
         lines += [
-            f'if event.{name} is not None: value["{name.rstrip("_")}"] = event.{name}'
+            f"if event.{name} is not None: value[{name.rstrip('_')!r}] = event.{name}"
             for name in optional
         ]
         body = "\n    ".join([*lines, 'return b"%b" % dumps(value, plain)'])
@@ -350,16 +357,17 @@ def encode_batch(messages: Iterable[bytes]) -> bytes:
 class JsonValidator(Protocol):
     """What this module asks of a pydantic validator."""
 
-    def validate_json(self, data: bytes, /, *, strict: bool) -> Any: ...
+    def validate_json(self, data: bytes, /, *, strict: bool, extra: Literal["forbid"]) -> Any: ...
 
 
 def validate(validator: JsonValidator, value: Any) -> Any:
-    """Validate a decoded value by the rules for JSON, strictly: "5" is no number.
+    """Validate a decoded value by the rules for JSON, strictly: "5" is no number, and objects
+    are closed at every level.
 
     pydantic is strict *and* reads dates, enums and paths from text only when it validates JSON,
     so the value goes through bytes once more; that costs a fifth of a microsecond.
     """
-    return validator.validate_json(orjson.dumps(value), strict=True)
+    return validator.validate_json(orjson.dumps(value), strict=True, extra="forbid")
 
 
 def decode_plain(value: Any) -> Any:

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from plexus.effects import Close, Effect, LeaveCall, Send, StartCall
+from plexus.effects import Effect, LeaveCall, Send, StartCall
 from plexus.errors import PlexusError
 from plexus.hub import Plexus
 from plexus.log import Batch
@@ -43,15 +43,12 @@ class Connection:
         self._frames: list[bytes] = []
         self._readers: dict[Any, Reader] = {}
         self._awake: list[Reader] = []
-        self._waiter: asyncio.Future[None] | None = None
-        self._collected: asyncio.Future[None] | None = None
+        self._waiter: asyncio.Future[bool] | None = None
+        self._when_collected: list[Callable[[], None]] = []
         self._finishing = False
-        #: Why the connection is to be closed, once everything before is written.
-        self.closing: str | None = None
         self._carry_out: dict[type[Effect], Callable[[Any], None]] = {
             StartCall: self._start_call,
             LeaveCall: self._leave_call,
-            Close: self._close,
         }
 
     # --- for the transport --------------------------------------------------------------------
@@ -79,30 +76,36 @@ class Connection:
                     del self._readers[call]
                 self._run(self._view.on_items(call, batch))
         frames, self._frames = self._frames, []
-        if self._collected is not None and not self._collected.done():
-            self._collected.set_result(None)
+        if self._when_collected:
+            called, self._when_collected = self._when_collected, []
+            for then in called:
+                then()
         return frames
 
-    async def collected(self) -> None:
-        """Wait until what there is has been collected: how a transport stops reading from a
+    def when_collected(self, then: Callable[[], None]) -> None:
+        """Call this when what there is has been collected: how a transport stops reading from a
         peer that does not take its replies."""
-        self._collected = asyncio.get_running_loop().create_future()
-        await self._collected
+        self._when_collected.append(then)
+
+    async def collected(self) -> None:
+        """Wait until what there is has been collected."""
+        taken = asyncio.Event()
+        self.when_collected(taken.set)
+        await taken.wait()
 
     async def ready(self, timeout_s: float | None = None) -> bool:
-        """Wait until there may be something to collect, or for so long; False if it was that."""
-        if self._awake or self._frames or self._finishing or self.closing:
+        """Wait until there may be something to collect; False if there was nothing for so long."""
+        if self._awake or self._frames or self.finished:
             return True
         loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
-        timer = loop.call_later(timeout_s, self._wake) if timeout_s is not None else None
+        timer = None if timeout_s is None else loop.call_later(timeout_s, self._resolve, False)
         try:
-            await self._waiter
+            return await self._waiter
         finally:
             self._waiter = None
             if timer is not None:
                 timer.cancel()
-        return bool(self._awake or self._frames or self._finishing or self.closing)
 
     @property
     def unsent(self) -> int:
@@ -127,12 +130,14 @@ class Connection:
         self._frames = []
         self._awake = []
 
+    def wake(self) -> None:
+        """Have whoever waits look again."""
+        self._wake()
+
     def finish(self) -> None:
         """No more messages will come; `finished` turns true when all is collected."""
         self._finishing = True
         self._wake()
-        if self._collected is not None and not self._collected.done():
-            self._collected.set_result(None)
 
     @property
     def finished(self) -> bool:
@@ -158,9 +163,8 @@ class Connection:
         run = call.run
         keyed = run.key is not None
         self._run(view.on_started(effect.call, run.id, keyed=keyed))
-        if effect.call is None:
-            return
-        reader = run.reader(call.after, self._reader_woke, owner=call.owned)
+        owner = call.owned and effect.owns
+        reader = run.reader(call.after, self._reader_woke, owner=owner)
         self._readers[effect.call] = reader
         reader.tag = effect.call
         self._reader_woke(reader)
@@ -179,10 +183,6 @@ class Connection:
         if owned and effect.cancel is not None:
             run.cancel(effect.cancel)
 
-    def _close(self, effect: Close) -> None:
-        self.closing = effect.reason
-        self._wake()
-
     # --- waking -------------------------------------------------------------------------------
 
     def _reader_woke(self, reader: Reader) -> None:
@@ -190,6 +190,9 @@ class Connection:
         self._wake()
 
     def _wake(self) -> None:
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        if self._waiter is not None:
+            self._resolve(True)
+
+    def _resolve(self, there_is_something: bool) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(there_is_something)

@@ -57,7 +57,7 @@ class Peer:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self.gone = True
-        self._connection.finish()
+        self._connection.wake()
 
     async def __aenter__(self) -> Peer:
         return self

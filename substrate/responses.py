@@ -8,7 +8,15 @@ from starlette.types import Receive, Scope, Send
 
 from plexus import wire
 
-__all__ = ("BodyTooBig", "read_body", "send_bytes", "send_empty", "send_json", "start_stream")
+__all__ = (
+    "BodyTooBig",
+    "header",
+    "read_body",
+    "send_bytes",
+    "send_empty",
+    "send_json",
+    "start_stream",
+)
 
 Headers = list[tuple[bytes, bytes]]
 

@@ -20,7 +20,9 @@ import os
 import signal
 import stat
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 from native_rpc.framing import LINES
 from native_rpc.protocol import NativeConnection
@@ -40,6 +42,8 @@ READ_BYTES = 64 * 1024
 #: What the pipe to the client shall hold, where that can be chosen: with the usual 64 KiB a
 #: stream spends a good part of its time waking up writer and reader in turn.
 PIPE_BYTES = 256 * 1024
+#: How long a client that ended us may take to read the last of our output.
+FLUSH_S = 2.0
 #: How much may wait to be written before no more requests are read.
 UNSENT_BYTES = 1024 * 1024
 
@@ -75,54 +79,82 @@ class StdioServer:
         self._output = output_fd
         self._eof_grace_s = eof_grace_s
         self._loop = asyncio.get_running_loop()
-        #: Resolved with the reason why the server ends.
-        self._ending: asyncio.Future[str] = self._loop.create_future()
+        #: Set when the input has ended, and when the server is to end at once, with the reason.
+        self._input_ended = asyncio.Event()
+        self._told_to_end: asyncio.Future[str] = self._loop.create_future()
         self._writable: asyncio.Future[None] | None = None
-        self._paused = False
+        self._written = 0
+        self._watched = False
 
     async def serve(self) -> None:
         """Serve until the end, and clean up."""
         for number in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(number, self._end, f"{signal.Signals(number).name} came")
-        mode = os.fstat(self._output).st_mode
-        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
-            os.set_blocking(self._output, False)
-        if stat.S_ISFIFO(mode) and hasattr(fcntl, "F_SETPIPE_SZ"):
-            with contextlib.suppress(OSError):  # the system's bound is lower: leave it
-                fcntl.fcntl(self._output, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        self._prepare_output()
         writer = self._loop.create_task(self._write())
         reader = self._start_reading()
         try:
-            why = await self._ending
-            self._stop_reading()
-            if why == "input ended" and await self._hub.runs.wait_idle(self._eof_grace_s):
-                why = "done"
+            why = await self._why_to_end()
+            self._unwatch_input()
             await self._hub.close(reason=f"{why}; the server is stopping")
             self._connection.finish()
-            await writer
+            await self._flushed(writer)
         finally:
+            self._unwatch_input()
             for task in (writer, reader):
                 if task is not None:
                     task.cancel()
 
+    async def _why_to_end(self) -> str:
+        """Wait for the end of the input, and then for the runs, or for being told to end."""
+        if await self._unless_told(self._input_ended.wait()):
+            await self._unless_told(self._hub.runs.wait_idle(self._eof_grace_s))
+        return self._told_to_end.result() if self._told_to_end.done() else "input ended"
+
+    async def _unless_told(self, event: Coroutine[Any, Any, Any]) -> bool:
+        """Wait for this, but not once we are told to end; False if it was that."""
+        waiting = self._loop.create_task(event)
+        either: list[asyncio.Future[Any]] = [waiting, self._told_to_end]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        return not self._told_to_end.done()
+
+    async def _flushed(self, writer: asyncio.Task[None]) -> None:
+        """Wait until everything is written, as long as somebody takes it."""
+        while not writer.done():
+            before = self._written
+            patience = FLUSH_S if self._told_to_end.done() else self._hub.limits.write_s
+            either: list[asyncio.Future[Any]] = [writer]
+            if not self._told_to_end.done():
+                either.append(self._told_to_end)
+            await asyncio.wait(either, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            if self._written == before and not writer.done():
+                logger.warning("nobody took the last of the output")
+                return
+
     def _end(self, why: str) -> None:
-        if not self._ending.done():
-            self._ending.set_result(why)
+        if not self._told_to_end.done():
+            self._told_to_end.set_result(why)
 
     # --- reading ------------------------------------------------------------------------------
 
     def _start_reading(self) -> asyncio.Task[None] | None:
         try:
             self._loop.add_reader(self._input, self._readable)
-        except (PermissionError, OSError) as error:
+        except OSError as error:
             if error.errno != errno.EPERM:
                 raise
-            return self._loop.create_task(self._read_file())  # a regular file
+            return self._loop.create_task(self._read_file())
+        self._watched = True
         return None
 
-    def _stop_reading(self) -> None:
-        if not self._paused:
-            self._paused = True
+    def _watch_input(self) -> None:
+        self._watched = True
+        self._loop.add_reader(self._input, self._readable)
+
+    def _unwatch_input(self) -> None:
+        if self._watched:
+            self._watched = False
             self._loop.remove_reader(self._input)
 
     def _readable(self) -> None:
@@ -133,13 +165,20 @@ class StdioServer:
         except OSError:
             data = b""
         self._take(data)
+        if not data:
+            self._unwatch_input()
+        elif self._connection.unsent > UNSENT_BYTES:
+            self._unwatch_input()
+            self._connection.when_collected(self._watch_input)
 
     async def _read_file(self) -> None:
-        while not self._ending.done():
+        """Read a regular file, which cannot be watched and never makes anybody wait."""
+        data = b"begin"
+        while data:
             data = os.read(self._input, READ_BYTES)
             self._take(data)
-            if not data:
-                return
+            if self._connection.unsent > UNSENT_BYTES:
+                await self._connection.collected()
             await asyncio.sleep(0)
 
     def _take(self, data: bytes) -> None:
@@ -147,11 +186,17 @@ class StdioServer:
         for message in self._lines.feed(data) if data else self._lines.end():
             receive(message)
         if not data:
-            self._end("input ended")
-        elif self._connection.unsent > UNSENT_BYTES:
-            self._stop_reading()
+            self._input_ended.set()
 
     # --- writing ------------------------------------------------------------------------------
+
+    def _prepare_output(self) -> None:
+        mode = os.fstat(self._output).st_mode
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            os.set_blocking(self._output, False)
+        if stat.S_ISFIFO(mode) and hasattr(fcntl, "F_SETPIPE_SZ"):
+            with contextlib.suppress(OSError):  # the system's bound is lower: leave it
+                fcntl.fcntl(self._output, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
     async def _write(self) -> None:
         connection = self._connection
@@ -160,9 +205,6 @@ class StdioServer:
                 frames = connection.collect()
                 if frames:
                     await self._write_bytes(b"".join(frames))
-                    if self._paused and not self._ending.done():
-                        self._paused = False
-                        self._loop.add_reader(self._input, self._readable)
                 elif connection.finished:
                     return
                 else:
@@ -175,7 +217,7 @@ class StdioServer:
         rest = memoryview(data)
         while rest:
             try:
-                rest = rest[os.write(self._output, rest) :]
+                sent = os.write(self._output, rest)
             except BlockingIOError:
                 self._writable = self._loop.create_future()
                 self._loop.add_writer(self._output, self._became_writable)
@@ -183,6 +225,9 @@ class StdioServer:
                     await self._writable
                 finally:
                     self._loop.remove_writer(self._output)
+            else:
+                self._written += sent
+                rest = rest[sent:]
 
     def _became_writable(self) -> None:
         if self._writable is not None and not self._writable.done():

@@ -1,0 +1,157 @@
+"""How the tests of bash call it, and how they watch processes that are not their children."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import uvloop
+
+from activations.bash import Bash, Exit, Start, Stderr, Stdout
+from plexus import Event
+
+T = TypeVar("T")
+
+#: No scenario here needs longer, on a busy machine either.
+SCENARIO_S = 30.0
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+
+
+def play(
+    scenario: Callable[[Bash], Awaitable[T]], bash: Bash | None = None, *, loop: str = "asyncio"
+) -> T:
+    """Play a scenario with a bash that is closed afterwards."""
+
+    async def bounded() -> T:
+        subject = bash or Bash()
+        try:
+            async with asyncio.timeout(SCENARIO_S):
+                return await scenario(subject)
+        finally:
+            await subject.close()
+
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        return runner.run(bounded())
+
+
+async def collect(bash: Bash, command: str, **arguments: Any) -> list[Event]:
+    """All the events of one call."""
+    return [event async for event in bash.execute(command, **arguments)]
+
+
+def run(command: str, bash: Bash | None = None, **arguments: Any) -> list[Event]:
+    """All the events of one call, with a bash of its own."""
+    return play(lambda subject: collect(subject, command, **arguments), bash)
+
+
+def stdout(events: list[Event]) -> str:
+    return "".join(event.data for event in events if isinstance(event, Stdout))
+
+
+def stderr(events: list[Event]) -> str:
+    return "".join(event.data for event in events if isinstance(event, Stderr))
+
+
+def exit_of(events: list[Event]) -> Exit:
+    """The terminal, which must be the last of the events and the only one."""
+    assert [event for event in events if event.terminal] == events[-1:]
+    return cast("Exit", events[-1])
+
+
+class Call:
+    """A call under way, read step by step."""
+
+    def __init__(self, stream: AsyncIterator[Event]) -> None:
+        self._stream = stream
+        self.pid = 0
+        #: All that was read, as text.
+        self.text = ""
+
+    async def next(self) -> Event:
+        event = await anext(self._stream)
+        self.text += event.as_text()
+        if isinstance(event, Start):
+            self.pid = event.pid
+        return event
+
+    async def words(self, count: int) -> list[str]:
+        """Read until the output has so many whole words."""
+        while len(self.text.split()) < count or not self.text.endswith("\n"):
+            await self.next()
+        return self.text.split()
+
+    async def rest(self) -> None:
+        """Read to the end."""
+        with suppress(StopAsyncIteration):
+            while True:
+                await self.next()
+
+    async def pids(self, count: int) -> list[int]:
+        return [int(word) for word in await self.words(count)]
+
+
+def calling(bash: Bash, command: str, **arguments: Any) -> aclosing[Any]:
+    """The generator of a call, closed on leaving."""
+    return aclosing(cast("Any", bash.execute(command, **arguments)))
+
+
+def is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+class Gate:
+    """A place in a script where it waits until the test lets it go on. Each is passed once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        os.mkfifo(path)
+        #: The line of the script that waits.
+        self.wait = f"\nread < {path}\n"
+
+    def open(self) -> None:
+        """Let the script go on, once it is there."""
+        with self._path.open("w") as fifo:
+            fifo.write("\n")
+
+
+async def end_of(pid: int) -> None:
+    """Wait until this process has ended, while the loop goes on."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(fd, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(fd)
+        os.close(fd)
+
+
+class Watch:
+    """Watches processes end, without polling and safe from pids that are used again."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self._fds = [os.pidfd_open(pid) for pid in pids]
+
+    def all_end_within(self, seconds: float) -> bool:
+        try:
+            return all(select.select([fd], [], [], seconds)[0] for fd in self._fds)
+        finally:
+            for fd in self._fds:
+                os.close(fd)

@@ -1,0 +1,283 @@
+"""The sandbox: what its profiles ask for, and that they get it."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import itertools
+import os
+import shutil
+import stat
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bash_calls import Call, calling, exit_of, is_alive, play, run, stderr, stdout
+
+from activations.bash import Bash
+from activations.bash.sandbox import Profile, environment, prefix
+from plexus import Failed
+
+PROFILES: tuple[Profile, ...] = ("workspace", "strict")
+
+
+@functools.cache
+def _why_not() -> str:
+    if shutil.which("bwrap") is None:
+        return "bubblewrap is not installed"
+    trial = ["bwrap", "--ro-bind", "/", "/", "--unshare-user", "--unshare-pid", "true"]
+    tried = subprocess.run(trial, capture_output=True, text=True, check=False)
+    return f"bubblewrap does not work here: {tried.stderr}" if tried.returncode else ""
+
+
+needs_bwrap = pytest.mark.skipif(bool(_why_not()), reason=_why_not() or "bubblewrap works")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder with secrets and a project in it."""
+    # Not in /tmp, which a sandbox hides anyway.
+    base = Path("/var/tmp") / f"bash-sandbox-{os.getpid()}-{tmp_path.name}"
+    (base / "project").mkdir(parents=True)
+    (base / ".ssh").mkdir()
+    (base / ".ssh" / "id").write_text("secret key")
+    (base / ".netrc").write_text("secret word")
+    (base / "notes").write_text("private but no secret")
+    monkeypatch.setenv("HOME", str(base))
+    return base
+
+
+@pytest.fixture(autouse=True)
+def _remove_homes(tmp_path: Path) -> Iterator[None]:
+    yield
+    shutil.rmtree(
+        Path("/var/tmp") / f"bash-sandbox-{os.getpid()}-{tmp_path.name}", ignore_errors=True
+    )
+
+
+def pairs(arguments: tuple[str, ...]) -> set[tuple[str, str]]:
+    return set(itertools.pairwise(arguments))
+
+
+def test_the_workspace_profile_mounts_hides_and_keeps_the_network(home: Path) -> None:
+    project = home / "project"
+    arguments = prefix("/usr/bin/bwrap", "workspace", project, home, project / "src")
+
+    assert arguments[0] == "/usr/bin/bwrap"
+    assert arguments[-3:] == ("--chdir", str(project / "src"), "--")
+    assert {"--die-with-parent", "--new-session", "--unshare-user", "--unshare-pid"} < {*arguments}
+    assert {"--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"} < {*arguments}
+    assert {("--ro-bind", "/"), ("--bind", str(project)), ("--cap-drop", "ALL")} < pairs(arguments)
+    assert {("--tmpfs", "/tmp"), ("--proc", "/proc"), ("--dev", "/dev")} < pairs(arguments)
+    assert ("--tmpfs", str(home / ".ssh")) in pairs(arguments)
+    assert ("/dev/null", str(home / ".netrc")) in pairs(arguments)
+    assert ("--tmpfs", str(home / ".aws")) not in pairs(arguments)
+    assert ("--tmpfs", str(home)) not in pairs(arguments)
+    assert "--unshare-net" not in arguments
+
+
+def test_the_strict_profile_also_hides_the_home_and_the_network(home: Path) -> None:
+    project = home / "project"
+    arguments = prefix("bwrap", "strict", project, home, project)
+
+    assert "--unshare-net" in arguments
+    covered = arguments.index(str(home))
+    assert arguments[covered - 1] == "--tmpfs"
+    # The workspace comes after what covers it, or it would be covered too.
+    assert covered < arguments.index(str(project))
+    assert str(home / ".ssh") not in arguments
+
+
+def test_a_home_that_is_itself_the_workspace_still_hides_its_secrets(home: Path) -> None:
+    arguments = prefix("bwrap", "strict", home, home, home)
+    assert arguments.index(str(home / ".ssh")) > arguments.index("--bind")
+
+
+def test_a_secret_that_is_a_link_is_hidden_where_it_leads(home: Path) -> None:
+    (home / "elsewhere").mkdir()
+    (home / ".aws").symlink_to(home / "elsewhere")
+    arguments = prefix("bwrap", "workspace", home / "project", home, home)
+    assert ("--tmpfs", str(home / "elsewhere")) in pairs(arguments)
+
+
+@pytest.mark.parametrize("nowhere", ["/", "/nonexistent"])
+def test_an_account_without_a_home_has_none_to_hide(nowhere: str, tmp_path: Path) -> None:
+    arguments = prefix("bwrap", "strict", tmp_path, Path(nowhere), tmp_path)
+    assert ("--tmpfs", nowhere) not in pairs(arguments)
+
+
+def test_a_strict_command_sees_four_variables_of_the_server() -> None:
+    server = {"PATH": "p", "HOME": "h", "LANG": "l", "TERM": "t", "KEY": "k", "SUBSTRATE_A": "a"}
+    assert environment("strict", server) == {"PATH": "p", "HOME": "h", "LANG": "l", "TERM": "t"}
+    assert environment("off", server) == environment("workspace", server)
+    assert set(server) - set(environment("off", server)) == {"SUBSTRATE_A"}
+
+
+def test_the_whole_file_system_cannot_be_a_workspace() -> None:
+    with pytest.raises(ValueError, match="whole file system"):
+        Bash("workspace", "/")
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_without_bubblewrap_every_call_and_the_probe_are_refused(
+    profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
+    (tmp_path / "bash").symlink_to(bash)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    for attempt in (lambda: run("true", Bash(profile)), lambda: play(Bash.probe, Bash(profile))):
+        with pytest.raises(Failed, match="install bubblewrap") as caught:
+            attempt()
+        assert caught.value.code == "sandbox_unavailable"
+
+
+def test_a_bubblewrap_that_does_not_work_is_refused_with_its_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tmp_path / "bwrap"
+    fake.write_text("#!/bin/sh\necho 'bwrap: no permission to make namespaces' >&2\nexit 1\n")
+    fake.chmod(stat.S_IRWXU)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(Failed, match="no permission to make namespaces") as caught:
+        run("true", Bash("workspace"))
+    assert caught.value.code == "sandbox_unavailable"
+
+
+@needs_bwrap
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_sandboxed_command_runs_in_the_workspace_and_can_write_there(
+    profile: Profile, home: Path
+) -> None:
+    events = run("pwd; echo mine > made; cat made", Bash(profile, str(home / "project")))
+    assert stdout(events) == f"{home}/project\nmine\n"
+    assert (home / "project" / "made").read_text() == "mine\n"
+
+
+@needs_bwrap
+@pytest.mark.parametrize("profile", PROFILES)
+def test_writing_outside_the_workspace_is_refused(profile: Profile, home: Path) -> None:
+    script = "touch /etc/x; touch /var/tmp/x; mount -o remount,rw /; touch /usr/x; echo tried"
+    events = run(script, Bash(profile, str(home / "project")))
+    assert stdout(events) == "tried\n"
+    assert stderr(events).count("Read-only file system") == 3
+    assert not any(Path(place, "x").exists() for place in ("/etc", "/var/tmp", "/usr"))
+
+
+@needs_bwrap
+def test_a_link_out_of_the_workspace_does_not_lead_out(home: Path) -> None:
+    (home / "project" / "out").symlink_to(home)
+    events = run("touch out/x", Bash("workspace", str(home / "project")))
+    assert exit_of(events).failed
+    assert not (home / "x").exists()
+
+
+@needs_bwrap
+@pytest.mark.parametrize("profile", PROFILES)
+def test_tmp_is_private(profile: Profile, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "ours").touch()
+    events = run(f"ls {tmp_path}; ls -A /tmp; touch /tmp/x", Bash(profile, str(home / "project")))
+    assert stdout(events) == ""
+    assert exit_of(events).exit_code == 0
+    assert not Path("/tmp/x").exists()
+
+
+@needs_bwrap
+def test_the_workspace_profile_hides_secrets_but_not_the_home(home: Path) -> None:
+    script = "ls -A ~/.ssh; cat ~/.netrc; cat ~/notes"
+    events = run(script, Bash("workspace", str(home / "project")))
+    assert stdout(events) == "private but no secret"
+
+
+@needs_bwrap
+def test_the_strict_profile_hides_all_of_the_home_but_the_workspace(home: Path) -> None:
+    events = run("ls -A ~; env | sort | cut -d= -f1", Bash("strict", str(home / "project")))
+    names = stdout(events).split()
+    assert names[0] == "project"
+    # The last three are made by bash itself.
+    assert {*names[1:]} <= {"PATH", "HOME", "LANG", "TERM", "PWD", "SHLVL", "_"}
+
+
+@needs_bwrap
+def test_a_strict_command_gets_the_callers_variables_too(home: Path) -> None:
+    bash = Bash("strict", str(home / "project"))
+    assert stdout(run("echo $ASKED", bash, env={"ASKED": "for"})) == "for\n"
+
+
+@pytest.fixture
+def web_port() -> Iterator[int]:
+    server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@needs_bwrap
+def test_the_network_is_there_in_workspace_and_not_in_strict(home: Path, web_port: int) -> None:
+    script = f"exec 3<>/dev/tcp/127.0.0.1/{web_port} && echo reached"
+    project = str(home / "project")
+    assert stdout(run(script, Bash("workspace", project))) == "reached\n"
+    refused = run(script, Bash("strict", project))
+    assert stdout(refused) == ""
+    assert exit_of(refused).failed
+
+
+@needs_bwrap
+def test_a_strict_command_is_limited(home: Path) -> None:
+    script = "ulimit -c; ulimit -n; ulimit -f; ulimit -t"
+    limits = stdout(run(script, Bash("strict", str(home / "project")))).split()
+    assert limits == ["0", "256", str(256 * 1024), "60"]
+
+
+@needs_bwrap
+@pytest.mark.parametrize("profile", PROFILES)
+def test_other_processes_are_not_seen(profile: Profile, home: Path) -> None:
+    events = run("ls -d /proc/[0-9]* | wc -l", Bash(profile, str(home / "project")))
+    assert int(stdout(events)) < 8
+
+
+@needs_bwrap
+@pytest.mark.parametrize("profile", PROFILES)
+def test_cancelling_a_sandboxed_command_ends_all_of_it(profile: Profile, home: Path) -> None:
+    marker = f"1000.{os.getpid()}"
+
+    def sleepers() -> list[Path]:
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                arguments = path.read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if arguments[:2] == [b"sleep", marker.encode()]:
+                found.append(path)
+        return found
+
+    async def scenario(bash: Bash) -> None:
+        script = f"setsid sleep {marker} & (setsid sleep {marker} &); echo both; wait"
+        async with calling(bash, script) as stream:
+            call = Call(stream)
+            await call.words(1)
+            assert is_alive(call.pid)
+        assert not is_alive(call.pid)
+        assert not sleepers()
+
+    play(scenario, Bash(profile, str(home / "project")))
+
+
+@needs_bwrap
+def test_exit_codes_and_signals_come_through_the_sandbox(home: Path) -> None:
+    project = str(home / "project")
+    assert exit_of(run("exit 7", Bash("workspace", project))).exit_code == 7
+    assert exit_of(run("kill -9 $$", Bash("workspace", project))).exit_code == 137
+
+
+@needs_bwrap
+def test_the_probe_of_a_sandbox_that_works_says_so(home: Path) -> None:
+    text = play(Bash.probe, Bash("strict", str(home / "project")))
+    assert "sandbox strict" in text

@@ -1,0 +1,98 @@
+"""health: what it says of the server, once and again and again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from conftest import OpenHub
+from hub_calls import end_of, follow, settled, until
+
+from activations.health import Health
+from plexus import Activation, Cancelled, InvalidParams, Limits, Result, method, wire
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+
+
+class Patient(Activation):
+    """Is well or not."""
+
+    namespace = "patient"
+    version = "2.0.0"
+
+    def __init__(self, ailment: BaseException | None = None) -> None:
+        self._ailment = ailment
+
+    @method
+    async def wait(self) -> str:
+        """Wait until cancelled."""
+        await asyncio.Event().wait()
+        return "never"
+
+    async def probe(self) -> str:
+        if self._ailment is not None:
+            raise self._ailment
+        return "feeling fine"
+
+
+async def test_check_says_versions_activations_runs_and_limits(open_hub: OpenHub) -> None:
+    hub = open_hub(Health(), Patient(), limits=Limits(calls_in_flight=7))
+    end = await end_of(hub, "health.check")
+    assert isinstance(end, Result)
+    report = wire.decode_plain(end)["result"]
+    assert report["status"] == "healthy"
+    assert report["uptime_s"] >= 0
+    assert report["versions"].keys() == {"substrate", "python", "sqlite"}
+    assert report["versions"]["substrate"] == hub.version
+    probes = {probe["namespace"]: probe for probe in report["activations"]}
+    assert probes.keys() == {"plexus", "health", "patient"}
+    assert probes["patient"] == {
+        "namespace": "patient",
+        "version": "2.0.0",
+        "ok": True,
+        "detail": "feeling fine",
+    }
+    assert report["limits"]["calls_in_flight"] == 7
+    assert report["runs"]["running"] == 1
+
+
+@pytest.mark.parametrize(
+    ("ailment", "detail"), [(RuntimeError("a cold"), "a cold"), (ValueError(), "ValueError")]
+)
+async def test_one_activation_that_is_not_well_makes_the_server_degraded(
+    ailment: BaseException, detail: str, open_hub: OpenHub
+) -> None:
+    end = await end_of(open_hub(Health(), Patient(ailment)), "health.check")
+    assert isinstance(end, Result)
+    report = wire.decode_plain(end)["result"]
+    assert report["status"] == "degraded"
+    [probe] = [one for one in report["activations"] if one["namespace"] == "patient"]
+    assert (probe["ok"], probe["detail"]) == (False, detail)
+
+
+async def test_runs_are_counted(open_hub: OpenHub) -> None:
+    hub = open_hub(Health(), Patient())
+    run = hub.call("patient.wait").run
+    await until(lambda: run.task is not None)
+    end = await end_of(hub, "health.check")
+    assert isinstance(end, Result)
+    assert wire.decode_plain(end)["result"]["runs"]["running"] == 2
+
+
+async def test_watch_says_it_again_and_again_until_stopped(open_hub: OpenHub) -> None:
+    hub = open_hub(Health(), Patient())
+    run = hub.call("health.watch", {"interval": 0.01}).run
+    await until(lambda: run.log.last >= 2)
+    run.cancel("enough")
+    assert await settled(run) == Cancelled("enough")
+    events = await follow(run)
+    assert {event.type for event in events[:-1]} == {"status"}
+    assert wire.decode_plain(events[0])["status"] == "healthy"
+    assert "healthy, up" in events[0].as_line()
+    assert events[0].as_text().endswith("\n")
+
+
+@pytest.mark.parametrize("interval", ["5", None, [], True])
+async def test_an_interval_is_a_number(interval: object, open_hub: OpenHub) -> None:
+    with pytest.raises(InvalidParams):
+        open_hub(Health()).call("health.watch", {"interval": interval})

@@ -1,0 +1,44 @@
+"""What all tests share: coroutines run on asyncio, and a hub is closed when its test ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from plexus import Activation, Limits, Plexus
+from plexus.itself import PlexusItself
+
+settings.register_profile(
+    "ours",
+    deadline=None,  # a busy machine is no defect
+    max_examples=150,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("ours")
+
+OpenHub = Callable[..., Plexus]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def open_hub() -> AsyncIterator[OpenHub]:
+    """Make a hub with these activations, beside `plexus` itself; it is closed at the end."""
+    hubs: list[Plexus] = []
+
+    def make(*activations: Activation | type[Activation], limits: Limits | None = None) -> Plexus:
+        hub = Plexus(limits=limits or Limits())
+        hub.register(PlexusItself(hub))
+        for activation in activations:
+            hub.register(activation)
+        hubs.append(hub)
+        return hub
+
+    yield make
+    for hub in hubs:
+        await hub.close()

@@ -1,0 +1,48 @@
+"""Making the documents from what the tests hold true.
+
+A document names a transcript between two comments; `python tests/documents.py` writes the
+messages of that transcript in between, and a test fails if what stands there is not them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from transcripts import TRANSCRIPTS, Transcript
+
+__all__ = ("DOCUMENTS", "filled", "render")
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
+_PLACE = re.compile(r"(<!-- transcript: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def render(transcript: Transcript) -> str:
+    """A transcript as a reader sees it."""
+    lines = [f"*{transcript.about[0].upper()}{transcript.about[1:]}:*", "", "```jsonc"]
+    for step in transcript.steps:
+        if "send" in step:
+            lines.append(f"→ {_text(step['send'])}")
+        else:
+            expected = step["expect_all"] if "expect_all" in step else [step["expect"]]
+            lines += [f"← {_text(message)}" for message in expected]
+    return "\n".join([*lines, "```", ""])
+
+
+def _text(message: Any) -> str:
+    if isinstance(message, str):
+        return message if len(message) < 120 else f"{message[:100]}… ({len(message)} characters)"
+    return re.sub(r'"(\$\w+)"', r"\1", json.dumps(message, ensure_ascii=False))
+
+
+def filled(text: str) -> str:
+    """The document with its transcripts as they are now."""
+    return _PLACE.sub(lambda place: place[1] + render(TRANSCRIPTS[place[2]]) + place[3], text)
+
+
+if __name__ == "__main__":
+    for document in DOCUMENTS:
+        document.write_text(filled(document.read_text()))

@@ -1,0 +1,297 @@
+"""Events: tags, fields, immutability, text for people, and their bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plexus import (
+    Audio,
+    Cancelled,
+    Complete,
+    Content,
+    Error,
+    Event,
+    Image,
+    Log,
+    Progress,
+    Resource,
+    Result,
+    Start,
+    Terminal,
+    ToolResult,
+    ToolUse,
+    wire,
+)
+from plexus.events import Gap, Request
+
+
+class Line(Event):
+    """One line of the file."""
+
+    number: int
+    line: str
+
+
+class HTTPAnswer(Event):
+    """A name with an abbreviation."""
+
+
+class Many(Event):
+    """Fields of every kind."""
+
+    first: str
+    path: Path
+    second: int = 2
+    third: float | None = None
+    fourth: list[int] = dataclasses.field(default_factory=list)
+    fifth: dict[str, Any] | None = None
+
+
+class Exit(Complete):
+    """How a command ended."""
+
+    exit_code: int
+
+
+class Longer(Line):
+    """More than a line."""
+
+    more: bool = False
+
+
+def said(event: Event) -> Any:
+    """What a wire says of an event."""
+    return json.loads(wire.encode_event(event))
+
+
+# --- classes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cls", "tag"),
+    [
+        (Content, "content"),
+        (ToolUse, "tool_use"),
+        (ToolResult, "tool_result"),
+        (HTTPAnswer, "http_answer"),
+        (Line, "line"),
+        (Gap, "gap"),
+    ],
+)
+def test_the_tag_is_the_name_of_the_class_in_snake_case(cls: type[Event], tag: str) -> None:
+    assert cls.type == tag
+
+
+def test_a_terminal_that_says_more_is_still_called_complete() -> None:
+    assert Exit.type == Result.type == Complete.type == "complete"
+    assert said(Exit(exit_code=3)) == {"type": "complete", "exit_code": 3}
+
+
+def test_only_terminals_end_a_run() -> None:
+    assert all(cls.terminal for cls in (Terminal, Complete, Result, Error, Cancelled, Exit))
+    assert not any(cls.terminal for cls in (Start, Content, Progress, Log, Request, Gap, Line))
+
+
+def test_only_errors_and_cancellations_failed() -> None:
+    assert Error("a", "b").failed
+    assert Cancelled().failed
+    assert not Complete().failed
+    assert not Result(1).failed
+
+
+def test_fields_are_given_by_position_or_by_name_and_defaults_hold() -> None:
+    assert Line(1, "a") == Line(number=1, line="a")
+    many = Many("a", Path("b"))
+    assert (many.second, many.third, many.fourth, many.fifth) == (2, None, [], None)
+
+
+def test_a_default_that_is_made_is_made_for_each_event() -> None:
+    assert Many("a", Path("b")).fourth is not Many("a", Path("b")).fourth
+
+
+@pytest.mark.parametrize("arguments", [{}, {"number": 1}, {"number": 1, "line": "a", "x": 1}])
+def test_a_field_that_is_missing_or_unknown_is_a_type_error(arguments: dict[str, Any]) -> None:
+    with pytest.raises(TypeError):
+        Line(**arguments)
+
+
+def test_a_class_that_extends_another_has_the_fields_of_both() -> None:
+    assert said(Longer(1, "a", more=True)) == {
+        "type": "longer",
+        "number": 1,
+        "line": "a",
+        "more": True,
+    }
+
+
+def test_events_are_immutable() -> None:
+    event: Any = Line(1, "a")
+    with pytest.raises(AttributeError):
+        event.number = 2
+    with pytest.raises(AttributeError):
+        event.other = 2
+    with pytest.raises(AttributeError):
+        del event.number
+    assert event == Line(1, "a")
+
+
+def test_events_are_equal_by_class_and_fields() -> None:
+    assert Line(1, "a") == Line(1, "a")
+    assert Line(1, "a") != Line(2, "a")
+    assert Line(1, "a") != Longer(1, "a")
+    assert Content(text="a") != "a"
+    assert Complete() != Cancelled()
+
+
+def test_events_show_their_fields() -> None:
+    assert repr(Line(1, "a")) == "Line(number=1, line='a')"
+    assert repr(Complete()) == "Complete()"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_number_that_json_cannot_say_is_refused_when_the_event_is_made(value: float) -> None:
+    with pytest.raises(ValueError, match=r"Progress\.done"):
+        Progress(done=value)
+    with pytest.raises(ValueError, match=r"Progress\.total"):
+        Progress(done=1, total=value)
+
+
+def test_numbers_are_checked_however_the_annotation_is_written() -> None:
+    scope: dict[str, Any] = {"Event": Event}
+    # A module without `from __future__ import annotations`, where hints are objects.
+    source = (
+        "class Level(Event):\n    'A level.'\n    height: float\n    depth: float | None = None\n"
+    )
+    exec(compile(source, "level", "exec", dont_inherit=True), scope)
+    level = scope["Level"]
+    assert said(level(1.5)) == {"type": "level", "height": 1.5}
+    with pytest.raises(ValueError, match="height"):
+        level(math.nan)
+    with pytest.raises(ValueError, match="depth"):
+        level(1.0, math.nan)
+
+
+# --- bytes ---------------------------------------------------------------------------------------
+
+
+def test_the_tag_comes_first_and_what_was_left_out_is_left_out() -> None:
+    assert wire.encode_event(Progress(done=1)) == b'{"type":"progress","done":1}'
+    assert wire.encode_event(Cancelled()) == b'{"type":"cancelled"}'
+    assert wire.encode_event(Error("a", "b")) == b'{"type":"error","code":"a","message":"b"}'
+    assert wire.encode_event(Complete()) == b'{"type":"complete"}'
+    assert said(Many("a", Path("b"))) == {
+        "type": "many",
+        "first": "a",
+        "path": "b",
+        "second": 2,
+        "fourth": [],
+    }
+
+
+def test_a_value_of_none_is_said() -> None:
+    assert said(Result(None)) == {"type": "complete", "result": None}
+
+
+def test_a_gap_is_said_without_an_underscore() -> None:
+    assert said(Gap(3, 5)) == {"type": "gap", "from": 3, "to": 5}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Content(text="y"),
+        Progress(done=1),
+        Result(5),
+        Result(None),
+        Gap(1, 2),
+        Cancelled(),
+        Many("a", Path("b"), fifth={"x": None}),
+    ],
+)
+def test_an_event_inside_of_another_value_is_said_the_same(event: Event) -> None:
+    outer = ToolUse(tool_name="a", tool_use_id="b", input={"x": event})
+    assert said(outer)["input"] == {"x": said(event)}
+    assert wire.decode_plain([event]) == [said(event)]
+
+
+def test_a_class_may_be_named_in_any_language() -> None:
+    scope: dict[str, Any] = {"Event": Event}
+    exec("class Größe(Event):\n    'How large.'\n    weiß: int\n", scope)
+    assert said(scope["Größe"](1)) == {"type": "größe", "weiß": 1}
+
+
+@pytest.mark.parametrize("tag", ["50%", "a'b", 'a"b', "a\\b", "{}", "%b", "ä"])
+def test_an_odd_tag_is_refused_with_its_class_or_said_as_it_was_given(tag: str) -> None:
+    try:
+        make: Any = type(Event)
+        odd = make("Odd", (Event,), {"__annotations__": {"text": "str"}}, tag=tag)
+    except (TypeError, ValueError) as error:
+        assert "Odd" in str(error)  # noqa: PT017
+    else:
+        assert said(odd("x")) == {"type": tag, "text": "x"}
+
+
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.text(st.characters(codec="utf-8")),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+words = st.text(st.characters(codec="utf-8"))
+
+
+@given(words, words, plain)
+def test_whatever_an_event_holds_comes_back_equal(one: str, other: str, value: Any) -> None:
+    assert said(Content(text=one)) == {"type": "content", "text": one}
+    assert said(Log(level=one, message=other))["message"] == other
+    assert said(Result(value))["result"] == value
+    assert said(ToolUse(one, other, {"v": value}))["input"] == {"v": value}
+    assert b"\n" not in wire.encode(Result(value))
+
+
+@pytest.mark.parametrize("text", ["%d %b %%", "{}", "\\", "'", '"', "\x00", "\n"])
+def test_text_that_looks_like_a_format_is_only_text(text: str) -> None:
+    assert said(Content(text=text)) == {"type": "content", "text": text}
+    assert said(Log(level="info", message=text))["message"] == text
+
+
+# --- text for people -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("event", "text", "line"),
+    [
+        (Content(text=" a\n"), " a\n", "a"),
+        (Start(), "", ""),
+        (Progress(done=1), "", "1"),
+        (Progress(done=1, total=4, message="files"), "", "1/4 files"),
+        (Log(level="info", message="hm"), "", "info: hm"),
+        (ToolUse("bash", "1", {}), "", "Using tool: bash"),
+        (ToolResult("1", "x"), "", "Tool answered"),
+        (ToolResult("1", "x", is_error=True), "", "Tool failed"),
+        (Image("", "image/png"), "", "[image image/png]"),
+        (Audio("", "audio/wav"), "", "[audio audio/wav]"),
+        (Resource("file:///a"), "", "[resource file:///a]"),
+        (Request("1", "confirm", "Sure?", {}, 1.0), "", "Asks: Sure?"),
+        (Gap(1, 5), "", "[items 1 to 5 are no longer kept]"),
+        (Complete(), "", ""),
+        (Result("text"), "text", "text"),
+        (Result({"a": 1}), "", ""),
+        (Error("a", "b"), "b", "b"),
+        (Cancelled("why"), "Cancelled: why", "Cancelled: why"),
+        (Cancelled(), "Cancelled", "Cancelled"),
+        (Line(1, "a"), "", ""),
+    ],
+)
+def test_an_event_says_how_a_person_would_read_it(event: Event, text: str, line: str) -> None:
+    assert (event.as_text(), event.as_line()) == (text, line)

@@ -1,0 +1,287 @@
+"""The hub's own methods, called like any other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from activations_for_tests import Demo
+from conftest import OpenHub
+from hub_calls import OTHER, call, end_of, happened, quiet, read, settled, until
+
+from plexus import (
+    LOCAL,
+    Activation,
+    Cancelled,
+    Content,
+    Error,
+    InvalidParams,
+    Limits,
+    NotFound,
+    Plexus,
+    Result,
+    UnknownMethod,
+    method,
+    wire,
+)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+
+
+class Slow(Activation):
+    """Waits."""
+
+    namespace = "slow"
+    version = "1.0.0"
+
+    def __init__(self) -> None:
+        self.started = asyncio.Event()
+        self.closed = asyncio.Event()
+
+    @method
+    async def wait(self) -> AsyncIterator[Content]:
+        """Wait until cancelled."""
+        yield Content(text="here")
+        self.started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.closed.set()
+
+    @method
+    async def none(self) -> None:
+        """Return nothing."""
+
+
+async def value(hub: Plexus, name: str, params: Any = None) -> Any:
+    """The value of a plain method, as a wire says it."""
+    end = await end_of(hub, name, params)
+    assert isinstance(end, Result), end
+    return wire.decode_plain(end.result)
+
+
+async def failure(hub: Plexus, name: str, params: Any = None) -> Error:
+    end = await end_of(hub, name, params)
+    assert isinstance(end, Error), end
+    return end
+
+
+# --- schema and hash -----------------------------------------------------------------------------
+
+
+async def test_schema_describes_everything(open_hub: OpenHub) -> None:
+    hub = open_hub(Demo)
+    whole = await value(hub, "plexus.schema")
+    assert [one["namespace"] for one in whole["activations"]] == ["demo", "plexus"]
+    assert whole["hash"] == hub.hash
+
+
+async def test_schema_describes_one_activation_however_deep(open_hub: OpenHub) -> None:
+    class Inner(Slow):
+        """A child."""
+
+        namespace = "inner"
+
+    class Outer(Activation):
+        """A parent."""
+
+        namespace = "outer"
+        version = "1.0.0"
+        children = (Inner,)
+
+    hub = open_hub(Outer, Demo)
+    assert (await value(hub, "plexus.schema", ["demo"]))["namespace"] == "demo"
+    inner = await value(hub, "plexus.schema", ["outer.inner"])
+    assert [one["name"] for one in inner["methods"]] == ["outer.inner.none", "outer.inner.wait"]
+
+
+@pytest.mark.parametrize("namespace", ["nothing", "demo.nothing", "dem", ""])
+async def test_schema_of_nothing_is_not_found(namespace: str, open_hub: OpenHub) -> None:
+    assert (await failure(open_hub(Demo), "plexus.schema", [namespace])).code == "not_found"
+
+
+async def test_hash_changes_when_and_only_when_the_schema_does(open_hub: OpenHub) -> None:
+    hub = open_hub(Demo)
+    before = await value(hub, "plexus.hash")
+    assert await value(hub, "plexus.hash") == before == hub.hash
+    hub.register(Slow)
+    assert await value(hub, "plexus.hash") != before
+
+
+# --- call ----------------------------------------------------------------------------------------
+
+
+async def test_call_gives_everything_at_once(open_hub: OpenHub) -> None:
+    answer = await value(open_hub(Demo), "plexus.call", ["demo.count", {"to": 1}])
+    assert answer["events"] == [
+        {"type": "content", "text": "1 "},
+        {"type": "progress", "done": 1, "total": 1},
+    ]
+    assert answer["terminal"] == {"type": "complete", "total": 1}
+    assert isinstance(answer["run"], int)
+
+
+async def test_call_says_a_terminal_as_a_stream_would(open_hub: OpenHub) -> None:
+    hub = open_hub(Slow)
+    answer = await value(hub, "plexus.call", ["slow.none"])
+    made = hub.call("slow.none")
+    await settled(made.run)
+    assert wire.encode(answer["terminal"]) == made.run.log.raws[-1]
+
+
+async def test_call_of_a_run_that_fails_fails_with_everything_it_said(open_hub: OpenHub) -> None:
+    params = {"code": "no_planet", "message": "no Vulcan"}
+    end = await failure(open_hub(Demo), "plexus.call", ["demo.fail", params])
+    assert (end.code, end.message) == ("no_planet", "no Vulcan")
+    data = wire.decode_plain(end.data)
+    assert [event["type"] for event in data["events"]] == ["content"]
+    assert data["terminal"]["code"] == "no_planet"
+
+
+@pytest.mark.parametrize(
+    ("params", "code"),
+    [
+        (["no.such"], "unknown_method"),
+        (["demo.echo", {"wrong": 1}], "invalid_params"),
+    ],
+)
+async def test_call_of_what_cannot_be_called_fails(
+    params: Any, code: str, open_hub: OpenHub
+) -> None:
+    assert (await failure(open_hub(Demo), "plexus.call", params)).code == code
+
+
+async def test_call_of_something_too_big_fails_and_stops_it(open_hub: OpenHub) -> None:
+    hub = open_hub(Demo, limits=Limits(answer_bytes=50_000))
+    end = await failure(hub, "plexus.call", ["demo.flood"])
+    assert end.code == "too_big"
+    assert end.data["limit"] == 50_000
+    await until(lambda: not hub.runs.running())
+
+
+async def test_cancelling_a_call_cancels_what_it_called(open_hub: OpenHub) -> None:
+    slow = Slow()
+    hub = open_hub(slow)
+    outer = hub.call("plexus.call", ["slow.wait"]).run
+    await happened(slow.started)
+    outer.cancel("enough")
+    assert await settled(outer) == Cancelled("enough")
+    await happened(slow.closed)
+
+
+async def test_calling_attach_does_not_take_a_run_from_its_owner(open_hub: OpenHub) -> None:
+    hub = open_hub(Demo, limits=Limits(answer_bytes=50_000))
+    made = hub.call("demo.flood")
+    owner = made.run.reader(0, lambda _: None, owner=True)
+    await until(lambda: made.run.log.last > 0)
+    hub.call("plexus.call", ["plexus.attach", {"run": made.run.id}])
+    await quiet(200)
+    assert made.run.terminal is None
+    assert made.run.cancel_reason is None
+    assert made.run.owned_by(owner)
+
+
+async def test_calling_with_a_key_twice_runs_once(open_hub: OpenHub) -> None:
+    hub = open_hub(Demo)
+    params = ["demo.echo", {"text": "a", "_run": "k"}]
+    first = await value(hub, "plexus.call", params)
+    assert await value(hub, "plexus.call", params) == first
+
+
+# --- runs ----------------------------------------------------------------------------------------
+
+
+async def test_runs_lists_ones_own_the_newest_first(open_hub: OpenHub) -> None:
+    slow = Slow()
+    hub = open_hub(Demo, slow)
+    await settled(hub.call("demo.echo", ["a"]).run)
+    waiting = hub.call("slow.wait").run
+    await happened(slow.started)
+    hub.call("slow.wait", None, OTHER)
+    listed = await value(hub, "plexus.runs")
+    assert [(one["method"], one["state"]) for one in listed] == [
+        ("plexus.runs", "running"),
+        ("slow.wait", "running"),
+        ("demo.echo", "complete"),
+    ]
+    assert listed[1]["run"] == waiting.id
+    assert listed[1]["last_seq"] == 1
+    assert "duration_ms" in listed[2]
+
+
+async def test_runs_can_be_chosen_by_state_and_number(open_hub: OpenHub) -> None:
+    hub = open_hub(Demo)
+    for _ in range(3):
+        await settled(hub.call("demo.echo", ["a"]).run)
+    assert len(await value(hub, "plexus.runs", {"state": "complete"})) == 3
+    assert len(await value(hub, "plexus.runs", {"limit": 2})) == 2
+    assert await value(hub, "plexus.runs", {"limit": 0}) == []
+    assert await value(hub, "plexus.runs", {"limit": -1}) == []
+    assert await value(hub, "plexus.runs", {"state": "error"}) == []
+
+
+# --- attach, cancel, respond, unsubscribe --------------------------------------------------------
+
+
+async def test_attach_leads_to_the_run_itself(open_hub: OpenHub) -> None:
+    hub = open_hub(Demo)
+    first = hub.call("demo.count", {"to": 2})
+    events = await read(first)
+    again = hub.call("plexus.attach", {"run": first.run.id, "after": 1})
+    assert again.run is first.run
+    assert not again.owned
+    assert await read(again) == events[1:]
+
+
+async def test_attach_to_nothing_is_not_found_before_anything_happens(open_hub: OpenHub) -> None:
+    with pytest.raises(NotFound):
+        open_hub(Demo).call("plexus.attach", [1])
+
+
+@pytest.mark.parametrize("params", [{}, {"run": "1"}, {"run": 1, "after": "x"}, {"run": 1.5}])
+async def test_attach_checks_its_arguments(params: Any, open_hub: OpenHub) -> None:
+    with pytest.raises(InvalidParams):
+        open_hub(Demo).call("plexus.attach", params)
+
+
+async def test_cancel_stops_a_run_once(open_hub: OpenHub) -> None:
+    slow = Slow()
+    hub = open_hub(slow)
+    run = hub.call("slow.wait").run
+    await happened(slow.started)
+    assert await value(hub, "plexus.cancel", {"run": run.id, "reason": "enough"}) is True
+    assert await settled(run) == Cancelled("enough")
+    assert await value(hub, "plexus.cancel", {"run": run.id}) is False
+    assert (await failure(hub, "plexus.cancel", {"run": 1})).code == "not_found"
+
+
+async def test_cancel_has_a_reason_of_its_own(open_hub: OpenHub) -> None:
+    slow = Slow()
+    hub = open_hub(slow)
+    run = hub.call("slow.wait").run
+    await happened(slow.started)
+    await value(hub, "plexus.cancel", [run.id])
+    assert await settled(run) == Cancelled("cancelled by request")
+
+
+async def test_respond_to_nothing_is_not_found(open_hub: OpenHub) -> None:
+    hub = open_hub(Slow)
+    run = hub.call("slow.wait").run
+    assert (await failure(hub, "plexus.respond", [run.id, "1", True])).code == "not_found"
+    assert (await failure(hub, "plexus.respond", [1, "1", True])).code == "not_found"
+
+
+async def test_unsubscribe_belongs_to_a_connection(open_hub: OpenHub) -> None:
+    end = await failure(open_hub(), "plexus.unsubscribe", [5])
+    assert end.code == "invalid_params"
+    assert "plexus.cancel" in end.message
+
+
+async def test_the_old_spelling_works_here_too(open_hub: OpenHub) -> None:
+    hub = open_hub(Demo)
+    assert await value(hub, "plexus_hash") == hub.hash
+    with pytest.raises(UnknownMethod):
+        hub.call("plexus.nothing")
+    assert (await call(hub, "plexus_runs", None, LOCAL))[-1].terminal

@@ -1,0 +1,605 @@
+"""Methods that misbehave: each ends with exactly one terminal, and the others do not notice."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from conftest import OpenHub
+from hub_calls import call, end_of, follow, happened, ignore, quiet, read, settled, until
+
+from plexus import (
+    Activation,
+    Cancelled,
+    Complete,
+    Content,
+    Context,
+    Error,
+    Event,
+    Failed,
+    InvalidParams,
+    Limits,
+    Log,
+    Result,
+    method,
+)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+
+SECRET = "the password is swordfish"
+#: Deadlines short enough for a test; the clock that serves them ticks every quarter of a second.
+QUICK = Limits(cancel_s=0.3, run_s=0.3)
+
+
+class Stray(BaseException):
+    """What no `except Exception` catches."""
+
+
+class Done(Complete):
+    """A terminal with something to say."""
+
+    words: str
+
+
+class Odd(Activation):
+    """Everything that a method should not do."""
+
+    namespace = "odd"
+    version = "1.0.0"
+
+    def __init__(self) -> None:
+        self.started = asyncio.Event()
+        self.release = asyncio.Event()
+        self.cleaned = asyncio.Event()
+        self.log: list[str] = []
+
+    @method
+    async def well(self, to: int = 2) -> AsyncIterator[Content]:
+        """Behave."""
+        for number in range(to):
+            yield Content(text=str(number))
+
+    @method
+    async def value(self, value: int = 1) -> int:
+        """Behave, with a value."""
+        return value
+
+    @method
+    async def refuses(self) -> AsyncIterator[Content]:
+        """Yield once, then raise an error of the tree."""
+        yield Content(text="before")
+        raise Failed("no such planet", code="no_planet", data={"planet": "Vulcan"})
+
+    @method
+    async def breaks(self) -> AsyncIterator[Content]:
+        """Yield once, then raise something unexpected."""
+        yield Content(text="before")
+        raise RuntimeError(SECRET)
+
+    @method
+    async def breaks_plainly(self) -> int:
+        """Raise something unexpected, without a stream."""
+        raise RuntimeError(SECRET)
+
+    @method
+    async def breaks_in_groups(self) -> int:
+        """Raise several things at once."""
+        raise BaseExceptionGroup("several", [RuntimeError(SECRET), SystemExit(1)])
+
+    @method
+    async def breaks_attribute(self) -> AsyncIterator[Content]:
+        """Raise what an event that is none would raise."""
+        yield Content(text=str(getattr(self, "terminal")))  # noqa: B009
+
+    @method
+    async def strays(self) -> AsyncIterator[Content]:
+        """Raise what is not even an Exception."""
+        yield Content(text="before")
+        raise Stray(SECRET)
+
+    @method
+    async def exits(self) -> int:
+        """Try to end the server."""
+        sys.exit(3)
+
+    @method
+    async def yields_text(self) -> AsyncIterator[Content]:
+        """Yield something that is no event."""
+        yield Content(text="before")
+        yield "text"  # type: ignore[misc]
+
+    @method
+    async def yields_nothing(self) -> AsyncIterator[Content]:
+        """Yield None."""
+        yield None  # type: ignore[misc]
+
+    @method
+    async def goes_on(self) -> AsyncIterator[Content | Done]:
+        """Yield after the terminal."""
+        try:
+            yield Content(text="before")
+            yield Done(words="that was all")
+            self.log.append("went on")
+            yield Content(text="after")
+        finally:
+            self.cleaned.set()
+
+    @method
+    async def formless(self) -> Any:
+        """Return what has no JSON form."""
+        return object()
+
+    @method
+    async def formless_event(self) -> AsyncIterator[Content]:
+        """Yield an event with a field that has no JSON form."""
+        yield Content(text="before")
+        yield Content(text=object())  # type: ignore[arg-type]
+
+    @method
+    async def formless_error(self) -> int:
+        """Fail, with data that has no JSON form."""
+        raise Failed("no", data=object())
+
+    @method
+    async def large(self, size: int) -> AsyncIterator[Content]:
+        """Yield one event of about this size."""
+        yield Content(text="x" * size)
+
+    @method
+    async def large_value(self, size: int) -> str:
+        """Return a text of this size."""
+        return "x" * size
+
+    @method
+    async def never_waits(self) -> AsyncIterator[Content]:
+        """Yield until it is told to stop, without waiting for anything."""
+        self.started.set()
+        while not self.release.is_set():
+            yield Content(text="x")
+
+    @method
+    async def hangs(self) -> AsyncIterator[Content]:
+        """Wait for ever."""
+        self.started.set()
+        yield Content(text="before")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cleaned.set()
+
+    @method(deadline_s=None)
+    async def waits(self) -> str:
+        """Wait until it is let go, however long."""
+        self.started.set()
+        await self.release.wait()
+        return "released"
+
+    @method
+    async def stubborn(self) -> AsyncIterator[Content]:
+        """Ignore being cancelled, and say more when it is let go at last."""
+        yield Content(text="before")
+        self.started.set()
+        with suppress(asyncio.CancelledError):
+            await self.release.wait()
+        await self.release.wait()  # the end of the test itself does reach it here
+        yield Content(text="after")
+        self.cleaned.set()
+
+    @method
+    async def tidies(self) -> AsyncIterator[Content]:
+        """Clean up with awaits."""
+        try:
+            yield Content(text="before")
+            self.started.set()
+            await asyncio.Event().wait()
+        finally:
+            self.log.append("begin")
+            await asyncio.sleep(0.01)
+            self.log.append("end")
+
+    @method
+    async def tidies_badly(self) -> AsyncIterator[Content]:
+        """Fail while cleaning up."""
+        try:
+            yield Content(text="before")
+            self.started.set()
+            await asyncio.Event().wait()
+        finally:
+            raise RuntimeError(SECRET)
+
+    @method
+    async def shrugs(self) -> str:
+        """Be cancelled, and return a value all the same."""
+        self.started.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return "all the same"
+
+    @method
+    async def cancels_itself(self) -> int:
+        """Raise the exception of a cancellation that nobody asked for."""
+        raise asyncio.CancelledError
+
+    @method
+    async def stops_itself(self, *, ctx: Context) -> AsyncIterator[Content]:
+        """Cancel its own run, then go on without waiting."""
+        ctx.plexus.runs.find(ctx.run_id, ctx.principal).cancel("by itself")
+        yield Content(text="after")
+
+    @method
+    async def times_out(self) -> str:
+        """Use a timeout of its own, inside of its task."""
+        try:
+            async with asyncio.timeout(0.01):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            return "timed out"
+        return "never"
+
+    @method
+    async def logs_later(self, *, ctx: Context) -> int:
+        """Leave a task behind that logs after the end."""
+
+        async def later() -> None:
+            await self.release.wait()
+            with suppress(Exception):
+                await ctx.log("info", "too late")
+            self.cleaned.set()
+
+        self.task = asyncio.ensure_future(later())
+        return 1
+
+
+def one_terminal(events: list[Event]) -> bool:
+    return [event for event in events if event.terminal] == events[-1:]
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+async def test_an_error_of_the_tree_is_told_as_it_is(open_hub: OpenHub) -> None:
+    events = await call(open_hub(Odd), "odd.refuses")
+    assert events == [
+        Content(text="before"),
+        Error("no_planet", "no such planet", {"planet": "Vulcan"}),
+    ]
+
+
+@pytest.mark.parametrize("name", ["breaks", "breaks_plainly", "breaks_in_groups", "tidies_badly"])
+async def test_the_text_of_an_unexpected_exception_stays_in_the_log(
+    name: str, open_hub: OpenHub, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = Odd()
+    made = open_hub(odd).call(f"odd.{name}")
+    if name == "tidies_badly":
+        await happened(odd.started)
+        made.run.cancel("enough")
+    events = await read(made)
+    assert one_terminal(events)
+    end = events[-1]
+    assert isinstance(end, Error)
+    assert end.code == "internal"
+    assert SECRET not in repr(events)
+    log_id = end.data["log_id"]
+    assert log_id in end.message
+    [record] = [r for r in caplog.records if log_id in r.getMessage()]
+    assert record.levelno == logging.ERROR
+    assert record.exc_info is not None
+    assert SECRET in caplog.text
+
+
+async def test_an_attribute_error_of_the_method_is_not_taken_for_a_wrong_event(
+    open_hub: OpenHub, caplog: pytest.LogCaptureFixture
+) -> None:
+    end = await end_of(open_hub(Odd), "odd.breaks_attribute")
+    assert isinstance(end, Error)
+    assert "AttributeError" in end.message
+    assert "not an Event" not in caplog.text
+
+
+async def test_sys_exit_ends_the_run_and_not_the_server(open_hub: OpenHub) -> None:
+    hub = open_hub(Odd)
+    end = await end_of(hub, "odd.exits")
+    assert isinstance(end, Error)
+    assert "SystemExit" in end.message
+    assert await end_of(hub, "odd.value") == Result(1)
+
+
+async def test_an_exception_that_is_no_exception_ends_the_run_too(open_hub: OpenHub) -> None:
+    hub = open_hub(Odd)
+    events = await call(hub, "odd.strays")
+    assert one_terminal(events)
+    assert isinstance(events[-1], Error)
+    assert events[-1].code == "internal"
+    assert SECRET not in repr(events)
+    assert await end_of(hub, "odd.value") == Result(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("odd.yields_text", "str"), ("odd.yields_nothing", "NoneType")]
+)
+async def test_a_yield_of_something_that_is_no_event_is_an_internal_error(
+    name: str, kind: str, open_hub: OpenHub, caplog: pytest.LogCaptureFixture
+) -> None:
+    end = await end_of(open_hub(Odd), name)
+    assert isinstance(end, Error)
+    assert end.code == "internal"
+    assert f"yielded {kind}, which is not an Event" in caplog.text
+
+
+async def test_what_is_yielded_after_the_terminal_is_not_even_made(open_hub: OpenHub) -> None:
+    odd = Odd()
+    events = await call(open_hub(odd), "odd.goes_on")
+    assert events == [Content(text="before"), Done(words="that was all")]
+    assert odd.cleaned.is_set()
+    assert odd.log == []
+
+
+@pytest.mark.parametrize("name", ["formless", "formless_event", "formless_error"])
+async def test_what_has_no_json_form_is_an_internal_error(name: str, open_hub: OpenHub) -> None:
+    hub = open_hub(Odd)
+    end = await end_of(hub, f"odd.{name}")
+    assert isinstance(end, Error)
+    assert end.code == "internal"
+    assert await end_of(hub, "odd.value") == Result(1)
+
+
+async def test_an_event_at_the_limit_passes_and_one_past_it_names_the_limit(
+    open_hub: OpenHub,
+) -> None:
+    frame = len('{"type":"content","text":""}')
+    hub = open_hub(Odd, limits=Limits(event_bytes=10_000))
+    assert await end_of(hub, "odd.large", {"size": 10_000 - frame}) == Complete()
+    end = await end_of(hub, "odd.large", {"size": 10_001 - frame})
+    assert isinstance(end, Error)
+    assert (end.code, end.data) == ("too_big", {"limit": 10_000})
+
+
+async def test_a_value_at_the_limit_passes_and_one_past_it_names_the_limit(
+    open_hub: OpenHub,
+) -> None:
+    frame = len('{"type":"complete","result":""}')
+    hub = open_hub(Odd, limits=Limits(answer_bytes=10_000))
+    assert isinstance(await end_of(hub, "odd.large_value", {"size": 10_000 - frame}), Result)
+    end = await end_of(hub, "odd.large_value", {"size": 10_001 - frame})
+    assert isinstance(end, Error)
+    assert (end.code, end.data) == ("too_big", {"limit": 10_000})
+
+
+# --- time ----------------------------------------------------------------------------------------
+
+
+async def test_a_generator_that_never_waits_leaves_the_others_their_turn(open_hub: OpenHub) -> None:
+    odd = Odd()
+    hub = open_hub(odd)
+    flood = hub.call("odd.never_waits")  # nobody reads it and nobody owns it
+    await happened(odd.started)
+    for number in range(20):
+        assert await end_of(hub, "odd.value", {"value": number}) == Result(number)
+    assert flood.run.terminal is None
+    odd.release.set()
+    assert await settled(flood.run) == Complete()
+
+
+async def test_a_generator_that_never_waits_can_be_cancelled(open_hub: OpenHub) -> None:
+    odd = Odd()
+    flood = open_hub(odd).call("odd.never_waits")
+    await happened(odd.started)
+    flood.run.cancel("enough")
+    assert await settled(flood.run) == Cancelled("enough")
+
+
+async def test_a_run_past_its_deadline_ends_with_an_error_that_names_it(open_hub: OpenHub) -> None:
+    odd = Odd()
+    events = await call(open_hub(odd, limits=QUICK), "odd.hangs")
+    assert one_terminal(events)
+    end = events[-1]
+    assert isinstance(end, Error)
+    assert (end.code, end.data) == ("deadline", {"limit_s": 0.3})
+    assert odd.cleaned.is_set()
+
+
+async def test_deadlines_hold_after_a_time_in_which_nothing_ran(open_hub: OpenHub) -> None:
+    odd = Odd()
+    hub = open_hub(odd, limits=QUICK)
+    assert await end_of(hub, "odd.value") == Result(1)
+    await asyncio.sleep(0.6)  # the clock of the deadlines has noticed that nothing runs
+    end = await end_of(hub, "odd.hangs")
+    assert isinstance(end, Error)
+    assert end.code == "deadline"
+
+
+async def test_a_method_may_have_no_deadline(open_hub: OpenHub) -> None:
+    odd = Odd()
+    hub = open_hub(odd, limits=QUICK)
+    made = hub.call("odd.waits")
+    other = hub.call("odd.hangs")
+    assert isinstance(await settled(other.run), Error)  # so the deadlines have been looked at
+    assert made.run.terminal is None
+    odd.release.set()
+    assert await settled(made.run) == Result("released")
+
+
+async def test_a_run_that_ignores_its_cancellation_is_abandoned_and_reported(
+    open_hub: OpenHub, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = Odd()
+    hub = open_hub(odd, limits=QUICK)
+    made = hub.call("odd.stubborn")
+    await happened(odd.started)
+    made.run.cancel("enough")
+    end = await settled(made.run)
+    assert isinstance(end, Cancelled)
+    assert end.reason is not None
+    assert "enough" in end.reason
+    assert "abandoned" in end.reason
+    assert "odd.stubborn ignores its cancellation" in caplog.text
+    assert hub.runs.counts()["abandoned"] == 1
+    odd.release.set()
+    await until(lambda: not hub.pump.tasks)
+
+
+async def test_a_run_that_was_abandoned_says_nothing_more(open_hub: OpenHub) -> None:
+    odd = Odd()
+    hub = open_hub(odd, limits=QUICK)
+    made = hub.call("odd.stubborn")
+    await happened(odd.started)
+    made.run.cancel("enough")
+    end = await settled(made.run)
+    odd.release.set()
+    await until(lambda: not hub.pump.tasks)
+    assert made.run.log.events == [Content(text="before"), end]
+    assert await follow(made.run) == [Content(text="before"), end]
+
+
+async def test_closing_a_hub_does_not_wait_for_a_run_that_ignores_it(open_hub: OpenHub) -> None:
+    odd = Odd()
+    hub = open_hub(odd, limits=QUICK)
+    await end_of(hub, "odd.value")
+    await asyncio.sleep(0.6)  # as after some quiet minutes
+    made = hub.call("odd.stubborn")
+    await happened(odd.started)
+    async with asyncio.timeout(5):
+        await hub.close()
+    assert isinstance(made.run.terminal, Cancelled)
+    odd.release.set()
+    await until(lambda: not hub.pump.tasks)
+
+
+# --- cancelling ----------------------------------------------------------------------------------
+
+
+async def test_cleanup_with_awaits_runs_to_its_end_before_the_terminal(open_hub: OpenHub) -> None:
+    odd = Odd()
+    made = open_hub(odd).call("odd.tidies")
+    await happened(odd.started)
+    made.run.cancel("enough")
+    assert await settled(made.run) == Cancelled("enough")
+    assert odd.log == ["begin", "end"]
+
+
+async def test_a_run_cancelled_before_it_began_never_begins(open_hub: OpenHub) -> None:
+    odd = Odd()
+    made = open_hub(odd).call("odd.hangs")
+    made.run.cancel("too early")
+    assert await read(made) == [Cancelled("too early")]
+    assert not odd.started.is_set()
+
+
+async def test_of_two_cancellations_the_first_reason_stands(open_hub: OpenHub) -> None:
+    odd = Odd()
+    made = open_hub(odd).call("odd.tidies")
+    await happened(odd.started)
+    made.run.cancel("first")
+    made.run.cancel("second")
+    await quiet(3)
+    made.run.cancel("third")
+    assert await settled(made.run) == Cancelled("first")
+    assert odd.log == ["begin", "end"]
+
+
+async def test_a_run_held_back_by_its_owner_can_be_cancelled(open_hub: OpenHub) -> None:
+    odd = Odd()
+    made = open_hub(odd).call("odd.never_waits")
+    made.run.reader(0, ignore, owner=True)
+    await happened(odd.started)
+    await quiet(100)
+    made.run.cancel("enough")
+    assert await settled(made.run) == Cancelled("enough")
+
+
+async def test_a_method_that_finishes_in_spite_of_being_cancelled_has_its_own_terminal(
+    open_hub: OpenHub,
+) -> None:
+    odd = Odd()
+    made = open_hub(odd).call("odd.shrugs")
+    await happened(odd.started)
+    made.run.cancel("enough")
+    assert await settled(made.run) == Result("all the same")
+
+
+async def test_a_cancellation_that_nobody_asked_for_is_a_terminal_too(open_hub: OpenHub) -> None:
+    hub = open_hub(Odd)
+    assert isinstance(await end_of(hub, "odd.cancels_itself"), Cancelled)
+    assert await end_of(hub, "odd.value") == Result(1)
+
+
+async def test_a_run_that_cancels_itself_ends_once(open_hub: OpenHub) -> None:
+    hub = open_hub(Odd)
+    assert one_terminal(await call(hub, "odd.stops_itself"))
+    assert await end_of(hub, "odd.value") == Result(1)
+
+
+@pytest.mark.parametrize("name", ["hangs", "shrugs", "stops_itself", "cancels_itself", "tidies"])
+async def test_a_cancelled_run_does_not_disturb_those_that_began_with_it(
+    name: str, open_hub: OpenHub
+) -> None:
+    odd = Odd()
+    hub = open_hub(odd)
+    # All of these are submitted before the first of them begins.
+    cancelled = hub.call(f"odd.{name}")
+    others = [hub.call("odd.times_out") for _ in range(3)]
+    others += [hub.call("odd.value", {"value": 5}) for _ in range(3)]
+    await quiet(3)
+    cancelled.run.cancel("enough")
+    ends = [await settled(made.run) for made in others]
+    assert ends == [Result("timed out")] * 3 + [Result(5)] * 3
+    assert (await settled(cancelled.run)).terminal
+
+
+async def test_a_timeout_inside_of_a_method_works(open_hub: OpenHub) -> None:
+    assert await end_of(open_hub(Odd), "odd.times_out") == Result("timed out")
+
+
+async def test_a_task_left_behind_adds_nothing_after_the_terminal(open_hub: OpenHub) -> None:
+    odd = Odd()
+    made = open_hub(odd).call("odd.logs_later")
+    assert await settled(made.run) == Result(1)
+    odd.release.set()
+    await happened(odd.cleaned)
+    assert not any(isinstance(event, Log) for event in made.run.log.events)
+
+
+# --- tasks ---------------------------------------------------------------------------------------
+
+
+async def test_a_thousand_short_calls_cost_a_handful_of_tasks(open_hub: OpenHub) -> None:
+    hub = open_hub(Odd)
+    made_tasks: list[str] = []
+    loop = asyncio.get_running_loop()
+
+    def factory(loop: asyncio.AbstractEventLoop, coroutine: Any, **kwargs: Any) -> Any:
+        made_tasks.append(coroutine.__qualname__)
+        return asyncio.Task(coroutine, loop=loop, **kwargs)
+
+    loop.set_task_factory(factory)
+    try:
+        runs = [hub.call("odd.value", {"value": number}).run for number in range(1000)]
+        await until(lambda: all(run.terminal is not None for run in runs))
+    finally:
+        loop.set_task_factory(None)
+    assert [run.terminal for run in runs] == [Result(number) for number in range(1000)]
+    assert len(made_tasks) < 50
+
+
+async def test_calls_that_wait_do_not_wait_for_each_other(open_hub: OpenHub) -> None:
+    odd = Odd()
+    hub = open_hub(odd)
+    waiting = [hub.call("odd.waits").run for _ in range(50)]
+    assert await end_of(hub, "odd.value") == Result(1)
+    odd.release.set()
+    for run in waiting:
+        assert await settled(run) == Result("released")
+    await until(lambda: not hub.pump.tasks)
+
+
+async def test_a_call_that_is_refused_begins_no_run(open_hub: OpenHub) -> None:
+    hub = open_hub(Odd)
+    with pytest.raises(InvalidParams):
+        hub.call("odd.value", {"value": "text"})
+    assert hub.runs.running() == []

@@ -1,0 +1,452 @@
+"""`substrate --stdio` as a process: piping, ends, signals, bad input, readers that stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from transcripts import TRANSCRIPTS, replay
+
+pytestmark = pytest.mark.timeout(60)
+
+ROOT = Path(__file__).parents[2]
+WAIT_S = 10.0
+DEMO = ("--activation", "tests.activations_for_tests:Demo")
+MIB = 1024 * 1024
+#: A request that is refused at once.
+BAD = b'{"jsonrpc":"2.0","id":%d,"method":1}\n'
+
+
+class Server:
+    """The command, its pipes, and reads that do not wait for ever."""
+
+    def __init__(
+        self, *options: str, stdin: int | IO[bytes] = subprocess.PIPE, **variables: str
+    ) -> None:
+        clean = {name: value for name, value in os.environ.items() if "SUBSTRATE" not in name}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "substrate", "--stdio", *DEMO, *options],
+            cwd=ROOT,
+            env=clean | variables,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+        )
+        assert self.process.stdout is not None
+        self._out = self.process.stdout.fileno()
+        self._buffer = b""
+        self._ids = iter(range(1, 1_000_000))
+
+    # --- talking -------------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+
+    def request(self, method: str, params: Any = None) -> int:
+        number = next(self._ids)
+        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}}
+        self.write(json.dumps(message).encode() + b"\n")
+        return number
+
+    def start(self, method: str, params: Any = None) -> int:
+        """Call, and return the subscription."""
+        number = self.request(method, params)
+        reply = self.read_until(lambda message: message.get("id") == number)[-1]
+        subscription: int = reply["result"]
+        return subscription
+
+    def close_input(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    # --- listening -----------------------------------------------------------------------------
+
+    def fill(self, within_s: float = WAIT_S) -> bool:
+        """Read some more; False at the end of the output."""
+        ready, _, _ = select.select([self._out], [], [], within_s)
+        assert ready, "the server says nothing"
+        data = os.read(self._out, MIB)
+        self._buffer += data
+        return bool(data)
+
+    def read(self) -> Any:
+        """The next message."""
+        while b"\n" not in self._buffer:
+            assert self.fill(), "the output ended"
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return json.loads(line)
+
+    def read_until(self, is_it: Any) -> list[Any]:
+        """Messages up to and with the one that is meant."""
+        messages = [self.read()]
+        while not is_it(messages[-1]):
+            messages.append(self.read())
+        return messages
+
+    def item(self, subscription: int) -> Any:
+        """The next event of a subscription."""
+        return self.read_until(lambda message: of(message, subscription))[-1]["params"]["result"]
+
+    def terminal(self, subscription: int) -> Any:
+        while not ends(event := self.item(subscription)):
+            pass
+        return event
+
+    def rest(self, within_s: float = WAIT_S) -> list[Any]:
+        """Everything up to the end of the output."""
+        end = time.monotonic() + within_s
+        while self.fill(max(end - time.monotonic(), 0)):
+            pass
+        *lines, last = self._buffer.split(b"\n")
+        assert last == b"", "the output ended in the middle of a message"
+        self._buffer = b""
+        return [json.loads(line) for line in lines]
+
+    def ends_within(self, seconds: float) -> int:
+        return self.process.wait(seconds)
+
+    def stderr(self) -> str:
+        """All that was written to stderr, once the server has ended."""
+        assert self.process.stderr is not None
+        return self.process.stderr.read().decode()
+
+    def memory_kib(self) -> int:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        [line] = [line for line in status.splitlines() if line.startswith("VmRSS:")]
+        return int(line.split()[1])
+
+
+def of(message: Any, subscription: int) -> bool:
+    return bool(message.get("params", {}).get("subscription") == subscription)
+
+
+def ends(event: Any) -> bool:
+    return event["type"] in ("complete", "error", "cancelled")
+
+
+def events(messages: list[Any], subscription: int) -> list[Any]:
+    return [m["params"]["result"] for m in messages if of(m, subscription)]
+
+
+@contextmanager
+def serving(
+    *options: str, stdin: int | IO[bytes] = subprocess.PIPE, **variables: str
+) -> Iterator[Server]:
+    server = Server(*options, stdin=stdin, **variables)
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.wait()
+        for pipe in (server.process.stdin, server.process.stdout, server.process.stderr):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+
+def line(number: int, method: str, params: Any) -> bytes:
+    message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+    return json.dumps(message).encode() + b"\n"
+
+
+# --- transcripts ---------------------------------------------------------------------------------
+
+
+class Pipes:
+    """An exchange over the pipes of a process."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def send(self, message: str) -> None:
+        self._server.write(message.encode() + b"\n")
+
+    async def receive(self) -> Any:
+        return self._server.read()
+
+
+@pytest.mark.parametrize("name", TRANSCRIPTS)
+def test_the_command_speaks_as_the_transcript_says(name: str) -> None:
+    with serving() as server:
+        asyncio.run(replay(TRANSCRIPTS[name], Pipes(server)))
+
+
+# --- piping --------------------------------------------------------------------------------------
+
+
+def test_a_request_piped_in_is_answered_and_the_command_ends_well() -> None:
+    with serving() as server:
+        server.write(line(1, "demo.echo", ["a"]))
+        server.close_input()
+        reply, item = server.rest()
+        assert item["params"]["subscription"] == reply["result"]
+        assert item["params"]["result"] == {"type": "complete", "result": "a"}
+        assert server.ends_within(WAIT_S) == 0
+        assert server.stderr() == ""
+
+
+def test_the_last_line_needs_no_newline() -> None:
+    with serving() as server:
+        server.write(line(1, "demo.echo", ["a"]).rstrip())
+        server.close_input()
+        assert len(server.rest()) == 2
+
+
+def test_no_input_at_all_is_no_error() -> None:
+    with serving(stdin=subprocess.DEVNULL) as server:
+        assert server.rest() == []
+        assert server.ends_within(WAIT_S) == 0
+    with serving() as server:
+        server.close_input()
+        assert server.rest() == []
+        assert server.ends_within(WAIT_S) == 0
+
+
+def test_a_file_as_input_is_read_like_a_pipe(tmp_path: Path) -> None:
+    path = tmp_path / "requests"
+    path.write_bytes(b"".join(line(n, "demo.echo", [str(n)]) for n in range(500)))
+    with path.open("rb") as file, serving(stdin=file) as server:
+        messages = server.rest()
+        said = {m["params"]["result"]["result"] for m in messages if "params" in m}
+        refused = [m for m in messages if "error" in m]
+        assert len(said) + len(refused) == 500
+        assert len(said) >= 128
+        assert server.ends_within(WAIT_S) == 0
+
+
+def test_a_file_with_more_requests_than_replies_can_wait_is_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "requests"
+    count = 200_000
+    path.write_bytes(b"".join(BAD % n for n in range(count)))
+    with path.open("rb") as file, serving(stdin=file) as server:
+        # The replies come to some MiB, and nobody reads them for a while.
+        with suppress(subprocess.TimeoutExpired):
+            server.ends_within(0.3)
+        assert [message["id"] for message in server.rest(30)] == list(range(count))
+        assert server.ends_within(WAIT_S) == 0
+
+
+def test_more_requests_than_replies_can_wait_are_all_answered_over_a_pipe() -> None:
+    count = 60_000
+    requests = b"".join(BAD % n for n in range(count))
+    with serving() as server:
+        assert server.process.stdin is not None
+        os.set_blocking(server.process.stdin.fileno(), False)
+        answered = 0
+        while answered < count:
+            _, writable, _ = select.select([], [server.process.stdin], [], 0)
+            if requests and writable:
+                written = os.write(server.process.stdin.fileno(), requests[:MIB])
+                requests = requests[written:]
+                if written:
+                    continue
+            assert server.read()["id"] == answered
+            answered += 1
+
+
+def test_what_a_plugin_prints_goes_to_stderr() -> None:
+    with serving() as server:
+        run = server.start("demo.shout", {"text": "hello from a plugin"})
+        server.terminal(run)
+        run = server.start("bash.execute", {"command": "cat; echo from a child >&2"})
+        assert server.terminal(run)["exit_code"] == 0  # and it did not read our input
+        server.close_input()
+        assert server.rest() == []
+        assert server.ends_within(WAIT_S) == 0
+        assert server.stderr().count("hello from a plugin") == 2
+
+
+def test_a_broken_plugin_is_reported_and_the_others_serve() -> None:
+    with serving("--activation", "no_such_module:Nothing") as server:
+        assert server.terminal(server.start("demo.echo", ["a"]))["result"] == "a"
+        server.close_input()
+        server.rest()
+        assert server.ends_within(WAIT_S) == 0
+        assert "no_such_module" in server.stderr()
+
+
+# --- the end of the input ------------------------------------------------------------------------
+
+
+def test_a_short_run_finishes_after_the_input_ended() -> None:
+    with serving() as server:
+        run = server.start("demo.wait", {"seconds": 0.3})
+        server.close_input()
+        said = events(server.rest(), run)
+        assert [event.get("text") for event in said] == ["waiting", "waited", None]
+        assert said[-1] == {"type": "complete"}
+        assert server.ends_within(WAIT_S) == 0
+
+
+def test_a_long_run_is_cancelled_after_the_grace_and_its_terminal_is_written() -> None:
+    with serving("--eof-grace", "0.3") as server:
+        run = server.start("demo.wait")
+        server.close_input()
+        [*_, last] = events(server.rest(5), run)
+        assert last["type"] == "cancelled"
+        assert "input ended" in last["reason"]
+        assert server.ends_within(WAIT_S) == 0
+
+
+def test_a_signal_during_the_grace_ends_it() -> None:
+    with serving("--eof-grace", "30") as server:
+        run = server.start("demo.wait")
+        assert server.item(run)["type"] == "content"
+        server.close_input()
+        with pytest.raises(subprocess.TimeoutExpired):
+            server.ends_within(0.3)  # it has noticed by now, and waits for the run
+        server.signal(signal.SIGTERM)
+        assert events(server.rest(5), run)[-1]["type"] == "cancelled"
+        server.ends_within(WAIT_S)
+
+
+def test_a_client_that_followed_a_finished_run_past_its_end_does_not_keep_the_server() -> None:
+    with serving() as server:
+        run = server.start("demo.echo", ["a"])
+        server.terminal(run)
+        server.start("plexus.attach", {"run": run, "after": 1})
+        server.close_input()
+        server.ends_within(5)
+
+
+# --- signals -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_server_with_every_terminal_written(number: signal.Signals) -> None:
+    with serving() as server:
+        runs = [server.start("demo.wait") for _ in range(3)]
+        server.signal(number)
+        messages = server.rest(2)
+        for run in runs:
+            assert events(messages, run)[-1]["type"] == "cancelled"
+        server.ends_within(WAIT_S)
+
+
+def test_two_signals_end_a_server_that_runs_commands_quickly_and_leave_no_process() -> None:
+    script = "sleep 1000 & echo $!; setsid sleep 1000 & echo $!; echo $$; wait"
+    with serving() as server:
+        run = server.start("bash.execute", {"command": script})
+        said = ""
+        while len(said.split()) < 3:
+            said += server.item(run).get("data", "")
+        watched = [os.pidfd_open(int(word)) for word in said.split()]
+        # As a host does that ends its servers: the input stays open.
+        began = time.monotonic()
+        server.signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            server.ends_within(0.1)
+        with suppress(ProcessLookupError):
+            server.signal(signal.SIGTERM)
+        [last] = events(server.rest(2), run)[-1:]
+        assert last["type"] == "cancelled"
+        server.ends_within(max(2 - (time.monotonic() - began), 0.01))
+        for fd in watched:
+            assert select.select([fd], [], [], 2)[0], "a child was left behind"
+            os.close(fd)
+
+
+def test_a_run_that_refuses_to_stop_does_not_keep_the_server() -> None:
+    with serving(SUBSTRATE_LIMITS__CANCEL_S="0.3") as server:
+        server.terminal(server.start("demo.echo", ["a"]))
+        with pytest.raises(subprocess.TimeoutExpired):
+            server.ends_within(0.6)  # some quiet time, in which the deadlines have nothing to do
+        run = server.start("demo.refuse_to_stop")
+        assert server.item(run)["type"] == "content"
+        server.signal(signal.SIGTERM)
+        assert events(server.rest(5), run)[-1]["type"] == "cancelled"
+        server.ends_within(5)
+
+
+def test_a_signal_ends_a_server_whose_output_nobody_reads() -> None:
+    with serving(SUBSTRATE_LIMITS__WRITE_S="1") as server:
+        server.start("demo.flood", {"size": 10_000})
+        with pytest.raises(subprocess.TimeoutExpired):
+            server.ends_within(0.3)  # by now the pipe is full
+        server.signal(signal.SIGTERM)
+        server.ends_within(10)
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+
+def test_after_three_hundred_garbage_lines_a_good_one_is_answered() -> None:
+    garbage = [b"nonsense", b"{", b"\xff\xfe", b"\x00" * 10, b"[1,2", b'{"jsonrpc":"2.0"}']
+    with serving() as server:
+        server.write(b"".join(garbage[n % 6] + b"\n" for n in range(300)))
+        answers = [server.read() for _ in range(300)]
+        assert all(answer["error"]["code"] in (-32700, -32600) for answer in answers)
+        assert server.terminal(server.start("demo.echo", ["a"]))["result"] == "a"
+
+
+def test_a_line_of_two_mib_is_refused_and_the_next_one_is_answered() -> None:
+    with serving() as server:
+        server.write(line(1, "demo.echo", ["x" * 2 * MIB]))
+        answer = server.read()
+        assert (answer["id"], answer["error"]["code"]) == (None, -32600)
+        assert answer["error"]["data"] == {"limit": MIB}
+        assert server.terminal(server.start("demo.echo", ["a"]))["result"] == "a"
+
+
+def test_input_that_comes_byte_by_byte_is_the_same() -> None:
+    with serving() as server:
+        for byte in line(7, "demo.echo", ["a\u00e9\u2028"]):
+            server.write(bytes([byte]))
+        assert server.read()["id"] == 7
+        assert server.read()["params"]["result"]["result"] == "a\u00e9\u2028"
+
+
+# --- readers that stop ---------------------------------------------------------------------------
+
+
+def test_a_reader_that_stops_reading_holds_the_run_and_memory_stays_bounded() -> None:
+    with serving() as server:
+        server.terminal(server.start("demo.echo", ["warm"]))
+        before = server.memory_kib()
+        run = server.start("demo.flood")
+        # Nobody reads: the server must come to rest, with little more in its hands.
+        rested = 0
+        peak = before
+        used = cpu_ticks(server.process.pid)
+        while rested < 5:
+            with suppress(subprocess.TimeoutExpired):
+                server.ends_within(0.1)
+            peak = max(peak, server.memory_kib())
+            now = cpu_ticks(server.process.pid)
+            rested = rested + 1 if now == used else 0
+            used = now
+        assert peak - before < 16 * 1024
+        # When the reader goes on, the server answers others again.
+        number = server.request("demo.echo", ["still here"])
+        server.read_until(lambda message: message.get("id") == number)
+        server.request("plexus.unsubscribe", [run])
+        assert server.terminal(server.start("demo.echo", ["b"]))["result"] == "b"
+
+
+def cpu_ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def test_a_reader_that_is_gone_ends_the_server() -> None:
+    with serving() as server:
+        server.start("demo.flood")
+        assert server.process.stdout is not None
+        server.process.stdout.close()
+        server.ends_within(5)

@@ -1,0 +1,96 @@
+"""What the documents show is what the program does."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from documents import DOCUMENTS, ROOT, filled
+from transcripts import TRANSCRIPTS
+
+README = (ROOT / "README.md").read_text()
+GUIDE = (ROOT / "docs" / "writing-an-activation.md").read_text()
+
+
+def run(*arguments: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    clean = {key: value for key, value in os.environ.items() if "SUBSTRATE" not in key}
+    return subprocess.run(
+        [sys.executable, "-m", "substrate", *arguments],
+        cwd=cwd,
+        env=clean,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_a_document_shows_the_transcripts_as_they_are(document: Path) -> None:
+    text = document.read_text()
+    assert text == filled(text), "run `python tests/documents.py`"
+
+
+def test_every_transcript_is_shown_somewhere() -> None:
+    shown = "".join(document.read_text() for document in DOCUMENTS)
+    assert [name for name in TRANSCRIPTS if f"<!-- transcript: {name} -->" not in shown] == []
+
+
+@pytest.mark.parametrize("document", [ROOT / "README.md", *DOCUMENTS], ids=lambda path: path.name)
+def test_a_link_leads_somewhere(document: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+        assert (document.parent / link).exists(), link
+
+
+def test_the_readmes_pipe_prints_what_it_shows(tmp_path: Path) -> None:
+    block = re.search(
+        r"```console\n\$ printf '%s\\n' '(.*)' \| substrate --stdio\n(.*?)```", README, re.S
+    )
+    assert block is not None
+    done = run("--stdio", cwd=tmp_path, stdin=block[1] + "\n")
+    assert done.returncode == 0
+    varying = re.compile(r'("result":|"subscription":|"pid":|"duration_ms":)\d+')
+    assert varying.sub(r"\1N", done.stdout) == varying.sub(r"\1N", block[2])
+
+
+def activation_in(text: str, file: str) -> str:
+    block = re.search(rf"```python\n# {re.escape(file)}\n(.*?)```", text, re.S)
+    assert block is not None, file
+    return block[1]
+
+
+def test_the_readmes_activation_is_listed_and_counts(tmp_path: Path) -> None:
+    folder = tmp_path / "activations.d"
+    folder.mkdir()
+    (folder / "count.py").write_text(activation_in(README, "activations.d/count.py"))
+    assert "count.up" in run("list", cwd=tmp_path).stdout
+    called = run("call", "--local", "count.up", "5", cwd=tmp_path)
+    events = [json.loads(line) for line in called.stdout.splitlines()]
+    assert "".join(event.get("text", "") for event in events) == "1 2 3 4 5 "
+    assert events[-1] == {"type": "complete"}
+
+
+def test_the_guides_activation_works_as_the_guide_says(tmp_path: Path) -> None:
+    folder = tmp_path / "activations.d"
+    folder.mkdir()
+    (folder / "words.py").write_text(activation_in(GUIDE, "activations.d/words.py"))
+    (tmp_path / "test_words.py").write_text(activation_in(GUIDE, "test_words.py"))
+    called = run("call", "--local", "words.count", "--path", "test_words.py", cwd=tmp_path)
+    kinds = [json.loads(line)["type"] for line in called.stdout.splitlines()]
+    assert kinds[0] == "line"
+    assert kinds[-1] == "complete"
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert tested.returncode == 0, tested.stdout

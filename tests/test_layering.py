@@ -1,0 +1,287 @@
+"""The arrows between packages, read from every import, indented ones too.
+
+plexus       imports none of ours
+activations  import plexus
+mcp_view     imports plexus
+native_rpc   imports plexus
+substrate    imports all
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+ARROWS: dict[str, set[str]] = {
+    "plexus": set(),
+    "activations": {"plexus"},
+    "mcp_view": {"plexus"},
+    "native_rpc": {"plexus"},
+    "substrate": {"plexus", "activations", "mcp_view", "native_rpc"},
+}
+
+#: Packages of others that only some of our modules may import.
+KEPT_TO = {
+    "orjson": ("plexus.wire",),
+    "json": (),
+    "starlette": ("substrate",),
+    "uvicorn": ("substrate",),
+    "click": ("substrate",),
+    "rich": ("substrate",),
+}
+
+#: Modules that know no loop, no clock and no socket.
+SANS_IO = ("native_rpc.protocol", "native_rpc.framing", "mcp_view.protocol")
+IO = {"anyio", "asyncio", "starlette", "uvicorn", "websockets", "socket", "time", "random"}
+
+#: Where an `except Exception`, or one that catches even more, is right: how many, and why.
+BROAD_EXCEPTS = {
+    "plexus.pump": (3, "the boundary where an exception becomes something a peer can see"),
+    "plexus.plugins": (2, "somebody else's module may raise anything while it is imported"),
+    "plexus.hub": (3, "somebody else's class may raise anything while it is made, asked or closed"),
+    "activations.health": (1, "a probe is there to fail: whatever it raises is its answer"),
+    "activations.bash.activation": (1, "the process is killed first; it is raised on"),
+    "activations.bash.process": (1, "descriptors are closed first; it is raised on"),
+    "activations.bash.supervisor": (1, "a guard must never return into the supervisor's loop"),
+    "native_rpc.client.call": (3, "a call is left first; it is raised on"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Import:
+    """One import of one module."""
+
+    line: int
+    #: The module that is imported, in full.
+    target: str
+    inside_function: bool
+    for_type_checking: bool
+
+    @property
+    def package(self) -> str:
+        return self.target.partition(".")[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Module:
+    """One of our modules, as its source has it."""
+
+    name: str
+    path: Path
+    tree: ast.Module
+
+    @property
+    def package(self) -> str:
+        return self.name.partition(".")[0]
+
+    @property
+    def parent(self) -> str:
+        """The package that a relative import starts from."""
+        return self.name if self.path.name == "__init__.py" else self.name.rpartition(".")[0]
+
+
+def modules_of(root: Path) -> dict[str, Module]:
+    modules = {}
+    for package in ARROWS:
+        for path in sorted((root / package).rglob("*.py")):
+            parts = path.relative_to(root).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            modules[name] = Module(name, path, ast.parse(path.read_text(), str(path)))
+    return modules
+
+
+def imports_of(module: Module, known: dict[str, Module]) -> list[Import]:
+    """Every import, wherever it stands; `from package import module` means the module."""
+    found: list[Import] = []
+
+    def visit(node: Any, inside_function: bool, for_type_checking: bool) -> None:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            inside_function = True
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for child in node.body:
+                visit(child, inside_function, True)
+            for child in node.orelse:
+                visit(child, inside_function, for_type_checking)
+            return
+        targets: list[str] = []
+        if isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = module.parent.split(".")[: len(module.parent.split(".")) - node.level + 1]
+                base = ".".join([*above, *([base] if base else [])])
+            inner = [f"{base}.{alias.name}" for alias in node.names]
+            targets = [full if full in known else base for full in inner]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            [first, *_] = [*node.args, ast.Constant(None)]
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                targets = [first.value]
+        found.extend(
+            Import(node.lineno, target, inside_function, for_type_checking)
+            for target in dict.fromkeys(targets)
+        )
+        for inner_node in ast.iter_child_nodes(node):
+            visit(inner_node, inside_function, for_type_checking)
+
+    visit(module.tree, False, False)
+    return found
+
+
+def faults_in(root: Path) -> list[str]:
+    """Everything that is wrong with the imports under this folder."""
+    known = modules_of(root)
+    faults: list[str] = []
+    graph: dict[str, set[str]] = {}
+    for module in known.values():
+        for each in imports_of(module, known):
+            where = f"{module.name}:{each.line}: imports {each.target}"
+            if each.package in ARROWS:
+                if each.package not in ARROWS[module.package] | {module.package}:
+                    faults.append(f"{where}, which is no arrow")
+                if each.inside_function:
+                    faults.append(f"{where} inside of a function")
+                if not each.for_type_checking:
+                    graph.setdefault(module.name, set()).add(each.target)
+            keepers = KEPT_TO.get(each.package)
+            if keepers is not None and not any(
+                module.name == keeper or module.name.startswith(f"{keeper}.") for keeper in keepers
+            ):
+                faults.append(f"{where}, which is kept to {keepers or 'nobody'}")
+            if module.name in SANS_IO and each.package in IO:
+                faults.append(f"{where}, though it is sans-IO")
+    faults += [f"a cycle: {' -> '.join(cycle)}" for cycle in cycles_in(graph)]
+    return faults
+
+
+def cycles_in(graph: dict[str, set[str]]) -> Iterator[list[str]]:
+    """The import cycles; a package that collects what its own modules define is none."""
+    done: set[str] = set()
+
+    def walk(name: str, path: list[str]) -> Iterator[list[str]]:
+        if name in path:
+            yield [*path[path.index(name) :], name]
+            return
+        if name in done:
+            return
+        for target in sorted(graph.get(name, ())):
+            yield from walk(target, [*path, name])
+        done.add(name)
+
+    for name in sorted(graph):
+        yield from walk(name, [])
+
+
+def broad_excepts(module: Module) -> int:
+    """How many handlers catch every Exception, or more."""
+    count = 0
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ExceptHandler):
+            kinds = "BaseException" if node.type is None else ast.unparse(node.type)
+            words = {word.strip("() ") for word in kinds.split(",")}
+            count += bool(words & {"Exception", "BaseException"})
+    return count
+
+
+# --- ours ----------------------------------------------------------------------------------------
+
+
+def test_every_import_is_an_arrow_that_is_drawn() -> None:
+    assert faults_in(ROOT) == []
+
+
+def test_every_package_is_read() -> None:
+    read = Counter(module.package for module in modules_of(ROOT).values())
+    for package in ("plexus", "activations", "native_rpc", "substrate"):
+        assert read[package] > 1, package
+
+
+def test_every_broad_except_is_one_that_is_listed() -> None:
+    counted = {name: broad_excepts(module) for name, module in modules_of(ROOT).items()}
+    allowed = {name: count for name, (count, _) in BROAD_EXCEPTS.items()}
+    assert {n: c for n, c in counted.items() if c > allowed.get(n, 0)} == {}
+
+
+# --- the checker ---------------------------------------------------------------------------------
+
+PLANTED = {
+    "an arrow": ("plexus/x.py", "import substrate.cli", "no arrow"),
+    "an arrow between views": ("mcp_view/x.py", "from native_rpc import errors", "no arrow"),
+    "an arrow from a view to an activation": ("mcp_view/x.py", "import activations", "no arrow"),
+    "an indented arrow": (
+        "plexus/x.py",
+        "if True:\n    try:\n        import activations.bash\n    finally:\n        pass",
+        "no arrow",
+    ),
+    "an arrow for type checking": (
+        "plexus/x.py",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import substrate",
+        "no arrow",
+    ),
+    "a dynamic arrow": (
+        "plexus/x.py",
+        "import importlib\nimportlib.import_module('substrate.cli')",
+        "no arrow",
+    ),
+    "orjson": ("native_rpc/x.py", "import orjson", "kept to"),
+    "json": ("plexus/wire.py", "import json", "kept to nobody"),
+    "json within a function": ("substrate/x.py", "def f():\n    from json import dumps", "nobody"),
+    "click": ("plexus/x.py", "import click", "kept to"),
+    "starlette": ("mcp_view/x.py", "from starlette.responses import Response", "kept to"),
+    "a loop": ("native_rpc/protocol.py", "import asyncio", "sans-IO"),
+    "a loop in framing": ("native_rpc/framing.py", "from anyio import sleep", "sans-IO"),
+    "an import within a function": (
+        "plexus/x.py",
+        "def f():\n    from plexus import y",
+        "inside of a function",
+    ),
+    "a cycle": ("plexus/x.py", "import plexus.y", "cycle: plexus.x -> plexus.y -> plexus.x"),
+    "a relative cycle": ("plexus/x.py", "from . import y", "cycle: plexus.x -> plexus.y"),
+}
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_the_checker_finds_what_is_planted(kind: str, tmp_path: Path) -> None:
+    place, source, fault = PLANTED[kind]
+    sources = {f"{package}/__init__.py": "" for package in ARROWS} | {
+        "plexus/y.py": "from plexus import x" if "cycle" in kind else "",
+        place: source,
+    }
+    for name, text in sources.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = faults_in(tmp_path)
+    assert len(found) == 1
+    assert fault in found[0]
+
+
+def test_the_checker_lets_a_clean_tree_be(tmp_path: Path) -> None:
+    for package, arrows in ARROWS.items():
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("".join(f"import {a}\n" for a in arrows))
+    typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from plexus.y import Y\n"
+    (tmp_path / "plexus" / "x.py").write_text(typed)
+    (tmp_path / "plexus" / "y.py").write_text("from plexus.x import X\nY = X\n")
+    assert faults_in(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ("try: pass\nexcept Exception: pass", 1),
+        ("try: pass\nexcept: pass", 1),
+        ("try: pass\nexcept (OSError, Exception) as e: pass", 1),
+        ("try: pass\nexcept BaseException: raise", 1),
+        ("try: pass\nexcept (OSError, ExceptionGroup): pass", 0),
+    ],
+)
+def test_the_checker_counts_broad_excepts(source: str, count: int) -> None:
+    assert broad_excepts(Module("x", Path("x.py"), ast.parse(source))) == count

@@ -1,0 +1,123 @@
+"""Golden transcripts: what is sent and what must come back, the same over every transport.
+
+A transcript is a file of JSON lines. The first says what it is `about`, and `connection: true` if
+it needs one connection from its beginning to its end. Then, in order:
+
+    {"send": <message>}            a JSON value, or a string for exactly these characters
+    {"expect": <message>}          the next message of the server
+    {"expect_all": [<message>..]}  the next messages of the server, in whatever order
+
+A string that begins with `$` is a placeholder: `$any` fits everything, any other name fits
+anything the first time and the same thing from then on, also in what is sent.
+
+To replay over another transport, write an `Exchange` and call `replay` with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+__all__ = ("TRANSCRIPTS", "Exchange", "Transcript", "load", "replay")
+
+FOLDER = Path(__file__).parent / "vectors"
+ANSWER_S = 10.0
+
+
+class Exchange(Protocol):
+    """A client's end of some transport, to a server that has `demo` and `plexus`."""
+
+    async def send(self, message: str) -> None:
+        """Send one message."""
+
+    async def receive(self) -> Any:
+        """The next message of the server, decoded."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Transcript:
+    """One file."""
+
+    name: str
+    about: str
+    connection: bool
+    steps: tuple[dict[str, Any], ...]
+
+
+def load(path: Path) -> Transcript:
+    head, *steps = (json.loads(line) for line in path.read_text().splitlines() if line.strip())
+    for number, step in enumerate(steps, 2):
+        assert len(step) == 1, f"{path.name}:{number}: one thing a line"
+        assert step.keys() <= {"send", "expect", "expect_all"}, f"{path.name}:{number}"
+    return Transcript(path.stem, head["about"], head.get("connection", False), tuple(steps))
+
+
+#: Every transcript there is, by name.
+TRANSCRIPTS = {path.stem: load(path) for path in sorted(FOLDER.glob("*.jsonl"))}
+
+
+async def replay(transcript: Transcript, exchange: Exchange) -> None:
+    """Play a transcript; raises AssertionError where the server differs from it."""
+    known: dict[str, Any] = {}
+    for number, step in enumerate(transcript.steps, 2):
+        where = f"{transcript.name}.jsonl:{number}"
+        if "send" in step:
+            message = step["send"]
+            text = message if isinstance(message, str) else json.dumps(_filled(message, known))
+            await exchange.send(text)
+            continue
+        expected = step["expect_all"] if "expect_all" in step else [step["expect"]]
+        for _ in range(len(expected)):
+            async with asyncio.timeout(ANSWER_S):
+                received = await exchange.receive()
+            for candidate in expected:
+                found = dict(known)
+                if _fits(candidate, received, found):
+                    known = found
+                    expected = [entry for entry in expected if entry is not candidate]
+                    break
+            else:
+                wanted = " or ".join(json.dumps(_filled(entry, known)) for entry in expected)
+                raise AssertionError(f"{where}: wanted {wanted}, got {json.dumps(received)}")
+
+
+def _fits(expected: Any, received: Any, known: dict[str, Any]) -> bool:
+    if isinstance(expected, str) and expected.startswith("$"):
+        if expected == "$any":
+            return True
+        if expected not in known:
+            known[expected] = received
+            return True
+        expected = known[expected]
+    if isinstance(expected, dict) and isinstance(received, dict):
+        return expected.keys() == received.keys() and all(
+            _fits(value, received[key], known) for key, value in expected.items()
+        )
+    if isinstance(expected, list) and isinstance(received, list):
+        return len(expected) == len(received) and all(
+            _fits(one, other, known) for one, other in zip(expected, received, strict=True)
+        )
+    return type(expected) is type(received) and bool(expected == received)
+
+
+def _filled(value: Any, known: dict[str, Any]) -> Any:
+    if isinstance(value, str):
+        return known.get(value, value)
+    if isinstance(value, dict):
+        return {key: _filled(entry, known) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_filled(entry, known) for entry in value]
+    return value
+
+
+def placeholders(value: Any) -> Iterator[str]:
+    """Every placeholder in a message."""
+    if isinstance(value, str) and value.startswith("$"):
+        yield value
+    elif isinstance(value, dict | list):
+        for entry in value.values() if isinstance(value, dict) else value:
+            yield from placeholders(entry)
