@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -19,6 +20,13 @@ settings.register_profile(
 settings.load_profile("ours")
 
 OpenHub = Callable[..., Plexus]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """With NO_SKIPS set, a test that was skipped for want of a part is a failure."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("NO_SKIPS") and reporter is not None and reporter.stats.get("skipped"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture

@@ -123,7 +123,7 @@ def test_a_run_with_a_key_survives_a_disconnect_and_is_taken_up_where_it_was(
 
 
 def test_a_peer_that_does_not_read_holds_only_its_own_run(server: Server) -> None:
-    with connect(server.ws, max_queue=1) as slow, connect(server.ws) as other:
+    with connect(server.ws, max_queue=1, close_timeout=0.2) as slow, connect(server.ws) as other:
         say(slow, "bash.execute", {"command": "yes", "max_output_bytes": 10**9})
         for number in range(20):
             say(other, "demo.echo", ["x"], number)
@@ -134,7 +134,7 @@ def test_a_peer_that_does_not_read_holds_only_its_own_run(server: Server) -> Non
 def test_a_peer_that_never_reads_is_cut_off_and_its_run_stopped() -> None:
     with (
         serving(settings={"SUBSTRATE_LIMITS__WRITE_S": "0.5"}) as strict,
-        connect(strict.ws, max_queue=1) as slow,
+        connect(strict.ws, max_queue=1, close_timeout=0.2) as slow,
         connect(strict.ws) as other,
     ):
         say(slow, "bash.execute", {"command": "yes", "max_output_bytes": 10**9})
