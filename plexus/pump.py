@@ -87,10 +87,14 @@ class Pump:
             run.task = task
             if run.cancel_reason is not None:
                 terminal = _stopped(run)
-            elif streams:
-                terminal = await _stream_outcome(run, function(**arguments))  # type: ignore[arg-type]
             else:
-                terminal = await _plain_outcome(run, function(**arguments))  # type: ignore[arg-type]
+                try:
+                    made: Any = function(**arguments)
+                except Exception as error:  # noqa: BLE001 - a decorator of the author's raised
+                    terminal = _failure(run, error)
+                else:
+                    outcome = _stream_outcome if streams else _plain_outcome
+                    terminal = await outcome(run, made)
             run.task = None
             if terminal is DONE:
                 run.finish(DONE, DONE_RAW)

@@ -98,10 +98,11 @@ class Connection:
         if self._awake or self._frames or self.finished:
             return True
         loop = asyncio.get_running_loop()
-        self._waiter = loop.create_future()
-        timer = None if timeout_s is None else loop.call_later(timeout_s, self._resolve, False)
+        waiter: asyncio.Future[bool] = loop.create_future()
+        self._waiter = waiter
+        timer = None if timeout_s is None else loop.call_later(timeout_s, _time_out, waiter)
         try:
-            return await self._waiter
+            return await waiter
         finally:
             self._waiter = None
             if timer is not None:
@@ -190,9 +191,13 @@ class Connection:
         self._wake()
 
     def _wake(self) -> None:
-        if self._waiter is not None:
-            self._resolve(True)
+        waiter = self._waiter
+        if waiter is not None:
+            self._waiter = None  # a burst of messages wakes once
+            if not waiter.done():
+                waiter.set_result(True)
 
-    def _resolve(self, there_is_something: bool) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(there_is_something)
+
+def _time_out(waiter: asyncio.Future[bool]) -> None:
+    if not waiter.done():
+        waiter.set_result(False)

@@ -44,7 +44,7 @@ IO = {"anyio", "asyncio", "starlette", "uvicorn", "websockets", "socket", "time"
 
 #: Where an `except Exception`, or one that catches even more, is right: how many, and why.
 BROAD_EXCEPTS = {
-    "plexus.pump": (3, "the boundary where an exception becomes something a peer can see"),
+    "plexus.pump": (4, "the boundary where an exception becomes something a peer can see"),
     "plexus.plugins": (2, "somebody else's module may raise anything while it is imported"),
     "plexus.hub": (3, "somebody else's class may raise anything while it is made, asked or closed"),
     "activations.health": (1, "a probe is there to fail: whatever it raises is its answer"),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -603,3 +604,41 @@ async def test_a_call_that_is_refused_begins_no_run(open_hub: OpenHub) -> None:
     with pytest.raises(InvalidParams):
         hub.call("odd.value", {"value": "text"})
     assert hub.runs.running() == []
+
+
+def defective(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("a decorator with a defect")
+
+    return wrapper
+
+
+class Decorated(Activation):
+    """Has a decorator between the method and its caller."""
+
+    namespace = "decorated"
+    version = "1.0.0"
+
+    @method
+    @defective
+    async def stream(self) -> AsyncIterator[Content]:
+        """Never get as far as this."""
+        yield Content(text="")
+
+    @method
+    @defective
+    async def value(self) -> str:
+        """Never get as far as this either."""
+        return ""
+
+
+@pytest.mark.parametrize("name", ["decorated.stream", "decorated.value"])
+async def test_a_decorator_that_raises_ends_the_run_and_the_next_one_works(
+    name: str, open_hub: OpenHub
+) -> None:
+    hub = open_hub(Decorated, Odd)
+    broken = await end_of(hub, name)
+    assert isinstance(broken, Error)
+    assert broken.code == "internal"
+    assert await end_of(hub, "odd.value") == Result(1)
