@@ -107,14 +107,14 @@ def describe_method(spec: MethodSpec) -> Schema:
 
 def parameters_schema(spec: MethodSpec) -> Schema:
     """The closed object schema of a method's arguments."""
-    schema = _closed(_adapter(spec).json_schema())
+    schema: Schema = _adapter(spec).json_schema()
     properties = schema.setdefault("properties", {})
     for parameter in spec.parameters:
         entry = properties[parameter.name]
         entry.setdefault("description", parameter.description)
         if not parameter.required:
             entry.setdefault("default", wire.decode_plain(parameter.default))
-    return {"type": "object", "properties": properties, **_rest(schema)}
+    return {"type": "object", "properties": properties, **_rest(_closed(schema))}
 
 
 def value_schema(hint: Any, subject: str) -> Schema:
@@ -185,9 +185,9 @@ def _events_schema(spec: MethodSpec) -> Schema:
 
 
 def _event_schema(event: type[Event], schema: Schema) -> Schema:
-    properties = {"type": {"const": event.type}, **schema.get("properties", {})}
-    for described in properties.values():
-        described.pop("title", None)
+    tag: Schema = {"const": event.type, "description": "the kind of event"}
+    properties = {"type": tag, **schema.get("properties", {})}
+    _describe_properties(properties)
     body: Schema = {"type": "object", "title": event.__name__}
     if event.__doc__:
         body["description"] = event.__doc__
@@ -200,14 +200,20 @@ def _rest(schema: Schema) -> Schema:
 
 
 def _closed(schema: Schema) -> Schema:
-    """Close every object that names its properties, and drop titles that only repeat a name."""
+    """Close every object that names its properties, and have each property say what it is."""
     for definition in (schema, *schema.get("$defs", {}).values()):
         if "properties" in definition:
             definition["additionalProperties"] = False
-            for prop in definition["properties"].values():
-                prop.pop("title", None)
+            _describe_properties(definition["properties"])
     schema.pop("title", None)
     return schema
+
+
+def _describe_properties(properties: Schema) -> None:
+    """Drop titles that only repeat a name; where an author wrote nothing, the name must do."""
+    for name, described in properties.items():
+        described.pop("title", None)
+        described.setdefault("description", name.replace("_", " "))
 
 
 def digest(value: Any) -> str:

@@ -387,7 +387,23 @@ def test_events_are_a_union_told_apart_by_their_tags() -> None:
     by_tag = dict(zip(tags, events, strict=True))
     assert by_tag["progress"]["required"] == ["type", "done"]
     assert set(by_tag["gap"]["properties"]) == {"type", "from", "to"}
-    assert by_tag["content"]["properties"]["text"] == {"type": "string"}
+    text = by_tag["content"]["properties"]["text"]
+    assert text == {"type": "string", "description": "text"}
+
+
+@pytest.mark.parametrize("name", ["shapes.find", "shapes.everything", "shapes.people"])
+def test_each_property_says_what_it_is_at_every_level(name: str) -> None:
+    def walk(schema: Any) -> None:
+        if isinstance(schema, dict):
+            for prop, inner in schema.get("properties", {}).items():
+                assert inner.get("description"), prop
+            for inner in schema.values():
+                walk(inner)
+        elif isinstance(schema, list):
+            for inner in schema:
+                walk(inner)
+
+    walk({part: described(name).get(part) for part in ("params", "events", "result")})
 
 
 @pytest.mark.anyio
