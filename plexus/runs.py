@@ -54,7 +54,8 @@ class Runs:
         self._ticking = False
         self._ended: dict[str, int] = {"complete": 0, "error": 0, "cancelled": 0}
         self._abandoned = 0
-        self._idle: asyncio.Event | None = None
+        #: Those who wait until nothing is under way.
+        self._idle: set[asyncio.Event] = set()
 
     def begin(
         self,
@@ -118,13 +119,14 @@ class Runs:
         """Wait until no run is under way; False if some still are after that time."""
         if not self._running:
             return True
-        self._idle = asyncio.Event()
+        idle = asyncio.Event()
+        self._idle.add(idle)
         try:
-            await asyncio.wait_for(self._idle.wait(), within_s)
+            await asyncio.wait_for(idle.wait(), within_s)
         except TimeoutError:
             return False
         finally:
-            self._idle = None
+            self._idle.discard(idle)
         return True
 
     # --- ends ---------------------------------------------------------------------------------
@@ -141,8 +143,9 @@ class Runs:
         self._finished_bytes += log.size
         if len(order) > self._max_finished or self._finished_bytes > self._max_bytes:
             self._forget_oldest()
-        if not self._running and self._idle is not None:
-            self._idle.set()
+        if self._idle and not self._running:
+            for idle in self._idle:
+                idle.set()
 
     def _forget_oldest(self) -> None:
         run = self._finished_order.popleft()

@@ -117,6 +117,7 @@ class StdioServer:
         either: list[asyncio.Future[Any]] = [waiting, self._told_to_end]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
+        await asyncio.wait([waiting])
         return not self._told_to_end.done()
 
     async def _flushed(self, writer: asyncio.Task[None]) -> None:

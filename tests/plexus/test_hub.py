@@ -532,3 +532,13 @@ async def test_a_run_begins_only_when_the_loop_comes_round(open_hub: OpenHub) ->
     tell.gate.set()
     await happened(tell.gate)
     await until(lambda: tell.calls == 1)
+
+
+async def test_everybody_who_waits_for_quiet_is_told(open_hub: OpenHub) -> None:
+    hub = open_hub(Tell)
+    run = hub.call("tell.wait").run
+    gives_up, *others = [asyncio.ensure_future(hub.runs.wait_idle(10)) for _ in range(3)]
+    await until(lambda: run.log.last > 0 or run.task is not None)
+    gives_up.cancel()
+    run.cancel("enough")
+    assert await asyncio.wait_for(asyncio.gather(*others), 5) == [True, True]
