@@ -14,7 +14,7 @@ __all__ = ("EVENT_STREAM", "LINES", "MESSAGES", "Framing")
 
 #: An item on its way out; what is left open is its number and its event's bytes. The method's
 #: name needs no escaping: it was found, so it is made of letters, digits, dots and underscores.
-ITEM = b'{"jsonrpc":"2.0","method":"%b","params":{"subscription":%d,"seq":%%d,"result":%%b}}'
+ITEM = b'{"jsonrpc":"2.0","method":"%b","params":{"subscription":%%d,"seq":%%%%d,"result":%%%%b}}'
 
 
 class Framing(Protocol):
@@ -23,7 +23,10 @@ class Framing(Protocol):
     def message(self, message: bytes) -> bytes:
         """One message that is no item."""
 
-    def template(self, method: bytes, subscription: int, run: int) -> bytes:
+    def outline(self, method: str) -> bytes:
+        """What all items of one method have in common."""
+
+    def template(self, outline: bytes, subscription: int, run: int) -> bytes:
         """What all items of one subscription have in common."""
 
     def items(self, template: bytes, first: int, raws: list[bytes]) -> list[bytes]:
@@ -36,8 +39,11 @@ class Lines:
     def message(self, message: bytes) -> bytes:
         return message + b"\n"
 
-    def template(self, method: bytes, subscription: int, run: int) -> bytes:  # noqa: ARG002
-        return ITEM % (method, subscription) + b"\n"
+    def outline(self, method: str) -> bytes:
+        return ITEM % method.encode() + b"\n"
+
+    def template(self, outline: bytes, subscription: int, run: int) -> bytes:  # noqa: ARG002
+        return outline % subscription
 
     def items(self, template: bytes, first: int, raws: list[bytes]) -> list[bytes]:
         number = len(raws)
@@ -53,8 +59,11 @@ class Messages:
     def message(self, message: bytes) -> bytes:
         return message
 
-    def template(self, method: bytes, subscription: int, run: int) -> bytes:  # noqa: ARG002
-        return ITEM % (method, subscription)
+    def outline(self, method: str) -> bytes:
+        return ITEM % method.encode()
+
+    def template(self, outline: bytes, subscription: int, run: int) -> bytes:  # noqa: ARG002
+        return outline % subscription
 
     def items(self, template: bytes, first: int, raws: list[bytes]) -> list[bytes]:
         return [template % item for item in zip(count(first), raws)]
@@ -66,8 +75,11 @@ class EventStream:
     def message(self, message: bytes) -> bytes:
         return b"data: " + message + b"\n\n"
 
-    def template(self, method: bytes, subscription: int, run: int) -> bytes:
-        return b"id: %d:%%d\ndata: " % run + ITEM % (method, subscription) + b"\n\n"
+    def outline(self, method: str) -> bytes:
+        return b"id: %d:%%d\ndata: " + ITEM % method.encode() + b"\n\n"
+
+    def template(self, outline: bytes, subscription: int, run: int) -> bytes:
+        return outline % (run, subscription)
 
     def items(self, template: bytes, first: int, raws: list[bytes]) -> list[bytes]:
         number = len(raws)

@@ -91,6 +91,8 @@ class NativeConnection:
         self._resumable = resumable
         self._subscriptions: dict[int, Subscription] = {}
         self._starting = 0
+        #: By method, what its items have in common. Only methods that exist get here.
+        self._outlines: dict[str, bytes] = {}
 
     @property
     def idle(self) -> bool:
@@ -180,7 +182,8 @@ class NativeConnection:
         subscriptions[number] = call
         if self._buffered or call.silent:
             return []
-        call.template = self._framing.template(call.method.encode(), number, run)
+        outline = self._outlines.get(call.method) or self._outline(call.method)
+        call.template = self._framing.template(outline, number, run)
         reply = wire.encode_result(call.id, b"%d" % number)
         if call.batched is None:
             return [Send([self._framing.message(reply)])]
@@ -191,7 +194,7 @@ class NativeConnection:
         call = Subscription(None, method, None)
         call.number = run
         call.resumable = True
-        call.template = self._framing.template(method.encode(), run, run)
+        call.template = self._framing.template(self._outline(method), run, run)
         self._subscriptions[run] = call
         return call
 
@@ -226,6 +229,10 @@ class NativeConnection:
             else LeaveCall(call, cancel="disconnected")
             for call in gone
         ]
+
+    def _outline(self, method: str) -> bytes:
+        outline = self._outlines[method] = self._framing.outline(method)
+        return outline
 
     # --- answers ------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from plexus import schema, wire
+from plexus import schema
 from plexus.activation import Activation
 from plexus.context import Context
 from plexus.defects import report
@@ -167,7 +167,7 @@ class Plexus:
             key = _text_or_none(arguments.pop(RUN_KEY, None))
             after = _natural(arguments.pop(AFTER, 0))
         try:
-            arguments = wire.validate(spec.validator or schema.build_validator(spec), arguments)
+            arguments = (spec.validate or schema.build_validator(spec))(arguments)
         except ValueError as error:
             raise invalid_params(spec.name, error) from None
         except PlexusError:

@@ -229,8 +229,10 @@ class Run:
     def reader(self, after: int, wake: Callable[[Reader], None], *, owner: bool) -> Reader:
         """A cursor that stands after this item, but never after the terminal: whoever asks is
         told that the run has ended. A new owner takes the place of the old one."""
-        newest = self.log.last if self.terminal is None else self.log.last - 1
-        reader = Reader(self, after and min(max(after, 0), newest), wake)
+        if after:
+            newest = self.log.last if self.terminal is None else self.log.last - 1
+            after = min(max(after, 0), newest)
+        reader = Reader(self, after, wake)
         if owner and self.terminal is None:
             self._owner = reader
             if reader.seq or self.log.raws:

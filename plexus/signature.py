@@ -65,8 +65,8 @@ class MethodSpec:
     deadline_s: Deadline
     context_name: str | None
     principal_name: str | None
-    #: The pydantic validator of the arguments; made by `plexus.schema` when first needed.
-    validator: Any = None
+    #: Checks the arguments of a call; made by `plexus.schema` when first needed.
+    validate: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
