@@ -30,7 +30,7 @@ def test_it_does_not_matter_how_the_bytes_arrive(lines: list[bytes], data: st.Da
 
 
 def test_it_reads_what_the_server_writes() -> None:
-    template = EVENT_STREAM.template(b"count.up", 5, 5)
+    template = EVENT_STREAM.template(EVENT_STREAM.outline("count.up"), 5, 5)
     frames = EVENT_STREAM.items(template, 1, [b'{"type":"start"}', b'{"type":"complete"}'])
     events = EventStreamReader(1000).feed(b"".join(frames))
     assert [event.endswith(b"}}") for event in events] == [True, True]
