@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import click
 
 from substrate.cli import settings_of
-from substrate.commands.catalogue import method_names
+from substrate.commands.catalogue import Namespace, method_names
 from substrate.commands.display import coloured
 from substrate.commands.listing import print_namespaces
 from substrate.commands.local import LocalTarget
@@ -26,23 +27,30 @@ __all__ = ("list_methods",)
 )
 @click.pass_context
 def list_methods(ctx: click.Context, *, as_json: bool, local: bool, url: str | None) -> None:
-    """List namespaces and methods: those of the server if one runs, else those found here."""
+    """List namespaces and methods: those of the server if one runs, and those found here."""
     target = choose_target(ctx, Choice(local, url))
-    print_namespaces(target.catalogue.namespaces(), as_json=as_json)
-    if target.command is not None:
-        _compare(ctx, target)
+    namespaces = target.catalogue.namespaces()
+    only_here = [] if target.command is None else _only_here(ctx, target)
+    print_namespaces([*namespaces, *only_here], as_json=as_json)
+    if only_here:
+        names = ", ".join(method.name for namespace in only_here for method in namespace.methods)
+        message = (
+            f"{target.name.capitalize()} does not have {names}, which was found here: "
+            "call it with --local, or start the server again."
+        )
+        click.echo(coloured(message, "yellow"), err=True)
 
 
-def _compare(ctx: click.Context, target: Target) -> None:
-    """Say what the project here has and the server has not: it may have been started before, or
+def _only_here(ctx: click.Context, target: Target) -> list[Namespace]:
+    """What the project here has and the server has not: it may have been started before, or
     elsewhere."""
     own = LocalTarget(settings_of(ctx), Path.cwd())
     ctx.call_on_close(own.close)
     report_broken(own.broken)
-    missing = sorted(set(method_names(own.catalogue)) - set(method_names(target.catalogue)))
-    if missing:
-        message = (
-            f"This is {target.name}. It lacks what is found here: {', '.join(missing)}. "
-            "--local lists it."
-        )
-        click.echo(coloured(message, "yellow"), err=True)
+    known = set(method_names(target.catalogue))
+    missing = []
+    for namespace in own.catalogue.namespaces():
+        methods = tuple(method for method in namespace.methods if method.name not in known)
+        if methods:
+            missing.append(dataclasses.replace(namespace, methods=methods))
+    return missing

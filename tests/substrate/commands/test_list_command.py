@@ -104,7 +104,8 @@ def test_a_server_is_listed_and_what_it_lacks_is_told(tmp_path: Path) -> None:
         listed = run("--port", port, "list", cwd=tmp_path)
         local = run("--port", port, "list", "--local", cwd=tmp_path)
 
-    assert "count.up" not in listed.stdout
-    assert f"the server on port {port}. It lacks what is found here: count.up" in listed.stderr
+    assert "count.up" in listed.stdout
+    assert f"The server on port {port} does not have count.up" in listed.stderr
+    assert "--local" in listed.stderr
     assert "count.up" in local.stdout
     assert local.stderr == ""
