@@ -50,9 +50,12 @@ UNSENT_BYTES = 1024 * 1024
 
 def claim_stdio() -> tuple[int, int]:
     """Move the real stdin and stdout aside and return them; prints go to stderr from now on."""
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    # A parent may have closed any of the three; then there is nothing to read, or nobody to tell.
+    while (null := os.open(os.devnull, os.O_RDWR)) < 3:
+        os.set_inheritable(null, True)
     input_fd, output_fd = os.dup(0), os.dup(1)
-    null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
     os.dup2(2, 1)

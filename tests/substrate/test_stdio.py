@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -450,3 +451,11 @@ def test_a_reader_that_is_gone_ends_the_server() -> None:
         assert server.process.stdout is not None
         server.process.stdout.close()
         server.ends_within(5)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+def test_descriptors_that_a_parent_has_closed_are_no_reason_to_fail(closed: str) -> None:
+    command = f"{shlex.quote(sys.executable)} -m substrate --stdio {closed}"
+    line = b'{"jsonrpc":"2.0","id":1,"method":"plexus.runs"}\n'
+    done = subprocess.run(["/bin/sh", "-c", command], input=line, timeout=WAIT_S, check=False)
+    assert done.returncode == 0
