@@ -13,7 +13,7 @@ from the fields, and instances are immutable. An event knows how a person would 
 runs, views or bytes.
 
 Event classes are made by a small metaclass and not by `dataclasses`: a frozen dataclass with
-slots takes three times as long to construct, and a stream spends a good part of its time there.
+slots takes twice as long to construct, and a stream spends a good part of its time there.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ How runs get tasks: a batch of new runs is stepped by one task, each in its turn
 never waits is done before the next begins and has cost no task of its own; as soon as one
 really waits, a second task takes over the rest. So every run lives in one task from beginning
 to end (cancel scopes and timeouts inside a method work), yet a thousand short calls cost a
-handful of tasks. A task per call, measured, makes a pipelined call half as expensive again.
+handful of tasks.
 
 This is the one place where an exception becomes something that a peer can see.
 """

@@ -1,8 +1,8 @@
 """JSON Schemas and validators, made by pydantic when first needed.
 
-Importing pydantic is half of a cold start, so this module imports it inside its functions and a
-server that was never called has not paid for it. Schemas are 2020-12, objects are closed, every
-property says what it is, and the same code gives the same bytes at every boot.
+Importing pydantic is a large part of a cold start, so this module imports it inside its
+functions and a server that was never called has not paid for it. Schemas are 2020-12, objects
+are closed, every property says what it is, and the same code gives the same bytes at every boot.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ def _simple_validator(spec: MethodSpec) -> Validate | None:
     """The same without pydantic itself, if all arguments are of plain JSON types.
 
     pydantic translates types into a description for its core, which does the validating. For
-    plain types that description is a few words, and importing only the core saves a third of a
-    cold start. Such values are the same in Python as in JSON, so they need not be written again.
+    plain types that description is a few words, and importing only the core spares a cold start
+    the larger part of pydantic. Such values are the same in Python as in JSON, so they need not
+    be written again.
     """
     fields = {}
     for parameter in spec.parameters:

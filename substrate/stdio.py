@@ -39,8 +39,8 @@ __all__ = ("StdioServer", "claim_stdio", "serve_stdio")
 logger = logging.getLogger("substrate.stdio")
 
 READ_BYTES = 64 * 1024
-#: What the pipe to the client shall hold, where that can be chosen: with the usual 64 KiB a
-#: stream spends a good part of its time waking up writer and reader in turn.
+#: What the pipe to the client shall hold, where that can be chosen: more than the usual 64 KiB,
+#: so that writer and reader of a stream need not wake each other for every batch.
 PIPE_BYTES = 256 * 1024
 #: How long a client that ended us may take to read the last of our output.
 FLUSH_S = 2.0
