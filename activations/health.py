@@ -66,12 +66,12 @@ class Health(Activation):
     def __init__(self) -> None:
         self._started = time.monotonic()
 
-    @method
+    @method(read_only=True, open_world=False)
     async def check(self, *, ctx: Context) -> Report:
         """Say how the server is: status, uptime, versions, activations, runs and limits."""
         return await self._report(ctx)
 
-    @method(deadline_s=None)
+    @method(deadline_s=None, read_only=True, open_world=False)
     async def watch(self, interval: float = 5.0, *, ctx: Context) -> AsyncIterator[Status]:
         """Say how the server is, again and again, until stopped.
 

@@ -25,8 +25,10 @@ from plexus import wire
 from plexus.effects import Effect, LeaveCall, Send, StartCall
 from plexus.errors import Busy, PlexusError, TooBig
 from plexus.events import Cancelled, Error, Terminal
+from plexus.hub import Change
 from plexus.limits import Limits
 from plexus.log import Batch
+from plexus.run import Run
 
 __all__ = ("NativeConnection", "Subscription")
 
@@ -170,20 +172,20 @@ class NativeConnection:
 
     # --- what became of a call ----------------------------------------------------------------
 
-    def on_started(self, call: Subscription, run: int, *, keyed: bool) -> list[Effect]:
-        """The call leads to this run. `keyed` says that its caller can name it again."""
+    def on_started(self, call: Subscription, run: Run) -> list[Effect]:
+        """The call leads to this run."""
         self._starting -= 1
         subscriptions = self._subscriptions
-        number = run
+        number = run.id
         while number in subscriptions:
             number = self._new_id()
         call.number = number
-        call.resumable = keyed or self._resumable
+        call.resumable = run.key is not None or self._resumable
         subscriptions[number] = call
         if self._buffered or call.silent:
             return []
         outline = self._outlines.get(call.method) or self._outline(call.method)
-        call.template = self._framing.template(outline, number, run)
+        call.template = self._framing.template(outline, number, run.id)
         reply = wire.encode_result(call.id, b"%d" % number)
         if call.batched is None:
             return [Send([self._framing.message(reply)])]
@@ -218,6 +220,18 @@ class NativeConnection:
         if terminal is not None:
             del self._subscriptions[call.number]
         return [Send(frames)]
+
+    def on_reminder(self, _: Subscription) -> list[Effect]:
+        """Nothing: this view asks for no reminders."""
+        return []
+
+    def on_change(self, _: Change) -> list[Effect]:
+        """Nothing: a native client asks for `plexus.hash` when it wants to know."""
+        return []
+
+    def farewell(self) -> list[Effect]:
+        """Nothing: a run that is stopped says so itself."""
+        return []
 
     def peer_gone(self) -> list[Effect]:
         """The connection is over. Calls that nobody can come back to are stopped."""

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from plexus.activation import Activation, method
-from plexus.asking import Confirm, Form, Option, Prompt, Select, SelectMany
+from plexus.activation import Activation, Hints, Listed, completer, method, prompt, resource
+from plexus.asking import (
+    Confirm,
+    Form,
+    Option,
+    Prompt,
+    Root,
+    Roots,
+    Sample,
+    Sampled,
+    Select,
+    SelectMany,
+    Visit,
+)
 from plexus.context import Context
 from plexus.errors import (
     Busy,
@@ -17,9 +29,11 @@ from plexus.errors import (
     RegistrationError,
     TooBig,
     UnknownMethod,
+    Unsupported,
 )
 from plexus.events import (
     Audio,
+    Background,
     Cancelled,
     Complete,
     Content,
@@ -27,6 +41,7 @@ from plexus.events import (
     Event,
     Image,
     Log,
+    Message,
     Progress,
     Resource,
     Result,
@@ -35,7 +50,7 @@ from plexus.events import (
     ToolResult,
     ToolUse,
 )
-from plexus.hub import Plexus
+from plexus.hub import Change, Plexus
 from plexus.limits import Limits
 from plexus.principal import LOCAL, Principal
 from plexus.version import __version__
@@ -44,8 +59,10 @@ __all__ = (
     "LOCAL",
     "Activation",
     "Audio",
+    "Background",
     "Busy",
     "Cancelled",
+    "Change",
     "Complete",
     "Confirm",
     "Content",
@@ -57,10 +74,13 @@ __all__ = (
     "Event",
     "Failed",
     "Form",
+    "Hints",
     "Image",
     "InvalidParams",
     "Limits",
+    "Listed",
     "Log",
+    "Message",
     "NotFound",
     "Option",
     "Plexus",
@@ -71,6 +91,10 @@ __all__ = (
     "RegistrationError",
     "Resource",
     "Result",
+    "Root",
+    "Roots",
+    "Sample",
+    "Sampled",
     "Select",
     "SelectMany",
     "Start",
@@ -79,6 +103,11 @@ __all__ = (
     "ToolResult",
     "ToolUse",
     "UnknownMethod",
+    "Unsupported",
+    "Visit",
     "__version__",
+    "completer",
     "method",
+    "prompt",
+    "resource",
 )

@@ -1,4 +1,4 @@
-"""What an author writes: a class with methods marked `@method`.
+"""What an author writes: a class with methods marked `@method`, `@prompt` or `@resource`.
 
 Marking only leaves a note on the function; reading it is the registry's work. An activation
 knows no transport, no view and no JSON, and can be tested with a bare `async for`.
@@ -7,13 +7,49 @@ knows no transport, no view and no JSON, and can be tested with a bare `async fo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
-__all__ = ("Activation", "Deadline", "MethodMark", "method")
+from plexus.principal import Principal
+
+if TYPE_CHECKING:  # the hub reads activations; here it is only named
+    from plexus.hub import Plexus
+
+__all__ = (
+    "Activation",
+    "Completed",
+    "Deadline",
+    "Hints",
+    "InBackground",
+    "Listed",
+    "MethodMark",
+    "ResourceMark",
+    "Role",
+    "completer",
+    "method",
+    "prompt",
+    "resource",
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: Seconds, the server's limit, or no limit at all.
 Deadline: TypeAlias = float | Literal["default"] | None
+#: Whether a caller may, must or cannot go on without waiting for the end of a run.
+InBackground: TypeAlias = Literal["optional", "required", "never"]
+#: A method and an argument of it that something suggests values for.
+Completed: TypeAlias = tuple[str, str]
+#: What a method is for.
+Role: TypeAlias = Literal["method", "prompt", "resource"]
+
+
+class Listed(NamedTuple):
+    """A resource that is there to be read, as a list of them shows it; `size` is in bytes."""
+
+    uri: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
 
 
 class Activation:
@@ -25,24 +61,68 @@ class Activation:
     version: ClassVar[str]
     #: Activations that live inside this one: `solar.earth.info` is `info` of a child `earth`.
     children: Sequence[Activation | type[Activation]] = ()
+    #: The hub that this activation is registered with; set when it is.
+    plexus: Plexus
 
     async def probe(self) -> str:
         """Say in a few words how this activation is; raise if it is not well."""
         return "ok"
 
+    async def resources(
+        self,
+        principal: Principal,  # noqa: ARG002 - for those who replace it
+        after: str | None,  # noqa: ARG002
+        limit: int,  # noqa: ARG002
+    ) -> list[Listed]:
+        """The resources that come and go, sorted by address: at most so many after this one.
+
+        Those that a `@resource` without variables reads are always there and not listed here.
+        """
+        return []
+
     async def close(self) -> None:
         """Give back what is held. Called once, when the server ends or the plugin is replaced."""
 
 
-class MethodMark(NamedTuple):
-    """The note that `@method` leaves on a function."""
+class Hints(NamedTuple):
+    """What a caller may expect of a method before it is called; None where nothing is said."""
 
+    #: It changes nothing.
+    read_only: bool | None = None
+    #: It may delete or overwrite, and not only add.
+    destructive: bool | None = None
+    #: Calling it again with the same arguments changes nothing more.
+    idempotent: bool | None = None
+    #: It reaches things that nobody can list beforehand, as the web does.
+    open_world: bool | None = None
+
+
+class ResourceMark(NamedTuple):
+    """What `@resource` says beside the method's own name and docstring."""
+
+    uri: str
+    name: str | None
     title: str | None
-    deadline_s: Deadline
-    follows: bool
+    mime_type: str | None
+
+
+class MethodMark(NamedTuple):
+    """The note that `@method`, `@prompt` or `@resource` leaves on a function."""
+
+    title: str | None = None
+    deadline_s: Deadline = "default"
+    follows: bool = False
+    name: str | None = None
+    hints: Hints = Hints()
+    background: InBackground = "optional"
+    listed: bool = True
+    schema: dict[str, Any] | None = None
+    role: Role = "method"
+    resource: ResourceMark | None = None
 
 
 MARK = "__plexus_method__"
+COMPLETES = "__plexus_completer__"
 
 
 @overload
@@ -51,26 +131,99 @@ def method(function: F, /) -> F: ...
 def method(
     *,
     title: str | None = None,
+    name: str | None = None,
     deadline_s: Deadline = "default",
     follows: bool = False,
+    read_only: bool | None = None,
+    destructive: bool | None = None,
+    idempotent: bool | None = None,
+    open_world: bool | None = None,
+    background: InBackground = "optional",
+    listed: bool = True,
+    schema: dict[str, Any] | None = None,
 ) -> Callable[[F], F]: ...
 def method(
     function: F | None = None,
     /,
     *,
     title: str | None = None,
+    name: str | None = None,
     deadline_s: Deadline = "default",
     follows: bool = False,
+    read_only: bool | None = None,
+    destructive: bool | None = None,
+    idempotent: bool | None = None,
+    open_world: bool | None = None,
+    background: InBackground = "optional",
+    listed: bool = True,
+    schema: dict[str, Any] | None = None,
 ) -> F | Callable[[F], F]:
     """Mark an async generator, or a coroutine that returns a value, as callable from outside.
 
-    `title` is a short name for people. `deadline_s` replaces the server's limit on how long a
-    run of this method may take; None means that it goes on until somebody stops it. `follows` is
-    for methods that lead to a run which exists already, as `plexus.attach` does.
+    `title` is a short name for people, `name` another name than the function's. `deadline_s`
+    replaces the server's limit on how long a run of this method may take; None means that it goes
+    on until somebody stops it. `follows` is for methods that lead to a run which exists already,
+    as `plexus.attach` does.
+
+    `read_only`, `destructive`, `idempotent` and `open_world` tell a careful caller what to expect;
+    see `Hints`. `background` says whether a caller may, must or cannot leave the run to itself.
+    A method that is not `listed` can be called but is not offered to models. `schema` is shown
+    for the parameters in place of the one that is read from the type hints, which still validate.
     """
+    hints = Hints(read_only, destructive, idempotent, open_world)
+    note = MethodMark(title, deadline_s, follows, name, hints, background, listed, schema)
+    return _marking(note) if function is None else _marking(note)(function)
+
+
+@overload
+def prompt(function: F, /) -> F: ...
+@overload
+def prompt(*, title: str | None = None) -> Callable[[F], F]: ...
+def prompt(function: F | None = None, /, *, title: str | None = None) -> F | Callable[[F], F]:
+    """Mark a method that makes a prompt: a text, or messages, for a model.
+
+    Its parameters are text: a person fills them in. It returns `str` or `list[Message]`, or
+    yields `Message`.
+    """
+    note = MethodMark(title, role="prompt")
+    return _marking(note) if function is None else _marking(note)(function)
+
+
+def resource(
+    uri: str,
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    mime_type: str | None = "text/plain",
+) -> Callable[[F], F]:
+    """Mark a method that reads what is at an address.
+
+    Parts like `{id}` of the address, and those of one `{?a,b}` at its end, are the method's
+    parameters. It returns `str`, `Resource` or `list[Resource]`, or yields `Resource`.
+    """
+    there = ResourceMark(uri, name, title, mime_type)
+    return _marking(MethodMark(title, hints=Hints(read_only=True), role="resource", resource=there))
+
+
+def completer(method: str, argument: str) -> Callable[[F], F]:
+    """Mark what suggests values for an argument of a method of the same activation.
+
+    It is `async def f(self, value: str, given: dict[str, str]) -> list[str]`: what was typed so
+    far, and the arguments that are there already. One more parameter of type `Principal` is given
+    whoever asks.
+    """
+    note: Completed = (method, argument)
 
     def mark(target: F) -> F:
-        setattr(target, MARK, MethodMark(title, deadline_s, follows))
+        setattr(target, COMPLETES, (*getattr(target, COMPLETES, ()), note))
         return target
 
-    return mark if function is None else mark(function)
+    return mark
+
+
+def _marking(note: MethodMark) -> Callable[[F], F]:
+    def mark(target: F) -> F:
+        setattr(target, MARK, note)
+        return target
+
+    return mark

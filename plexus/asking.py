@@ -1,18 +1,37 @@
-"""Questions that a run may put to its caller: confirm, prompt, select, form.
+"""Questions that a run may put to its caller: confirm, prompt, select, form, and three more.
 
 A question knows its own JSON Schema and how to read an answer, so that every view can show it
 and every answer is checked in one place. Null as an answer means that the person declined.
+
+Confirm, prompt, select and form can be shown to any person. A `Sample` goes to the caller's
+model, `Roots` to its program, and a `Visit` to its browser: not every caller has these, and one
+that has not is not asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, overload
 
 from plexus.errors import InvalidParams
+from plexus.forms import read_form
 from plexus.validation import check, validator_of
 
-__all__ = ("Choice", "Confirm", "Form", "Option", "Prompt", "Question", "Select", "SelectMany")
+__all__ = (
+    "Choice",
+    "Confirm",
+    "Form",
+    "Option",
+    "Prompt",
+    "Question",
+    "Root",
+    "Roots",
+    "Sample",
+    "Sampled",
+    "Select",
+    "SelectMany",
+    "Visit",
+)
 
 A = TypeVar("A")
 
@@ -36,6 +55,10 @@ class Question(Generic[A]):
 
     def described_options(self) -> list[dict[str, str]] | None:
         """The choices, where there are any."""
+        return None
+
+    def details(self) -> dict[str, Any] | None:
+        """What else a view must know to ask this, where there is anything."""
         return None
 
 
@@ -123,21 +146,169 @@ class SelectMany(Choice[list[str]]):
 
 
 class Form(Question[A]):
-    """Several fields at once, described by a pydantic model, a dataclass or a TypedDict."""
+    """Several fields at once, described by a pydantic model, a dataclass or a TypedDict.
+
+    They may also be described by the JSON Schema of a flat object; the answer is then a dict.
+    """
 
     kind = "form"
 
-    def __init__(self, message: str, fields: type[A], *, default: A | None = None) -> None:
+    @overload
+    def __init__(self, message: str, fields: type[A], *, default: A | None = None) -> None: ...
+    @overload
+    def __init__(
+        self: Form[dict[str, Any]],
+        message: str,
+        fields: dict[str, Any],
+        *,
+        default: dict[str, Any] | None = None,
+    ) -> None: ...
+    def __init__(self, message: str, fields: Any, *, default: Any = None) -> None:
         super().__init__(message, default=default)
         self.fields = fields
 
     def schema(self) -> dict[str, Any]:
+        if isinstance(self.fields, dict):
+            return self.fields
         from pydantic import TypeAdapter
 
         return TypeAdapter(self.fields).json_schema()
 
     def read(self, answer: Any) -> A:
+        form: A
+        if isinstance(self.fields, dict):
+            form = read_form(self.fields, answer)  # type: ignore[assignment]  # A is then a dict
+            return form
         if not isinstance(answer, Mapping):
             raise InvalidParams("the answer must be an object")
-        form: A = check("answer", validator_of(self.fields), answer)
+        form = check("answer", validator_of(self.fields), answer)
         return form
+
+
+class Sampled(NamedTuple):
+    """What a model answered."""
+
+    text: str
+    model: str | None = None
+    stop_reason: str | None = None
+
+
+class Sample(Question[Sampled]):
+    """Have the caller's model go on with these messages.
+
+    A text is one message of a user; else each message is `{"role": ..., "content": text}`.
+    """
+
+    kind = "sample"
+
+    def __init__(
+        self,
+        messages: str | Sequence[dict[str, str]],
+        *,
+        max_tokens: int = 1024,
+        system_prompt: str | None = None,
+    ) -> None:
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        super().__init__(messages[-1]["content"] if messages else "")
+        self.messages = list(messages)
+        self.max_tokens = max_tokens
+        self.system_prompt = system_prompt
+
+    def details(self) -> dict[str, Any]:
+        details: dict[str, Any] = {"messages": self.messages, "max_tokens": self.max_tokens}
+        if self.system_prompt is not None:
+            details["system_prompt"] = self.system_prompt
+        return details
+
+    def schema(self) -> dict[str, Any]:
+        block = {"type": "object", "properties": {"text": {"type": "string"}}}
+        message = {
+            "type": "object",
+            "properties": {
+                "role": {"type": "string"},
+                "content": {
+                    "anyOf": [{"type": "string"}, block, {"type": "array", "items": block}]
+                },
+                "model": {"type": "string"},
+                "stopReason": {"type": "string"},
+            },
+            "required": ["content"],
+        }
+        return {"anyOf": [{"type": "string"}, message]}
+
+    def read(self, answer: Any) -> Sampled:
+        if isinstance(answer, str):
+            return Sampled(answer)
+        if not isinstance(answer, dict) or "content" not in answer:
+            raise InvalidParams("the answer must be a text, or a message that has content")
+        model, stop_reason = answer.get("model"), answer.get("stopReason")
+        if not isinstance(model, str | None) or not isinstance(stop_reason, str | None):
+            raise InvalidParams("the model and the stopReason of an answer must be text")
+        return Sampled(_text_of(answer["content"]), model, stop_reason)
+
+
+def _text_of(content: Any) -> str:
+    """The text in the content of a message; pictures and sounds have none."""
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else [content]
+    texts = []
+    for block in blocks:
+        text = block.get("text", "") if isinstance(block, dict) else None
+        if not isinstance(text, str):
+            raise InvalidParams("the content of an answer must be text, or blocks of content")
+        texts.append(text)
+    return "".join(texts)
+
+
+class Root(NamedTuple):
+    """A place that the caller works in, most often a folder."""
+
+    uri: str
+    name: str | None = None
+
+
+class Roots(Question[list[Root]]):
+    """Which places the caller works in."""
+
+    kind = "roots"
+
+    def __init__(self) -> None:
+        super().__init__("Which places do you work in?")
+
+    def schema(self) -> dict[str, Any]:
+        root = {
+            "type": "object",
+            "properties": {"uri": {"type": "string"}, "name": {"type": "string"}},
+            "required": ["uri"],
+        }
+        roots = {"type": "array", "items": root}
+        wrapped = {"type": "object", "properties": {"roots": roots}, "required": ["roots"]}
+        return {"anyOf": [roots, wrapped]}
+
+    def read(self, answer: Any) -> list[Root]:
+        listed = answer.get("roots") if isinstance(answer, dict) else answer
+        if not isinstance(listed, list):
+            raise InvalidParams("the answer must be a list of roots")
+        roots = []
+        for entry in listed:
+            uri = entry.get("uri") if isinstance(entry, dict) else None
+            name = entry.get("name") if isinstance(entry, dict) else None
+            if not isinstance(uri, str) or not isinstance(name, str | None):
+                raise InvalidParams("each root must have a uri, and may have a name, both text")
+            roots.append(Root(uri, name))
+        return roots
+
+
+class Visit(Confirm):
+    """Have the person open an address; the answer is whether they agreed to."""
+
+    kind = "visit"
+
+    def __init__(self, message: str, url: str) -> None:
+        super().__init__(message)
+        self.url = url
+
+    def details(self) -> dict[str, Any]:
+        return {"url": self.url}

@@ -7,12 +7,13 @@ view offers the same.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
+import time
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from plexus.asking import Question
-from plexus.errors import DeadlineExceeded, Declined, Failed
+from plexus.errors import DeadlineExceeded, Declined, Failed, PlexusError, Unsupported
 from plexus.events import Cancelled, Error, Event, Log, Result, Terminal
 from plexus.principal import Principal
 
@@ -23,18 +24,23 @@ if TYPE_CHECKING:  # the hub makes contexts; here it is only named
 __all__ = ("Context", "SubCall")
 
 A = TypeVar("A")
-Level = Literal["debug", "info", "notice", "warning", "error", "critical"]
+#: As syslog has them, the least urgent first.
+Level = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+#: What any view can show to a person as text, whatever else its client can do.
+ALWAYS = frozenset({"confirm", "prompt", "select", "select_many", "form"})
 
 
 class Context:
     """The call that a method is serving."""
 
-    __slots__ = ("_run", "plexus")
+    __slots__ = ("_asked", "_run", "plexus")
 
-    def __init__(self, plexus: Plexus, run: Run) -> None:
+    def __init__(self, plexus: Plexus, run: Run, parent: Context | None = None) -> None:
         #: The hub, for methods that look at the server itself.
         self.plexus = plexus
         self._run = run
+        #: The run whose caller is asked: a call from inside a run asks the caller of that run.
+        self._asked: Run = run if parent is None else parent._asked  # noqa: SLF001 - its own kind
 
     @property
     def principal(self) -> Principal:
@@ -54,46 +60,96 @@ class Context:
     def call(self, method: str, /, **params: Any) -> SubCall:
         """Call another method as the same principal: `async for` its events, or await its value.
 
-        The call is a run of its own; it is cancelled when this one leaves it.
+        The call is a run of its own; it is cancelled when this one leaves it. What it asks, it
+        asks whoever called this one.
         """
-        return SubCall(self.plexus, self._run, method, params)
+        return SubCall(self, method, params)
 
-    async def ask(self, question: Question[A], *, timeout_s: float | None = None) -> A:
+    def can_ask(self, kind: str) -> bool:
+        """Whether the caller said that it can answer questions of this kind, as in "sample"."""
+        return self._asked.asks is None or kind in self._asked.asks
+
+    async def ask(
+        self, question: Question[A], *, timeout_s: float | None = None, key: str | None = None
+    ) -> A:
         """Ask the caller and wait for the answer.
 
-        Raises Declined if the person says no to the question as such, and DeadlineExceeded if
-        nobody answers in time.
+        `key` is a name for this question that stays the same when the method is called again.
+        Raises Declined if the person says no to the question as such, DeadlineExceeded if nobody
+        answers in time, and Unsupported if the caller cannot be asked this.
         """
+        answers: list[A] = await self._ask([question], [key], timeout_s)
+        return answers[0]
+
+    async def ask_all(
+        self, questions: Mapping[str, Question[Any]], *, timeout_s: float | None = None
+    ) -> dict[str, Any]:
+        """Ask several things at once and wait for all answers, which have the questions' keys.
+
+        Raises what `ask` raises, for the first question that it happens to; the others are then
+        taken back.
+        """
+        answers = await self._ask(list(questions.values()), list(questions), timeout_s)
+        return dict(zip(questions, answers, strict=True))
+
+    async def _ask(
+        self,
+        questions: Sequence[Question[Any]],
+        keys: Sequence[str | None],
+        timeout_s: float | None,
+    ) -> list[Any]:
+        for question in questions:
+            if question.kind not in ALWAYS and not self.can_ask(question.kind):
+                raise Unsupported(
+                    f"the caller cannot be asked for {question.kind}", data={"kind": question.kind}
+                )
         limit = self.plexus.limits.answer_s if timeout_s is None else timeout_s
-        request, future = self._run.ask(question, limit)
+        deadline = time.monotonic() + limit
+        asked: dict[asyncio.Future[Any], tuple[str, Question[Any]]] = {}
         try:
-            answer: A | None = await asyncio.wait_for(future, limit)
-        except TimeoutError:
-            raise DeadlineExceeded(
-                f"nobody answered within {limit:g} s: {question.message}",
-                code="no_answer",
-                data={"limit_s": limit, "request": request},
-            ) from None
+            for question, key in zip(questions, keys, strict=True):
+                request, future = self._asked.ask(question, limit, key)
+                asked[future] = request, question
+            pending = set(asked)
+            while pending:
+                done, pending = await asyncio.wait(
+                    pending,
+                    timeout=max(deadline - time.monotonic(), 0),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if not done:
+                    request, question = next(asked[each] for each in asked if each in pending)
+                    raise DeadlineExceeded(
+                        f"nobody answered within {limit:g} s: {question.message}",
+                        code="no_answer",
+                        data={"limit_s": limit, "request": request},
+                    )
+                for future in done:
+                    _check_answer(asked[future][1], future.result())
         finally:
-            self._run.forget_question(request)
-        if answer is None:
-            raise Declined(f"declined: {question.message}")
-        return answer
+            for request, _ in asked.values():
+                self._asked.forget_question(request)
+        return [future.result() for future in asked]
+
+
+def _check_answer(question: Question[Any], answer: Any) -> None:
+    if answer is None:
+        raise Declined(f"declined: {question.message}")
+    if isinstance(answer, PlexusError):
+        raise answer
 
 
 class SubCall:
     """A call from inside a run. Await it for its value, or iterate over its events."""
 
-    def __init__(self, plexus: Plexus, parent: Run, method: str, params: dict[str, Any]) -> None:
-        self._plexus = plexus
+    def __init__(self, parent: Context, method: str, params: dict[str, Any]) -> None:
         self._parent = parent
         self._method = method
         self._params = params
 
     async def __aiter__(self) -> AsyncGenerator[Event]:
-        call = self._plexus.call(
-            self._method, self._params, self._parent.principal, parent=self._parent.id
-        )
+        parent = self._parent
+        call = parent.plexus.call(self._method, self._params, parent.principal, parent=parent)
         try:
             async with aclosing(call.run.batches(call.after, owner=call.fresh)) as batches:
                 async for batch in batches:

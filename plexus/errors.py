@@ -11,6 +11,7 @@
     |-- TooBig                 a bound on size is reached; `data` carries the limit
     |-- DeadlineExceeded       a run or an answer took longer than it may
     |-- Declined               a person was asked and said no
+    |-- Unsupported            the caller cannot be asked this; `data` carries the kind
     |-- Failed                 what an activation raises when it could not do its work
     `-- Internal               a defect of ours or of an activation; the text stays in the log
 
@@ -36,6 +37,7 @@ __all__ = (
     "RegistrationError",
     "TooBig",
     "UnknownMethod",
+    "Unsupported",
 )
 
 
@@ -109,6 +111,12 @@ class Declined(PlexusError):
     """The person who was asked said no."""
 
     default_code = "declined"
+
+
+class Unsupported(PlexusError):
+    """The caller has no way to be asked this; `data["kind"]` says what kind of question it is."""
+
+    default_code = "unsupported"
 
 
 class Failed(PlexusError):

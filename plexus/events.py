@@ -18,15 +18,18 @@ slots takes twice as long to construct, and a stream spends a good part of its t
 
 from __future__ import annotations
 
+import binascii
 import dataclasses
 import math
 import re
 import sys
+import typing
 from collections.abc import Callable
-from typing import Any, ClassVar, NoReturn, dataclass_transform
+from typing import Any, ClassVar, Literal, NoReturn, dataclass_transform
 
 __all__ = (
     "Audio",
+    "Background",
     "Cancelled",
     "Complete",
     "Content",
@@ -35,6 +38,7 @@ __all__ = (
     "Gap",
     "Image",
     "Log",
+    "Message",
     "Progress",
     "Request",
     "Resource",
@@ -95,6 +99,10 @@ class EventMeta(type):
         inherited = (base.fields for base in reversed(bases) if issubclass(base, Event))
         fields = {field: default for each in inherited for field, default in each.items()} | own
         namespace |= {"__slots__": tuple(own), "fields": fields, "hints": hints}
+        speaks = any(name in namespace for name in ("as_text", "as_line"))
+        namespace["speaks"] = bool(bases) and (
+            speaks or any(getattr(base, "speaks", False) for base in bases)
+        )
         if not any(getattr(base, "keeps_tag", False) for base in bases):
             namespace["type"] = tag or _tag(name)
         cls = super().__new__(mcs, name, bases, namespace)
@@ -150,6 +158,8 @@ class Event(metaclass=EventMeta):
     hints: ClassVar[dict[str, Any]]
     #: Whether this event ends its run. Only subclasses of `Terminal` do.
     terminal: ClassVar[bool] = False
+    #: Whether it says how a person would read it; if not, its data is all there is to show.
+    speaks: ClassVar[bool]
     #: Whether subclasses have the tag of this class, and not one of their own.
     keeps_tag: ClassVar[bool] = False
 
@@ -160,6 +170,30 @@ class Event(metaclass=EventMeta):
     def as_line(self) -> str:
         """One short line about this event, for a progress display."""
         return self.as_text().strip()
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: Any, handler: Any) -> Any:
+        """How pydantic describes and reads an event that is part of something else."""
+        from pydantic_core import core_schema as core
+
+        hints = typing.get_type_hints(cls, include_extras=True)
+        names = {name.rstrip("_"): name for name in cls.fields}  # as they are on the wire
+        fields = {"type": core.typed_dict_field(core.literal_schema([cls.type]))}
+        for written, name in names.items():
+            field = handler.generate_schema(hints[name])
+            required = cls.fields[name] is not None
+            fields[written] = core.typed_dict_field(field, required=required)
+
+        def read(given: dict[str, Any]) -> Event:
+            return cls(
+                **{name: given[written] for written, name in names.items() if written in given}
+            )
+
+        ref = f"{cls.__module__}.{cls.__qualname__}:{id(cls)}"
+        closed = core.typed_dict_schema(
+            fields, cls=cls, cls_name=cls.__name__, extra_behavior="forbid"
+        )
+        return core.no_info_after_validator_function(read, closed, ref=ref)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise dataclasses.FrozenInstanceError(f"events are immutable: cannot set {name!r}")
@@ -181,6 +215,9 @@ class Event(metaclass=EventMeta):
 
 class Start(Event):
     """The work has begun."""
+
+    def as_line(self) -> str:
+        return "Started"
 
 
 class Content(Event):
@@ -263,9 +300,37 @@ class Resource(Event):
     name: str | None = None
     mime_type: str | None = None
     content: str | None = None
+    blob: str | None = None  # base64, for what is no text
+
+    @classmethod
+    def of_bytes(
+        cls, uri: str, data: bytes, mime_type: str | None = None, *, name: str | None = None
+    ) -> Resource:
+        """A resource whose content is no text."""
+        return cls(uri, name, mime_type, blob=binascii.b2a_base64(data, newline=False).decode())
 
     def as_line(self) -> str:
         return f"[resource {self.uri}]"
+
+
+class Message(Event):
+    """One message of a prompt: who says it, and what."""
+
+    role: Literal["user", "assistant"]
+    content: Content | Image | Audio | Resource
+
+    def as_text(self) -> str:
+        return self.content.as_text()
+
+    def as_line(self) -> str:
+        return f"{self.role}: {self.content.as_line()}"
+
+
+class Background(Event):
+    """From here on the caller need not wait: the run goes on by itself."""
+
+    def as_line(self) -> str:
+        return "Goes on in the background"
 
 
 class Request(Event):
@@ -278,6 +343,8 @@ class Request(Event):
     timeout_s: float
     default: Any = None
     options: list[dict[str, str]] | None = None
+    key: str | None = None
+    details: dict[str, Any] | None = None
 
     def as_line(self) -> str:
         return f"Asks: {self.message}"

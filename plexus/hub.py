@@ -9,10 +9,10 @@ import difflib
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from plexus import schema
-from plexus.activation import Activation
+from plexus.activation import Activation, Listed, Role
 from plexus.context import Context
 from plexus.defects import report
 from plexus.errors import (
@@ -26,13 +26,14 @@ from plexus.errors import (
 from plexus.limits import Limits
 from plexus.principal import LOCAL, Principal
 from plexus.pump import Pump
+from plexus.resources import Resources, lists_resources
 from plexus.run import Run
 from plexus.runs import Runs, random_numbers
 from plexus.signature import MethodSpec, is_name, read_methods
 from plexus.validation import invalid_params
 from plexus.version import __version__
 
-__all__ = ("Call", "Plexus")
+__all__ = ("Call", "Change", "Plexus")
 
 logger = logging.getLogger("plexus.hub")
 
@@ -52,6 +53,21 @@ class Call(NamedTuple):
     owned: bool
     #: Whether the run began with this call.
     fresh: bool
+
+
+class Change(NamedTuple):
+    """Something is no longer as it was: one of the lists, or the resource at `uri`."""
+
+    kind: Literal["methods", "prompts", "resources", "resource"]
+    uri: str | None = None
+
+
+#: Which list a method stands in.
+LISTS: dict[Role, Change] = {
+    "method": Change("methods"),
+    "prompt": Change("prompts"),
+    "resource": Change("resources"),
+}
 
 
 class Node(NamedTuple):
@@ -86,7 +102,8 @@ class Plexus:
         self._legacy: dict[str, str] = {}
         self._described: dict[str, Any] | None = None
         self._closing = False
-        self._on_change: list[Callable[[], None]] = []
+        self._resources = Resources(())
+        self._on_change: list[Callable[[Change], None]] = []
 
     # --- activations --------------------------------------------------------------------------
 
@@ -108,21 +125,36 @@ class Plexus:
                     "and many clients cannot tell them apart"
                 )
             legacy[flat] = name
-        self._methods = {
-            name: spec for name, spec in self._methods.items() if name not in replaced
-        } | methods
+        kept = {name: spec for name, spec in self._methods.items() if name not in replaced}
+        methods = kept | methods
+        resources = Resources(methods.values())
+        for inner in _walk(node):
+            inner.activation.plexus = self
+        self._methods = methods
+        self._resources = resources
         self._legacy = legacy
         self._nodes[node.path] = node
         if old is not None:
             self._retired.append(old)
         self._described = None
-        for changed in self._on_change.copy():
-            changed()
+        touched = {*_lists_of(node), *(_lists_of(old) if old else ())}
+        for change in LISTS.values():
+            if change in touched:
+                self.announce(change)
 
-    def on_change(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Be told when the list of methods changes; call what is returned to be told no more."""
+    def on_change(self, changed: Callable[[Change], None]) -> Callable[[], None]:
+        """Be told of every change; call what is returned to be told no more."""
         self._on_change.append(changed)
         return partial(self._on_change.remove, changed)
+
+    def announce(self, change: Change) -> None:
+        """Tell everybody who wants to know that something has changed.
+
+        Registering tells of what it changes itself. An activation tells when a resource of its
+        own is no longer the same, and when one has come or gone.
+        """
+        for changed in self._on_change.copy():
+            changed(change)
 
     def activations(self) -> Iterator[tuple[str, Activation]]:
         """Every activation with its path, children after their parents."""
@@ -146,6 +178,17 @@ class Plexus:
             raise UnknownMethod(f"there is no method {name}{hint}", data={"nearest": nearest})
         return spec
 
+    def find_resource(self, uri: str) -> tuple[MethodSpec, dict[str, Any]]:
+        """The method that reads this address, and its arguments; raises NotFound."""
+        return self._resources.find(uri)
+
+    async def list_resources(
+        self, principal: Principal = LOCAL, after: str | None = None, limit: int = 100
+    ) -> list[Listed]:
+        """The first so many resources after this address, in the order of their addresses."""
+        activations = [activation for _, activation in self.activations()]
+        return await self._resources.page(activations, principal, after, limit)
+
     # --- calls --------------------------------------------------------------------------------
 
     def call(
@@ -154,9 +197,14 @@ class Plexus:
         params: dict[str, Any] | list[Any] | None = None,
         principal: Principal = LOCAL,
         *,
-        parent: int | None = None,
+        parent: Context | None = None,
+        asks: frozenset[str] | None = None,
     ) -> Call:
-        """Begin a run, or find the one that is meant; raises before anything has happened."""
+        """Begin a run, or find the one that is meant; raises before anything has happened.
+
+        `parent` is the call that this one is made from; `asks` are the kinds of questions that
+        the caller can answer, None for all of them.
+        """
         if self._closing:
             raise Busy("the server is stopping", code="stopping")
         spec = self._methods.get(name) or self.resolve(name)
@@ -183,13 +231,16 @@ class Plexus:
         if key is not None:
             existing = self.runs.with_key(principal, key, spec.name)
             if existing is not None:
+                existing.asks = asks  # it may be another client that comes back
                 return Call(existing, after, True, False)
             if after:  # its run is no longer known: running it again is not what is asked for
                 raise NotFound(f"there is no run with the key {key!r} any more")
         deadline_s = self.limits.run_s if spec.deadline_s == "default" else spec.deadline_s
-        run = self.runs.begin(spec.name, principal, parent, deadline_s, key)
+        parent_id = None if parent is None else parent.run_id
+        run = self.runs.begin(spec.name, principal, parent_id, deadline_s, key)
+        run.asks = asks
         if spec.context_name is not None:
-            arguments[spec.context_name] = Context(self, run)
+            arguments[spec.context_name] = Context(self, run, parent)
         self.pump.submit((run, spec.function, arguments, spec.kind == "stream"))
         return Call(run, 0, True, True)
 
@@ -267,6 +318,14 @@ def _walk(node: Node) -> Iterator[Node]:
 
 def _methods_of(node: Node) -> Iterator[MethodSpec]:
     return (spec for inner in _walk(node) for spec in inner.methods)
+
+
+def _lists_of(node: Node) -> Iterator[Change]:
+    """The lists that an activation with its children stands in."""
+    for inner in _walk(node):
+        yield from (LISTS[spec.role] for spec in inner.methods)
+        if lists_resources(inner.activation):
+            yield LISTS["resource"]
 
 
 def _describe(node: Node) -> dict[str, Any]:

@@ -9,15 +9,21 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import Any
 
-from plexus.activation import Activation, method
+from plexus import completion
+from plexus.activation import Activation, Listed, completer, method, resource
 from plexus.context import Context
 from plexus.errors import InvalidParams, NotFound, PlexusError, TooBig
 from plexus.events import Error, Terminal
 from plexus.hub import Call, Plexus
 from plexus.principal import Principal
 from plexus.run import Run
+from plexus.transcript import transcript
 
 __all__ = ("PlexusItself",)
+
+
+#: How many runs are listed as resources. Older ones can still be read by their numbers.
+NEWEST_RUNS = 100
 
 
 class PlexusItself(Activation):
@@ -29,7 +35,7 @@ class PlexusItself(Activation):
     def __init__(self, hub: Plexus) -> None:
         self._hub = hub
 
-    @method
+    @method(read_only=True, open_world=False)
     async def schema(self, namespace: str | None = None) -> dict[str, Any]:
         """Describe every activation with the JSON Schemas of its methods.
 
@@ -39,7 +45,7 @@ class PlexusItself(Activation):
         whole = self._hub.described()
         return whole if namespace is None else _find(whole["activations"], namespace)
 
-    @method
+    @method(read_only=True, open_world=False)
     async def hash(self) -> str:
         """The SHA-256 of the schema: it changes when, and only when, the schema does."""
         return self._hub.hash
@@ -54,14 +60,14 @@ class PlexusItself(Activation):
             method: The method's name, as in "bash.execute".
             params: The method's parameters by name.
         """
-        call = self._hub.call(method, params, ctx.principal, parent=ctx.run_id)
+        call = self._hub.call(method, params, ctx.principal, parent=ctx)
         try:
             return await _buffered(call, self._hub.limits.answer_bytes)
         finally:
             if call.fresh:
                 call.run.cancel("its caller left")
 
-    @method
+    @method(read_only=True, open_world=False)
     async def runs(
         self, state: str | None = None, limit: int = 100, *, ctx: Context
     ) -> list[dict[str, Any]]:
@@ -75,7 +81,7 @@ class PlexusItself(Activation):
         chosen = [run for run in runs if state is None or run.state == state]
         return [run.described() for run in chosen[: max(limit, 0)]]
 
-    @method(follows=True)
+    @method(follows=True, read_only=True, open_world=False)
     def attach(self, run: int, after: int = 0, *, principal: Principal) -> tuple[Run, int]:
         """Follow a run of yours: the items after a given one, then live ones to the end.
 
@@ -85,7 +91,7 @@ class PlexusItself(Activation):
         """
         return self._hub.runs.find(run, principal), after
 
-    @method
+    @method(destructive=True, idempotent=True, open_world=False)
     async def cancel(self, run: int, reason: str | None = None, *, ctx: Context) -> bool:
         """Stop a run of yours. True if it was still running.
 
@@ -110,7 +116,7 @@ class PlexusItself(Activation):
         self._hub.runs.find(run, ctx.principal).answer(request, answer)
         return True
 
-    @method
+    @method(listed=False)
     async def unsubscribe(self, subscription: int) -> bool:
         """End a subscription of this connection, and its run if this connection began it.
 
@@ -120,6 +126,77 @@ class PlexusItself(Activation):
         raise InvalidParams(
             f"this client holds no subscription {subscription}; plexus.cancel stops a run"
         )
+
+    # --- resources and suggestions ------------------------------------------------------------
+
+    @method(name="resources", listed=False, read_only=True, open_world=False)
+    async def list_resources(
+        self, after: str | None = None, limit: int = 100, *, ctx: Context
+    ) -> list[dict[str, Any]]:
+        """List what can be read by its address, in the order of the addresses.
+
+        Args:
+            after: Only what comes after this address.
+            limit: At most so many.
+        """
+        listed = await self._hub.list_resources(ctx.principal, after, max(limit, 0))
+        return [
+            {name: field for name, field in entry._asdict().items() if field is not None}
+            for entry in listed
+        ]
+
+    @method(listed=False, read_only=True, open_world=False)
+    async def complete(
+        self,
+        method: str,
+        argument: str,
+        value: str,
+        given: dict[str, str] | None = None,
+        *,
+        ctx: Context,
+    ) -> dict[str, Any]:
+        """Suggest values for an argument of a method.
+
+        Args:
+            method: The method's name, as in "bash.execute".
+            argument: The argument's name.
+            value: What of it is there already.
+            given: Other arguments that are there already.
+        """
+        spec = self._hub.resolve(method)
+        return await completion.complete(spec, argument, value, given or {}, ctx.principal)
+
+    @resource("run://{run}{?after}", name="run", title="What a run said")
+    async def transcript(self, run: int, after: int = 0, *, ctx: Context) -> str:
+        """What a run of yours has said so far, as text.
+
+        Args:
+            run: The run's number.
+            after: The number of the item to begin after.
+        """
+        return transcript(self._hub.runs.find(run, ctx.principal), after)
+
+    @completer("transcript", "run")
+    async def suggest_runs(
+        self, value: str, _given: dict[str, str], principal: Principal
+    ) -> list[str]:
+        """The numbers of the caller's runs, the newest first."""
+        numbers = (str(run.id) for run in self._shown_runs(principal))
+        return [number for number in numbers if number.startswith(value)]
+
+    async def resources(self, principal: Principal, after: str | None, limit: int) -> list[Listed]:
+        """The caller's runs, by what they said."""
+        newest = self._shown_runs(principal)[:NEWEST_RUNS]
+        listed = [
+            Listed(f"run://{run.id}", f"{run.method} ({run.state})", mime_type="text/plain")
+            for run in newest
+        ]
+        return sorted(each for each in listed if after is None or each.uri > after)[:limit]
+
+    def _shown_runs(self, principal: Principal) -> list[Run]:
+        """The runs that did some work: looking at the server, or at a resource, is none."""
+        looks = {s.name for s in self._hub.methods() if s.owner is self or s.role != "method"}
+        return [run for run in self._hub.runs.of(principal) if run.method not in looks]
 
 
 def _find(activations: list[dict[str, Any]], namespace: str) -> dict[str, Any]:

@@ -29,6 +29,10 @@ class Limits:
     batch_requests: int = 100
     #: Calls under way on one connection.
     calls_in_flight: int = 128
+    #: Resources that one client is told about when they change.
+    subscriptions: int = 1024
+    #: Runs that are kept because somebody was promised that they would be.
+    kept_runs: int = 1024
     #: One event on its way to the log. A picture fits; a film should be a resource.
     event_bytes: int = 1 * MIB
     #: One terminal, and one buffered answer as a whole.

@@ -18,13 +18,13 @@ from typing import Any
 
 from plexus import wire
 from plexus.asking import Question
-from plexus.errors import NotFound, TooBig
+from plexus.errors import NotFound, PlexusError, TooBig
 from plexus.events import Cancelled, Event, Gap, Request, Terminal
 from plexus.limits import Limits
 from plexus.log import ITEM_WEIGHT, Batch, ItemLog
 from plexus.principal import Principal
 
-__all__ = ("Reader", "Run")
+__all__ = ("Reader", "Run", "wall_ms")
 
 #: How much a reader takes in one go: enough to make a good write, and so little that a watcher
 #: of a long log does not hold the loop and a write does not need a mapping of its own.
@@ -48,6 +48,7 @@ class Run:
         "_asked",
         "_limits",
         "_owner",
+        "asks",
         "asleep",
         "cancel_deadline",
         "cancel_reason",
@@ -56,6 +57,7 @@ class Run:
         "expired_after",
         "held_back",
         "id",
+        "kept_s",
         "key",
         "log",
         "method",
@@ -89,8 +91,12 @@ class Run:
         self.on_end = on_end
         #: Readers that have taken everything and wait for more; always the same list.
         self.asleep: list[Reader] = []
+        #: The kinds of questions that the caller can answer; None for all of them.
+        self.asks: frozenset[str] | None = None
         #: The caller's own name for this run.
         self.key: str | None = None
+        #: For how long its caller was promised that it would be kept.
+        self.kept_s: float | None = None
         self.terminal: Terminal | None = None
         self.ended_at: float | None = None
         self.expired_after: float | None = None
@@ -177,6 +183,8 @@ class Run:
         self.ended_at = time.monotonic()
         self.log.append(terminal, raw)
         self.terminal = terminal
+        # Nobody is held back any more; and the two would keep each other alive until a collection.
+        self._owner = None
         if self.questions is not None:
             for _, future in self.questions.values():
                 future.cancel()
@@ -254,12 +262,13 @@ class Run:
             self._owner = None
             self.make_room()
 
-    def orphan(self, reader: Reader) -> None:
+    def orphan(self, reader: Reader, within_s: float | None = None) -> None:
         """The owner vanished and may come back: hold its place, but not for ever."""
         if reader in self.asleep:
             self.asleep.remove(reader)
         if self._owner is reader and self.terminal is None:
-            self.orphan_deadline = time.monotonic() + self._limits.orphan_s
+            limit_s = self._limits.orphan_s if within_s is None else within_s
+            self.orphan_deadline = time.monotonic() + limit_s
 
     async def batches(self, after: int = 0, *, owner: bool = False) -> AsyncGenerator[Batch]:
         """Follow the run from inside this process, up to and with its terminal."""
@@ -301,36 +310,58 @@ class Run:
 
     # --- questions ----------------------------------------------------------------------------
 
-    def ask(self, question: Question[Any], timeout_s: float) -> tuple[str, asyncio.Future[Any]]:
-        """Put a question to whoever reads; the future gets the checked answer."""
+    def ask(
+        self, question: Question[Any], timeout_s: float, key: str | None = None
+    ) -> tuple[str, asyncio.Future[Any]]:
+        """Put a question to whoever reads.
+
+        The future gets the checked answer, None if it is declined, or the PlexusError that it is
+        refused with.
+        """
         self._asked += 1
         request = str(self._asked)
+        event = Request(
+            request=request,
+            kind=question.kind,
+            message=question.message,
+            schema=question.schema(),
+            timeout_s=timeout_s,
+            default=question.default,
+            options=question.described_options(),
+            key=key,
+            details=question.details(),
+        )
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self.questions is None:
             self.questions = {}
         self.questions[request] = (question, future)
-        self.append(
-            Request(
-                request=request,
-                kind=question.kind,
-                message=question.message,
-                schema=question.schema(),
-                timeout_s=timeout_s,
-                default=question.default,
-                options=question.described_options(),
-            )
-        )
+        try:
+            self.append(event)
+        except (PlexusError, TypeError):
+            self.forget_question(request)
+            raise
         return request, future
 
     def answer(self, request: str, answer: Any) -> None:
         """Answer a question; raises NotFound, or InvalidParams and leaves the question open."""
+        question, _ = self._open_question(request)
+        self._settle_question(request, None if answer is None else question.read(answer))
+
+    def refuse(self, request: str, error: PlexusError) -> None:
+        """Have whoever asked this get an error in place of an answer; raises NotFound."""
+        self._open_question(request)
+        self._settle_question(request, error)
+
+    def _open_question(self, request: str) -> tuple[Question[Any], asyncio.Future[Any]]:
         if not self.questions or request not in self.questions:
             raise NotFound(f"run {self.id} asks no question {request!r} at the moment")
-        question, future = self.questions[request]
-        value = None if answer is None else question.read(answer)
-        del self.questions[request]
+        return self.questions[request]
+
+    def _settle_question(self, request: str, outcome: Any) -> None:
+        assert self.questions is not None, "only an open question is settled"
+        _, future = self.questions.pop(request)
         if not future.done():
-            future.set_result(value)
+            future.set_result(outcome)
 
     def forget_question(self, request: str) -> None:
         """Nobody waits for this answer any more."""
@@ -352,6 +383,15 @@ class Reader:
         self.wake = wake
         #: Whatever the holder of this reader wants to find on it.
         self.tag: Any = None
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there is something to take now; if not, `wake` will be called when there is."""
+        run = self.run
+        if run.log.raws or run.terminal is not None:
+            return True
+        run.asleep.append(self)
+        return False
 
     def take(self) -> Batch:
         """Whatever is there, within reason; if nothing is, `wake` will be called when it is."""

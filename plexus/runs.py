@@ -17,7 +17,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 
-from plexus.errors import InvalidParams, NotFound
+from plexus.errors import Busy, InvalidParams, NotFound
 from plexus.limits import Limits
 from plexus.principal import Principal
 from plexus.run import Run
@@ -49,6 +49,8 @@ class Runs:
         self._finished_order: deque[Run] = deque()
         self._finished_bytes = 0
         self._by_key: dict[tuple[Principal, str], Run] = {}
+        #: Runs that somebody was promised would be kept, with the time until which.
+        self._kept: dict[int, tuple[Run, float]] = {}
         self._max_finished = limits.finished_runs
         self._max_bytes = limits.finished_bytes
         self._ticking = False
@@ -90,9 +92,26 @@ class Runs:
         """The run of this number; NotFound if there is none or it is somebody else's."""
         self._forget_old(time.monotonic())
         run = self._running.get(run_id) or self._finished.get(run_id)
+        if run is None and run_id in self._kept:
+            run = self._kept[run_id][0]
         if run is None or run.principal != principal:
             raise NotFound(f"there is no run {run_id}")
         return run
+
+    def keep(self, run: Run, for_s: float) -> None:
+        """Promise that this run can be found for so long, whatever else is forgotten; raises
+        Busy when too many such promises are open."""
+        self._forget_old(time.monotonic())
+        if len(self._kept) >= self.limits.kept_runs:
+            limit = self.limits.kept_runs
+            raise Busy(f"at most {limit} runs are kept", data={"limit": limit})
+        run.kept_s = for_s
+        self._kept[run.id] = (run, time.monotonic() + for_s)
+
+    def kept(self, principal: Principal) -> list[Run]:
+        """This principal's runs that are kept by promise."""
+        self._forget_old(time.monotonic())
+        return [run for run, _ in self._kept.values() if run.principal == principal]
 
     def of(self, principal: Principal) -> list[Run]:
         """This principal's runs, the newest first."""
@@ -179,3 +198,7 @@ class Runs:
         oldest = now - self.limits.finished_s
         while self._finished_order and (self._finished_order[0].ended_at or now) < oldest:
             self._forget_oldest()
+        if self._kept:
+            over = [run for run, until in self._kept.values() if until < now]
+            for run in over:
+                del self._kept[run.id]

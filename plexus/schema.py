@@ -15,11 +15,12 @@ from functools import partial
 from typing import Any, Literal
 
 from plexus import wire
+from plexus.activation import Hints, ResourceMark
 from plexus.errors import RegistrationError
 from plexus.events import Event
 from plexus.signature import MethodSpec
 
-__all__ = ("build_validator", "describe_method", "digest", "value_schema")
+__all__ = ("build_validator", "describe_method", "digest", "parameters_schema", "value_schema")
 
 Schema = dict[str, Any]
 Validate = Callable[[dict[str, Any]], dict[str, Any]]
@@ -99,6 +100,15 @@ def describe_method(spec: MethodSpec) -> Schema:
     }
     if spec.title:
         described["title"] = spec.title
+    if spec.role != "method":
+        described["role"] = spec.role
+    if spec.resource is not None:
+        described["resource"] = _given(spec.resource)
+    hints = _given(spec.hints)
+    if hints:
+        described["hints"] = hints
+    if spec.background != "optional":
+        described["background"] = spec.background
     try:
         described["params"] = parameters_schema(spec)
         if spec.kind == "stream":
@@ -110,8 +120,15 @@ def describe_method(spec: MethodSpec) -> Schema:
     return described
 
 
+def _given(row: Hints | ResourceMark) -> Schema:
+    """The fields in which something is said."""
+    return {name: value for name, value in row._asdict().items() if value is not None}
+
+
 def parameters_schema(spec: MethodSpec) -> Schema:
-    """The closed object schema of a method's arguments."""
+    """The closed object schema of a method's arguments, or the one that its author gave."""
+    if spec.given_schema is not None:
+        return spec.given_schema
     schema: Schema = _adapter(spec).json_schema()
     properties = schema.setdefault("properties", {})
     for parameter in spec.parameters:

@@ -16,11 +16,24 @@ import typing
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
 from typing import Any, Literal
 
-from plexus.activation import MARK, Activation, Deadline, MethodMark
+from plexus.activation import (
+    COMPLETES,
+    MARK,
+    Activation,
+    Completed,
+    Deadline,
+    Hints,
+    InBackground,
+    MethodMark,
+    ResourceMark,
+    Role,
+)
 from plexus.context import Context
 from plexus.errors import RegistrationError
 from plexus.events import Event
 from plexus.principal import Principal
+from plexus.roles import Completer, check_role, read_completers
+from plexus.templates import Template
 
 __all__ = ("MethodSpec", "Parameter", "is_name", "read_methods")
 
@@ -65,6 +78,17 @@ class MethodSpec:
     deadline_s: Deadline
     context_name: str | None
     principal_name: str | None
+    role: Role
+    hints: Hints
+    background: InBackground
+    #: Whether it is offered to models; it can be called in any case.
+    listed: bool
+    #: A JSON Schema that is shown for the parameters in place of the one that is read.
+    given_schema: dict[str, Any] | None
+    resource: ResourceMark | None
+    template: Template | None
+    #: What suggests values, by argument.
+    completers: dict[str, Completer] = dataclasses.field(default_factory=dict)
     #: Checks the arguments of a call; made by `plexus.schema` when first needed.
     validate: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
@@ -76,27 +100,48 @@ class MethodSpec:
 
 def read_methods(owner: Activation, path: str) -> list[MethodSpec]:
     """The methods of one activation, in the order they are written; raises RegistrationError."""
-    specs = []
+    specs: list[MethodSpec] = []
+    completers: dict[str, tuple[Completed, ...]] = {}
     seen: set[str] = set()
     for cls in reversed(type(owner).__mro__):
         for name in vars(cls):
-            # Looked up on the class, because a property of the instance may do anything.
-            if name in seen or not hasattr(inspect.getattr_static(type(owner), name), MARK):
+            if name in seen:
                 continue
             seen.add(name)
-            specs.append(_read_method(owner, name, f"{path}.{name}"))
+            # Looked up on the class, because a property of the instance may do anything.
+            static = inspect.getattr_static(type(owner), name)
+            if hasattr(static, COMPLETES):
+                completers[name] = getattr(static, COMPLETES)
+            if not hasattr(static, MARK):
+                continue
+            spec = _read_method(owner, name, path)
+            if any(spec.name == other.name for other in specs):
+                raise RegistrationError(
+                    f"{type(owner).__name__}.{name}: there is another method called {spec.name}"
+                )
+            specs.append(spec)
+    read_completers(owner, completers, specs)
     return specs
 
 
-def _read_method(owner: Activation, name: str, full_name: str) -> MethodSpec:
+def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
     bound = getattr(owner, name)
     function = inspect.unwrap(bound.__func__ if inspect.ismethod(bound) else bound)
     mark: MethodMark = getattr(bound, MARK)
     where = f"{type(owner).__name__}.{name}"
-    if not is_name(name):
+    called = mark.name or name
+    if not is_name(called):
         raise RegistrationError(
             f"{where}: a method name must be lower case letters, digits and underscores"
         )
+    if name == "resources":
+        raise RegistrationError(
+            f"{where}: takes the place of what lists an activation's resources; call it otherwise "
+            'and mark it @method(name="resources")'
+        )
+    given = mark.schema
+    if given is not None and (not isinstance(given, dict) or given.get("type") != "object"):
+        raise RegistrationError(f'{where}: the schema that is given must have "type": "object"')
     doc = inspect.getdoc(function)
     if not doc:
         raise RegistrationError(f"{where}: needs a docstring; it is what callers read")
@@ -129,8 +174,8 @@ def _read_method(owner: Activation, name: str, full_name: str) -> MethodSpec:
         raise RegistrationError(
             f"{where}: its docstring describes {unknown[0]!r}, which is not an argument"
         )
-    return MethodSpec(
-        name=full_name,
+    spec = MethodSpec(
+        name=f"{path}.{called}",
         owner=owner,
         function=bound,
         kind=kind,
@@ -143,7 +188,27 @@ def _read_method(owner: Activation, name: str, full_name: str) -> MethodSpec:
         deadline_s=mark.deadline_s,
         context_name=context_name,
         principal_name=principal_name,
+        role=mark.role,
+        hints=mark.hints,
+        background=mark.background,
+        listed=mark.listed,
+        given_schema=given,
+        resource=None if mark.resource is None else _named(mark.resource, called),
+        template=None if mark.resource is None else _template(mark.resource.uri, where),
     )
+    check_role(spec, where)
+    return spec
+
+
+def _named(there: ResourceMark, called: str) -> ResourceMark:
+    return there if there.name else there._replace(name=called)
+
+
+def _template(uri: str, where: str) -> Template:
+    try:
+        return Template(uri)
+    except ValueError as error:
+        raise RegistrationError(f"{where}: {error}") from None
 
 
 def _hints(function: Callable[..., Any], where: str) -> dict[str, Any]:

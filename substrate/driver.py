@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from plexus.effects import Effect, LeaveCall, Send, StartCall
+from plexus.effects import AttachCall, Effect, LeaveCall, Remind, Send, StartCall, WatchChanges
 from plexus.errors import PlexusError
-from plexus.hub import Plexus
+from plexus.hub import Change, Plexus
 from plexus.log import Batch
 from plexus.principal import Principal
 from plexus.run import Reader, Run
@@ -27,9 +27,12 @@ class View(Protocol):
     """What the driver asks of a view."""
 
     def receive(self, message: Message | list[Message]) -> list[Effect]: ...
-    def on_started(self, call: Any, run: int, *, keyed: bool) -> list[Effect]: ...
+    def on_started(self, call: Any, run: Run) -> list[Effect]: ...
     def on_refused(self, call: Any, error: PlexusError) -> list[Effect]: ...
     def on_items(self, call: Any, batch: Batch) -> list[Effect]: ...
+    def on_reminder(self, call: Any) -> list[Effect]: ...
+    def on_change(self, change: Change) -> list[Effect]: ...
+    def farewell(self) -> list[Effect]: ...
     def peer_gone(self) -> list[Effect]: ...
 
 
@@ -46,9 +49,14 @@ class Connection:
         self._waiter: asyncio.Future[bool] | None = None
         self._when_collected: list[Callable[[], None]] = []
         self._finishing = False
+        self._reminders: dict[Any, asyncio.TimerHandle] = {}
+        self._unwatch: Callable[[], None] | None = None
         self._carry_out: dict[type[Effect], Callable[[Any], None]] = {
             StartCall: self._start_call,
+            AttachCall: self._attach_call,
             LeaveCall: self._leave_call,
+            Remind: self._remind,
+            WatchChanges: self._watch_changes,
         }
 
     # --- for the transport --------------------------------------------------------------------
@@ -74,6 +82,8 @@ class Connection:
                     self._awake.append(reader)
                 else:
                     del self._readers[call]
+                    if self._reminders:
+                        self._forget_reminder(call)
                 self._run(self._view.on_items(call, batch))
         frames, self._frames = self._frames, []
         if self._when_collected:
@@ -123,13 +133,26 @@ class Connection:
         reader = run.reader(after, self._reader_woke, owner=owner)
         self._readers[call] = reader
         reader.tag = call
-        self._reader_woke(reader)
+        if reader.has_more:
+            self._reader_woke(reader)
 
     def lost(self) -> None:
         """The peer is gone: nothing more can be written."""
         self._run(self._view.peer_gone())
         self._frames = []
         self._awake = []
+        for timer in self._reminders.values():
+            timer.cancel()
+        self._reminders.clear()
+        if self._unwatch is not None:
+            self._unwatch()
+            self._unwatch = None
+
+    def perform(self, effects: list[Effect]) -> None:
+        """Carry out what the view wants without having been sent a message."""
+        self._run(effects)
+        if self._frames:
+            self._wake()
 
     def wake(self) -> None:
         """Have whoever waits look again."""
@@ -137,6 +160,7 @@ class Connection:
 
     def finish(self) -> None:
         """No more messages will come; `finished` turns true when all is collected."""
+        self._run(self._view.farewell())
         self._finishing = True
         self._wake()
 
@@ -155,34 +179,58 @@ class Connection:
                 self._carry_out[effect.__class__](effect)
 
     def _start_call(self, effect: StartCall) -> None:
-        view = self._view
         try:
-            call = self._hub.call(effect.method, effect.params, self._principal)
+            call = self._hub.call(effect.method, effect.params, self._principal, asks=effect.asks)
         except PlexusError as error:
-            self._run(view.on_refused(effect.call, error))
+            self._run(self._view.on_refused(effect.call, error))
             return
-        run = call.run
-        keyed = run.key is not None
-        self._run(view.on_started(effect.call, run.id, keyed=keyed))
-        owner = call.owned and effect.owns
-        reader = run.reader(call.after, self._reader_woke, owner=owner)
-        self._readers[effect.call] = reader
-        reader.tag = effect.call
-        self._reader_woke(reader)
+        self.attach(effect.call, call.run, call.after, owner=call.owned and effect.owns)
+        self._run(self._view.on_started(effect.call, call.run))
+
+    def _attach_call(self, effect: AttachCall) -> None:
+        try:
+            run = self._hub.runs.find(effect.run, self._principal)
+        except PlexusError as error:
+            self._run(self._view.on_refused(effect.call, error))
+            return
+        self.attach(effect.call, run, effect.after, owner=effect.owns)
+        self._run(self._view.on_started(effect.call, run))
 
     def _leave_call(self, effect: LeaveCall) -> None:
         reader = self._readers.pop(effect.call, None)
         if reader is None:
             return
         reader.tag = None
+        self._forget_reminder(effect.call)
         run = reader.run
         owned = run.owned_by(reader)
         if effect.keep:
-            run.orphan(reader)
+            run.orphan(reader, effect.within_s)
             return
         run.leave(reader)
         if owned and effect.cancel is not None:
             run.cancel(effect.cancel)
+
+    def _remind(self, effect: Remind) -> None:
+        self._forget_reminder(effect.call)
+        loop = asyncio.get_running_loop()
+        self._reminders[effect.call] = loop.call_later(effect.after_s, self._reminded, effect.call)
+
+    def _forget_reminder(self, call: Any) -> None:
+        timer = self._reminders.pop(call, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _reminded(self, call: Any) -> None:
+        del self._reminders[call]
+        self.perform(self._view.on_reminder(call))
+
+    def _watch_changes(self, _: WatchChanges) -> None:
+        if self._unwatch is None:
+            self._unwatch = self._hub.on_change(self._changed)
+
+    def _changed(self, change: Change) -> None:
+        self.perform(self._view.on_change(change))
 
     # --- waking -------------------------------------------------------------------------------
 

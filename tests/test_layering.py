@@ -47,6 +47,7 @@ BROAD_EXCEPTS = {
     "plexus.pump": (4, "the boundary where an exception becomes something a peer can see"),
     "plexus.plugins": (2, "somebody else's module may raise anything while it is imported"),
     "plexus.hub": (3, "somebody else's class may raise anything while it is made, asked or closed"),
+    "plexus.resources": (1, "somebody else's list of resources may fail; the others' are shown"),
     "activations.health": (1, "a probe is there to fail: whatever it raises is its answer"),
     "activations.bash.activation": (1, "the process is killed first; it is raised on"),
     "activations.bash.process": (1, "descriptors are closed first; it is raised on"),

@@ -54,7 +54,13 @@ class Bash(Activation):
         self._launcher = Launcher()
         self._sandbox_works = False
 
-    @method(title="Run a shell command", deadline_s=None)
+    @method(
+        title="Run a shell command",
+        deadline_s=None,
+        read_only=False,
+        destructive=True,
+        open_world=True,
+    )
     async def execute(
         self,
         command: str,

@@ -17,12 +17,20 @@ from plexus import Cancelled, Complete, Content, Error, Event, Limits, Result, w
 from plexus.effects import Effect, LeaveCall, Send, StartCall
 from plexus.errors import InvalidParams, NotFound, PlexusError, UnknownMethod
 from plexus.log import Batch
+from plexus.principal import LOCAL
+from plexus.run import Run
 
 LIMITS = Limits()
 
 
 def batch(*events: Event, first: int = 1) -> Batch:
     return Batch(first, list(events), [wire.encode(event) for event in events])
+
+
+def started(number: int, *, keyed: bool = False) -> Run:
+    run = Run(number, "m", LOCAL, LIMITS, lambda _: None)
+    run.key = "mine" if keyed else None
+    return run
 
 
 class Peer:
@@ -76,7 +84,7 @@ class Peer:
                 else:
                     run = next(self._runs)
                     self.calls[run] = effect.call
-                    more = self.view.on_started(effect.call, run, keyed=self.keyed)
+                    more = self.view.on_started(effect.call, started(run, keyed=self.keyed))
                 said += [frame for each in more if isinstance(each, Send) for frame in each.frames]
         self.frames += said
         return [json.loads(frame) for frame in said]
@@ -300,7 +308,7 @@ def test_a_run_that_is_read_twice_on_one_connection_has_two_numbers() -> None:
     peer.call("m")
     [start] = peer.view.receive(wire.Request(2, "plexus.attach", [1001]))
     assert isinstance(start, StartCall)
-    [reply] = peer.do(peer.view.on_started(start.call, 1001, keyed=False))
+    [reply] = peer.do(peer.view.on_started(start.call, started(1001)))
     assert reply == result(2, 5001)
     [item] = peer.do(peer.view.on_items(start.call, batch(Complete())))
     assert item["params"]["subscription"] == 5001
@@ -317,7 +325,7 @@ def test_each_framing_puts_a_message_where_its_transport_wants_it() -> None:
         view = NativeConnection(framing, LIMITS, lambda: 1)
         [start] = view.receive(wire.Request(1, "m", None))
         assert isinstance(start, StartCall)
-        [reply] = view.on_started(start.call, 9, keyed=False)
+        [reply] = view.on_started(start.call, started(9))
         assert isinstance(reply, Send)
         assert reply.frames == [before + b'{"jsonrpc":"2.0","id":1,"result":9}' + after]
 
@@ -326,7 +334,7 @@ def test_an_event_stream_says_where_to_go_on_from() -> None:
     view = NativeConnection(EVENT_STREAM, LIMITS, lambda: 1)
     [start] = view.receive(wire.Request(1, "m", None))
     assert isinstance(start, StartCall)
-    view.on_started(start.call, 9, keyed=False)
+    view.on_started(start.call, started(9))
     [items] = view.on_items(start.call, batch(Content(text="a\nb"), Complete(), first=4))
     assert isinstance(items, Send)
     *blocks, rest = b"".join(items.frames).split(b"\n\n")

@@ -34,8 +34,12 @@ from plexus import (
     PlexusError,
     Prompt,
     Result,
+    Roots,
+    Sample,
     Select,
     SelectMany,
+    Unsupported,
+    Visit,
     method,
 )
 from plexus.asking import Question
@@ -277,9 +281,12 @@ class Model(pydantic.BaseModel):
     name: str
 
 
-async def asked(hub: Plexus, name: str = "asker.ask") -> tuple[Run, Request]:
+FIELDS = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+
+async def asked(hub: Plexus, name: str = "asker.ask", params: Any = None) -> tuple[Run, Request]:
     """Begin a run and wait for its question."""
-    run = hub.call(name).run
+    run = hub.call(name, params).run
     await until(lambda: run.state == "asking")
     [request] = run.log.events
     assert isinstance(request, Request)
@@ -299,6 +306,8 @@ async def asked(hub: Plexus, name: str = "asker.ask") -> tuple[Run, Request]:
         (SelectMany("Which?", options=["a", "b"]), ["b", "a", "b"], ["list", ["b", "a"]]),
         (Form("Who?", fields=Person), {"name": "Ada"}, ["Person", Person("Ada")]),
         (Form("Who?", fields=Model), {"name": "Ada"}, ["Model", Model(name="Ada")]),
+        (Form("Who?", FIELDS), {"name": "Ada"}, ["dict", {"name": "Ada"}]),
+        (Visit("Sign in", "https://example.org/"), True, ["bool", True]),
     ],
 )
 async def test_an_answer_that_fits_lets_the_run_go_on(
@@ -437,3 +446,210 @@ async def test_two_questions_of_one_run_have_their_own_numbers(open_hub: OpenHub
     run.answer("2", False)
     run.answer("1", True)
     assert await settled(run) == Result([True, False])
+
+
+async def test_a_question_carries_what_a_view_needs(open_hub: OpenHub) -> None:
+    _, request = await asked(open_hub(Asker(Visit("Sign in", "https://example.org/"))))
+    assert request.details == {"url": "https://example.org/"}
+    assert request.key is None
+    _, request = await asked(open_hub(Asker(Sample("Why?", max_tokens=5))))
+    assert request.details == {"messages": [{"role": "user", "content": "Why?"}], "max_tokens": 5}
+
+
+async def test_a_question_that_is_too_large_is_not_left_open(open_hub: OpenHub) -> None:
+    hub = open_hub(Asker(Confirm("x" * 2000)), limits=Limits(event_bytes=1000))
+    run = hub.call("asker.ask").run
+    end = await settled(run)
+    assert isinstance(end, Error)
+    assert end.code == "too_big"
+    assert not run.questions
+
+
+# --- refusing ------------------------------------------------------------------------------------
+
+
+async def test_a_question_can_be_refused_with_an_error(open_hub: OpenHub) -> None:
+    hub = open_hub(Asker(Confirm("Sure?")))
+    run, request = await asked(hub)
+    run.refuse(request.request, Failed("the client went away", code="gone", data=1))
+    assert await settled(run) == Error("gone", "the client went away", 1)
+    with pytest.raises(NotFound):
+        run.refuse(request.request, Failed("again"))
+    run, request = await asked(hub, "asker.catch")
+    run.refuse(request.request, Declined("the client cannot show it"))
+    assert await settled(run) == Result("declined: declined")
+
+
+@pytest.mark.parametrize("question", [Sample("?"), Roots(), Visit("?", "https://example.org/")])
+async def test_what_a_caller_cannot_be_asked_is_refused_at_once(
+    question: Question[Any], open_hub: OpenHub
+) -> None:
+    hub = open_hub(Asker(question))
+    made = hub.call("asker.ask", asks=frozenset({"form"}))
+    [end] = await read(made)
+    assert isinstance(end, Error)
+    assert end.code == Unsupported.default_code == "unsupported"
+    assert end.data == {"kind": question.kind}
+    able = hub.call("asker.ask", asks=frozenset({question.kind})).run
+    await until(lambda: able.state == "asking")
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        Confirm("?"),
+        Prompt("?"),
+        Select("?", options=["a"]),
+        SelectMany("?", options=["a"]),
+        Form("?", FIELDS),
+    ],
+)
+async def test_what_any_view_can_show_is_asked_of_everybody(
+    question: Question[Any], open_hub: OpenHub
+) -> None:
+    run = open_hub(Asker(question)).call("asker.ask", asks=frozenset()).run
+    await until(lambda: run.state == "asking")
+
+
+class Several(Activation):
+    """Asks several things at once."""
+
+    namespace = "several"
+    version = "1.0.0"
+
+    @method
+    async def ask(self, timeout_s: float | None = None, *, ctx: Context) -> dict[str, Any]:
+        """Ask three things."""
+        return await ctx.ask_all(
+            {"sure": Confirm("Sure?"), "name": Prompt("Name?"), "more": Confirm("More?")},
+            timeout_s=timeout_s,
+        )
+
+    @method
+    async def nothing(self, *, ctx: Context) -> dict[str, Any]:
+        """Ask nothing."""
+        return await ctx.ask_all({})
+
+    @method
+    async def mixed(self, *, ctx: Context) -> list[Any]:
+        """Ask what can be asked, and something that cannot."""
+        can = {kind: ctx.can_ask(kind) for kind in ("form", "sample")}
+        try:
+            await ctx.ask_all({"a": Confirm("Sure?"), "b": Sample("Why?")})
+        except Unsupported as error:
+            return [can, error.data]
+        return [can]
+
+    @method
+    async def keyed(self, *, ctx: Context) -> bool:
+        """Ask by a key."""
+        return await ctx.ask(Confirm("Sure?"), key="sure")
+
+
+# --- several at once -----------------------------------------------------------------------------
+
+
+async def asked_several(hub: Plexus, params: Any = None) -> Run:
+    run = hub.call("several.ask", params).run
+    await until(lambda: run.log.last == 3)
+    return run
+
+
+async def test_several_questions_are_asked_at_once_and_answered_in_any_order(
+    open_hub: OpenHub,
+) -> None:
+    run = await asked_several(open_hub(Several))
+    requests = [event for event in run.log.events if isinstance(event, Request)]
+    assert [(each.request, each.key) for each in requests] == [
+        ("1", "sure"),
+        ("2", "name"),
+        ("3", "more"),
+    ]
+    run.answer("3", False)
+    await quiet()
+    run.answer("1", True)
+    assert run.state == "asking"
+    run.answer("2", "Ada")
+    assert await settled(run) == Result({"sure": True, "name": "Ada", "more": False})
+
+
+async def test_no_questions_are_answered_at_once(open_hub: OpenHub) -> None:
+    assert await end_of(open_hub(Several), "several.nothing") == Result({})
+
+
+async def test_declining_one_of_several_takes_the_others_back(open_hub: OpenHub) -> None:
+    run = await asked_several(open_hub(Several))
+    run.answer("2", None)
+    end = await settled(run)
+    assert isinstance(end, Error)
+    assert (end.code, end.message) == ("declined", "declined: Name?")
+    with pytest.raises(NotFound):
+        run.answer("1", True)
+
+
+async def test_several_questions_share_one_deadline(open_hub: OpenHub) -> None:
+    run = await asked_several(open_hub(Several), {"timeout_s": 0.1})
+    run.answer("1", True)
+    end = await settled(run)
+    assert isinstance(end, Error)
+    assert end.code == "no_answer"
+    assert end.data == {"limit_s": 0.1, "request": "2"}
+
+
+async def test_nothing_is_asked_if_one_of_several_cannot_be(open_hub: OpenHub) -> None:
+    hub = open_hub(Several)
+    events = await read(hub.call("several.mixed", asks=frozenset({"form"})))
+    assert events == [Result([{"form": True, "sample": False}, {"kind": "sample"}])]
+    run = hub.call("several.mixed").run
+    await until(lambda: run.log.last == 2)
+
+
+async def test_a_question_has_the_key_that_it_was_given(open_hub: OpenHub) -> None:
+    _, request = await asked(open_hub(Several), "several.keyed")
+    assert request.key == "sure"
+
+
+# --- asking from inside --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "levels"),
+    [
+        ("outer.awaits", ["asker.ask"], 1),
+        ("outer.awaits", ["outer.awaits", {"target": "asker.ask"}], 2),
+        ("plexus.call", ["asker.ask"], 1),
+    ],
+)
+async def test_what_a_call_inside_asks_is_asked_of_the_outermost_caller(
+    name: str, params: list[Any], levels: int, open_hub: OpenHub
+) -> None:
+    hub = open_hub(Outer, Asker(Confirm("Sure?")))
+    run, request = await asked(hub, name, params)
+    assert len(hub.runs.running()) == levels + 1
+    assert [each.state for each in hub.runs.running()].count("asking") == 1
+    await end_of(hub, "plexus.respond", [run.id, request.request, True])
+    end = await settled(run)
+    assert isinstance(end, Result)
+    assert "bool" in str(end.result)
+
+
+async def test_a_call_inside_can_ask_what_the_outermost_caller_can_be_asked(
+    open_hub: OpenHub,
+) -> None:
+    hub = open_hub(Outer, Asker(Sample("Why?")))
+    [end] = await read(hub.call("outer.awaits", ["asker.ask"], asks=frozenset()))
+    assert isinstance(end, Error)
+    assert end.code == "unsupported"
+    run = hub.call("outer.awaits", ["asker.ask"], asks=frozenset({"sample"})).run
+    await until(lambda: run.state == "asking")
+
+
+async def test_leaving_a_call_that_asks_takes_its_question_back(open_hub: OpenHub) -> None:
+    hub = open_hub(Outer, Asker(Confirm("Sure?")))
+    run, _ = await asked(hub, "outer.catches", ["asker.ask"])
+    [inner] = [each for each in hub.runs.running() if each.method == "asker.ask"]
+    inner.cancel("not you")
+    end = await settled(run)
+    assert isinstance(end, Result)
+    assert end.result[1] == "cancelled"
+    assert not run.questions

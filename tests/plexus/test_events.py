@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import math
@@ -14,13 +15,16 @@ from hypothesis import strategies as st
 
 from plexus import (
     Audio,
+    Background,
     Cancelled,
     Complete,
     Content,
     Error,
     Event,
     Image,
+    InvalidParams,
     Log,
+    Message,
     Progress,
     Resource,
     Result,
@@ -31,6 +35,7 @@ from plexus import (
     wire,
 )
 from plexus.events import Gap, Request
+from plexus.validation import check, validator_of
 
 
 class Line(Event):
@@ -204,6 +209,43 @@ def test_a_gap_is_said_without_an_underscore() -> None:
     assert said(Gap(3, 5)) == {"type": "gap", "from": 3, "to": 5}
 
 
+def test_a_message_holds_another_event() -> None:
+    assert said(Message("user", Resource("a://b", content="c"))) == {
+        "type": "message",
+        "role": "user",
+        "content": {"type": "resource", "uri": "a://b", "content": "c"},
+    }
+
+
+@given(st.binary())
+def test_a_resource_may_be_made_of_bytes(data: bytes) -> None:
+    made = Resource.of_bytes("a://b", data, "image/png")
+    assert made.blob is not None
+    assert base64.b64decode(made.blob, validate=True) == data
+    assert (made.uri, made.mime_type, made.content, made.name) == ("a://b", "image/png", None, None)
+    assert Resource.of_bytes("a://b", data, name="n").name == "n"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Message("user", Content(text="a")),
+        Message("assistant", Resource("a://b", blob="AA==")),
+        Gap(1, 2),
+        Progress(done=0.5),
+        Line(1, "a"),
+    ],
+)
+def test_an_event_can_be_read_again(event: Event) -> None:
+    assert check("event", validator_of(type(event)), said(event)) == event
+
+
+def test_what_is_no_such_event_is_refused() -> None:
+    for wrong in ({"type": "line", "number": 1}, {"number": 1, "line": "a"}, {"type": "gap"}):
+        with pytest.raises(InvalidParams):
+            check("event", validator_of(Line), wrong)
+
+
 @pytest.mark.parametrize(
     "event",
     [
@@ -272,7 +314,7 @@ def test_text_that_looks_like_a_format_is_only_text(text: str) -> None:
     ("event", "text", "line"),
     [
         (Content(text=" a\n"), " a\n", "a"),
-        (Start(), "", ""),
+        (Start(), "", "Started"),
         (Progress(done=1), "", "1"),
         (Progress(done=1, total=4, message="files"), "", "1/4 files"),
         (Log(level="info", message="hm"), "", "info: hm"),
@@ -282,6 +324,9 @@ def test_text_that_looks_like_a_format_is_only_text(text: str) -> None:
         (Image("", "image/png"), "", "[image image/png]"),
         (Audio("", "audio/wav"), "", "[audio audio/wav]"),
         (Resource("file:///a"), "", "[resource file:///a]"),
+        (Message("user", Content(text="Hi ")), "Hi ", "user: Hi"),
+        (Message("assistant", Image("", "image/png")), "", "assistant: [image image/png]"),
+        (Background(), "", "Goes on in the background"),
         (Request("1", "confirm", "Sure?", {}, 1.0), "", "Asks: Sure?"),
         (Gap(1, 5), "", "[items 1 to 5 are no longer kept]"),
         (Complete(), "", ""),

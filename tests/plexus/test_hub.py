@@ -15,10 +15,12 @@ from plexus import (
     LOCAL,
     Activation,
     Cancelled,
+    Change,
     Complete,
     Content,
     Error,
     InvalidParams,
+    Listed,
     NotFound,
     Plexus,
     PlexusError,
@@ -26,6 +28,8 @@ from plexus import (
     Result,
     UnknownMethod,
     method,
+    prompt,
+    resource,
 )
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -383,7 +387,7 @@ async def test_a_name_of_64_characters_passes_and_one_of_65_is_refused(open_hub:
 async def test_a_refused_activation_changes_nothing(open_hub: OpenHub) -> None:
     hub = open_hub(Tell)
     told: list[str] = []
-    hub.on_change(lambda: told.append("changed"))
+    hub.on_change(lambda _: told.append("changed"))
     before = hub.hash
     with pytest.raises(RegistrationError):
         hub.register(named("tell", "x" * 70))
@@ -395,8 +399,8 @@ async def test_a_refused_activation_changes_nothing(open_hub: OpenHub) -> None:
 async def test_whoever_asked_is_told_of_a_change_until_it_asks_no_more(open_hub: OpenHub) -> None:
     hub = open_hub()
     told: list[str] = []
-    stop = hub.on_change(lambda: told.append("a"))
-    hub.on_change(lambda: told.append("b"))
+    stop = hub.on_change(lambda _: told.append("a"))
+    hub.on_change(lambda _: told.append("b"))
     hub.register(Tell)
     assert told == ["a", "b"]
     stop()
@@ -411,14 +415,85 @@ async def test_one_that_stops_listening_while_it_is_told_does_not_hide_the_news_
     told: list[str] = []
     stops: list[Any] = []
 
-    def once() -> None:
+    def once(_: Change) -> None:
         told.append("once")
         stops.pop()()
 
     stops.append(hub.on_change(once))
-    hub.on_change(lambda: told.append("other"))
+    hub.on_change(lambda _: told.append("other"))
     hub.register(Tell)
     assert told == ["once", "other"]
+
+
+def with_role(mark: Any, name: str = "changing") -> type[Activation]:
+    async def one(self: Any) -> str:  # noqa: ARG001
+        """Answer."""
+        return ""
+
+    body = {"__doc__": "Changes.", "namespace": name, "version": "1", "one": mark(one)}
+    return type("Changing", (Activation,), body)
+
+
+async def test_a_change_says_which_list_is_no_longer_as_it_was(open_hub: OpenHub) -> None:
+    hub = open_hub()
+    told: list[Change] = []
+    hub.on_change(told.append)
+    steps = [
+        (with_role(method), ["methods"]),
+        (with_role(method), ["methods"]),
+        (with_role(prompt), ["methods", "prompts"]),
+        (with_role(resource("a://b")), ["prompts", "resources"]),
+        (with_role(method, "other"), ["methods"]),
+    ]
+    for activation, kinds in steps:
+        hub.register(activation)
+        assert [change.kind for change in told] == kinds
+        assert all(change.uri is None for change in told)
+        told.clear()
+
+
+async def test_one_that_lists_resources_changes_that_list(open_hub: OpenHub) -> None:
+    class Lists(Tell):
+        """Lists what comes and goes."""
+
+        async def resources(self, *_: Any) -> list[Listed]:
+            """Nothing yet."""
+            return []
+
+    hub = open_hub()
+    told: list[Change] = []
+    hub.on_change(told.append)
+    hub.register(Lists)
+    assert told == [Change("methods"), Change("resources")]
+
+
+async def test_an_activation_can_announce_a_change_of_its_own(open_hub: OpenHub) -> None:
+    tell = Tell()
+    hub = open_hub(tell)
+    told: list[Change] = []
+    hub.on_change(told.append)
+    assert tell.plexus is hub
+    tell.plexus.announce(Change("resource", "a://b"))
+    assert told == [Change("resource", "a://b")]
+
+
+async def test_children_know_their_hub_too(open_hub: OpenHub) -> None:
+    hub = open_hub(Solar)
+    assert all(activation.plexus is hub for _, activation in hub.activations())
+
+
+# --- what a caller can be asked ------------------------------------------------------------------
+
+
+async def test_a_run_knows_what_its_caller_can_be_asked(open_hub: OpenHub) -> None:
+    hub = open_hub(Tell)
+    assert hub.call("tell.nothing").run.asks is None
+    kinds = frozenset({"form"})
+    first = hub.call("tell.nothing", {"_run": "k"}, asks=kinds)
+    assert first.run.asks == kinds
+    again = hub.call("tell.nothing", {"_run": "k"})
+    assert again.run is first.run
+    assert first.run.asks is None
 
 
 # --- closing -------------------------------------------------------------------------------------

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from activations_for_tests import Demo
@@ -17,15 +18,20 @@ from plexus import (
     Cancelled,
     Content,
     Error,
+    Hints,
     InvalidParams,
     Limits,
     NotFound,
     Plexus,
     Result,
     UnknownMethod,
+    completer,
     method,
+    prompt,
+    resource,
     wire,
 )
+from plexus.itself import PlexusItself
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -277,6 +283,118 @@ async def test_unsubscribe_belongs_to_a_connection(open_hub: OpenHub) -> None:
     end = await failure(open_hub(), "plexus.unsubscribe", [5])
     assert end.code == "invalid_params"
     assert "plexus.cancel" in end.message
+
+
+# --- complete ------------------------------------------------------------------------------------
+
+
+class Size(enum.Enum):
+    SMALL = "small"
+    LARGE = "large"
+    NUMBER = 7
+
+
+class Picky(Activation):
+    """Has arguments that can be suggested."""
+
+    namespace = "picky"
+    version = "1.0.0"
+
+    @prompt
+    async def write(self, tone: Literal["Warm", "wild", "cold"], place: str) -> str:
+        """Write something."""
+        return tone + place
+
+    @completer("write", "place")
+    async def places(self, value: str, given: dict[str, str]) -> list[str]:
+        """Suggest what was given."""
+        return [f"{value} {given}"]
+
+    @method
+    async def choose(self, size: Size, level: int | None = None) -> str:
+        """Choose."""
+        return f"{size} {level}"
+
+    @resource("item://{number}")
+    async def item(self, number: int) -> str:
+        """An item."""
+        return str(number)
+
+    @completer("item", "number")
+    async def numbers(self, value: str, given: dict[str, str]) -> list[str]:  # noqa: ARG002
+        """Suggest more than anybody reads."""
+        return [f"{value}{number}" for number in range(150)]
+
+
+@pytest.mark.parametrize(
+    ("params", "values"),
+    [
+        (["picky.write", "tone", ""], ["Warm", "wild", "cold"]),
+        (["picky.write", "tone", "w"], ["Warm", "wild"]),
+        (["picky.write", "tone", "WA"], ["Warm"]),
+        (["picky.write", "tone", "x"], []),
+        (["picky.write", "place", "P", {"tone": "cold"}], ["P {'tone': 'cold'}"]),
+        (["picky_write", "place", "P"], ["P {}"]),
+        (["picky.choose", "size", ""], ["small", "large"]),
+        (["picky.choose", "size", "L"], ["large"]),
+        (["picky.choose", "level", "1"], []),
+    ],
+)
+async def test_complete_suggests_values(
+    params: list[Any], values: list[str], open_hub: OpenHub
+) -> None:
+    suggested = await value(open_hub(Picky), "plexus.complete", params)
+    assert suggested == {"values": values, "total": len(values), "has_more": False}
+
+
+async def test_complete_suggests_at_most_a_hundred(open_hub: OpenHub) -> None:
+    suggested = await value(open_hub(Picky), "plexus.complete", ["picky.item", "number", "4"])
+    assert suggested["values"] == [f"4{number}" for number in range(100)]
+    assert (suggested["total"], suggested["has_more"]) == (150, True)
+
+
+@pytest.mark.parametrize(
+    ("params", "code"),
+    [
+        (["picky.nothing", "tone", ""], "unknown_method"),
+        (["picky.write", "nothing", ""], "invalid_params"),
+    ],
+)
+async def test_complete_of_nothing_fails(params: list[Any], code: str, open_hub: OpenHub) -> None:
+    assert (await failure(open_hub(Picky), "plexus.complete", params)).code == code
+
+
+async def test_complete_suggests_ones_own_runs(open_hub: OpenHub) -> None:
+    hub = open_hub(Demo)
+    mine = hub.call("demo.echo", ["a"]).run
+    await settled(mine)
+    await settled(hub.call("demo.echo", ["a"], OTHER).run)
+    params = ["plexus.transcript", "run", str(mine.id)[:3]]
+    assert (await value(hub, "plexus.complete", params))["values"] == [str(mine.id)]
+    params = ["plexus.transcript", "run", "x"]
+    assert (await value(hub, "plexus.complete", params))["values"] == []
+
+
+# --- what is said of them ------------------------------------------------------------------------
+
+
+def test_the_hubs_own_methods_say_what_to_expect_of_them() -> None:
+    hub = Plexus()
+    hub.register(PlexusItself(hub))
+    specs = {spec.name.removeprefix("plexus."): spec for spec in hub.methods()}
+    unlisted = {name for name, spec in specs.items() if not spec.listed}
+    assert unlisted == {"unsubscribe", "resources", "complete"}
+    reading = {name for name, spec in specs.items() if spec.hints.read_only}
+    assert reading == {
+        "schema",
+        "hash",
+        "runs",
+        "attach",
+        "resources",
+        "complete",
+        "transcript",
+    }
+    assert specs["cancel"].hints == Hints(None, True, True, False)
 
 
 async def test_the_old_spelling_works_here_too(open_hub: OpenHub) -> None:

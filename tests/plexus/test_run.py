@@ -268,6 +268,15 @@ async def test_an_owner_that_vanished_for_good_has_its_run_cancelled(open_hub: O
     assert isinstance(await settled(made.run), Cancelled)
 
 
+async def test_how_long_a_vanished_owner_is_waited_for_may_be_said(open_hub: OpenHub) -> None:
+    hub = open_hub(Flow(), limits=Limits(orphan_s=0.1))
+    runs = [hub.call("flow.gated", {"before": 1, "after": 1}).run for _ in range(2)]
+    for run, within_s in zip(runs, (60, None), strict=True):
+        run.orphan(run.reader(0, ignore, owner=True), within_s)
+    assert isinstance(await settled(runs[1]), Cancelled)
+    assert runs[0].cancel_reason is None
+
+
 async def test_a_run_that_only_logs_is_held_by_its_owner_too(open_hub: OpenHub) -> None:
     flow = Flow()
     hub = open_hub(flow, limits=SMALL)

@@ -29,15 +29,21 @@ from plexus import (
     Complete,
     Content,
     Event,
+    Image,
     InvalidParams,
+    Message,
     Plexus,
     Progress,
+    Resource,
     Result,
     method,
+    prompt,
+    resource,
     wire,
 )
 from plexus.events import Gap
 from plexus.itself import PlexusItself
+from plexus.schema import parameters_schema
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -449,6 +455,93 @@ def test_a_wrong_event_does_not_fit() -> None:
         validator.validate({"type": "content"})
     with pytest.raises(ValidationError):
         validator.validate({"type": "content", "text": "a", "more": 1})
+
+
+class Roles(Activation):
+    """Methods of every role."""
+
+    namespace = "roles"
+    version = "1.0.0"
+
+    @prompt(title="Talk")
+    async def talk(self, about: str) -> list[Message]:
+        """Talk about something."""
+        return [Message("user", Content(about)), Message("user", Resource("a://b", blob="AA=="))]
+
+    @prompt
+    async def stream(self) -> AsyncIterator[Message]:
+        """Talk bit by bit."""
+        yield Message("assistant", Image("AA==", "image/png"))
+
+    @resource("note://{number}{?style}", mime_type=None)
+    async def note(self, number: int, style: str = "plain") -> Resource:
+        """A note."""
+        return Resource(f"note://{number}", content=style)
+
+    @method(
+        read_only=False,
+        idempotent=True,
+        background="never",
+        schema={"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {}}},
+    )
+    async def given(self, a: int) -> int:
+        """Take what is described otherwise."""
+        return a
+
+
+def test_what_a_method_is_and_what_to_expect_of_it_is_said() -> None:
+    hub = hub_with(Roles)
+    talk = described("roles.talk", hub)
+    assert (talk["role"], talk["title"]) == ("prompt", "Talk")
+    assert "hints" not in talk
+    note = described("roles.note", hub)
+    assert note["role"] == "resource"
+    assert note["resource"] == {"uri": "note://{number}{?style}", "name": "note"}
+    assert note["hints"] == {"read_only": True}
+    given = described("roles.given", hub)
+    assert given["hints"] == {"read_only": False, "idempotent": True}
+    assert given["background"] == "never"
+    assert "role" not in given
+    assert not {"role", "hints", "background", "resource"} & described("shapes.find").keys()
+
+
+def test_a_schema_that_is_given_is_shown_as_it_is() -> None:
+    hub = hub_with(Roles)
+    spec = hub.resolve("roles.given")
+    assert parameters_schema(spec) is spec.given_schema
+    assert described("roles.given", hub)["params"] == spec.given_schema
+
+
+@pytest.mark.anyio
+async def test_the_hints_of_a_method_whose_schema_is_given_still_validate(
+    open_hub: OpenHub,
+) -> None:
+    hub = open_hub(Roles)
+    assert await call(hub, "roles.given", {"a": 1}) == [Result(1)]
+    with pytest.raises(InvalidParams):
+        hub.call("roles.given", {"a": "1"})
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("name", "params", "part"),
+    [
+        ("roles.talk", ["x"], "result"),
+        ("roles.stream", [], "events"),
+        ("roles.note", [1], "result"),
+    ],
+)
+async def test_events_within_events_and_results_have_a_schema_that_they_fit(
+    name: str, params: list[Any], part: str, open_hub: OpenHub
+) -> None:
+    hub = open_hub(Roles)
+    document = described(name, hub)[part]
+    Draft202012Validator.check_schema(document)
+    assert all(resolves(document, reference) for reference in references(document))
+    assert all(schema["additionalProperties"] is False for schema in objects(document))
+    first, *_ = await call(hub, name, params)
+    value = first.result if isinstance(first, Result) else first
+    Draft202012Validator(document).validate(wire.decode_plain(value))
 
 
 def test_whether_a_method_streams_is_said() -> None:

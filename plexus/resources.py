@@ -1,0 +1,112 @@
+"""The resources of a hub: finding the one that an address means, and listing those there are.
+
+The list has one order, that of the addresses, over all activations, so that a page begins where
+the one before it ended, whatever came and went meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import nsmallest
+from typing import Any
+
+from plexus.activation import Activation, Listed
+from plexus.defects import report
+from plexus.errors import NotFound, RegistrationError
+from plexus.principal import Principal
+from plexus.roles import read_variable
+from plexus.signature import MethodSpec
+
+__all__ = ("Resources", "lists_resources")
+
+
+class Resources:
+    """What can be read by its address. Made anew whenever an activation is registered."""
+
+    def __init__(self, specs: Iterable[MethodSpec]) -> None:
+        """Raises RegistrationError if two methods read the same address."""
+        self._fixed: dict[str, MethodSpec] = {}
+        self._open: list[MethodSpec] = []
+        shapes: dict[str, MethodSpec] = {}
+        for spec in specs:
+            if spec.template is None:
+                continue
+            other = shapes.setdefault(spec.template.shape, spec)
+            if other is not spec:
+                raise RegistrationError(
+                    f"{type(spec.owner).__name__}: {spec.name} and {other.name} read the same "
+                    f"uri {spec.template.uri!r}"
+                )
+            if spec.template.fixed:
+                self._fixed[spec.template.uri] = spec
+            else:
+                self._open.append(spec)
+        # Where several fit, the one that leaves the least open is meant.
+        self._open.sort(key=_openness)
+
+    def find(self, uri: str) -> tuple[MethodSpec, dict[str, Any]]:
+        """The method that reads this address, and its arguments; raises NotFound."""
+        spec = self._fixed.get(uri)
+        if spec is not None:
+            return spec, {}
+        for spec in self._open:
+            arguments = _arguments(spec, uri)
+            if arguments is not None:
+                return spec, arguments
+        raise NotFound(f"there is no resource {uri[:200]}", data={"uri": uri})
+
+    async def page(
+        self,
+        activations: Iterable[Activation],
+        principal: Principal,
+        after: str | None,
+        limit: int,
+    ) -> list[Listed]:
+        """The first so many resources after this address, of all activations."""
+        found: dict[str, Listed] = {}
+        for activation in activations:
+            if not lists_resources(activation):
+                continue
+            try:
+                listed = await activation.resources(principal, after, limit)
+            # Somebody else's code may raise anything, and the others' resources are still there.
+            except Exception as error:  # noqa: BLE001
+                report(f"listing the resources of {activation.namespace}", error)
+            else:
+                found |= {entry.uri: entry for entry in listed}
+        for uri, spec in self._fixed.items():
+            found[uri] = _listed(spec)
+        beyond = [uri for uri in found if after is None or uri > after]
+        return [found[uri] for uri in nsmallest(limit, beyond)]
+
+
+def lists_resources(activation: Activation) -> bool:
+    """Whether an activation has resources that come and go."""
+    return type(activation).resources is not Activation.resources
+
+
+def _openness(spec: MethodSpec) -> tuple[int, str]:
+    assert spec.template is not None, "a resource has an address"
+    return -spec.template.weight, spec.template.uri
+
+
+def _arguments(spec: MethodSpec, uri: str) -> dict[str, Any] | None:
+    assert spec.template is not None, "a resource has an address"
+    values = spec.template.match(uri)
+    if values is None:
+        return None
+    try:
+        return {
+            parameter.name: read_variable(parameter, values[parameter.name])
+            for parameter in spec.parameters
+            if parameter.name in values
+        }
+    except ValueError:
+        return None
+
+
+def _listed(spec: MethodSpec) -> Listed:
+    there = spec.resource
+    assert there is not None, "a resource has an address"
+    name = there.name or spec.name
+    return Listed(there.uri, name, there.title, spec.description, there.mime_type)

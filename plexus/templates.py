@@ -1,0 +1,74 @@
+"""Addresses with variables in them: `arbor://tree/{tree}` and `run://{run}{?after}`.
+
+Of RFC 6570 this knows plain variables and one list of query variables at the end, which may all
+be left out. It goes from an address to the values of the variables only, never back.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+
+__all__ = ("Template",)
+
+
+class Template:
+    """An address, taken apart. `required` are the variables of its path, `optional` the others."""
+
+    def __init__(self, uri: str) -> None:
+        """Raises ValueError if this is no address, or one that is not understood."""
+        path, opening, query = uri.partition("{?")
+        self.uri = uri
+        #: Literal text and names in turn; the names are at the odd places.
+        self._parts = re.split(r"\{(\w+)\}", path)
+        self.required = tuple(self._parts[1::2])
+        self.optional = tuple(query.removesuffix("}").split(",")) if opening else ()
+        names = (*self.required, *self.optional)
+        literal = "".join(self._parts[::2])
+        unclosed = opening and not query.endswith("}")
+        if unclosed or {"{", "}"} & {*literal} or not all(map(str.isidentifier, names)):
+            raise ValueError(
+                f"the uri {uri!r} may have variables like {{name}} in it, and one list of them "
+                "like {?first,second} at its end"
+            )
+        scheme, colon, _ = literal.partition(":")
+        if not colon or not scheme.replace("-", "").replace("+", "").isalnum():
+            raise ValueError(f"the uri {uri!r} must begin with a scheme, as in 'notes://'")
+        if len(set(names)) < len(names):
+            raise ValueError(f"the uri {uri!r} has a variable twice")
+        if any(not text for text in self._parts[2:-1:2]):
+            raise ValueError(f"the uri {uri!r} has two variables with nothing between them")
+        #: The same for two addresses that differ only in the names of their variables.
+        self.shape = "{}".join(self._parts[::2])
+        #: How much of it is given: where two fit, the one that says more is meant.
+        self.weight = len(literal)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether there is nothing to fill in."""
+        return not self.required and not self.optional
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        parts = [
+            f"(?P<{part}>[^/?#]+)" if index % 2 else re.escape(part)
+            for index, part in enumerate(self._parts)
+        ]
+        query = r"(?:\?(?P<_query>[^#]*))?" if self.optional else ""
+        return re.compile("".join(parts) + query)
+
+    def match(self, uri: str) -> dict[str, str] | None:
+        """The values of the variables in this address; None if it is another one."""
+        found = self._pattern.fullmatch(uri)
+        if found is None:
+            return None
+        from urllib.parse import unquote  # here: most servers never read an address
+
+        values = {name: unquote(found[name]) for name in self.required}
+        query = found["_query"] if self.optional else None
+        for pair in query.split("&") if query else ():
+            name, equals, value = pair.partition("=")
+            if not equals or name not in self.optional or name in values:
+                return None
+            values[name] = unquote(value)
+        return values
