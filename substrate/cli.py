@@ -37,6 +37,7 @@ COMMANDS = {
     "call": "substrate.commands.call:call",
     "config": "substrate.commands.config:config",
     "list": "substrate.commands.list:list_methods",
+    "mcp": "substrate.commands.mcp:mcp",
     "schema": "substrate.commands.schema:schema",
 }
 
@@ -76,6 +77,7 @@ class LazyGroup(click.Group):
 )
 @click.version_option(__version__, prog_name="substrate")
 @click.option("--stdio", is_flag=True, help="Speak newline-delimited JSON-RPC on stdin and stdout.")
+@click.option("--mcp", is_flag=True, help="With --stdio: speak MCP, as hosts for models do.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port on 127.0.0.1.  [default: 4444]")
 @click.option(
     "--activation",
@@ -87,6 +89,22 @@ class LazyGroup(click.Group):
     "--bash-sandbox",
     type=click.Choice(["off", "workspace", "strict"]),
     help="Confine bash commands with bubblewrap.  [default: off]",
+)
+@click.option(
+    "--mcp-tool-names",
+    type=click.Choice(["dot", "underscore", "dash"]),
+    help="How tools are called over MCP; some hosts refuse dots.  [default: dot]",
+)
+@click.option(
+    "--mcp-progress",
+    type=click.Choice(["asked", "always"]),
+    help="Whom progress is sent to over MCP.  [default: asked]",
+)
+@click.option(
+    "--mcp-progress-rate",
+    type=click.FloatRange(0),
+    metavar="PER_SECOND",
+    help="Progress notifications a second for one call; 0 for one an event.  [default: 20]",
 )
 @click.option(
     "--eof-grace",
@@ -101,7 +119,7 @@ class LazyGroup(click.Group):
     help="What is logged to stderr.  [default: warning]",
 )
 @click.pass_context
-def cli(ctx: click.Context, /, *, stdio: bool, **flags: Any) -> None:
+def cli(ctx: click.Context, /, *, stdio: bool, mcp: bool, **flags: Any) -> None:
     """Tools that stream. With no command: serve HTTP and WebSocket on 127.0.0.1."""
     try:
         loaded = read_settings(flags, Path.cwd())
@@ -120,7 +138,10 @@ def cli(ctx: click.Context, /, *, stdio: bool, **flags: Any) -> None:
     if ctx.invoked_subcommand is not None:
         return
     if stdio:
-        _serve("substrate.stdio:serve_stdio", settings)
+        entry = "substrate.mcp_stdio:serve_mcp_stdio" if mcp else "substrate.stdio:serve_stdio"
+        _serve(entry, settings)
+    elif mcp:
+        raise click.UsageError("--mcp goes with --stdio; over HTTP, MCP is always at /mcp.")
     else:
         _serve("substrate.server:serve_http", settings)
 

@@ -52,6 +52,19 @@ class Settings:
     bash_sandbox: Literal["off", "workspace", "strict"] = "off"
     #: How many seconds runs may go on after the input of `--stdio` has ended.
     eof_grace_s: float = dataclasses.field(default=2.0, metadata={"ge": 0})
+    #: How tools are called over MCP: some hosts refuse dots.
+    mcp_tool_names: Literal["dot", "underscore", "dash"] = "dot"
+    #: Who is sent progress over MCP: clients that asked for it, or all.
+    mcp_progress: Literal["asked", "always"] = "asked"
+    #: How many progress notifications a second one call may cause; 0 for one an event.
+    mcp_progress_rate: float = dataclasses.field(default=20.0, metadata={"ge": 0})
+    #: How many characters of text an MCP result holds; what is over is cut out of the middle.
+    mcp_result_chars: int = dataclasses.field(default=60_000, metadata={"ge": 1000})
+    #: How many entries a page of an MCP list holds.
+    mcp_page_size: int = dataclasses.field(default=1000, metadata={"ge": 1})
+    #: After how many seconds an MCP response stream is ended, so that the client comes back for
+    #: the rest (2025-11-25); 0 for never.
+    mcp_stream_s: float = dataclasses.field(default=0.0, metadata={"ge": 0})
     #: What is logged to stderr.
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     #: The bounds on everything; in the environment `SUBSTRATE_LIMITS__RUN_S` and so on.

@@ -20,7 +20,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from substrate.driver import Connection, View
 from substrate.loop import close_runner
 from substrate.settings import Settings
 
-__all__ = ("StdioServer", "claim_stdio", "serve_stdio")
+__all__ = ("StdioServer", "claim_stdio", "serve_stdio", "serve_view")
 
 logger = logging.getLogger("substrate.stdio")
 
@@ -240,21 +240,30 @@ class StdioServer:
 
 def serve_stdio(settings: Settings) -> None:
     """`substrate --stdio`: serve the native view until the input ends."""
+    serve_view(settings, _native_view)
+
+
+def _native_view(hub: Plexus, _: Settings) -> View:
+    return NativeConnection(LINES, hub.limits, hub.new_id)
+
+
+def serve_view(settings: Settings, make_view: Callable[[Plexus, Settings], View]) -> None:
+    """Serve a view of the hub that the settings describe, until the input ends."""
     input_fd, output_fd = claim_stdio()
     runner = asyncio.Runner()
-    close_runner(runner, runner.run(_serve(settings, input_fd, output_fd)))
+    close_runner(runner, runner.run(_run(settings, make_view, input_fd, output_fd)))
 
 
-async def _serve(settings: Settings, input_fd: int, output_fd: int) -> Plexus:
+async def _run(
+    settings: Settings,
+    make_view: Callable[[Plexus, Settings], View],
+    input_fd: int,
+    output_fd: int,
+) -> Plexus:
     hub, broken = build_hub(settings, Path.cwd())
     for plugin in broken:
         logger.error("plugin skipped: %s: %s", plugin.source, plugin.reason)
-    server = StdioServer(
-        hub,
-        NativeConnection(LINES, hub.limits, hub.new_id),
-        input_fd,
-        output_fd,
-        eof_grace_s=settings.eof_grace_s,
-    )
+    view = make_view(hub, settings)
+    server = StdioServer(hub, view, input_fd, output_fd, eof_grace_s=settings.eof_grace_s)
     await server.serve()
     return hub

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from transcripts import TRANSCRIPTS, Transcript
+from transcripts import MCP_TRANSCRIPTS, TRANSCRIPTS, Transcript
 
 __all__ = ("DOCUMENTS", "filled", "render")
 
@@ -40,7 +40,8 @@ def _text(message: Any) -> str:
 
 def filled(text: str) -> str:
     """The document with its transcripts as they are now."""
-    return _PLACE.sub(lambda place: place[1] + render(TRANSCRIPTS[place[2]]) + place[3], text)
+    known = TRANSCRIPTS | MCP_TRANSCRIPTS
+    return _PLACE.sub(lambda place: place[1] + render(known[place[2]]) + place[3], text)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from documents import DOCUMENTS, ROOT, filled
-from transcripts import TRANSCRIPTS
+from transcripts import MCP_TRANSCRIPTS, TRANSCRIPTS
 
 README = (ROOT / "README.md").read_text()
 GUIDE = (ROOT / "docs" / "writing-an-activation.md").read_text()
@@ -39,7 +40,7 @@ def test_a_document_shows_the_transcripts_as_they_are(document: Path) -> None:
 
 def test_every_transcript_is_shown_somewhere() -> None:
     shown = "".join(document.read_text() for document in DOCUMENTS)
-    assert [name for name in TRANSCRIPTS if f"<!-- transcript: {name} -->" not in shown] == []
+    assert [name for name in TRANSCRIPTS | MCP_TRANSCRIPTS if f"<!-- transcript: {name} -->" not in shown] == []
 
 
 @pytest.mark.parametrize("document", [ROOT / "README.md", *DOCUMENTS], ids=lambda path: path.name)
@@ -94,3 +95,22 @@ def test_the_guides_activation_works_as_the_guide_says(tmp_path: Path) -> None:
         check=False,
     )
     assert tested.returncode == 0, tested.stdout
+
+
+def test_the_guides_prompts_and_resources_work_as_the_guide_says(tmp_path: Path) -> None:
+    folder = tmp_path / "activations.d"
+    folder.mkdir()
+    (folder / "notes.py").write_text(activation_in(GUIDE, "activations.d/notes.py"))
+
+    def value(*arguments: str) -> Any:
+        done = run("call", "--local", *arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])["result"]
+
+    assert value("notes.write", "a b", "text") == "note://a%20b"
+    assert value("notes.note", "welcome") == "Hello."
+    assert {"uri": "note://welcome", "name": "welcome"} in value("plexus.resources")
+    [message] = value("notes.improve", "welcome", "solemn")
+    assert "solemn tone:\n\nHello." in message["content"]["text"]
+    assert value("plexus.complete", "notes.improve", "name", "w")["values"] == ["welcome"]
+    assert value("plexus.complete", "notes.improve", "tone", "s")["values"] == ["solemn"]

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ("TRANSCRIPTS", "Exchange", "Transcript", "load", "replay")
+__all__ = ("MCP_TRANSCRIPTS", "TRANSCRIPTS", "Exchange", "Transcript", "load", "replay")
 
 FOLDER = Path(__file__).parent / "vectors"
 ANSWER_S = 10.0
@@ -56,8 +56,10 @@ def load(path: Path) -> Transcript:
     return Transcript(path.stem, head["about"], head.get("connection", False), tuple(steps))
 
 
-#: Every transcript there is, by name.
+#: Every transcript of the native view, by name.
 TRANSCRIPTS = {path.stem: load(path) for path in sorted(FOLDER.glob("*.jsonl"))}
+#: Every transcript of MCP, by name.
+MCP_TRANSCRIPTS = {path.stem: load(path) for path in sorted(FOLDER.glob("mcp/*.jsonl"))}
 
 
 async def replay(transcript: Transcript, exchange: Exchange) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from transcripts import TRANSCRIPTS, replay
+from transcripts import MCP_TRANSCRIPTS, TRANSCRIPTS, replay
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -186,6 +186,12 @@ class Pipes:
 def test_the_command_speaks_as_the_transcript_says(name: str) -> None:
     with serving() as server:
         asyncio.run(replay(TRANSCRIPTS[name], Pipes(server)))
+
+
+@pytest.mark.parametrize("name", MCP_TRANSCRIPTS)
+def test_the_command_speaks_mcp_as_the_transcript_says(name: str) -> None:
+    with serving("--mcp") as server:
+        asyncio.run(replay(MCP_TRANSCRIPTS[name], Pipes(server)))
 
 
 # --- piping --------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""The Model Context Protocol as a view of runs: five revisions, buffered and streaming."""

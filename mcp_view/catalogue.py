@@ -1,0 +1,170 @@
+"""What the server offers, as ready bytes: tools, prompts and resource templates.
+
+Made from the hub when first asked for, once for each revision, and thrown away when the hub
+changes: listing a thousand tools is then only a matter of joining bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from mcp_view.names import Names
+from mcp_view.revisions import Revision
+from plexus import schema, wire
+from plexus.errors import RegistrationError
+from plexus.hub import Change, Plexus
+from plexus.signature import MethodSpec
+
+__all__ = ("Catalogue", "Entries", "output_schema")
+
+#: What the revisions call the three answers of a method about running on its own.
+TASK_SUPPORT = {"optional": "optional", "required": "required", "never": "forbidden"}
+
+
+class Entries(NamedTuple):
+    """One list: the sorted keys and, beside each, its entry as JSON."""
+
+    keys: list[str]
+    raws: list[bytes]
+
+
+class Catalogue:
+    """The lists of one hub under one spelling."""
+
+    def __init__(self, hub: Plexus, names: Names) -> None:
+        self._hub = hub
+        self._names = names
+        self._lists: dict[tuple[str, str], Entries] = {}
+        self._headers: dict[str, dict[str, str]] | None = None
+        hub.on_change(self._changed)
+
+    def _changed(self, change: Change) -> None:
+        if change.uri is None:
+            self._lists.clear()
+            self._headers = None
+
+    def tools(self, revision: Revision) -> Entries:
+        """Every tool, sorted by name."""
+        return self._list("tools", revision, self._tool)
+
+    def prompts(self, revision: Revision) -> Entries:
+        """Every prompt, sorted by name."""
+        return self._list("prompts", revision, self._prompt)
+
+    def templates(self, revision: Revision) -> Entries:
+        """Every resource template, sorted by its text."""
+        return self._list("templates", revision, _template)
+
+    def headers_of(self, tool: str) -> dict[str, str]:
+        """Which arguments of a tool are repeated in HTTP headers: the header by the argument."""
+        if self._headers is None:
+            self._headers = {}
+        if tool not in self._headers:
+            self._headers[tool] = self._read_headers(tool)
+        return self._headers[tool]
+
+    def _read_headers(self, tool: str) -> dict[str, str]:
+        spec = self._hub.resolve(self._names.method_of(tool))
+        properties = schema.parameters_schema(spec).get("properties", {})
+        return {
+            name: described["x-mcp-header"]
+            for name, described in properties.items()
+            if isinstance(described, dict) and isinstance(described.get("x-mcp-header"), str)
+        }
+
+    def _list(
+        self,
+        kind: str,
+        revision: Revision,
+        describe: Callable[[MethodSpec, Revision], tuple[str, dict[str, Any]] | None],
+    ) -> Entries:
+        entries = self._lists.get((kind, revision.name))
+        if entries is None:
+            described = (describe(spec, revision) for spec in self._hub.methods())
+            found = sorted(
+                (entry for entry in described if entry is not None), key=lambda entry: entry[0]
+            )
+            entries = Entries([key for key, _ in found], [wire.encode(entry) for _, entry in found])
+            self._lists[kind, revision.name] = entries
+        return entries
+
+    # --- entries ------------------------------------------------------------------------------
+
+    def _tool(self, spec: MethodSpec, revision: Revision) -> tuple[str, dict[str, Any]] | None:
+        if spec.role != "method" or not spec.listed:
+            return None
+        name = self._names.name_of(spec.name)
+        tool: dict[str, Any] = {"name": name, "description": spec.description}
+        if spec.title and revision.titles:
+            tool["title"] = spec.title
+        try:
+            tool["inputSchema"] = schema.parameters_schema(spec)
+            if revision.structured:
+                output = output_schema(spec)
+                if output is not None:
+                    tool["outputSchema"] = output
+        except RegistrationError as error:
+            # One method with a type that has no schema does not cost the others their list.
+            tool["inputSchema"] = {"type": "object"}
+            tool["description"] = f"{spec.description}\n\nThis tool is broken: {error.message}"
+        if revision.tool_hints:
+            hints = _hints(spec)
+            if hints:
+                tool["annotations"] = hints
+        if revision.tasks == "core":
+            tool["execution"] = {"taskSupport": TASK_SUPPORT[spec.background]}
+        return name, tool
+
+    def _prompt(self, spec: MethodSpec, revision: Revision) -> tuple[str, dict[str, Any]] | None:
+        if spec.role != "prompt":
+            return None
+        name = self._names.name_of(spec.name)
+        prompt: dict[str, Any] = {"name": name, "description": spec.description}
+        if spec.title and revision.titles:
+            prompt["title"] = spec.title
+        if spec.parameters:
+            prompt["arguments"] = [
+                {
+                    "name": parameter.name,
+                    "description": parameter.description,
+                    "required": parameter.required,
+                }
+                for parameter in spec.parameters
+            ]
+        return name, prompt
+
+
+def output_schema(spec: MethodSpec) -> dict[str, Any] | None:
+    """The schema of what a method returns, if that is an object with named properties."""
+    if spec.kind != "plain":
+        return None
+    output = schema.value_schema(spec.returns, f"{spec.name}: its result")
+    return output if output.get("type") == "object" and "properties" in output else None
+
+
+def _hints(spec: MethodSpec) -> dict[str, Any]:
+    hints = spec.hints
+    named = {
+        "title": spec.title,
+        "readOnlyHint": hints.read_only,
+        "destructiveHint": hints.destructive,
+        "idempotentHint": hints.idempotent,
+        "openWorldHint": hints.open_world,
+    }
+    return {key: value for key, value in named.items() if value is not None}
+
+
+def _template(spec: MethodSpec, revision: Revision) -> tuple[str, dict[str, Any]] | None:
+    mark = spec.resource
+    if mark is None or "{" not in mark.uri:
+        return None
+    template: dict[str, Any] = {
+        "uriTemplate": mark.uri,
+        "name": mark.name or spec.name,
+        "description": spec.description,
+        "mimeType": mark.mime_type,
+    }
+    if mark.title and revision.titles:
+        template["title"] = mark.title
+    return mark.uri, template

@@ -1,0 +1,73 @@
+"""The view's one table of errors: from the core's words to numbers, and from numbers to HTTP."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mcp_view.revisions import Revision
+from plexus import wire
+from plexus.errors import PlexusError
+
+__all__ = (
+    "HEADER_MISMATCH",
+    "MISSING_CAPABILITY",
+    "NOT_INITIALIZED",
+    "UNSUPPORTED_REVISION",
+    "ProtocolError",
+    "code_of",
+    "http_status",
+    "protocol_error",
+)
+
+#: Before `initialize`; the specification leaves the number open.
+NOT_INITIALIZED: Final = -32002
+HEADER_MISMATCH: Final = -32020
+MISSING_CAPABILITY: Final = -32021
+UNSUPPORTED_REVISION: Final = -32022
+
+CODES: Final[dict[str, int]] = {
+    "invalid_params": wire.INVALID_PARAMS,
+    "unknown_method": wire.INVALID_PARAMS,  # a tool or prompt that is not there
+    "unsupported": MISSING_CAPABILITY,
+    "busy": -32003,
+}
+
+#: What a refusal is over HTTP, where the revision says so.
+STATUSES: Final[dict[int, int]] = {
+    wire.PARSE_ERROR: 400,
+    wire.INVALID_REQUEST: 400,
+    wire.INVALID_PARAMS: 400,
+    wire.METHOD_NOT_FOUND: 404,
+    HEADER_MISMATCH: 400,
+    MISSING_CAPABILITY: 400,
+    UNSUPPORTED_REVISION: 400,
+}
+
+
+class ProtocolError(Exception):
+    """A request is answered with a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+def code_of(word: str, revision: Revision) -> int:
+    """The number for a word of the core."""
+    if word == "not_found":
+        return revision.missing_resource
+    if word == "unsupported" and revision.handshake:
+        return wire.INTERNAL_ERROR
+    return CODES.get(word, wire.INTERNAL_ERROR)
+
+
+def protocol_error(error: PlexusError, revision: Revision) -> ProtocolError:
+    """An error of the core as one of the protocol."""
+    return ProtocolError(code_of(error.code, revision), error.message, error.data)
+
+
+def http_status(code: int) -> int:
+    """The HTTP status of an error that is answered at once, in the stateless revisions."""
+    return STATUSES.get(code, 200)

@@ -1,0 +1,155 @@
+"""Progress: what a client with a progress token is told while a run is under way.
+
+Values rise strictly, whatever the events say. A flood of events becomes at most so many
+notifications a second, with their texts joined; a run that is silent for long is said to be
+still there, because clients give up on silence. Nothing here knows the time: it is handed in.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mcp_view.revisions import Revision
+from plexus import wire
+from plexus.events import Event, Progress
+
+__all__ = ("Steps",)
+
+#: A message is for a status line; of a longer text the newest is kept.
+MESSAGE_CHARS: Final = 1000
+#: What a value rises by when nothing better is known.
+LEAST: Final = 0.001
+
+
+class Steps:
+    """The progress of one call."""
+
+    __slots__ = (
+        "_allowance",
+        "_burst",
+        "_counted",
+        "_counts",
+        "_head",
+        "_messages",
+        "_pending",
+        "_rate",
+        "_total",
+        "_value",
+        "_wanted",
+        "last_at",
+        "reminded",
+    )
+
+    def __init__(
+        self, token: str | int, revision: Revision, now: float, *, rate: float, counts: bool
+    ) -> None:
+        """`counts`: without better knowledge the number of events so far is the value."""
+        self._head = (
+            b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":'
+            + wire.encode(token)
+        )
+        self._messages = revision.progress_message
+        self._counts = counts
+        self._counted = 0
+        self._value = -LEAST
+        self._wanted: float = 0
+        self._total: float | None = None
+        self._pending: list[str] | None = None
+        #: Three quarters of the rate flow in steadily and a quarter may come at once, so that no
+        #: second ever has more than the rate and a few quick steps are not held up.
+        self._rate = rate * 0.75
+        self._burst = rate * 0.25
+        self._allowance = self._burst
+        #: When the last notification went out.
+        self.last_at = now
+        #: Whether a reminder to flush is under way.
+        self.reminded = False
+
+    def every(self, events: list[Event], now: float) -> list[bytes]:
+        """A notification for each of these events."""
+        self.last_at = now
+        return [self._step(event) for event in events]
+
+    def _step(self, event: Event) -> bytes:
+        self._counted += 1
+        if event.__class__ is Progress:
+            return self._noted(event)
+        self._value = value = (
+            self._counted
+            if self._counts and self._counted > self._value
+            else round(self._value + LEAST, 3)
+        )
+        return self._frame(value, event.as_text() or event.as_line())
+
+    def _noted(self, event: Progress) -> bytes:
+        self._take_progress(event)
+        return self._frame(self._next(), event.message or "")
+
+    def _take_progress(self, event: Progress) -> None:
+        self._wanted = event.done
+        self._total = event.total
+        self._counts = False
+
+    @property
+    def unlimited(self) -> bool:
+        """Whether every event gets its own notification."""
+        return self._rate <= 0
+
+    def add(self, events: list[Event]) -> None:
+        """Remember these events for the next notification."""
+        pending = self._pending
+        if pending is None:
+            pending = self._pending = []
+        self._counted += len(events)
+        for event in events:
+            if isinstance(event, Progress):
+                self._take_progress(event)
+                pending.append(event.message or "")
+            else:
+                text = event.as_text()
+                pending.append(text or event.as_line())
+        if self._counts:
+            self._wanted = self._counted
+        if len(pending) > MESSAGE_CHARS:
+            del pending[:-MESSAGE_CHARS]
+
+    def flush(self, now: float) -> bytes | None:
+        """The notification for what was remembered, if it may go out by now."""
+        if self._pending is None:
+            return None
+        self._allowance = min(self._burst, self._allowance + (now - self.last_at) * self._rate)
+        if self._allowance < 1 and now - self.last_at < 1 / self._rate:
+            return None
+        self._allowance = max(self._allowance - 1, 0)
+        self.last_at = now
+        message = "".join(self._pending)
+        self._pending = None
+        return self._frame(self._next(), message)
+
+    def wait_s(self, now: float) -> float | None:
+        """How long until what is remembered may go out; None if nothing is."""
+        if self._pending is None:
+            return None
+        return max(self.last_at + 1 / self._rate - now, 0.0)
+
+    def heartbeat(self, now: float, running_s: float) -> bytes:
+        """Say that the run is still there."""
+        self.last_at = now
+        return self._frame(self._next(), f"still running after {running_s:.0f} s")
+
+    def _next(self) -> float:
+        """The next value: what is wanted if that is more than the last, or a little more."""
+        wanted = self._wanted
+        self._value = value = wanted if wanted > self._value else round(self._value + LEAST, 3)
+        return value
+
+    def _frame(self, value: float, message: str) -> bytes:
+        number = b"%d" % value if value.__class__ is int else wire.encode(value)
+        rest = b""
+        if self._total is not None and value <= self._total:
+            rest = b',"total":' + wire.encode(self._total)
+        if message and self._messages:
+            if len(message) > MESSAGE_CHARS:
+                message = "\N{HORIZONTAL ELLIPSIS}" + message[1 - MESSAGE_CHARS :]
+            rest += b',"message":' + wire.encode(message)
+        return b'%b,"progress":%b%b}}' % (self._head, number, rest)

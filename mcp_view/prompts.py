@@ -1,0 +1,143 @@
+"""Prompts: what there is, making one, and completing arguments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mcp_view.calls import BufferedCall
+from mcp_view.errors import ProtocolError
+from mcp_view.reducer import block_of
+from mcp_view.session import Caller
+from plexus import wire
+from plexus.effects import Effect, StartCall
+from plexus.errors import PlexusError
+from plexus.events import Content, Event, Message, Result, Terminal
+
+if TYPE_CHECKING:
+    from mcp_view.protocol import Batched, McpConnection
+
+__all__ = ("Completing", "Getting", "complete", "get_prompt", "list_prompts")
+
+
+def list_prompts(
+    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+) -> list[Effect]:
+    """`prompts/list`."""
+    prompts = view.server.catalogue.prompts(caller.revision)
+    return view.answer_page(request, caller, batched, b'"prompts"', prompts)
+
+
+def get_prompt(
+    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+) -> list[Effect]:
+    """`prompts/get`."""
+    params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
+    name = params.get("name")
+    spec = view.server.method(name, "prompt") if isinstance(name, str) else None
+    if spec is None:
+        raise ProtocolError(wire.INVALID_PARAMS, f"Unknown prompt: {str(name)[:128]}")
+    arguments = params.get("arguments")
+    if arguments is None:
+        arguments = {}
+    if not isinstance(arguments, dict):
+        raise ProtocolError(wire.INVALID_PARAMS, "arguments must be an object")
+    call = Getting(request.id, caller, batched, spec.description)
+    return view.start(call, call.begin(view, spec.name, arguments, params))
+
+
+class Getting(BufferedCall):
+    """A prompt on its way."""
+
+    def __init__(
+        self,
+        request_id: wire.Id,
+        caller: Caller,
+        batched: Batched | None,
+        description: str,
+    ) -> None:
+        super().__init__(request_id, caller, batched)
+        self._description = description
+
+    def result(self, view: McpConnection, events: list[Event], terminal: Terminal) -> bytes:
+        """The messages: those that were yielded, those that were returned, or one of a text."""
+        self.check(terminal)
+        messages: list[Any] = [event for event in events if isinstance(event, Message)]
+        value = terminal.result if isinstance(terminal, Result) else None
+        if isinstance(value, str):
+            messages = [Message("user", Content(value))]
+        elif value is not None:
+            messages = value
+        revision = self.caller.revision
+        body = wire.encode(
+            {
+                "description": self._description,
+                "messages": [
+                    {"role": message.role, "content": block_of(message.content, revision)}
+                    for message in messages
+                ],
+            }
+        )
+        return view.server.result(revision, body[1:-1])
+
+
+def complete(
+    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+) -> list[Effect]:
+    """`completion/complete`: for an argument of a prompt or of a resource template."""
+    params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
+    reference, argument = params.get("ref"), params.get("argument")
+    context = params.get("context", {})
+    given = context.get("arguments", {}) if isinstance(context, dict) else None
+    if not (
+        isinstance(reference, dict)
+        and isinstance(argument, dict)
+        and isinstance(argument.get("name"), str)
+        and isinstance(argument.get("value"), str)
+        and isinstance(given, dict)
+    ):
+        raise ProtocolError(wire.INVALID_PARAMS, "completion/complete needs a ref and an argument")
+    wanted = {
+        "method": _completed_method(view, reference),
+        "argument": argument["name"],
+        "value": argument["value"],
+        "given": given,
+    }
+    call = Completing(request.id, caller, batched)
+    return view.start(call, [StartCall(call, "plexus.complete", wanted)])
+
+
+def _completed_method(view: McpConnection, reference: dict[str, Any]) -> str:
+    kind = reference.get("type")
+    if kind == "ref/prompt":
+        name = reference.get("name")
+        spec = view.server.method(name, "prompt") if isinstance(name, str) else None
+    elif kind == "ref/resource":
+        uri = reference.get("uri")
+        specs = view.server.hub.methods()
+        spec = next((each for each in specs if each.resource and each.resource.uri == uri), None)
+    else:
+        raise ProtocolError(wire.INVALID_PARAMS, "ref must be a prompt or a resource")
+    if spec is None:
+        raise ProtocolError(wire.INVALID_PARAMS, "there is nothing of that name to complete")
+    return spec.name
+
+
+class Completing(BufferedCall):
+    """Suggestions on their way."""
+
+    def on_refused(self, view: McpConnection, error: PlexusError) -> list[Effect]:
+        """An argument that does not exist is the client's mistake."""
+        return view.refuse_call(self, ProtocolError(wire.INVALID_PARAMS, error.message))
+
+    def result(self, view: McpConnection, events: list[Event], terminal: Terminal) -> bytes:  # noqa: ARG002
+        """The values."""
+        self.check(terminal)
+        assert isinstance(terminal, Result), "a plain method ends with its value"
+        found = terminal.result
+        completion = {
+            "values": found["values"],
+            "total": found["total"],
+            "hasMore": found["has_more"],
+        }
+        body = b'"completion":' + wire.encode(completion)
+        return view.server.result(self.caller.revision, body)

@@ -1,0 +1,377 @@
+"""The view, sans-IO: messages of a client in, effects out; items of runs in, effects out.
+
+Rules:
+- The revision is chosen per message: one that says which it speaks is answered in it, every
+  other is answered in the revision that `initialize` agreed on.
+- A request has one answer, and nothing about it is sent after that. A request that was cancelled
+  has none.
+- Whatever comes is answered or, if it is no request, forgotten; nothing ends the connection.
+- No clock, no randomness, no awaiting: time is handed in, waiting is the driver's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from mcp_view.calls import Call
+from mcp_view.catalogue import Entries
+from mcp_view.errors import NOT_INITIALIZED, ProtocolError, http_status
+from mcp_view.lifecycle import initialize
+from mcp_view.listening import Listening, session_notice
+from mcp_view.methods import METHODS
+from mcp_view.pages import cursor_key, page_of
+from mcp_view.server import McpServer
+from mcp_view.session import Caller, Session, is_stateless, stateless_caller
+from plexus import wire
+from plexus.effects import Effect, LeaveCall, Send
+from plexus.errors import PlexusError, UnknownMethod
+from plexus.events import Request as Question
+from plexus.hub import Change
+from plexus.log import Batch
+from plexus.principal import LOCAL, Principal
+from plexus.run import Run
+
+__all__ = ("Batched", "Fallback", "McpConnection")
+
+
+class Fallback(Protocol):
+    """The view of another protocol, for methods that are not of this one."""
+
+    @property
+    def idle(self) -> bool: ...
+    def receive(self, message: wire.Message | list[wire.Message]) -> list[Effect]: ...
+    def on_started(self, call: Any, run: Run) -> list[Effect]: ...
+    def on_refused(self, call: Any, error: PlexusError) -> list[Effect]: ...
+    def on_items(self, call: Any, batch: Batch) -> list[Effect]: ...
+    def peer_gone(self) -> list[Effect]: ...
+
+
+class Batched:
+    """The answers to one batch, which go out together as one array."""
+
+    __slots__ = ("answers", "open")
+
+    def __init__(self) -> None:
+        self.answers: list[bytes] = []
+        self.open = 0
+
+
+class McpConnection:
+    """One stream of messages to and from a client. Carry out the effects it returns."""
+
+    def __init__(
+        self,
+        server: McpServer,
+        session: Session,
+        frame: Callable[[bytes], bytes],
+        *,
+        principal: Principal = LOCAL,
+        fallback: Fallback | None = None,
+        streaming: bool = True,
+        announces: bool = True,
+        stateless: bool = False,
+    ) -> None:
+        """`frame` wraps a message for the transport. `streaming` is whether anything but answers
+        can be sent here, `announces` whether the session's own notifications go this way,
+        and `stateless` whether messages must say themselves which revision they speak."""
+        self.server = server
+        self.session = session
+        self.streaming = streaming
+        self.announces = announces
+        #: The HTTP status that an answer given at once is to have.
+        self.status = 200
+        self._principal = principal
+        self._frame = frame
+        self._fallback = fallback
+        self._stateless = stateless
+        self._calls: dict[wire.Id, Call] = {}
+        self._listening: dict[wire.Id, Listening] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way here."""
+        return (
+            not self._calls
+            and not self._listening
+            and (self._fallback is None or self._fallback.idle)
+        )
+
+    # --- messages in --------------------------------------------------------------------------
+
+    def receive(self, message: wire.Message | list[wire.Message]) -> list[Effect]:
+        """Take one message, or one batch."""
+        if message.__class__ is wire.Request:
+            return self._request(message, None)
+        if isinstance(message, list):
+            return self._batch(message)
+        return self._single(message, None)
+
+    def _batch(self, messages: list[wire.Message]) -> list[Effect]:
+        revision = self.session.revision
+        if revision is None or not revision.batches or any(map(is_stateless, messages)):
+            reason = "batches are not part of the revision that is spoken here"
+            return self.refuse(None, ProtocolError(wire.INVALID_REQUEST, reason), None)
+        batched = Batched()
+        effects = [effect for entry in messages for effect in self._single(entry, batched)]
+        return effects + self._flush(batched)
+
+    def _single(self, message: wire.Message, batched: Batched | None) -> list[Effect]:
+        if isinstance(message, wire.Request):
+            return self._request(message, batched)
+        if isinstance(message, wire.Notification):
+            return self._notification(message)
+        if isinstance(message, wire.Response):
+            return self._response(message)
+        failure = ProtocolError(message.code, message.message, message.data)
+        return self.refuse(message.id, failure, batched)
+
+    def _request(self, request: wire.Request, batched: Batched | None) -> list[Effect]:
+        try:
+            return self._handle(request, batched)
+        except ProtocolError as error:
+            return self.refuse(request.id, error, batched)
+
+    def _handle(self, request: wire.Request, batched: Batched | None) -> list[Effect]:
+        name, params = request.method, request.params
+        if params is None:
+            params = {}
+            request = wire.Request(request.id, name, params)
+        method = METHODS.get(name)
+        if method is None and name != "initialize":
+            return self._unknown(request, batched)
+        if request.id is None:
+            raise ProtocolError(wire.INVALID_REQUEST, "an id must be a string or an integer")
+        if params.__class__ is not dict:
+            raise ProtocolError(wire.INVALID_PARAMS, "params must be an object")
+        if self._stateless or is_stateless(request):
+            caller: Caller | None = stateless_caller(params)
+        elif method is None:
+            return self._initialize(request, batched)
+        else:
+            caller = self.session.caller
+        if caller is None:
+            if method is not None and method.unready:
+                return method.handle()(self, request, None, batched)
+            raise ProtocolError(NOT_INITIALIZED, "Server not initialized")
+        if method is None or not method.first <= caller.revision.order <= method.last:
+            raise ProtocolError(wire.METHOD_NOT_FOUND, f"Method not found: {name[:128]}")
+        if request.id in self._calls or request.id in self._listening:
+            raise ProtocolError(wire.INVALID_REQUEST, "a request with this id is under way already")
+        return method.handle()(self, request, caller, batched)
+
+    def _initialize(self, request: wire.Request, batched: Batched | None) -> list[Effect]:
+        if batched is not None:
+            raise ProtocolError(wire.INVALID_REQUEST, "initialize must not be part of a batch")
+        return initialize(self, request)
+
+    def _unknown(self, request: wire.Request, batched: Batched | None) -> list[Effect]:
+        """A method of this protocol it is not; it may be one of the hub."""
+        if self._fallback is not None and batched is None:
+            try:
+                self.server.hub.resolve(request.method)
+            except UnknownMethod:
+                pass
+            else:
+                return self._fallback.receive(request)
+        if self._stateless or is_stateless(request):
+            # What it lacks comes first.
+            stateless_caller(request.params if isinstance(request.params, dict) else {})
+        elif self.session.caller is None and "/" in request.method:
+            raise ProtocolError(NOT_INITIALIZED, "Server not initialized")
+        raise ProtocolError(wire.METHOD_NOT_FOUND, f"Method not found: {request.method[:128]}")
+
+    def _notification(self, message: wire.Notification) -> list[Effect]:
+        params = message.params if isinstance(message.params, dict) else {}
+        if message.method == "notifications/cancelled":
+            return self._cancelled(params)
+        if message.method == "notifications/initialized":
+            self.session.initialized = self.session.caller is not None
+            return []
+        if self._fallback is not None and "/" not in message.method:
+            return self._fallback.receive(message)
+        return []
+
+    def _cancelled(self, params: dict[str, Any]) -> list[Effect]:
+        """The client does not want an answer any more, and gets none."""
+        request_id = params.get("requestId")
+        if not isinstance(request_id, str | int):
+            return []
+        if self._listening.pop(request_id, None) is not None:
+            return []
+        call = self._calls.pop(request_id, None)
+        if call is None:
+            return []
+        reason = params.get("reason")
+        why = f"cancelled by the client: {reason}" if reason else "cancelled by the client"
+        leave: list[Effect] = [LeaveCall(call, cancel=why)]
+        if call.batched is not None:
+            call.batched.open -= 1
+            return leave + self._flush(call.batched)
+        return leave
+
+    def _response(self, response: wire.Response) -> list[Effect]:
+        for call in self._calls.values():
+            if call.sent and response.id in call.sent:
+                call.on_response(response)
+                break
+        return []
+
+    # --- what became of a call ----------------------------------------------------------------
+
+    def on_started(self, call: Any, run: Run) -> list[Effect]:
+        """The call leads to this run."""
+        if isinstance(call, Call):
+            return call.on_started(self, run)
+        return self._other.on_started(call, run)
+
+    def on_refused(self, call: Any, error: PlexusError) -> list[Effect]:
+        """The call did not begin, for this reason."""
+        if isinstance(call, Call):
+            return call.on_refused(self, error)
+        return self._other.on_refused(call, error)
+
+    def on_items(self, call: Any, batch: Batch) -> list[Effect]:
+        """The run has said this much more."""
+        if isinstance(call, Call):
+            return call.on_items(self, batch)
+        return self._other.on_items(call, batch)
+
+    def on_reminder(self, call: Call) -> list[Effect]:
+        """The time that a call asked for has passed."""
+        return call.on_reminder(self)
+
+    def on_change(self, change: Change) -> list[Effect]:
+        """The hub has changed."""
+        frames = []
+        if self.announces and self.session.caller is not None:
+            notice = session_notice(self.session, change)
+            if notice is not None:
+                frames.append(notice)
+        for listening in self._listening.values():
+            notice = listening.notice(change)
+            if notice is not None:
+                frames.append(notice)
+        return self.sending(frames)
+
+    def farewell(self) -> list[Effect]:
+        """The server is about to end: streams that listen are told so."""
+        effects: list[Effect] = []
+        for listening in self._listening.values():
+            info = self.server.info(listening.caller.revision)
+            effects += self.answer(listening.id, listening.farewell(info), None)
+        self._listening.clear()
+        return effects
+
+    def peer_gone(self) -> list[Effect]:
+        """The connection is over, and so is every run that nobody else waits for."""
+        calls = list(self._calls.values())
+        self._calls.clear()
+        self._listening.clear()
+        gone: list[Effect] = [LeaveCall(call, cancel="disconnected") for call in calls]
+        return gone if self._fallback is None else gone + self._fallback.peer_gone()
+
+    @property
+    def _other(self) -> Fallback:
+        assert self._fallback is not None, "only it makes calls of another kind"
+        return self._fallback
+
+    # --- for handlers -------------------------------------------------------------------------
+
+    def start(self, call: Call, effects: list[Effect]) -> list[Effect]:
+        """Enter a call in the books; raises ProtocolError if there are too many."""
+        limit = self.server.hub.limits.calls_in_flight
+        if len(self._calls) >= limit:
+            raise ProtocolError(
+                -32003, f"at most {limit} calls may be under way here", {"limit": limit}
+            )
+        self._calls[call.id] = call
+        if call.batched is not None:
+            call.batched.open += 1
+        return effects
+
+    def hold(self, listening: Listening) -> None:
+        """Enter a stream that listens in the books."""
+        self._listening[listening.id] = listening
+
+    def find(self, run: int) -> Run:
+        """A run of this client; raises NotFound."""
+        return self.server.hub.runs.find(run, self._principal)
+
+    def kept(self) -> list[Run]:
+        """The runs that this client was promised would be kept."""
+        return self.server.hub.runs.kept(self._principal)
+
+    def asks(self, caller: Caller) -> frozenset[str]:
+        """The kinds of questions that can be put to a client here."""
+        if self.streaming or not caller.revision.handshake:
+            return caller.asks
+        return frozenset()
+
+    def can_ask(self, call: Call, question: Question) -> bool:
+        """Whether the client can be asked this."""
+        return question.kind in self.asks(call.caller)
+
+    def sending(self, frames: list[bytes]) -> list[Effect]:
+        """Send these messages of ours, unless only answers can be sent here."""
+        if not frames or not self.streaming:
+            return []
+        return [Send(list(map(self._frame, frames)))]
+
+    def answer_page(
+        self,
+        request: wire.Request,
+        caller: Caller,
+        batched: Batched | None,
+        name: bytes,
+        entries: Entries,
+    ) -> list[Effect]:
+        """Answer with the page of a list that was asked for; raises ProtocolError."""
+        after = cursor_key(request.params)  # type: ignore[arg-type]  # it was checked
+        page, cursor = page_of(entries.keys, after, self.server.options.page_size)
+        body = b"%b:[%b]" % (name, b",".join(entries.raws[page]))
+        if cursor is not None:
+            body += b',"nextCursor":' + wire.encode(cursor)
+        return self.answer(request.id, self.server.cacheable(caller.revision, body), batched)
+
+    def answer_call(self, call: Call, result: bytes) -> list[Effect]:
+        """Answer a call, which is over with that."""
+        self._calls.pop(call.id, None)
+        if call.batched is None:
+            return [Send([self._frame(wire.encode_result(call.id, result))])]
+        call.batched.open -= 1
+        call.batched.answers.append(wire.encode_result(call.id, result))
+        return self._flush(call.batched)
+
+    def refuse_call(self, call: Call, error: ProtocolError) -> list[Effect]:
+        """Answer a call with an error."""
+        del self._calls[call.id]
+        if call.batched is not None:
+            call.batched.open -= 1
+        effects = self.refuse(call.id, error, call.batched)
+        return effects if call.batched is None else effects + self._flush(call.batched)
+
+    def answer(self, request_id: wire.Id, result: bytes, batched: Batched | None) -> list[Effect]:
+        """Answer a request."""
+        return self._reply(wire.encode_result(request_id, result), batched)
+
+    def refuse(
+        self, request_id: wire.Id, error: ProtocolError, batched: Batched | None
+    ) -> list[Effect]:
+        """Answer a request with an error."""
+        self.status = http_status(error.code)
+        reply = wire.encode_error(request_id, error.code, error.message, error.data)
+        return self._reply(reply, batched)
+
+    def _reply(self, reply: bytes, batched: Batched | None) -> list[Effect]:
+        if batched is not None:
+            batched.answers.append(reply)
+            return []
+        return [Send([self._frame(reply)])]
+
+    def _flush(self, batched: Batched) -> list[Effect]:
+        if batched.open or not batched.answers:
+            return []
+        array = wire.encode_batch(batched.answers)
+        batched.answers = []
+        return [Send([self._frame(array)])]

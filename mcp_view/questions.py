@@ -1,0 +1,183 @@
+"""Questions of a run in the protocol's words, and the client's answers in the run's.
+
+A question that a person answers becomes a form of one or more flat fields; one for a model, for
+the client's folders or for a web page has a request of its own. Whether a client can be asked is
+known beforehand (`Caller.asks`); whether a question fits into a form is found out here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mcp_view.revisions import Revision
+from plexus.errors import InvalidParams
+from plexus.events import Request
+
+__all__ = ("answer_of", "request_of")
+
+Schema = dict[str, Any]
+
+#: The one field of a form that stands for a single answer.
+ANSWER: Final = "answer"
+
+#: What may be said of a field, by its type.
+FIELD_KEYS: Final[dict[str, frozenset[str]]] = {
+    "string": frozenset({"type", "title", "description", "minLength", "maxLength", "format"}),
+    "number": frozenset({"type", "title", "description", "minimum", "maximum"}),
+    "integer": frozenset({"type", "title", "description", "minimum", "maximum"}),
+    "boolean": frozenset({"type", "title", "description", "default"}),
+    "array": frozenset({"type", "title", "description", "minItems", "maxItems", "items"}),
+}
+FORMATS: Final = frozenset({"email", "uri", "date", "date-time"})
+
+
+def request_of(event: Request, revision: Revision) -> tuple[str, Schema] | None:
+    """The request that puts this question to a client; None if it has no such form."""
+    if event.kind == "sample":
+        return "sampling/createMessage", _sampling(event.details or {})
+    if event.kind == "roots":
+        return "roots/list", {}
+    params: Schema = {"message": event.message}
+    if event.kind == "visit":
+        params |= {"mode": "url", "url": (event.details or {})["url"]}
+        if revision.elicitation_id:
+            params["elicitationId"] = event.request
+        return "elicitation/create", params
+    form = _form(event, revision)
+    if form is None:
+        return None
+    if revision.elicitation_mode:
+        params["mode"] = "form"
+    return "elicitation/create", params | {"requestedSchema": form}
+
+
+def answer_of(event: Request, result: Any, revision: Revision) -> Any:
+    """The answer in a client's result; None if the person declined. Raises InvalidParams."""
+    if not isinstance(result, dict):
+        raise InvalidParams("the answer must be an object")
+    if event.kind == "sample":
+        return result
+    if event.kind == "roots":
+        if not isinstance(result.get("roots"), list):
+            raise InvalidParams("the answer must have a list of roots")
+        return result["roots"]
+    action = result.get("action")
+    if action in ("decline", "cancel"):
+        return None
+    if action != "accept":
+        raise InvalidParams("action must be accept, decline or cancel")
+    if event.kind == "visit":
+        return True
+    content = result.get("content")
+    if not isinstance(content, dict):
+        raise InvalidParams("an accepted form must have content")
+    if event.kind == "form":
+        return content
+    if event.kind == "select_many" and not revision.rich_forms:
+        return [option for option in event.schema["items"]["enum"] if content.get(option) is True]
+    if ANSWER not in content:
+        raise InvalidParams(f"the content must have {ANSWER!r}")
+    return content[ANSWER]
+
+
+def _sampling(details: dict[str, Any]) -> Schema:
+    params: Schema = {
+        "messages": [
+            {"role": message["role"], "content": {"type": "text", "text": message["content"]}}
+            for message in details["messages"]
+        ],
+        "maxTokens": details["max_tokens"],
+    }
+    if details.get("system_prompt"):
+        params["systemPrompt"] = details["system_prompt"]
+    return params
+
+
+# --- forms ------------------------------------------------------------------------------------
+
+
+def _form(event: Request, revision: Revision) -> Schema | None:
+    if event.kind == "form":
+        return _fields(event.schema, revision)
+    if event.kind == "select_many" and not revision.rich_forms:
+        boxes = {
+            option["value"]: {"type": "boolean", "title": option["label"]}
+            for option in event.options or []
+        }
+        return {"type": "object", "properties": boxes}
+    field = dict(event.schema)
+    field.setdefault("title", "Answer")
+    if event.kind in ("select", "select_many"):
+        _title_choices(field, event.options or [], revision)
+    if event.default is not None:
+        field["default"] = event.default
+    narrowed = _field(field, {}, revision)
+    if narrowed is None:
+        return None
+    return {"type": "object", "properties": {ANSWER: narrowed}, "required": [ANSWER]}
+
+
+def _title_choices(field: Schema, options: list[dict[str, str]], revision: Revision) -> None:
+    """Show the labels of choices where they say more than the values."""
+    if all(option["value"] == option["label"] for option in options):
+        return
+    titled = [{"const": option["value"], "title": option["label"]} for option in options]
+    if field.get("type") == "array":
+        field["items"] = {"anyOf": titled}
+    elif revision.rich_forms:
+        del field["enum"]
+        field["oneOf"] = titled
+    else:
+        field["enumNames"] = [option["label"] for option in options]
+
+
+def _fields(schema: Schema, revision: Revision) -> Schema | None:
+    """A flat form out of the schema of an object; None if it has fields that are not flat."""
+    shared = schema.get("$defs", {})
+    properties = {}
+    required = list(schema.get("required", []))
+    for name, described in schema.get("properties", {}).items():
+        field = _field(described, shared, revision)
+        if field is None:
+            return None
+        properties[name] = field
+    form: Schema = {"type": "object", "properties": properties}
+    return form | {"required": required} if required else form
+
+
+def _field(schema: Schema, shared: dict[str, Schema], revision: Revision) -> Schema | None:
+    """One field with what may be said of it; None if it is not flat."""
+    schema = _resolved(schema, shared)
+    keys = FIELD_KEYS.get(schema.get("type", ""))
+    if keys is None:
+        return None
+    if schema["type"] == "array":
+        items = _resolved(schema.get("items", {}), shared)
+        if not revision.rich_forms or not ("enum" in items or "anyOf" in items):
+            return None
+        schema = schema | {"items": items}
+    if revision.rich_forms:
+        keys = keys | {"enum", "enumNames", "oneOf", "default"}
+    elif schema["type"] == "string":
+        keys = keys | {"enum", "enumNames"}
+        choices = schema.get("oneOf")
+        if choices:
+            names = [choice.get("title", choice["const"]) for choice in choices]
+            schema = schema | {"enum": [choice["const"] for choice in choices], "enumNames": names}
+    field = {key: value for key, value in schema.items() if key in keys}
+    if field.get("format", "email") not in FORMATS:
+        del field["format"]
+    return field
+
+
+def _resolved(schema: Schema, shared: dict[str, Schema]) -> Schema:
+    """The schema itself, behind a reference or beside a null."""
+    reference = schema.get("$ref")
+    if reference is not None:
+        rest = {key: value for key, value in schema.items() if key != "$ref"}
+        return _resolved(shared.get(reference.rpartition("/")[2], {}) | rest, shared)
+    choices = [choice for choice in schema.get("anyOf", []) if choice.get("type") != "null"]
+    if len(choices) == 1 and "type" not in schema:
+        rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
+        return _resolved(choices[0] | rest, shared)
+    return schema

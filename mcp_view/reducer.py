@@ -1,0 +1,277 @@
+"""The one reducer: events in, the content of a result out.
+
+Text of all kinds is joined into one block, which comes first; pictures, sounds, resources and
+what tools were used are blocks of their own, in their order. What a failed run has said so far
+is kept, and why it failed comes last. A client that is told of progress sees the steps on the
+way (`mcp_view.progress`); the last value is the same for everybody.
+
+Memory is bounded: of a text beyond the limit the head and the tail are kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from mcp_view.revisions import Revision
+from plexus import wire
+from plexus.events import (
+    Audio,
+    Background,
+    Content,
+    Event,
+    Gap,
+    Image,
+    Log,
+    Progress,
+    Request,
+    Resource,
+    Result,
+    Start,
+    Terminal,
+    ToolResult,
+    ToolUse,
+)
+from plexus.log import Batch
+
+__all__ = ("Block", "Reducer", "block_of", "text_at_once")
+
+Block = dict[str, Any]
+
+#: What a result says of a run that said nothing: some hosts refuse an empty text.
+NOTHING: Final = "(no output)"
+
+
+class Reducer:
+    """What a run has said so far, as a result would have it."""
+
+    __slots__ = (
+        "_block_bytes",
+        "_block_limit",
+        "_blocks",
+        "_head",
+        "_limit",
+        "_size",
+        "_tail",
+        "_tail_size",
+        "asides",
+        "revision",
+    )
+
+    def __init__(self, revision: Revision, text_limit: int, block_limit: int) -> None:
+        self.revision = revision
+        self._limit = text_limit
+        self._block_limit = block_limit
+        #: The text, until it is over the limit; from then on its first half.
+        self._head: list[str] = []
+        self._size = 0
+        #: The end of a text that is over the limit.
+        self._tail: deque[str] | None = None
+        self._tail_size = 0
+        self._blocks: list[Block] = []
+        self._block_bytes = 0
+        #: Events that are not part of the result and that somebody must look at.
+        self.asides: list[Event] = []
+
+    def add_all(self, batch: Batch) -> None:
+        """Take these items; the bytes are for events that have no other form."""
+        for event, raw in zip(batch.events, batch.raws, strict=True):
+            _adders[event.__class__](self, event, raw)
+
+    def add_text(self, text: str) -> None:
+        """Join this to the text so far."""
+        self._size += len(text)
+        if self._tail is None:
+            self._head.append(text)
+            if self._size > self._limit:
+                self._cut()
+            return
+        self._tail.append(text)
+        self._tail_size += len(text)
+        keep = self._limit - self._limit // 2
+        while self._tail_size - len(self._tail[0]) >= keep:
+            self._tail_size -= len(self._tail.popleft())
+
+    def add_block(self, block: Block, size: int) -> None:
+        """Add something that is no text, as long as it fits."""
+        self._block_bytes += size
+        if self._block_bytes > self._block_limit:
+            block = {"type": "text", "text": f"[{block['type']} of {size} bytes left out]"}
+        self._blocks.append(block)
+
+    def _cut(self) -> None:
+        whole = "".join(self._head)
+        half = self._limit // 2
+        self._head = [whole[:half]]
+        rest = whole[half:]
+        self._tail = deque([rest])
+        self._tail_size = len(rest)
+
+    @property
+    def cut(self) -> bool:
+        """Whether some of the text is left out."""
+        return self._tail is not None
+
+    def text(self, log_uri: str) -> str:
+        """The text so far. If some of it is left out, it says how much, and where the rest is."""
+        if self._tail is None:
+            head = self._head
+            return head[0] if len(head) == 1 else "".join(head)
+        tail = "".join(self._tail)[-(self._limit - self._limit // 2) :]
+        left_out = self._size - len(self._head[0]) - len(tail)
+        note = f"\n[... {left_out} characters left out; the whole output is {log_uri} ...]\n"
+        return self._head[0] + note + tail
+
+    def content(self, terminal: Terminal, log_uri: str) -> list[Block]:
+        """The blocks of the result."""
+        text = self.text(log_uri)
+        blocks = self._blocks
+        if text:
+            blocks = [{"type": "text", "text": text}, *blocks]
+        if self.cut and self.revision.links:
+            link = {"type": "resource_link", "uri": log_uri, "name": log_uri}
+            link |= {"description": "The whole output of this run", "mimeType": "text/plain"}
+            blocks = [*blocks, link]
+        if terminal.failed:
+            why = terminal.as_text() or terminal.as_line()
+            return [*blocks, {"type": "text", "text": why}]
+        if blocks:
+            return blocks
+        return [{"type": "text", "text": _said_by(terminal) or NOTHING}]
+
+
+def _said_by(terminal: Terminal) -> str:
+    """What a terminal says when nothing else was said: its own fields."""
+    if not terminal.__class__.fields:
+        return ""
+    fields = wire.decode_plain(terminal)
+    del fields["type"]
+    return wire.encode(fields).decode()
+
+
+def text_at_once(batch: Batch, limit: int) -> bytes | None:
+    """The text, as JSON, of a run that begins and ends with these items and says nothing but
+    text; None if it says more than that, or too much. It gives what a reducer would give."""
+    *events, terminal = batch.events
+    if terminal.failed:  # type: ignore[attr-defined]  # the last is the terminal
+        return None
+    if events:
+        if any(event.__class__ is not Content for event in events):
+            return None
+        text = "".join([event.text for event in events])  # type: ignore[attr-defined]  # as above
+        value = terminal.result if isinstance(terminal, Result) else None
+        if value is not None or not text:
+            return None
+    elif terminal.__class__ is Result:
+        value = terminal.result
+        if value is None:
+            return None
+        text = value if value.__class__ is str else wire.encode(value).decode()
+    else:
+        return None
+    return wire.encode(text) if 0 < len(text) <= limit else None
+
+
+# --- events -----------------------------------------------------------------------------------
+
+Adder = Callable[[Reducer, Any, bytes], None]
+
+
+def _skip(_: Reducer, __: Event, ___: bytes) -> None:
+    """An event that says how the work goes and is no part of what came of it."""
+
+
+def _aside(reducer: Reducer, event: Event, _: bytes) -> None:
+    reducer.asides.append(event)
+
+
+def _text(reducer: Reducer, event: Event, _: bytes) -> None:
+    text = event.as_text()
+    if text:
+        reducer.add_text(text)
+
+
+def _result(reducer: Reducer, event: Result, _: bytes) -> None:
+    """The value of a plain method: text as it is, everything else as JSON."""
+    value = event.result
+    if value is not None:
+        reducer.add_text(value if isinstance(value, str) else wire.encode(value).decode())
+
+
+def _data(reducer: Reducer, _: Event, raw: bytes) -> None:
+    """An event that a person could not read and that is no block: its JSON, on a line."""
+    reducer.add_text(raw.decode() + "\n")
+
+
+def _gap(reducer: Reducer, event: Gap, _: bytes) -> None:
+    reducer.add_text(event.as_line() + "\n")
+
+
+def _tool_use(reducer: Reducer, event: ToolUse, _: bytes) -> None:
+    text = f"[Tool: {event.tool_name}] {wire.encode(event.input).decode()}"
+    reducer.add_block({"type": "text", "text": text}, len(text))
+
+
+def _tool_result(reducer: Reducer, event: ToolResult, _: bytes) -> None:
+    text = f"[Tool failed] {event.output}" if event.is_error else f"[Tool result] {event.output}"
+    reducer.add_block({"type": "text", "text": text}, len(text))
+
+
+def _medium(reducer: Reducer, event: Image | Audio | Resource, raw: bytes) -> None:
+    reducer.add_block(block_of(event, reducer.revision), len(raw))
+
+
+def block_of(event: Event, revision: Revision) -> Block:
+    """Content, a picture, a sound or a resource as a block that this revision has."""
+    if isinstance(event, Image):
+        return {"type": "image", "data": event.data, "mimeType": event.mime_type}
+    if isinstance(event, Audio) and revision.audio:
+        return {"type": "audio", "data": event.data, "mimeType": event.mime_type}
+    if isinstance(event, Resource):
+        return _resource_block(event, revision)
+    return {"type": "text", "text": event.as_text() or event.as_line()}
+
+
+def _resource_block(event: Resource, revision: Revision) -> Block:
+    """A resource with its content is embedded; one without is a link, or a line of text."""
+    kind = {} if event.mime_type is None else {"mimeType": event.mime_type}
+    for key, value in (("text", event.content), ("blob", event.blob)):
+        if value is not None:
+            return {"type": "resource", "resource": {"uri": event.uri, **kind, key: value}}
+    if not revision.links:
+        return {"type": "text", "text": event.as_line()}
+    return {"type": "resource_link", "uri": event.uri, "name": event.name or event.uri, **kind}
+
+
+#: Events with a form of their own here; a subclass has that of its base.
+_KNOWN: Final[dict[type[Event], Adder]] = {
+    Content: _text,
+    Start: _skip,
+    Progress: _skip,
+    Log: _aside,
+    Request: _aside,
+    Background: _aside,
+    Gap: _gap,
+    ToolUse: _tool_use,
+    ToolResult: _tool_result,
+    Image: _medium,
+    Audio: _medium,
+    Resource: _medium,
+    Result: _result,
+    Terminal: _skip,
+}
+
+
+class _Adders(dict[type[Event], Adder]):
+    """By class of event, what is done with it; found when one is seen for the first time."""
+
+    def __missing__(self, event_class: type[Event]) -> Adder:
+        known = next((_KNOWN[base] for base in event_class.__mro__ if base in _KNOWN), None)
+        if known is None:
+            known = _text if event_class.speaks else _data
+        self[event_class] = known
+        return known
+
+
+_adders: Final = _Adders()

@@ -1,0 +1,147 @@
+"""What all connections of one server share: its options, its catalogue and its secret."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from mcp_view.catalogue import Catalogue, output_schema
+from mcp_view.names import SPELLINGS, Names
+from mcp_view.reducer import Reducer
+from mcp_view.revisions import REVISIONS, Revision
+from plexus import wire
+from plexus.errors import UnknownMethod
+from plexus.hub import Change, Plexus
+from plexus.signature import MethodSpec
+
+__all__ = ("McpOptions", "McpServer")
+
+#: How long a client may keep a list. Those that listen for changes are told earlier.
+LIST_TTL_MS = 60_000
+#: How many spellings of tools are remembered, unknown ones too.
+KNOWN_TOOLS = 10_000
+
+
+class McpOptions(NamedTuple):
+    """What can be chosen about this view."""
+
+    names: Names = SPELLINGS["dot"]
+    #: How many progress notifications a second one call may cause; 0 for one an event.
+    progress_rate: float = 20.0
+    #: Whether progress is sent also to clients that gave no token.
+    progress_always: bool = False
+    #: How long a run may be silent before its client is told that it is still there.
+    heartbeat_s: float = 15.0
+    #: How much text a result holds; what is over is cut out of the middle.
+    result_chars: int = 60_000
+    #: How many entries a page of a list holds. Some hosts read only the first.
+    page_size: int = 1000
+    #: After how long a response stream is ended so that the client comes back for the rest, in
+    #: the revisions that know this; None for never.
+    stream_s: float | None = None
+    #: What the server tells models about itself.
+    instructions: str | None = None
+
+
+class McpServer:
+    """The view's side of one hub."""
+
+    def __init__(
+        self,
+        hub: Plexus,
+        options: McpOptions | None = None,
+        *,
+        secret: bytes,
+        monotonic: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        self.hub = hub
+        self.options = options or McpOptions()
+        self.catalogue = Catalogue(hub, self.options.names)
+        #: What request states are signed with.
+        self.secret = secret
+        self.monotonic = monotonic
+        self.wall = wall
+        #: What every result of a revision ends with, before its closing brace.
+        self._suffixes = {name: self._suffix(row) for name, row in REVISIONS.items()}
+        self._tools: dict[str, MethodSpec | None] = {}
+        self._structured: dict[str, bool] = {}
+        hub.on_change(self._changed)
+
+    def _changed(self, change: Change) -> None:
+        if change.uri is None:
+            self._tools.clear()
+            self._structured.clear()
+
+    def tool(self, name: str) -> MethodSpec | None:
+        """The method behind a tool, in whatever spelling; None if there is no such tool."""
+        try:
+            return self._tools[name]
+        except KeyError:
+            spec = self.method(name, "method")
+            if len(self._tools) < KNOWN_TOOLS:
+                self._tools[name] = spec
+            return spec
+
+    def reducer(self, revision: Revision) -> Reducer:
+        """A new reducer, within the bounds of this server."""
+        return Reducer(revision, self.options.result_chars, self.hub.limits.answer_bytes)
+
+    def structured(self, spec: MethodSpec) -> bool:
+        """Whether a method returns an object whose properties are known."""
+        known = self._structured.get(spec.name)
+        if known is None:
+            known = self._structured[spec.name] = output_schema(spec) is not None
+        return known
+
+    def method(self, name: str, role: str) -> MethodSpec | None:
+        """The method of this role that is called so outside."""
+        try:
+            spec = self.hub.resolve(self.options.names.method_of(name))
+        except UnknownMethod:
+            return None
+        return spec if spec.role == role and spec.listed else None
+
+    def info(self, revision: Revision) -> dict[str, Any]:
+        """What the server says of itself."""
+        info = {"name": self.hub.name, "version": self.hub.version}
+        if revision.titles:
+            info["title"] = self.hub.name.capitalize()
+        if revision.described:
+            info["description"] = "Tools that stream."
+        return info
+
+    def _suffix(self, revision: Revision) -> bytes:
+        if revision.handshake:
+            return b""
+        info = wire.encode(self.info(revision))
+        return b',"_meta":{"io.modelcontextprotocol/serverInfo":%b}' % info
+
+    def result(self, revision: Revision, body: bytes, kind: bytes = b"complete") -> bytes:
+        """A result around the inside of an object; `kind` says whether more is to come."""
+        if revision.handshake:
+            return b"{%b}" % body
+        comma = b"," if body else b""
+        return b'{%b%b"resultType":"%b"%b}' % (body, comma, kind, self._suffixes[revision.name])
+
+    def cacheable(self, revision: Revision, body: bytes, ttl_ms: int = LIST_TTL_MS) -> bytes:
+        """A result that a client may keep for a while, where the revision says for how long."""
+        if revision.caching:
+            body += b',"ttlMs":%d,"cacheScope":"private"' % ttl_ms
+        return self.result(revision, body)
+
+    def capabilities(self, revision: Revision) -> dict[str, Any]:
+        """What a client of this revision may ask for."""
+        has: dict[str, Any] = {
+            "tools": {"listChanged": True},
+            "resources": {"subscribe": True, "listChanged": True},
+            "prompts": {"listChanged": True},
+            "logging": {},
+        }
+        if revision.completions:
+            has["completions"] = {}
+        if revision.tasks == "core":
+            has["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+        if revision.tasks == "extension":
+            has["extensions"] = {"io.modelcontextprotocol/tasks": {}}
+        return has

@@ -1,0 +1,151 @@
+"""What is known of a client: said once in a handshake, or again with every request.
+
+A `Session` is what a handshake settles and what outlives a request. A `Caller` is who a request
+is from, in the words that handlers need; with a handshake it is the session's, without one it is
+read from the request itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mcp_view.errors import UNSUPPORTED_REVISION, ProtocolError
+from mcp_view.revisions import REVISIONS, STATELESS, SUPPORTED, Revision
+from plexus import wire
+
+__all__ = (
+    "LEVELS",
+    "PROTOCOL_VERSION",
+    "TASKS_EXTENSION",
+    "Caller",
+    "Session",
+    "is_stateless",
+    "level_of",
+    "stateless_caller",
+)
+
+PREFIX: Final = "io.modelcontextprotocol/"
+PROTOCOL_VERSION: Final = PREFIX + "protocolVersion"
+CLIENT_CAPABILITIES: Final = PREFIX + "clientCapabilities"
+LOG_LEVEL: Final = PREFIX + "logLevel"
+TASKS_EXTENSION: Final = PREFIX + "tasks"
+
+#: From the most talkative to the gravest.
+LEVELS: Final = (
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "critical",
+    "alert",
+    "emergency",
+)
+#: A level above all others: nothing is sent.
+SILENT: Final = len(LEVELS)
+#: What a client that never said gets.
+DEFAULT_LEVEL: Final = LEVELS.index("info")
+
+#: The questions of the core that are one form for the client.
+_FORMS: Final = frozenset({"confirm", "prompt", "select", "select_many", "form"})
+
+
+class Caller:
+    """Who a request is from: the revision it speaks and what it can do."""
+
+    __slots__ = ("asks", "capabilities", "level", "revision")
+
+    def __init__(self, revision: Revision, capabilities: dict[str, Any], level: int) -> None:
+        self.revision = revision
+        self.capabilities = capabilities
+        #: The least grave log message that is sent.
+        self.level = level
+        #: The kinds of questions that can be put to it.
+        self.asks = _asks(revision, capabilities)
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether it knows the tasks extension."""
+        extensions = self.capabilities.get("extensions")
+        return isinstance(extensions, dict) and TASKS_EXTENSION in extensions
+
+
+def _asks(revision: Revision, capabilities: dict[str, Any]) -> frozenset[str]:
+    kinds: frozenset[str] = frozenset()
+    elicitation = capabilities.get("elicitation")
+    if isinstance(elicitation, dict) and revision.elicitation:
+        # A client that names no mode means the form, which was there first.
+        if "form" in elicitation or "url" not in elicitation:
+            kinds |= _FORMS
+        if "url" in elicitation and "url" in revision.elicitation:
+            kinds |= {"visit"}
+    if isinstance(capabilities.get("sampling"), dict):
+        kinds |= {"sample"}
+    if isinstance(capabilities.get("roots"), dict):
+        kinds |= {"roots"}
+    return kinds
+
+
+class Session:
+    """What one handshake has settled; shared by all streams of one client."""
+
+    __slots__ = ("_asked", "caller", "initialized", "subscribed")
+
+    def __init__(self) -> None:
+        #: None before `initialize`.
+        self.caller: Caller | None = None
+        #: Whether the client has confirmed the handshake.
+        self.initialized = False
+        #: Resources that the client wants to be told about.
+        self.subscribed: set[str] = set()
+        self._asked = 0
+
+    @property
+    def revision(self) -> Revision | None:
+        """The revision that was agreed on; None before that."""
+        return None if self.caller is None else self.caller.revision
+
+    def next_id(self) -> int:
+        """A number for a request of ours, never used before in this session."""
+        self._asked += 1
+        return self._asked
+
+
+def is_stateless(message: wire.Message) -> bool:
+    """Whether a message says by itself which revision it speaks."""
+    if message.__class__ is not wire.Request and message.__class__ is not wire.Notification:
+        return False
+    params = message.params
+    if params.__class__ is not dict:
+        return False
+    meta = params.get("_meta")
+    return meta.__class__ is dict and PROTOCOL_VERSION in meta and message.method != "initialize"
+
+
+def stateless_caller(params: dict[str, Any]) -> Caller:
+    """Who this request is from; raises ProtocolError if it does not say so properly."""
+    meta = params.get("_meta")
+    if not isinstance(meta, dict) or not isinstance(meta.get(PROTOCOL_VERSION), str):
+        raise ProtocolError(wire.INVALID_PARAMS, f"_meta must have {PROTOCOL_VERSION}")
+    named = meta[PROTOCOL_VERSION]
+    revision = REVISIONS.get(named)
+    if revision is None or revision.handshake:
+        raise ProtocolError(
+            UNSUPPORTED_REVISION,
+            f"Unsupported protocol version: {named}",
+            {"supported": list(SUPPORTED), "requested": named},
+        )
+    capabilities = meta.get(CLIENT_CAPABILITIES)
+    if not isinstance(capabilities, dict):
+        raise ProtocolError(wire.INVALID_PARAMS, f"_meta must have {CLIENT_CAPABILITIES}")
+    level = SILENT if LOG_LEVEL not in meta else level_of(meta[LOG_LEVEL])
+    return Caller(STATELESS, capabilities, level)
+
+
+def level_of(name: Any) -> int:
+    """The place of a level among the others; raises ProtocolError for what is none."""
+    if name not in LEVELS:
+        raise ProtocolError(
+            wire.INVALID_PARAMS, f"level must be one of {', '.join(LEVELS)}", {"level": name}
+        )
+    return LEVELS.index(name)

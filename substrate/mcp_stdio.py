@@ -1,0 +1,26 @@
+"""`substrate --stdio --mcp`: MCP on stdin and stdout, and namespaced methods beside it."""
+
+from __future__ import annotations
+
+from mcp_view.protocol import McpConnection
+from mcp_view.session import Session
+from native_rpc.framing import LINES
+from native_rpc.protocol import NativeConnection
+from plexus.hub import Plexus
+from substrate.driver import View
+from substrate.mcp import make_mcp_server, mcp_options
+from substrate.settings import Settings
+from substrate.stdio import serve_view
+
+__all__ = ("serve_mcp_stdio",)
+
+
+def serve_mcp_stdio(settings: Settings) -> None:
+    """Serve until the input ends."""
+    serve_view(settings, _mcp_view)
+
+
+def _mcp_view(hub: Plexus, settings: Settings) -> View:
+    server = make_mcp_server(hub, mcp_options(settings))
+    native = NativeConnection(LINES, hub.limits, hub.new_id)
+    return McpConnection(server, Session(), LINES.message, fallback=native)
