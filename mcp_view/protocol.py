@@ -133,18 +133,18 @@ class McpConnection:
             return self.refuse(request.id, error, batched)
 
     def _handle(self, request: wire.Request, batched: Batched | None) -> list[Effect]:
-        name, params = request.method, request.params
+        request_id, name, params = request
         if params is None:
             params = {}
-            request = wire.Request(request.id, name, params)
+            request = wire.Request(request_id, name, params)
         method = METHODS.get(name)
         if method is None and name != "initialize":
             return self._unknown(request, batched)
-        if request.id is None:
+        if request_id is None:
             raise ProtocolError(wire.INVALID_REQUEST, "an id must be a string or an integer")
         if params.__class__ is not dict:
             raise ProtocolError(wire.INVALID_PARAMS, "params must be an object")
-        if self._stateless or is_stateless(request):
+        if self._stateless or ("_meta" in params and is_stateless(request)):
             caller: Caller | None = stateless_caller(params)
         elif method is None:
             return self._initialize(request, batched)
@@ -156,7 +156,7 @@ class McpConnection:
             raise ProtocolError(NOT_INITIALIZED, "Server not initialized")
         if method is None or not method.first <= caller.revision.order <= method.last:
             raise ProtocolError(wire.METHOD_NOT_FOUND, f"Method not found: {name[:128]}")
-        if request.id in self._calls or request.id in self._listening:
+        if request_id in self._calls or request_id in self._listening:
             raise ProtocolError(wire.INVALID_REQUEST, "a request with this id is under way already")
         return method.handle()(self, request, caller, batched)
 

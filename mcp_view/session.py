@@ -14,6 +14,7 @@ from mcp_view.revisions import REVISIONS, STATELESS, SUPPORTED, Revision
 from plexus import wire
 
 __all__ = (
+    "CLIENT_CAPABILITIES",
     "LEVELS",
     "PROTOCOL_VERSION",
     "TASKS_EXTENSION",

@@ -57,6 +57,7 @@ class ItemLog:
         "_counted",
         "_limits",
         "_started_at",
+        "ended",
         "events",
         "first",
         "marks",
@@ -78,6 +79,8 @@ class ItemLog:
         self.size = 0
         self.total = 0
         self._counted = 0
+        #: Whether the last item is there, and counted.
+        self.ended = False
         self._limits = limits
 
     @property
@@ -141,6 +144,8 @@ class ItemLog:
     def read(self, after: int, max_items: int, max_bytes: int) -> Batch:
         """The items after this number, at most so many; `after` must not lie before the log."""
         start = after + 1 - self.first
+        if not start and self.ended and len(self.raws) <= max_items and self.size <= max_bytes:
+            return Batch(after + 1, self.events, self.raws, self.size)  # they change no more
         raws = self.raws[start : start + max_items]
         size = sum(map(len, raws))
         while size > max_bytes and len(raws) > 1:

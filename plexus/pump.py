@@ -93,8 +93,16 @@ class Pump:
                 except Exception as error:  # noqa: BLE001 - a decorator of the author's raised
                     terminal = _failure(run, error)
                 else:
-                    outcome = _stream_outcome if streams else _plain_outcome
-                    terminal = await outcome(run, made)
+                    # A plain method is awaited here: a coroutine around it would cost as much as
+                    # a short one itself.
+                    try:
+                        terminal = (
+                            await _stream_outcome(run, made) if streams else Result(await made)
+                        )
+                    except GeneratorExit:
+                        raise
+                    except BaseException as error:  # noqa: BLE001 - the one boundary
+                        terminal = _failure(run, error)
             run.task = None
             if terminal is DONE:
                 run.finish(DONE, DONE_RAW)
@@ -207,16 +215,6 @@ async def _closed(run: Run, stream: AsyncGenerator[Event, None], error: BaseExce
     except BaseException as another:  # noqa: BLE001 - what its cleanup raised is the news
         return _failure(run, another)
     return _failure(run, error)
-
-
-async def _plain_outcome(run: Run, awaitable: Awaitable[Any]) -> Terminal:
-    """Wait for a value; say how that went. Raises nothing."""
-    try:
-        return Result(await awaitable)
-    except GeneratorExit:
-        raise
-    except BaseException as error:  # noqa: BLE001 - the one boundary
-        return _failure(run, error)
 
 
 def _failure(run: Run, error: BaseException) -> Terminal:

@@ -179,7 +179,8 @@ class Run:
             return
         if raw is None:
             raw = wire.encode_event(terminal)
-            self.check_size(terminal, len(raw))
+            if len(raw) > self._limits.answer_bytes:
+                self.check_size(terminal, len(raw))
         self.ended_at = time.monotonic()
         self.log.append(terminal, raw)
         self.terminal = terminal
@@ -197,9 +198,14 @@ class Run:
 
     def wake_readers(self) -> None:
         """Tell those who had taken everything that there is more."""
-        asleep = self.asleep.copy()
-        self.asleep.clear()
-        for reader in asleep:
+        asleep = self.asleep
+        if len(asleep) == 1:
+            reader = asleep.pop()
+            reader.wake(reader)
+            return
+        sleepers = asleep.copy()
+        asleep.clear()
+        for reader in sleepers:
             reader.wake(reader)
 
     # --- backpressure -------------------------------------------------------------------------

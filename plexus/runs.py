@@ -156,6 +156,7 @@ class Runs:
         self._ended[run.terminal.type] += 1
         log = run.log
         log.settle(None)
+        log.ended = True
         order = self._finished_order
         self._finished[run.id] = run
         order.append(run)
