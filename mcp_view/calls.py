@@ -24,7 +24,10 @@ from plexus.run import Run
 if TYPE_CHECKING:  # the view makes calls; here it is only named
     from mcp_view.protocol import Batched, McpConnection
 
-__all__ = ("BufferedCall", "Call", "digest_of")
+__all__ = ("RELATED_TASK", "BufferedCall", "Call", "digest_of")
+
+#: What names the task that a message is about.
+RELATED_TASK = "io.modelcontextprotocol/related-task"
 
 
 class Call:
@@ -41,6 +44,8 @@ class Call:
     seen = 0
     #: Requests of ours to the client that are open, with the question each puts.
     sent: dict[int, Request] | None = None
+    #: Whether what is said here is to name the task that it is about.
+    related_task = False
     #: The method and its arguments, which a parked request is recognised by.
     _request: tuple[str, dict[str, Any]] = ("", {})
 
@@ -149,7 +154,10 @@ class Call:
                 return self._ask_in_words(view, run, questions)
             number = view.session.next_id()
             self.sent[number] = event
-            frames.append(wire.encode_request(number, asked[0], asked[1] or None))
+            method, params = asked
+            if self.related_task:
+                params = params | {"_meta": {RELATED_TASK: {"taskId": str(run.id)}}}
+            frames.append(wire.encode_request(number, method, params or None))
         return view.sending(frames)
 
     def on_response(self, response: wire.Response) -> None:

@@ -195,8 +195,8 @@ class McpConnection:
     def _cancelled(self, params: dict[str, Any]) -> list[Effect]:
         """The client does not want an answer any more, and gets none."""
         request_id = params.get("requestId")
-        if not isinstance(request_id, str | int):
-            return []
+        if request_id.__class__ is not int and request_id.__class__ is not str:
+            return []  # and true is not 1
         if self._listening.pop(request_id, None) is not None:
             return []
         call = self._calls.pop(request_id, None)

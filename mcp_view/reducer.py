@@ -134,7 +134,7 @@ class Reducer:
             link |= {"description": "The whole output of this run", "mimeType": "text/plain"}
             blocks = [*blocks, link]
         if terminal.failed:
-            why = terminal.as_text() or terminal.as_line()
+            why = terminal.as_text() or terminal.as_line() or _said_by(terminal) or NOTHING
             return [*blocks, {"type": "text", "text": why}]
         if blocks:
             return blocks
@@ -143,8 +143,8 @@ class Reducer:
 
 def _said_by(terminal: Terminal) -> str:
     """What a terminal says when nothing else was said: its own fields."""
-    if not terminal.__class__.fields:
-        return ""
+    if isinstance(terminal, Result) or not terminal.__class__.fields:
+        return ""  # a value that there is has been said already
     fields = wire.decode_plain(terminal)
     del fields["type"]
     return wire.encode(fields).decode()

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from mcp_view.server import McpServer
 
 __all__ = (
-    "RELATED",
     "Wanted",
     "cancel_task",
     "created",
@@ -39,9 +38,6 @@ __all__ = (
 
 #: How often a client should ask.
 POLL_MS: Final = 500
-#: What the result of a task says of where it comes from.
-RELATED: Final = b',"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"%d"}}'
-
 #: The capability that answers a question of this kind.
 CAPABILITIES: Final[dict[str, dict[str, Any]]] = {
     "sample": {"sampling": {}},

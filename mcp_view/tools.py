@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mcp_view import tasks
-from mcp_view.calls import Call
+from mcp_view.calls import RELATED_TASK, Call
 from mcp_view.errors import MISSING_CAPABILITY, ProtocolError
 from mcp_view.progress import Steps
 from mcp_view.reducer import Reducer, text_at_once
@@ -109,8 +109,6 @@ class ToolCall(Call):
     _steps: Steps | None = None
     #: If the client is not to wait for the result, how the task is to be.
     as_task: tasks.Wanted | None = None
-    #: Whether the result is to say which task it is of.
-    related_task = False
 
     def __init__(
         self, request_id: wire.Id, caller: Caller, batched: Batched | None, spec: MethodSpec
@@ -281,7 +279,8 @@ class ToolCall(Call):
         body += structured_part(server, revision, self._spec, terminal)
         if self.related_task:
             assert self.run is not None, "a task is a run"
-            body += tasks.RELATED % self.run.id
+            related = {RELATED_TASK: {"taskId": str(self.run.id)}}
+            body += b',"_meta":' + wire.encode(related)
         return server.result(revision, body)
 
     def say(self, view: McpConnection, text: str, *, failed: bool = False) -> list[Effect]:
