@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mcp_view.errors import ProtocolError, protocol_error
-from mcp_view.questions import answer_of, request_of
+from mcp_view.questions import answer_of, in_words, missing_capability, request_of
 from mcp_view.request_state import RequestState, open_state, seal_state
 from mcp_view.session import Caller
 from plexus import wire
@@ -42,6 +42,8 @@ class Call:
     _given: dict[str, Any] | None = None
     #: Items up to this one the client has had already.
     seen = 0
+    #: The last question that those answers can be meant for; None if they came unasked.
+    _last_asked: int | None = None
     #: Requests of ours to the client that are open, with the question each puts.
     sent: dict[int, Request] | None = None
     #: Whether what is said here is to name the task that it is about.
@@ -79,6 +81,7 @@ class Call:
         if state.digest != digest_of(*self._request):
             raise ProtocolError(wire.INVALID_PARAMS, "requestState belongs to another request")
         self.seen = state.seen
+        self._last_asked = state.asked
         return [AttachCall(self, state.run, owns=True)]
 
     # --- for the view -------------------------------------------------------------------------
@@ -119,7 +122,7 @@ class Call:
                 self._asked[event.request] = event
         for number in list(run.questions or ()):
             asked = self._asked.get(number)
-            if asked is not None and self._given:
+            if asked is not None and self._given and self._may_answer(number):
                 self._answer(run, asked, self._given.pop(asked.key or number, None))
         questions = run.questions
         if not questions or any(number not in self._asked for number in questions):
@@ -128,6 +131,19 @@ class Call:
         if self.caller.revision.handshake:
             return self._send_requests(view, run, open_)
         return self._require_input(view, run, open_)
+
+    def _request_of(
+        self, view: McpConnection, run: Run, event: Request
+    ) -> tuple[str, dict[str, Any]] | None:
+        """How the client is asked this; None if it cannot be."""
+        if not view.can_ask(self, event):
+            return None
+        return request_of(event, run.id, self.caller.revision)
+
+    def _may_answer(self, number: str) -> bool:
+        """Whether what came with the request is for this question. A client that repeats an
+        answer, because ours was lost, does not mean what was asked since."""
+        return self._last_asked is None or int(number) <= self._last_asked
 
     def _answer(self, run: Run, event: Request, response: Any) -> None:
         """Answer a question with what the client gave; what does not fit leaves it open."""
@@ -142,22 +158,22 @@ class Call:
         self, view: McpConnection, run: Run, questions: list[Request]
     ) -> list[Effect]:
         """Ask by requests of ours."""
-        if self.sent is None:
-            self.sent = {}
-        under_way = {event.request for event in self.sent.values()}
-        frames = []
+        sent = self.sent or {}
+        under_way = {event.request for event in sent.values()}
+        fresh, frames = {}, []
         for event in questions:
             if event.request in under_way:
                 continue
-            asked = request_of(event, self.caller.revision) if view.can_ask(self, event) else None
+            asked = self._request_of(view, run, event)
             if asked is None:
                 return self._ask_in_words(view, run, questions)
             number = view.session.next_id()
-            self.sent[number] = event
+            fresh[number] = event
             method, params = asked
             if self.related_task:
                 params = params | {"_meta": {RELATED_TASK: {"taskId": str(run.id)}}}
             frames.append(wire.encode_request(number, method, params or None))
+        self.sent = sent | fresh
         return view.sending(frames)
 
     def on_response(self, response: wire.Response) -> None:
@@ -165,17 +181,17 @@ class Call:
         assert self.sent is not None, "it was asked"
         assert self.run is not None, "somebody has asked"
         event = self.sent.pop(response.id)  # type: ignore[arg-type]  # the view looked it up
+        run, number = self.run, event.request
+        if number not in (run.questions or ()):
+            return  # nobody waits for it any more
         if response.error is not None:
             reason = response.error.get("message", "no reason given")
-            self.run.refuse(event.request, Declined(f"the client could not be asked: {reason}"))
+            run.refuse(number, Declined(f"the client could not be asked: {reason}"))
             return
         try:
-            answer = answer_of(event, response.result, self.caller.revision)
-            self.run.answer(event.request, answer)
+            run.answer(number, answer_of(event, response.result, self.caller.revision))
         except InvalidParams as error:
-            self.run.refuse(event.request, Declined(f"the answer does not fit: {error.message}"))
-        except PlexusError:
-            return  # nobody waits for it any more
+            run.refuse(number, Declined(f"the answer does not fit: {error.message}"))
 
     def _require_input(
         self, view: McpConnection, run: Run, questions: list[Request]
@@ -183,7 +199,7 @@ class Call:
         """Ask by a result that is to be followed by the same request with the answers."""
         requests = {}
         for event in questions:
-            asked = request_of(event, self.caller.revision) if view.can_ask(self, event) else None
+            asked = self._request_of(view, run, event)
             if asked is None:
                 return self._ask_in_words(view, run, questions)
             method, params = asked
@@ -191,7 +207,8 @@ class Call:
         within_s = max(event.timeout_s for event in questions)
         expires = int(view.server.wall() + within_s) + 1
         digest = digest_of(*self._request)
-        state = RequestState(run.id, run.log.last, digest, expires)
+        last_asked = max(int(event.request) for event in questions)
+        state = RequestState(run.id, run.log.last, last_asked, digest, expires)
         body = wire.encode(
             {"inputRequests": requests, "requestState": seal_state(state, view.server.secret)}
         )
@@ -201,21 +218,10 @@ class Call:
     def _ask_in_words(
         self, view: McpConnection, run: Run, questions: list[Request]
     ) -> list[Effect]:
-        """Ask whoever reads the result: a model can answer by a tool."""
-        name_of = view.server.options.names.name_of
-        respond, attach = name_of("plexus.respond"), name_of("plexus.attach")
-        lines = [f"The run {run.id} waits for an answer."]
-        for event in questions:
-            schema = wire.encode(event.schema).decode()
-            lines.append(f"It asks: {event.message}")
-            lines.append(
-                f'Answer with the tool {respond}, run {run.id}, request "{event.request}", '
-                f"and an answer that fits {schema} (null declines)."
-            )
-        lines.append(f"Then follow it with the tool {attach}, run {run.id}, after {run.log.last}.")
-        within_s = max(event.timeout_s for event in questions)
-        leave = LeaveCall(self, keep=True, within_s=within_s)
-        return [leave, *self.say(view, "\n".join(lines))]
+        """Ask whoever reads the result."""
+        words = in_words(run, questions, view.server.options.names)
+        # It is nobody's from here on: whoever follows it later must not find it held back.
+        return [LeaveCall(self), *view.sending(self.withdrawn()), *self.say(view, words)]
 
     def say(self, view: McpConnection, text: str) -> list[Effect]:
         """Answer with these words, in whatever an answer here is."""
@@ -225,7 +231,7 @@ class Call:
         """What tells the client that our open requests need no answer any more."""
         if not self.sent:
             return []
-        reason = "the run has ended"
+        reason = "no answer is needed any more"
         return [
             wire.encode_notification(
                 "notifications/cancelled", {"requestId": number, "reason": reason}
@@ -240,10 +246,17 @@ class BufferedCall(Call):
     def __init__(self, request_id: wire.Id, caller: Caller, batched: Batched | None) -> None:
         super().__init__(request_id, caller, batched)
         self._events: list[Event] = []
+        self._size = 0
 
     def on_items(self, view: McpConnection, batch: Batch) -> list[Effect]:
-        """Keep the events until the run has ended."""
+        """Keep the events until the run has ended, as long as they fit into an answer."""
         self._events += batch.events
+        self._size += batch.size
+        limit = view.server.hub.limits.answer_bytes
+        if self._size > limit:
+            reason = f"the answer is over the limit of {limit} bytes"
+            error = ProtocolError(wire.INTERNAL_ERROR, reason, {"limit": limit})
+            return [LeaveCall(self, cancel=reason), *view.refuse_call(self, error)]
         if batch.terminal is None:
             run = self.run
             return self.ask(view, batch.events) if run is not None and run.questions else []
@@ -261,6 +274,9 @@ class BufferedCall(Call):
 
     def check(self, terminal: Terminal) -> None:
         """Raise the error of a run that has failed."""
+        missing = None if self.caller.revision.handshake else missing_capability(terminal)
+        if missing is not None:
+            raise missing
         if isinstance(terminal, Error):
             error = PlexusError(terminal.message, code=terminal.code, data=terminal.data)
             raise protocol_error(error, self.caller.revision)

@@ -104,6 +104,9 @@ def _compare(found: dict[bytes, bytes], name: bytes, value: str | int | float) -
     raw = found.get(name)
     if raw is None:
         raise _mismatch(name, "is missing")
+    plain = not raw.startswith(ENCODED[0])
+    if plain and isinstance(value, str) and value.isascii() and raw == value.encode():
+        return  # nearly always
     text = _text(raw.strip(b" \t"))
     if text is None:
         raise _mismatch(name, "is not well encoded")

@@ -7,6 +7,7 @@ still there, because clients give up on silence. Nothing here knows the time: it
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from mcp_view.revisions import Revision
@@ -19,15 +20,19 @@ __all__ = ("Steps",)
 MESSAGE_CHARS: Final = 1000
 #: What a value rises by when nothing better is known.
 LEAST: Final = 0.001
+#: Beyond this JSON readers do not keep whole numbers apart.
+MOST: Final = 2**53
 
 
 class Steps:
     """The progress of one call."""
 
     __slots__ = (
+        "_after_line",
         "_allowance",
         "_burst",
         "_counted",
+        "_counted_at",
         "_counts",
         "_head",
         "_messages",
@@ -55,11 +60,15 @@ class Steps:
         self._wanted: float = 0
         self._total: float | None = None
         self._pending: list[str] | None = None
+        #: Whether the newest of it is a line that is no part of a text.
+        self._after_line = False
         #: Three quarters of the rate flow in steadily and a quarter may come at once, so that no
         #: second ever has more than the rate and a few quick steps are not held up.
         self._rate = rate * 0.75
-        self._burst = rate * 0.25
+        self._burst = max(rate * 0.25, 1.0)
+        #: How many notifications may go out at once, and when that was.
         self._allowance = self._burst
+        self._counted_at = now
         #: When the last notification went out.
         self.last_at = now
         #: Whether a reminder to flush is under way.
@@ -68,16 +77,28 @@ class Steps:
     def every(self, events: list[Event], now: float) -> list[bytes]:
         """A notification for each of these events."""
         self.last_at = now
-        return [self._step(event) for event in events]
+        frames = self._counted_texts(events)
+        return [self._step(event) for event in events] if frames is None else frames
+
+    def _counted_texts(self, events: list[Event]) -> list[bytes] | None:
+        """The same for events that are all short texts and are counted, as those of a flood
+        nearly always are; None if they are not."""
+        first = self._counted + 1
+        texts = [event.as_text() for event in events]
+        plain = self._counts and self._messages and first > self._value and all(texts)
+        if not plain or max(map(len, texts)) > MESSAGE_CHARS:
+            return None
+        self._value = self._counted = self._counted + len(events)
+        encode = wire.encode
+        template = self._head.replace(b"%", b"%%") + b',"progress":%d,"message":%b}}'
+        return [template % (number, encode(text)) for number, text in enumerate(texts, first)]
 
     def _step(self, event: Event) -> bytes:
         self._counted += 1
         if event.__class__ is Progress:
             return self._noted(event)
         self._value = value = (
-            self._counted
-            if self._counts and self._counted > self._value
-            else round(self._value + LEAST, 3)
+            self._counted if self._counts and self._counted > self._value else self._more()
         )
         return self._frame(value, event.as_text() or event.as_line())
 
@@ -86,7 +107,7 @@ class Steps:
         return self._frame(self._next(), event.message or "")
 
     def _take_progress(self, event: Progress) -> None:
-        self._wanted = event.done
+        self._wanted = min(event.done, MOST)
         self._total = event.total
         self._counts = False
 
@@ -102,25 +123,38 @@ class Steps:
             pending = self._pending = []
         self._counted += len(events)
         for event in events:
-            if isinstance(event, Progress):
-                self._take_progress(event)
-                pending.append(event.message or "")
-            else:
-                text = event.as_text()
-                pending.append(text or event.as_line())
+            text = event.as_text()
+            is_line = not text
+            if is_line:
+                text = self._line_of(event)
+                if not text:
+                    continue
+            # What is no part of a stream of text has a line of its own.
+            if (is_line or self._after_line) and pending and pending[-1][-1] != "\n":
+                pending.append("\n")
+            pending.append(text)
+            self._after_line = is_line
         if self._counts:
             self._wanted = self._counted
         if len(pending) > MESSAGE_CHARS:
             del pending[:-MESSAGE_CHARS]
 
+    def _line_of(self, event: Event) -> str:
+        if isinstance(event, Progress):
+            self._take_progress(event)
+            return event.message or ""
+        return event.as_line()
+
     def flush(self, now: float) -> bytes | None:
         """The notification for what was remembered, if it may go out by now."""
         if self._pending is None:
             return None
-        self._allowance = min(self._burst, self._allowance + (now - self.last_at) * self._rate)
-        if self._allowance < 1 and now - self.last_at < 1 / self._rate:
+        self._allowance += (now - self._counted_at) * self._rate
+        self._allowance = min(self._allowance, self._burst)
+        self._counted_at = now
+        if self._allowance < 0.999:  # whole but for the rounding
             return None
-        self._allowance = max(self._allowance - 1, 0)
+        self._allowance -= 1
         self.last_at = now
         message = "".join(self._pending)
         self._pending = None
@@ -130,7 +164,7 @@ class Steps:
         """How long until what is remembered may go out; None if nothing is."""
         if self._pending is None:
             return None
-        return max(self.last_at + 1 / self._rate - now, 0.0)
+        return max(self._counted_at + (1 - self._allowance) / self._rate - now, 0.0)
 
     def heartbeat(self, now: float, running_s: float) -> bytes:
         """Say that the run is still there."""
@@ -140,8 +174,13 @@ class Steps:
     def _next(self) -> float:
         """The next value: what is wanted if that is more than the last, or a little more."""
         wanted = self._wanted
-        self._value = value = wanted if wanted > self._value else round(self._value + LEAST, 3)
+        self._value = value = wanted if wanted > self._value else self._more()
         return value
+
+    def _more(self) -> float:
+        """A little more than the last value; of a large one a little is what can be told apart."""
+        more = round(self._value + LEAST, 3)
+        return more if more > self._value else math.nextafter(self._value, math.inf)
 
     def _frame(self, value: float, message: str) -> bytes:
         number = b"%d" % value if value.__class__ is int else wire.encode(value)

@@ -204,7 +204,7 @@ class McpConnection:
             return []
         reason = params.get("reason")
         why = f"cancelled by the client: {reason}" if reason else "cancelled by the client"
-        leave: list[Effect] = [LeaveCall(call, cancel=why)]
+        leave: list[Effect] = [LeaveCall(call, cancel=why), *self.sending(call.withdrawn())]
         if call.batched is not None:
             call.batched.open -= 1
             return leave + self._flush(call.batched)
@@ -280,18 +280,22 @@ class McpConnection:
 
     def start(self, call: Call, effects: list[Effect]) -> list[Effect]:
         """Enter a call in the books; raises ProtocolError if there are too many."""
-        limit = self.server.hub.limits.calls_in_flight
-        if len(self._calls) >= limit:
-            raise ProtocolError(
-                -32003, f"at most {limit} calls may be under way here", {"limit": limit}
-            )
+        if len(self._calls) + len(self._listening) >= self.server.hub.limits.calls_in_flight:
+            raise self._full()
         self._calls[call.id] = call
         if call.batched is not None:
             call.batched.open += 1
         return effects
 
+    def _full(self) -> ProtocolError:
+        limit = self.server.hub.limits.calls_in_flight
+        reason = f"at most {limit} calls may be under way here"
+        return ProtocolError(-32003, reason, {"limit": limit})
+
     def hold(self, listening: Listening) -> None:
-        """Enter a stream that listens in the books."""
+        """Enter a stream that listens in the books; raises ProtocolError as `start` does."""
+        if len(self._calls) + len(self._listening) >= self.server.hub.limits.calls_in_flight:
+            raise self._full()
         self._listening[listening.id] = listening
 
     def find(self, run: int) -> Run:

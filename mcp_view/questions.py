@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from mcp_view.errors import MISSING_CAPABILITY, ProtocolError
+from mcp_view.names import Names
 from mcp_view.revisions import Revision
+from plexus import wire
 from plexus.errors import InvalidParams
-from plexus.events import Request
+from plexus.events import Error, Request, Terminal
+from plexus.run import Run
 
-__all__ = ("answer_of", "request_of")
+__all__ = ("answer_of", "in_words", "missing_capability", "request_of")
 
 Schema = dict[str, Any]
 
@@ -30,9 +34,16 @@ FIELD_KEYS: Final[dict[str, frozenset[str]]] = {
 }
 FORMATS: Final = frozenset({"email", "uri", "date", "date-time"})
 
+#: The capability that answers a question of this kind, for those that not every client can show.
+CAPABILITIES: Final[dict[str, Schema]] = {
+    "sample": {"sampling": {}},
+    "roots": {"roots": {}},
+    "visit": {"elicitation": {"url": {}}},
+}
 
-def request_of(event: Request, revision: Revision) -> tuple[str, Schema] | None:
-    """The request that puts this question to a client; None if it has no such form."""
+
+def request_of(event: Request, run: int, revision: Revision) -> tuple[str, Schema] | None:
+    """The request that puts this question of a run to a client; None if it has no such form."""
     if event.kind == "sample":
         return "sampling/createMessage", _sampling(event.details or {})
     if event.kind == "roots":
@@ -41,7 +52,7 @@ def request_of(event: Request, revision: Revision) -> tuple[str, Schema] | None:
     if event.kind == "visit":
         params |= {"mode": "url", "url": (event.details or {})["url"]}
         if revision.elicitation_id:
-            params["elicitationId"] = event.request
+            params["elicitationId"] = f"{run}.{event.request}"
         return "elicitation/create", params
     form = _form(event, revision)
     if form is None:
@@ -78,6 +89,33 @@ def answer_of(event: Request, result: Any, revision: Revision) -> Any:
     if ANSWER not in content:
         raise InvalidParams(f"the content must have {ANSWER!r}")
     return content[ANSWER]
+
+
+def in_words(run: Run, questions: list[Request], names: Names) -> str:
+    """The questions for whoever cannot be asked otherwise: a model can answer by a tool."""
+    respond, attach = names.name_of("plexus.respond"), names.name_of("plexus.attach")
+    lines = [f"The run {run.id} waits for an answer."]
+    for event in questions:
+        schema = wire.encode(event.schema).decode()
+        lines.append(f"It asks: {event.message}")
+        lines.append(
+            f'Answer with the tool {respond}, run {run.id}, request "{event.request}", '
+            f"and an answer that fits {schema} (null declines)."
+        )
+    lines.append(f"Then follow it with the tool {attach}, run {run.id}, after {run.log.last}.")
+    return "\n".join(lines)
+
+
+def missing_capability(terminal: Terminal) -> ProtocolError | None:
+    """The error for a run that wanted to ask what its client cannot be asked; None if it ended
+    for any other reason."""
+    if not isinstance(terminal, Error) or terminal.code != "unsupported":
+        return None
+    kind = terminal.data.get("kind") if isinstance(terminal.data, dict) else None
+    required = CAPABILITIES.get(str(kind))
+    if required is None:
+        return None
+    return ProtocolError(MISSING_CAPABILITY, terminal.message, {"requiredCapabilities": required})
 
 
 def _sampling(details: dict[str, Any]) -> Schema:

@@ -50,6 +50,7 @@ class Reducer:
         "_block_bytes",
         "_block_limit",
         "_blocks",
+        "_blocks_left_out",
         "_head",
         "_limit",
         "_size",
@@ -71,13 +72,24 @@ class Reducer:
         self._tail_size = 0
         self._blocks: list[Block] = []
         self._block_bytes = 0
+        self._blocks_left_out = 0
         #: Events that are not part of the result and that somebody must look at.
         self.asides: list[Event] = []
 
     def add_all(self, batch: Batch) -> None:
         """Take these items; the bytes are for events that have no other form."""
+        adders, texts = _adders, []
         for event, raw in zip(batch.events, batch.raws, strict=True):
-            _adders[event.__class__](self, event, raw)
+            adder = adders[event.__class__]
+            if adder is _text:
+                texts.append(event.as_text())
+                continue
+            if texts:
+                self.add_text("".join(texts))
+                texts = []
+            adder(self, event, raw)
+        if texts:
+            self.add_text("".join(texts))
 
     def add_text(self, text: str) -> None:
         """Join this to the text so far."""
@@ -97,8 +109,9 @@ class Reducer:
         """Add something that is no text, as long as it fits."""
         self._block_bytes += size
         if self._block_bytes > self._block_limit:
-            block = {"type": "text", "text": f"[{block['type']} of {size} bytes left out]"}
-        self._blocks.append(block)
+            self._blocks_left_out += 1
+        else:
+            self._blocks.append(block)
 
     def _cut(self) -> None:
         whole = "".join(self._head)
@@ -123,16 +136,24 @@ class Reducer:
         note = f"\n[... {left_out} characters left out; the whole output is {log_uri} ...]\n"
         return self._head[0] + note + tail
 
-    def content(self, terminal: Terminal, log_uri: str) -> list[Block]:
-        """The blocks of the result."""
+    def blocks(self, log_uri: str) -> list[Block]:
+        """What was said so far."""
         text = self.text(log_uri)
         blocks = self._blocks
         if text:
             blocks = [{"type": "text", "text": text}, *blocks]
+        if self._blocks_left_out:
+            note = f"[{self._blocks_left_out} more that do not fit are left out]"
+            blocks = [*blocks, {"type": "text", "text": note}]
         if self.cut and self.revision.links:
             link = {"type": "resource_link", "uri": log_uri, "name": log_uri}
             link |= {"description": "The whole output of this run", "mimeType": "text/plain"}
             blocks = [*blocks, link]
+        return blocks
+
+    def content(self, terminal: Terminal, log_uri: str) -> list[Block]:
+        """The blocks of the result."""
+        blocks = self.blocks(log_uri)
         if terminal.failed:
             why = terminal.as_text() or terminal.as_line() or _said_by(terminal) or NOTHING
             return [*blocks, {"type": "text", "text": why}]

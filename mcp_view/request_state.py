@@ -26,6 +26,8 @@ class RequestState(NamedTuple):
     run: int
     #: The number of the last item that the client has had.
     seen: int
+    #: The number of the last question that it was asked.
+    asked: int
     #: Of the request's name and arguments: the state is good for no other request.
     digest: str
     #: Wall-clock seconds.

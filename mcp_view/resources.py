@@ -135,11 +135,12 @@ def subscribe(
     """`resources/subscribe`: the client is told when this resource changes."""
     uri = _uri(request.params)  # type: ignore[arg-type]  # the view has checked
     limit = view.server.hub.limits.subscriptions
-    if len(view.session.subscribed) >= limit:
+    subscribed = view.session.subscribed
+    if uri not in subscribed and len(subscribed) >= limit:
         raise ProtocolError(
             wire.INVALID_PARAMS, f"at most {limit} subscriptions are kept", {"limit": limit}
         )
-    view.session.subscribed.add(uri)
+    subscribed.add(uri)
     return view.answer(request.id, view.server.result(caller.revision, b""), batched)
 
 

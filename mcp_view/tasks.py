@@ -6,17 +6,18 @@ of a later one, where the server decides. Both are the same run seen through dif
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mcp_view.catalogue import Entries
 from mcp_view.errors import MISSING_CAPABILITY, ProtocolError
-from mcp_view.questions import answer_of, request_of
+from mcp_view.questions import answer_of, in_words, request_of
 from mcp_view.results import structured_part, tool_body
 from mcp_view.revisions import Revision
 from mcp_view.session import TASKS_EXTENSION, Caller
 from plexus import wire
 from plexus.effects import Effect
-from plexus.errors import InvalidParams, NotFound
+from plexus.errors import InvalidParams, NotFound, UnknownMethod
 from plexus.events import Cancelled, Error, Request, Terminal
 from plexus.run import Run, wall_ms
 
@@ -31,19 +32,14 @@ __all__ = (
     "find_task",
     "get_task",
     "list_tasks",
-    "missing_capability",
     "update_task",
     "wanted_of",
 )
 
 #: How often a client should ask.
 POLL_MS: Final = 500
-#: The capability that answers a question of this kind.
-CAPABILITIES: Final[dict[str, dict[str, Any]]] = {
-    "sample": {"sampling": {}},
-    "roots": {"roots": {}},
-    "visit": {"elicitation": {"url": {}}},
-}
+#: How the number of a run is written.
+DIGITS: Final = re.compile("[1-9][0-9]{0,15}", re.ASCII)
 
 
 class Wanted(NamedTuple):
@@ -56,17 +52,9 @@ class Wanted(NamedTuple):
 def wanted_of(value: Any) -> Wanted:
     """What a client says about the task it wants; raises ProtocolError."""
     ttl = value.get("ttl") if isinstance(value, dict) else value
-    if not isinstance(value, dict) or not (ttl is None or (isinstance(ttl, int) and ttl > 0)):
+    if not isinstance(value, dict) or not (ttl is None or (ttl.__class__ is int and ttl > 0)):
         raise ProtocolError(wire.INVALID_PARAMS, "task must be an object; its ttl is milliseconds")
     return Wanted(ttl)
-
-
-def missing_capability(terminal: Terminal) -> ProtocolError:
-    """The run needed something of the client that it cannot do."""
-    data = terminal.data if isinstance(terminal, Error) else None
-    kind = data.get("kind") if isinstance(data, dict) else None
-    required = CAPABILITIES.get(str(kind), {"elicitation": {}})
-    return ProtocolError(MISSING_CAPABILITY, terminal.as_text(), {"requiredCapabilities": required})
 
 
 def created(server: McpServer, run: Run, revision: Revision, wanted: Wanted) -> bytes:
@@ -96,6 +84,8 @@ def _task(run: Run, revision: Revision) -> dict[str, Any]:
 
 
 def _status(run: Run, *, core: bool) -> str:
+    if run.cancel_reason is not None and run.expired_after is None:
+        return "cancelled"  # and stays so, whatever the method makes of it
     terminal = run.terminal
     if terminal is None:
         return "input_required" if run.questions else "working"
@@ -129,11 +119,12 @@ def find_task(view: McpConnection, request: wire.Request, caller: Caller) -> Run
     params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
     task = params.get("taskId")
     unknown = ProtocolError(wire.INVALID_PARAMS, "there is no such task", {"taskId": task})
-    if not isinstance(task, str) or not task.isascii() or not task.isdigit():
+    if not isinstance(task, str) or not DIGITS.fullmatch(task):
         raise unknown
     try:
         run = view.find(int(task))
-    except NotFound:
+        view.server.hub.resolve(run.method)
+    except (NotFound, UnknownMethod):
         raise unknown from None
     if run.kept_s is None:
         raise unknown
@@ -151,23 +142,17 @@ def get_task(
     server, revision = view.server, caller.revision
     body = wire.encode(_task(run, revision))[1:-1]
     if revision.tasks == "extension":
-        body += _details(server, run, revision)
+        body += _details(view, run, caller)
     return view.answer(request.id, server.result(revision, body), batched)
 
 
-def _details(server: McpServer, run: Run, revision: Revision) -> bytes:
+def _details(view: McpConnection, run: Run, caller: Caller) -> bytes:
     """What the extension says of a task beyond its state: what it asks, or how it ended."""
-    terminal = run.terminal
-    if terminal is None:
-        if not run.questions:
-            return b""
-        asked = {}
-        for question in _open_questions(run):
-            form = request_of(question, revision)
-            if form is not None:
-                asked[_key(question)] = {"method": form[0], "params": form[1]}
-        return b',"inputRequests":' + wire.encode(asked)
-    if isinstance(terminal, Cancelled):
+    server, revision = view.server, caller.revision
+    status, terminal = _status(run, core=False), run.terminal
+    if status == "input_required":
+        return _asked(view, run, caller)
+    if terminal is None or status == "cancelled":
         return b""
     if isinstance(terminal, Error) and _defect(terminal):
         error = {"code": wire.INTERNAL_ERROR, "message": terminal.message}
@@ -179,6 +164,22 @@ def _details(server: McpServer, run: Run, revision: Revision) -> bytes:
     spec = server.hub.resolve(run.method)
     body = tool_body(reducer, terminal, run.id)
     return b',"result":{%b%b}' % (body, structured_part(server, revision, spec, terminal))
+
+
+def _asked(view: McpConnection, run: Run, caller: Caller) -> bytes:
+    """What a task asks: as far as the client can be asked by requests, and the rest in words."""
+    requests, rest = {}, []
+    for event in _open_questions(run):
+        known = event.kind in view.asks(caller)
+        form = request_of(event, run.id, caller.revision) if known else None
+        if form is None:
+            rest.append(event)
+        else:
+            requests[_key(event)] = {"method": form[0], "params": form[1]}
+    asked: dict[str, Any] = {"inputRequests": requests}
+    if rest:
+        asked["statusMessage"] = in_words(run, rest, view.server.options.names)
+    return b"," + wire.encode(asked)[1:-1]
 
 
 def _open_questions(run: Run) -> list[Request]:
@@ -222,11 +223,11 @@ def cancel_task(
     if revision.tasks == "extension":
         run.cancel("cancelled by request")
         return view.answer(request.id, view.server.result(revision, b""), batched)
-    if run.terminal is not None:
-        raise ProtocolError(wire.INVALID_PARAMS, f"the task has ended: {run.state}")
+    status = _status(run, core=True)
+    if run.terminal is not None or status == "cancelled":
+        raise ProtocolError(wire.INVALID_PARAMS, f"the task has ended: {status}")
     run.cancel("cancelled by request")
-    task = _task(run, revision) | {"status": "cancelled"}
-    body = wire.encode(task)[1:-1]
+    body = wire.encode(_task(run, revision))[1:-1]
     return view.answer(request.id, view.server.result(revision, body), batched)
 
 

@@ -12,13 +12,14 @@ from mcp_view import tasks
 from mcp_view.calls import RELATED_TASK, Call
 from mcp_view.errors import MISSING_CAPABILITY, ProtocolError
 from mcp_view.progress import Steps
+from mcp_view.questions import missing_capability
 from mcp_view.reducer import Reducer, text_at_once
 from mcp_view.results import structured_part, tool_body
 from mcp_view.session import LEVELS, TASKS_EXTENSION, Caller
 from plexus import wire
 from plexus.effects import AttachCall, Effect, LeaveCall, Remind, StartCall
 from plexus.errors import PlexusError
-from plexus.events import Background, Error, Event, Log, Progress, Terminal
+from plexus.events import Background, Event, Log, Progress, Terminal
 from plexus.log import Batch
 from plexus.run import Run
 from plexus.signature import MethodSpec
@@ -58,7 +59,8 @@ def call_tool(
     if "task" in params or spec.background == "required":
         call.as_task = _task_of(params, spec, caller)
         if call.as_task is not None:
-            return view.start(call, [StartCall(call, spec.name, arguments, owns=False)])
+            start = StartCall(call, spec.name, arguments, owns=False, asks=caller.asks)
+            return view.start(call, [start])
     meta = params.get("_meta")
     if meta.__class__ is dict:
         token = meta.get("progressToken")
@@ -252,8 +254,8 @@ class ToolCall(Call):
         try:
             result = tasks.created(view.server, run, self.caller.revision, self.as_task)
         except PlexusError as error:
-            leave = LeaveCall(self, cancel=error.message)
-            return [leave, *super().on_refused(view, error)]
+            run.cancel(error.message)
+            return [LeaveCall(self), *super().on_refused(view, error)]
         return [LeaveCall(self), *view.answer_call(self, result)]
 
     # --- the result ---------------------------------------------------------------------------
@@ -265,9 +267,9 @@ class ToolCall(Call):
 
     def _result(self, view: McpConnection, terminal: Terminal) -> bytes:
         revision = self.caller.revision
-        unsupported = isinstance(terminal, Error) and terminal.code == "unsupported"
-        if unsupported and not revision.handshake:
-            raise tasks.missing_capability(terminal)
+        missing = None if revision.handshake else missing_capability(terminal)
+        if missing is not None:
+            raise missing
         assert self._reducer is not None, "it has taken the items"
         assert self.run is not None, "it has ended, so it was there"
         body = tool_body(self._reducer, terminal, self.run.id)
@@ -277,19 +279,25 @@ class ToolCall(Call):
         """The result around what it says."""
         server, revision = view.server, self.caller.revision
         body += structured_part(server, revision, self._spec, terminal)
-        if self.related_task:
-            assert self.run is not None, "a task is a run"
-            related = {RELATED_TASK: {"taskId": str(self.run.id)}}
-            body += b',"_meta":' + wire.encode(related)
-        return server.result(revision, body)
+        return server.result(revision, body + self._related())
+
+    def _related(self) -> bytes:
+        """Which task the result is of, if it is to say so."""
+        if not self.related_task:
+            return b""
+        assert self.run is not None, "a task is a run"
+        return b',"_meta":' + wire.encode({RELATED_TASK: {"taskId": str(self.run.id)}})
 
     def say(self, view: McpConnection, text: str, *, failed: bool = False) -> list[Effect]:
         """Answer with these words and whatever the run has said."""
-        said = "" if self._reducer is None else self._reducer.text("")
-        blocks = [{"type": "text", "text": part} for part in (said, text) if part]
-        self.run = None
+        blocks = [{"type": "text", "text": text}]
+        if self.run is not None and self._reducer is not None:
+            blocks = [*self._reducer.blocks(f"run://{self.run.id}"), *blocks]
+        # A tool that has an output schema either gives what fits it or has failed.
+        failed = failed or (self.caller.revision.structured and view.server.structured(self._spec))
         flag = b"true" if failed else b"false"
-        body = b'"content":%b,"isError":%b' % (wire.encode(blocks), flag)
+        body = b'"content":%b,"isError":%b%b' % (wire.encode(blocks), flag, self._related())
+        self.run = None
         return view.answer_call(self, view.server.result(self.caller.revision, body))
 
 

@@ -1,0 +1,307 @@
+"""What is listed: tools, prompts and templates, with what each revision has and no more."""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+import pytest
+from activations_for_tests import Demo
+from conftest import OpenHub
+from mcp_activations import Show
+from mcp_peer import REVISIONS, STATELESS, McpPeer
+
+from mcp_view.names import SPELLINGS, SpellingName
+from mcp_view.server import McpOptions
+from plexus import Activation, Plexus, method, prompt, resource
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+
+#: From which revision on a tool has what.
+SINCE = {
+    "name": "2024-11-05",
+    "description": "2024-11-05",
+    "inputSchema": "2024-11-05",
+    "annotations": "2025-03-26",
+    "title": "2025-06-18",
+    "outputSchema": "2025-06-18",
+    "execution": "2025-11-25",
+}
+
+
+class Papers(Activation):
+    """Prompts and resources."""
+
+    namespace = "papers"
+    version = "1.0.0"
+
+    @prompt(title="Write a letter")
+    async def letter(self, to: str, tone: str | None = None) -> str:
+        """A letter.
+
+        Args:
+            to: Whom it is for.
+        """
+        return f"Dear {to}, {tone}"
+
+    @prompt
+    async def plain(self) -> str:
+        """A prompt without arguments."""
+        return "plain"
+
+    @resource("paper://{number}{?page}", title="A paper", mime_type="text/markdown")
+    async def paper(self, number: int, page: int = 1) -> str:
+        """A paper by its number."""
+        return f"{number}/{page}"
+
+    @resource("paper://index")
+    async def index(self) -> str:
+        """All papers."""
+        return "all"
+
+    @method(listed=False)
+    async def hidden(self) -> str:
+        """Callable, but offered to nobody."""
+        return "hidden"
+
+    @method(background="required")
+    async def slow(self) -> str:
+        """Runs only on its own."""
+        return "slow"
+
+
+class Strange:
+    """Something that has no schema."""
+
+
+class Broken(Activation):
+    """Has a method that nobody can describe."""
+
+    namespace = "broken"
+    version = "1.0.0"
+
+    @method
+    async def gives(self) -> Strange:
+        """Give something strange."""
+        return "really a text"  # type: ignore[return-value]
+
+    @method
+    async def takes(self, thing: Strange) -> str:
+        """Take something strange."""
+        return str(thing)
+
+
+async def tools_of(peer: McpPeer) -> dict[str, dict[str, Any]]:
+    result = await peer.result("tools/list")
+    return {tool["name"]: tool for tool in result["tools"]}
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_tool_has_what_its_revision_has(open_hub: OpenHub, revision: str) -> None:
+    tools = await tools_of(McpPeer(open_hub(Show), revision))
+    known = {key for key, since in SINCE.items() if since <= revision}
+    if revision == STATELESS:
+        known.remove("execution")
+    words, found, value = (tools[f"show.{name}"] for name in ("words", "found", "value"))
+    assert set(words) == known - {"outputSchema"}
+    assert set(found) == known - {"annotations", "title"}
+    assert set(value) == known - {"annotations", "title", "outputSchema"}
+    assert words["description"] == "Say these texts."
+    assert words["inputSchema"] == {
+        "type": "object",
+        "properties": {
+            "texts": {"type": "array", "items": {"type": "string"}, "description": "What to say."}
+        },
+        "required": ["texts"],
+        "additionalProperties": False,
+    }
+    if "annotations" in known:
+        assert words["annotations"] == {
+            "title": "Say it",
+            "readOnlyHint": True,
+            "destructiveHint": False,
+            "idempotentHint": True,
+            "openWorldHint": False,
+        }
+    if "title" in known:
+        assert words["title"] == "Say it"
+    if "outputSchema" in known:
+        assert found["outputSchema"]["required"] == ["name", "size"]
+    if "execution" in known:
+        assert words["execution"] == {"taskSupport": "optional"}
+        assert found["execution"] == {"taskSupport": "forbidden"}
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_only_a_model_has_an_output_schema(open_hub: OpenHub, revision: str) -> None:
+    tools = await tools_of(McpPeer(open_hub(Show), revision))
+    described = [name for name, tool in tools.items() if "outputSchema" in tool]
+    assert described == (["show.found"] if revision >= "2025-06-18" else [])
+
+
+async def test_the_order_of_a_list_is_that_of_the_names(open_hub: OpenHub) -> None:
+    names = list(await tools_of(McpPeer(open_hub(Show, Demo, Papers), "2025-11-25")))
+    assert names == sorted(names)
+    assert list(await tools_of(McpPeer(open_hub(Papers, Demo, Show), "2025-11-25"))) == names
+
+
+async def test_prompts_resources_and_what_is_not_listed_are_no_tools(open_hub: OpenHub) -> None:
+    tools = await tools_of(McpPeer(open_hub(Papers), "2025-11-25"))
+    assert [name for name in tools if name.startswith("papers.")] == ["papers.slow"]
+    assert tools["papers.slow"]["execution"] == {"taskSupport": "required"}
+    assert not {"plexus.unsubscribe", "plexus.resources", "plexus.complete"} & set(tools)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+@pytest.mark.parametrize("revision", ["2024-11-05", STATELESS])
+async def test_pages_hold_every_tool_once(open_hub: OpenHub, revision: str, size: int) -> None:
+    hub = open_hub(Show, Demo)
+    peer = McpPeer(hub, revision, options=McpOptions(page_size=size))
+    walked: list[str] = []
+    params: dict[str, Any] = {"cursor": None}
+    while True:
+        result = await peer.result("tools/list", params)
+        assert len(result["tools"]) <= size
+        walked += [tool["name"] for tool in result["tools"]]
+        if "nextCursor" not in result:
+            break
+        params = {"cursor": result["nextCursor"]}
+    assert walked == list(await tools_of(McpPeer(hub, revision)))
+
+
+@pytest.mark.parametrize(
+    "method_name",
+    ["tools/list", "prompts/list", "resources/list", "resources/templates/list"],
+)
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_cursor_that_is_not_ours_is_refused(
+    open_hub: OpenHub, revision: str, method_name: str
+) -> None:
+    peer = McpPeer(open_hub(Papers), revision)
+    for cursor in ("nonsense", "", 5):
+        error = await peer.error(method_name, {"cursor": cursor})
+        assert error["code"] == -32602
+    assert "result" in await peer.call(method_name, {"cursor": None})
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_prompts_are_listed_with_their_arguments(open_hub: OpenHub, revision: str) -> None:
+    result = await McpPeer(open_hub(Papers), revision).result("prompts/list")
+    letter, plain = result["prompts"]
+    title = {"title": "Write a letter"} if revision >= "2025-06-18" else {}
+    assert letter == title | {
+        "name": "papers.letter",
+        "description": "A letter.",
+        "arguments": [
+            {"name": "to", "description": "Whom it is for.", "required": True},
+            {"name": "tone", "description": "tone", "required": False},
+        ],
+    }
+    assert plain == {"name": "papers.plain", "description": "A prompt without arguments."}
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_templates_are_the_resources_with_something_to_fill_in(
+    open_hub: OpenHub, revision: str
+) -> None:
+    result = await McpPeer(open_hub(Papers), revision).result("resources/templates/list")
+    paper, run = result["resourceTemplates"]
+    title = {"title": "A paper"} if revision >= "2025-06-18" else {}
+    assert paper == title | {
+        "uriTemplate": "paper://{number}{?page}",
+        "name": "paper",
+        "description": "A paper by its number.",
+        "mimeType": "text/markdown",
+    }
+    assert run["uriTemplate"] == "run://{run}{?after}"
+
+
+async def test_a_change_of_the_hub_is_a_change_of_the_lists(open_hub: OpenHub) -> None:
+    hub = open_hub(Demo)
+    peer = McpPeer(hub, "2025-11-25")
+    before = await tools_of(peer)
+    assert (await peer.error("tools/call", {"name": "show.silence"}))["code"] == -32602
+    hub.register(Show())
+    after = await tools_of(peer)
+    assert set(before) < set(after)
+    assert "show.silence" in after
+    assert (await peer.tool("show.silence"))["isError"] is False
+
+
+async def test_a_method_without_a_schema_does_not_cost_the_others_their_list(
+    open_hub: OpenHub,
+) -> None:
+    peer = McpPeer(open_hub(Broken, Demo), "2025-11-25")
+    tools = await tools_of(peer)
+    assert "demo.echo" in tools
+    assert "This tool is broken" in tools["broken.takes"]["description"]
+    assert tools["broken.takes"]["inputSchema"] == {"type": "object"}
+
+
+async def test_a_result_without_a_schema_is_still_a_result(open_hub: OpenHub) -> None:
+    peer = McpPeer(open_hub(Broken), "2025-11-25")
+    result = await peer.tool("broken.gives")
+    assert result == {"content": [{"type": "text", "text": "really a text"}], "isError": False}
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spelling", "shown"),
+    [
+        ("dot", "demo.refuse_to_stop"),
+        ("underscore", "demo_refuse_to_stop"),
+        ("dash", "demo-refuse_to_stop"),
+    ],
+)
+async def test_tools_and_prompts_are_called_as_the_host_likes(
+    open_hub: OpenHub, spelling: SpellingName, shown: str
+) -> None:
+    options = McpOptions(names=SPELLINGS[spelling])
+    peer = McpPeer(open_hub(Demo, Papers), "2025-11-25", options=options)
+    tools = await tools_of(peer)
+    assert shown in tools
+    separator = SPELLINGS[spelling].name_of(".")
+    assert f"papers{separator}slow" in tools
+    prompts = (await peer.result("prompts/list"))["prompts"]
+    assert [each["name"] for each in prompts] == [
+        f"papers{separator}letter",
+        f"papers{separator}plain",
+    ]
+    strict = {*string.ascii_letters, *string.digits, "_", "-"}
+    if spelling != "dot":
+        assert all(strict.issuperset(name) for name in tools)
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("name", ["demo.echo", "demo_echo", "demo-echo"])
+async def test_every_spelling_is_taken_whatever_is_shown(
+    open_hub: OpenHub, spelling: SpellingName, name: str
+) -> None:
+    options = McpOptions(names=SPELLINGS[spelling])
+    peer = McpPeer(open_hub(Demo, Papers), "2025-11-25", options=options)
+    result = await peer.tool(name, {"text": "hi"})
+    assert result["content"][0]["text"] == "hi"
+    plain = name.replace("demo", "papers").replace("echo", "plain")
+    assert (await peer.result("prompts/get", {"name": plain}))["messages"]
+
+
+async def test_the_names_of_a_hub_of_thousands_are_walked_in_pages(open_hub: OpenHub) -> None:
+    """What a host sees of a large server: several pages, and each tool on one of them."""
+    hub = open_hub()
+    fill(hub, 25)
+    peer = McpPeer(hub, "2025-11-25", options=McpOptions(page_size=10))
+    result = await peer.result("tools/list")
+    names = {tool["name"] for tool in result["tools"]}
+    while "nextCursor" in result:
+        result = await peer.result("tools/list", {"cursor": result["nextCursor"]})
+        fresh = {tool["name"] for tool in result["tools"]}
+        assert not names & fresh
+        names |= fresh
+    assert {f"many{number}.echo" for number in range(25)} < names
+
+
+def fill(hub: Plexus, count: int) -> None:
+    for number in range(count):
+        hub.register(type(f"Many{number}", (Demo,), {"namespace": f"many{number}", "__doc__": "m"}))

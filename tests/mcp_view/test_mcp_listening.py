@@ -1,0 +1,160 @@
+"""Streams that listen: what they are told, how each message is marked, and how they end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from activations_for_tests import Demo
+from conftest import OpenHub
+from mcp_peer import PREFIX, STATELESS, McpPeer, envelope
+
+from plexus import Change, Limits
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+
+ID = PREFIX + "subscriptionId"
+EVERYTHING = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
+
+
+def listen(peer: McpPeer, request_id: Any = "l", **wanted: Any) -> list[Any]:
+    params = envelope({"notifications": wanted})
+    return peer.send({"id": request_id, "method": "subscriptions/listen", "params": params})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "honoured"),
+    [
+        ({}, {}),
+        (EVERYTHING, EVERYTHING),
+        ({"toolsListChanged": True, "promptsListChanged": False}, {"toolsListChanged": True}),
+        ({"noSuchThing": True, "toolsListChanged": "yes"}, {}),
+        ({"resourceSubscriptions": []}, {}),
+        (
+            {"resourceSubscriptions": ["b://", "a://", "b://"]},
+            {"resourceSubscriptions": ["a://", "b://"]},
+        ),
+    ],
+)
+async def test_the_first_message_says_what_will_be_told(
+    open_hub: OpenHub, wanted: dict[str, Any], honoured: dict[str, Any]
+) -> None:
+    peer = McpPeer(open_hub(), STATELESS)
+    [first] = listen(peer, 7, **wanted)
+    assert first == {
+        "jsonrpc": "2.0",
+        "method": "notifications/subscriptions/acknowledged",
+        "params": {"notifications": honoured, "_meta": {ID: 7}},
+    }
+    assert not peer.view.idle
+
+
+async def test_only_what_was_named_is_told_and_it_bears_the_number(open_hub: OpenHub) -> None:
+    hub = open_hub()
+    peer = McpPeer(hub, STATELESS)
+    listen(peer, "tools", toolsListChanged=True)
+    listen(peer, "rest", promptsListChanged=True, resourceSubscriptions=["a://1"])
+    hub.announce(Change("methods"))
+    hub.announce(Change("prompts"))
+    hub.announce(Change("resources"))
+    hub.announce(Change("resource", "a://1"))
+    hub.announce(Change("resource", "a://2"))
+    assert [(frame["method"], frame["params"]) for frame in peer.collect()] == [
+        ("notifications/tools/list_changed", {"_meta": {ID: "tools"}}),
+        ("notifications/prompts/list_changed", {"_meta": {ID: "rest"}}),
+        ("notifications/resources/updated", {"uri": "a://1", "_meta": {ID: "rest"}}),
+    ]
+
+
+async def test_registering_an_activation_is_told_once(open_hub: OpenHub) -> None:
+    hub = open_hub()
+    peer = McpPeer(hub, STATELESS)
+    listen(peer, 0, **EVERYTHING)
+    hub.register(Demo())
+    [told] = peer.collect()
+    assert told["params"]["_meta"] == {ID: 0}
+
+
+async def test_a_stream_ends_silently_when_the_client_cancels_it(open_hub: OpenHub) -> None:
+    hub = open_hub()
+    peer = McpPeer(hub, STATELESS)
+    listen(peer, 1, **EVERYTHING)
+    listen(peer, 2, **EVERYTHING)
+    assert peer.notify("notifications/cancelled", {"requestId": 1}) == []
+    hub.register(Demo())
+    assert [frame["params"]["_meta"] for frame in peer.collect()] == [{ID: 2}]
+    peer.notify("notifications/cancelled", {"requestId": 2})
+    assert peer.view.idle
+
+
+async def test_a_server_that_ends_answers_its_streams(open_hub: OpenHub) -> None:
+    peer = McpPeer(open_hub(), STATELESS)
+    listen(peer, 1, toolsListChanged=True)
+    listen(peer, "2")
+    peer.connection.finish()
+    frames = peer.collect()
+    assert [frame["id"] for frame in frames] == [1, "2"]
+    for frame in frames:
+        assert frame["result"]["resultType"] == "complete"
+        assert frame["result"]["_meta"][ID] == frame["id"]
+        assert frame["result"]["_meta"][PREFIX + "serverInfo"]["name"] == "substrate"
+    assert peer.view.idle
+    assert peer.connection.finished
+
+
+async def test_a_stream_ends_with_its_connection(open_hub: OpenHub) -> None:
+    hub = open_hub()
+    peer = McpPeer(hub, STATELESS)
+    listen(peer, 1, **EVERYTHING)
+    peer.connection.lost()
+    hub.register(Demo())
+    assert peer.collect() == []
+
+
+async def test_an_id_that_listens_is_taken(open_hub: OpenHub) -> None:
+    peer = McpPeer(open_hub(), STATELESS)
+    listen(peer, 1)
+    [error] = peer.send({"id": 1, "method": "tools/list", "params": envelope()})
+    assert error["error"]["code"] == -32600
+    peer.notify("notifications/cancelled", {"requestId": 1})
+    [answer] = peer.send({"id": 1, "method": "tools/list", "params": envelope()})
+    assert "result" in answer
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"notifications": None},
+        {"notifications": []},
+        {"notifications": {"resourceSubscriptions": "a://"}},
+        {"notifications": {"resourceSubscriptions": [5]}},
+        {"notifications": {"resourceSubscriptions": None}},
+        {"notifications": {"resourceSubscriptions": ["a://", "b://", "c://"]}},
+    ],
+)
+async def test_a_wish_that_makes_no_sense_is_refused(
+    open_hub: OpenHub, params: dict[str, Any]
+) -> None:
+    peer = McpPeer(open_hub(limits=Limits(subscriptions=2)), STATELESS)
+    assert (await peer.error("subscriptions/listen", params))["code"] == -32602
+    assert peer.view.idle
+
+
+async def test_streams_count_as_calls_under_way(open_hub: OpenHub) -> None:
+    peer = McpPeer(open_hub(limits=Limits(calls_in_flight=3)), STATELESS)
+    for number in range(3):
+        listen(peer, number)
+    [refused] = listen(peer, 3)
+    assert refused["error"]["data"] == {"limit": 3}
+    error = await peer.error("tools/call", {"name": "plexus.hash"})
+    assert error["data"] == {"limit": 3}
+
+
+async def test_a_session_and_a_stream_are_told_each_in_their_way(open_hub: OpenHub) -> None:
+    hub = open_hub()
+    peer = McpPeer(hub, "2025-11-25")
+    peer.revision = STATELESS
+    listen(peer, 1, toolsListChanged=True)
+    hub.register(Demo())
+    assert [frame.get("params") for frame in peer.collect()] == [None, {"_meta": {ID: 1}}]

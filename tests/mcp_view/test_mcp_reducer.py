@@ -1,0 +1,210 @@
+"""The reducer alone: any events in, one bounded result out."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp_activations import PIXEL, Counted, Reading
+
+from mcp_view.reducer import NOTHING, Reducer, text_at_once
+from mcp_view.revisions import REVISIONS
+from plexus import (
+    Background,
+    Cancelled,
+    Complete,
+    Content,
+    Error,
+    Event,
+    Image,
+    Log,
+    Progress,
+    Result,
+    Start,
+    Terminal,
+    ToolUse,
+    wire,
+)
+from plexus.events import Gap, Request
+from plexus.log import Batch
+
+NEWEST = REVISIONS["2026-07-28"]
+OLDEST = REVISIONS["2024-11-05"]
+NOTE = re.compile(r"\n\[\.\.\. (\d+) characters left out; the whole output is run://7 \.\.\.\]\n")
+
+TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=30), max_size=20)
+
+
+class Shouted(Content):
+    """Content of somebody's own."""
+
+    def as_text(self) -> str:
+        return self.text.upper()
+
+
+class Printed(Event):
+    """Text under another name."""
+
+    line: str
+
+    def as_text(self) -> str:
+        return f"{self.line}\n"
+
+
+class Lined(Event):
+    """Has a line for a display and no text."""
+
+    def as_line(self) -> str:
+        return "a line"
+
+
+class Exit(Complete):
+    """Ends badly without words of its own."""
+
+    code: int
+
+    @property
+    def failed(self) -> bool:
+        return self.code != 0
+
+
+def batch(*events: Event) -> Batch:
+    return Batch(1, list(events), [wire.encode_event(event) for event in events])
+
+
+def reduce(
+    *events: Event, limit: int = 1000, blocks: int = 10_000, revision: Any = NEWEST
+) -> list[dict[str, Any]]:
+    """The content that these events have become; the last of them ends the run."""
+    reducer = Reducer(revision, limit, blocks)
+    reducer.add_all(batch(*events))
+    terminal = events[-1]
+    assert isinstance(terminal, Terminal)
+    return reducer.content(terminal, "run://7")
+
+
+def text(value: str) -> dict[str, str]:
+    return {"type": "text", "text": value}
+
+
+@given(TEXTS, st.integers(2, 40))
+def test_of_any_text_the_ends_are_kept_and_the_rest_is_counted(
+    texts: list[str], limit: int
+) -> None:
+    whole = "".join(texts)
+    [first, *links] = reduce(*map(Content, texts), Complete(), limit=limit)
+    if len(whole) <= limit:
+        assert (first, links) == (text(whole or NOTHING), [])
+        return
+    head, left_out, tail = NOTE.split(first["text"])
+    assert whole.startswith(head)
+    assert whole.endswith(tail)
+    assert len(head) + len(tail) == limit
+    assert int(left_out) == len(whole) - limit
+    assert [link["uri"] for link in links] == ["run://7"]
+
+
+@given(TEXTS, st.sampled_from([Complete(), Result(None), Result("x"), Result([1]), Counted(3)]))
+def test_the_short_way_gives_what_the_long_way_gives(texts: list[str], end: Terminal) -> None:
+    events = [*map(Content, texts), end]
+    short = text_at_once(batch(*events), 50)
+    if short is not None:
+        assert [text(json.loads(short))] == reduce(*events, limit=50)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [Content("x"), Error("e", "m")],
+        [Content("x"), Cancelled("r")],
+        [Shouted("x"), Complete()],
+        [Content("x"), Image(PIXEL, "image/png"), Complete()],
+        [Content("x"), Log("info", "m"), Complete()],
+        [Content("x" * 51), Complete()],
+        [Content(""), Complete()],
+        [Counted(3)],
+        [Gap(1, 5), Content("x"), Complete()],
+    ],
+)
+def test_the_short_way_is_not_taken_for_more_than_text(events: list[Event]) -> None:
+    assert text_at_once(batch(*events), 50) is None
+
+
+def test_memory_is_bounded_however_much_is_said() -> None:
+    reducer = Reducer(NEWEST, 100, 1000)
+    for number in range(5000):
+        reducer.add_all(batch(Content(f"{number:09d} ")))
+    assert len(reducer._head) == 1  # noqa: SLF001
+    assert reducer._tail is not None  # noqa: SLF001
+    assert len(reducer._tail) <= 6  # noqa: SLF001
+    assert "[... 49900 characters left out" in reducer.text("run://7")
+
+
+def test_signs_of_how_the_work_goes_are_no_part_of_the_result() -> None:
+    events = [Start(), Progress(1, 2, "half"), Log("info", "m"), Background(), Lined(), Complete()]
+    assert reduce(*events) == [text(NOTHING)]
+
+
+def test_what_somebody_must_look_at_is_put_aside() -> None:
+    reducer = Reducer(NEWEST, 100, 1000)
+    asked = Request("1", "confirm", "Sure?", {}, 60)
+    reducer.add_all(batch(Log("info", "m"), Content("x"), asked, Background()))
+    assert [event.type for event in reducer.asides] == ["log", "request", "background"]
+
+
+def test_events_of_authors_are_read_as_they_say() -> None:
+    assert reduce(Shouted("loud"), Printed(" a"), Reading(5), Printed("b"), Complete()) == [
+        text('LOUD a\n{"type":"reading","value":5}\nb\n')
+    ]
+
+
+def test_a_gap_is_said_where_it_is() -> None:
+    assert reduce(Gap(1, 9), Content("rest"), Complete()) == [
+        text("[items 1 to 9 are no longer kept]\nrest")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("terminal", "why"),
+    [
+        (Error("e", "it broke"), "it broke"),
+        (Cancelled("enough"), "Cancelled: enough"),
+        (Cancelled(), "Cancelled"),
+        (Exit(3), '{"code":3}'),
+        (Error("e", ""), '{"code":"e","message":""}'),
+    ],
+)
+def test_why_a_run_failed_comes_last_and_is_never_empty(terminal: Terminal, why: str) -> None:
+    assert reduce(terminal) == [text(why)]
+    assert reduce(Content("said"), terminal) == [text("said"), text(why)]
+    assert reduce(Image(PIXEL, "image/png"), terminal)[-1] == text(why)
+
+
+def test_a_value_that_is_none_or_empty_is_no_output() -> None:
+    assert reduce(Result(None)) == [text(NOTHING)]
+    assert reduce(Result("")) == [text(NOTHING)]
+    assert reduce(Result(0)) == [text("0")]
+    assert reduce(Result(False)) == [text("false")]
+
+
+def test_blocks_beyond_the_bound_are_counted_and_left_out() -> None:
+    image = Image("A" * 100, "image/png")
+    kept, left_out = reduce(image, image, Content("x"), image, Complete(), blocks=200)[1:]
+    assert kept["type"] == "image"
+    assert left_out == text("[2 more that do not fit are left out]")
+
+
+def test_using_a_tool_is_a_block_after_the_text() -> None:
+    assert reduce(ToolUse("grep", "1", {}), Content("x"), Complete()) == [
+        text("x"),
+        text("[Tool: grep] {}"),
+    ]
+
+
+def test_the_oldest_revision_has_no_links() -> None:
+    blocks = reduce(Content("x" * 30), Complete(), limit=10, revision=OLDEST)
+    assert [block["type"] for block in blocks] == ["text"]

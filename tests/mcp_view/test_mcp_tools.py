@@ -1,0 +1,419 @@
+"""Calls of tools, from the request to the one answer: results, failures, logs, cancelling."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from activations_for_tests import Demo
+from conftest import OpenHub
+from hub_calls import happened
+from mcp_activations import PIXEL, SOUND, Show, Watched
+from mcp_peer import HANDSHAKES, REVISIONS, STATELESS, McpPeer, text_of
+
+from mcp_view.server import McpOptions
+from plexus import Limits, wire
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+
+LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+
+
+def text(value: str) -> dict[str, str]:
+    return {"type": "text", "text": value}
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_text_is_joined_into_one_block(open_hub: OpenHub, revision: str) -> None:
+    peer = McpPeer(open_hub(Show), revision)
+    result = await peer.tool("show.words", {"texts": ["a", "", "b\n", "é"]})
+    assert result["content"] == [text("ab\né")]
+    assert result["isError"] is False
+    assert ("resultType" in result) == (revision == STATELESS)
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_run_that_said_nothing_says_so(open_hub: OpenHub, revision: str) -> None:
+    peer = McpPeer(open_hub(Show), revision)
+    for result in (
+        await peer.tool("show.silence"),
+        await peer.tool("show.words", {"texts": [""]}),
+        await peer.tool("show.value", {"kind": "none"}),
+    ):
+        assert result["content"] == [text("(no output)")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"), [("text", "a text"), ("list", '[1,{"a":2}]'), ("number", "5")]
+)
+async def test_a_value_is_text_as_it_is_or_json(open_hub: OpenHub, kind: str, shown: str) -> None:
+    result = await McpPeer(open_hub(Show), "2025-11-25").tool("show.value", {"kind": kind})
+    assert result == {"content": [text(shown)], "isError": False}
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_model_is_structured_content_where_the_revision_has_it(
+    open_hub: OpenHub, revision: str
+) -> None:
+    peer = McpPeer(open_hub(Show), revision)
+    result = await peer.tool("show.found", {"name": "key"})
+    [block] = result["content"]
+    assert json.loads(block["text"]) == {"name": "key", "size": 3}
+    if revision >= "2025-06-18":
+        assert result["structuredContent"] == json.loads(block["text"])
+    else:
+        assert "structuredContent" not in result
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_nothing_but_a_model_is_structured_content(open_hub: OpenHub, revision: str) -> None:
+    peer = McpPeer(open_hub(Show), revision)
+    for tool, arguments in (
+        ("show.words", {"texts": ["x"]}),
+        ("show.value", {"kind": "list"}),
+        ("show.loose", {}),
+        ("show.found", {"name": "nothing"}),
+        ("plexus.schema", {}),
+    ):
+        assert "structuredContent" not in await peer.tool(tool, arguments)
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_pictures_sounds_and_resources_are_blocks_after_the_text(
+    open_hub: OpenHub, revision: str
+) -> None:
+    result = await McpPeer(open_hub(Show), revision).tool("show.media")
+    said, image, audio, note, binary, link = result["content"]
+    assert said == text("before after")
+    assert image == {"type": "image", "data": PIXEL, "mimeType": "image/png"}
+    if revision >= "2025-03-26":
+        assert audio == {"type": "audio", "data": SOUND, "mimeType": "audio/wav"}
+    else:
+        assert audio == text("[audio audio/wav]")
+    resource = {"uri": "note://1", "mimeType": "text/plain", "text": "a note"}
+    assert note == {"type": "resource", "resource": resource}
+    resource = {"uri": "note://2", "mimeType": "application/x-note", "blob": "Ynl0ZXM="}
+    assert binary == {"type": "resource", "resource": resource}
+    if revision >= "2025-06-18":
+        assert link == {"type": "resource_link", "uri": "note://3", "name": "third"}
+    else:
+        assert link == text("[resource note://3]")
+
+
+async def test_the_tools_that_were_used_are_blocks(open_hub: OpenHub) -> None:
+    result = await McpPeer(open_hub(Show), "2025-11-25").tool("show.tools")
+    assert result["content"] == [
+        text("done"),
+        text('[Tool: search] {"q":"x"}'),
+        text("[Tool result] two hits"),
+        text("[Tool failed] no route"),
+    ]
+
+
+async def test_an_event_without_words_is_a_line_of_json(open_hub: OpenHub) -> None:
+    result = await McpPeer(open_hub(Show), "2025-11-25").tool("show.readings")
+    lines = text_of(result).splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"type": "reading", "value": 1},
+        {"type": "reading", "value": 2},
+    ]
+
+
+async def test_how_a_run_ended_is_said_if_nothing_else_was(open_hub: OpenHub) -> None:
+    peer = McpPeer(open_hub(Show), "2025-11-25")
+    assert text_of(await peer.tool("show.counted", {"aloud": False})) == '{"total":3}'
+    assert text_of(await peer.tool("show.counted", {"aloud": True})) == "three"
+
+
+# --- refusals and failures -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize(
+    "name", ["no.such", "", "demo", "plexus.unsubscribe", "plexus.transcript", "x" * 9999]
+)
+async def test_a_tool_that_is_not_there_is_refused(
+    open_hub: OpenHub, revision: str, name: str
+) -> None:
+    error = await McpPeer(open_hub(Demo), revision).error("tools/call", {"name": name})
+    assert error["code"] == wire.INVALID_PARAMS
+    assert error["message"] == f"Unknown tool: {name[:128]}"
+
+
+@pytest.mark.parametrize("name", [None, 5, ["demo.echo"], {}])
+async def test_a_call_without_a_name_is_refused(open_hub: OpenHub, name: Any) -> None:
+    error = await McpPeer(open_hub(Demo), "2025-11-25").error("tools/call", {"name": name})
+    assert error["code"] == wire.INVALID_PARAMS
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize(
+    "arguments", [{}, {"text": 5}, {"text": "x", "times": "2"}, {"text": "x", "no_such": 1}]
+)
+async def test_bad_arguments_are_an_error_or_a_failed_result(
+    open_hub: OpenHub, revision: str, arguments: dict[str, Any]
+) -> None:
+    peer = McpPeer(open_hub(Demo), revision)
+    answer = await peer.call("tools/call", {"name": "demo.echo", "arguments": arguments})
+    if revision <= "2025-06-18":
+        assert answer["error"]["code"] == wire.INVALID_PARAMS
+    else:
+        assert answer["result"]["isError"] is True
+        assert "demo.echo" in text_of(answer["result"])
+
+
+@pytest.mark.parametrize("arguments", [5, "x", [1]])
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_arguments_that_are_no_object_are_always_an_error(
+    open_hub: OpenHub, revision: str, arguments: Any
+) -> None:
+    peer = McpPeer(open_hub(Demo), revision)
+    error = await peer.error("tools/call", {"name": "demo.echo", "arguments": arguments})
+    assert error["code"] == wire.INVALID_PARAMS
+
+
+async def test_arguments_may_be_left_out_and_may_be_null(open_hub: OpenHub) -> None:
+    peer = McpPeer(open_hub(Show), "2025-11-25")
+    for params in ({"name": "show.value"}, {"name": "show.value", "arguments": None}):
+        assert text_of(await peer.result("tools/call", params)) == "a text"
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_failure_keeps_everything_that_was_said(open_hub: OpenHub, revision: str) -> None:
+    result = await McpPeer(open_hub(Show), revision).tool("show.fails")
+    assert result["isError"] is True
+    said, image, why = result["content"]
+    assert said == text("so far, so good")
+    assert image["type"] == "image"
+    assert why == text("and then it broke")
+
+
+async def test_a_failed_model_has_no_structured_content(open_hub: OpenHub) -> None:
+    result = await McpPeer(open_hub(Show), "2025-11-25").tool("show.found", {"name": "nothing"})
+    assert result == {"content": [text("there is nothing")], "isError": True}
+
+
+async def test_a_defect_shows_none_of_its_text(open_hub: OpenHub) -> None:
+    result = await McpPeer(open_hub(Show), "2025-11-25").tool("show.crash")
+    assert result["isError"] is True
+    assert "this text" not in text_of(result)
+
+
+async def test_a_run_that_somebody_else_stopped_is_a_failure(open_hub: OpenHub) -> None:
+    watched = Watched()
+    peer = McpPeer(open_hub(watched), "2025-11-25")
+    call = peer.begin_tool("watched.wait")
+    await happened(watched.begun)
+    [run] = [run for run in peer.hub.runs.running() if run.method == "watched.wait"]
+    other = McpPeer(peer.hub, "2025-11-25")
+    await other.tool("plexus.cancel", {"run": run.id, "reason": "enough"})
+    result = (await peer.answer_to(call))["result"]
+    assert result == {"content": [text("waiting"), text("Cancelled: enough")], "isError": True}
+
+
+async def test_a_server_that_stops_answers_its_calls(open_hub: OpenHub) -> None:
+    watched = Watched()
+    hub = open_hub(watched)
+    peer = McpPeer(hub, "2025-11-25")
+    call = peer.begin_tool("watched.wait")
+    await happened(watched.begun)
+    await hub.close()
+    assert (await peer.answer_to(call))["result"]["isError"] is True
+    refused = await peer.error("tools/call", {"name": "watched.wait"})
+    assert refused["code"] == wire.INTERNAL_ERROR
+
+
+# --- large results -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_an_oversized_result_keeps_its_ends_and_leads_to_the_whole(
+    open_hub: OpenHub, revision: str
+) -> None:
+    peer = McpPeer(open_hub(Show), revision, options=McpOptions(result_chars=100))
+    texts = [f"{number:04d} " for number in range(200)]
+    whole = "".join(texts)
+    result = await peer.tool("show.words", {"texts": texts})
+    said = result["content"][0]["text"]
+    assert said.startswith(whole[:50] + "\n[... ")
+    assert said.endswith(" ...]\n" + whole[-50:])
+    assert f"[... {len(whole) - 100} characters left out; " in said
+    uri = said.partition("the whole output is ")[2].partition(" ")[0]
+    if revision >= "2025-06-18":
+        link = result["content"][1]
+        assert (link["type"], link["uri"], link["mimeType"]) == (
+            "resource_link",
+            uri,
+            "text/plain",
+        )
+    else:
+        assert len(result["content"]) == 1
+    read = await peer.result("resources/read", {"uri": uri})
+    assert read["contents"] == [{"uri": uri, "mimeType": "text/plain", "text": whole}]
+
+
+async def test_an_oversized_value_keeps_its_ends_and_leads_to_the_whole(open_hub: OpenHub) -> None:
+    peer = McpPeer(open_hub(Demo), "2025-11-25", options=McpOptions(result_chars=10))
+    result = await peer.tool("demo.echo", {"text": "abcdefgh", "times": 100})
+    said = result["content"][0]["text"]
+    assert said.startswith("abcde\n[... 790 characters left out; ")
+    assert said.endswith("]\ndefgh")
+    read = await peer.result("resources/read", {"uri": result["content"][1]["uri"]})
+    assert read["contents"][0]["text"] == "abcdefgh" * 100
+
+
+@pytest.mark.parametrize(("size", "cut"), [(99, False), (100, False), (101, True)])
+async def test_only_what_is_over_the_limit_is_cut(open_hub: OpenHub, size: int, cut: bool) -> None:
+    peer = McpPeer(open_hub(Demo), "2025-11-25", options=McpOptions(result_chars=100))
+    result = await peer.tool("demo.echo", {"text": "x", "times": size})
+    assert ("left out" in text_of(result)) is cut
+    assert len(result["content"]) == 1 + cut
+
+
+async def test_a_failure_of_an_oversized_run_comes_last(open_hub: OpenHub) -> None:
+    peer = McpPeer(open_hub(Show), "2025-11-25", options=McpOptions(result_chars=6))
+    result = await peer.tool("show.fails")
+    assert [block["type"] for block in result["content"]] == [
+        *("text", "image", "resource_link"),
+        "text",
+    ]
+    assert result["content"][-1] == text("and then it broke")
+    assert result["isError"] is True
+
+
+async def test_blocks_beyond_what_an_answer_may_hold_are_left_out(open_hub: OpenHub) -> None:
+    hub = open_hub(Show, limits=Limits(answer_bytes=100))
+    result = await McpPeer(hub, "2025-11-25").tool("show.media")
+    kinds = [block["type"] for block in result["content"]]
+    assert kinds[:2] == ["text", "image"]
+    assert "left out" in result["content"][-1]["text"]
+
+
+# --- logs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", HANDSHAKES)
+@pytest.mark.parametrize("level", [None, *LEVELS])
+async def test_remarks_are_sent_from_the_level_that_was_set(
+    open_hub: OpenHub, revision: str, level: str | None
+) -> None:
+    peer = McpPeer(open_hub(Show), revision)
+    if level is not None:
+        assert await peer.result("logging/setLevel", {"level": level}) == {}
+    call = peer.begin_tool("show.remarks")
+    await peer.answer_to(call)
+    told = peer.said("notifications/message")
+    wanted = LEVELS[LEVELS.index(level or "info") :]
+    assert told == [
+        {"level": each, "logger": "show.remarks", "data": f"this is {each}"} for each in wanted
+    ]
+    assert peer.frames[-1]["id"] == call
+
+
+@pytest.mark.parametrize("level", ["loud", "", None, 5, ["info"], "INFO"])
+async def test_a_level_that_is_none_is_refused(open_hub: OpenHub, level: Any) -> None:
+    peer = McpPeer(open_hub(Show), "2025-11-25")
+    assert (await peer.error("logging/setLevel", {"level": level}))["code"] == wire.INVALID_PARAMS
+    modern = McpPeer(open_hub(Show), STATELESS)
+    meta = {"io.modelcontextprotocol/logLevel": level}
+    error = await modern.error("tools/call", {"name": "show.remarks"}, **meta)
+    assert error["code"] == wire.INVALID_PARAMS
+
+
+async def test_without_a_handshake_remarks_are_sent_only_to_who_asks_for_them(
+    open_hub: OpenHub,
+) -> None:
+    peer = McpPeer(open_hub(Show), STATELESS)
+    await peer.tool("show.remarks")
+    assert peer.said("notifications/message") == []
+    level: dict[str, Any] = {"io.modelcontextprotocol/logLevel": "alert"}
+    await peer.tool("show.remarks", **level)
+    assert [each["level"] for each in peer.said("notifications/message")] == LEVELS[-2:]
+
+
+async def test_where_only_answers_can_be_sent_nothing_else_is(open_hub: OpenHub) -> None:
+    peer = McpPeer(open_hub(Show), "2025-11-25", streaming=False)
+    call = peer.begin_tool("show.remarks", progressToken=1)
+    assert (await peer.answer_to(call))["result"]["isError"] is False
+    assert [frame.get("id") for frame in peer.frames] == [call]
+
+
+# --- cancelling ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_cancelled_call_is_stopped_and_never_answered(
+    open_hub: OpenHub, revision: str
+) -> None:
+    watched = Watched()
+    peer = McpPeer(open_hub(watched), revision)
+    call = peer.begin_tool("watched.wait", progressToken="t")
+    await happened(watched.begun)
+    await peer.quiet()
+    assert peer.notify("notifications/cancelled", {"requestId": call, "reason": "enough"}) == []
+    await happened(watched.stopped)
+    assert await peer.quiet() == []
+    assert peer.view.idle
+    [run] = peer.hub.runs.of(peer.view._principal)  # noqa: SLF001
+    assert run.state == "cancelled"
+
+
+async def test_a_call_may_be_cancelled_before_it_has_begun(open_hub: OpenHub) -> None:
+    watched = Watched()
+    peer = McpPeer(open_hub(watched), "2025-11-25")
+    call = peer.begin_tool("watched.wait")
+    peer.notify("notifications/cancelled", {"requestId": call})
+    assert await peer.quiet() == []
+    assert watched.calls == 0
+
+
+@pytest.mark.parametrize(
+    "params",
+    [None, {}, *({"requestId": each} for each in (None, "100", [100], 101, 1.5, True))],
+)
+async def test_cancelling_what_is_not_under_way_does_nothing(
+    open_hub: OpenHub, params: dict[str, Any] | None
+) -> None:
+    peer = McpPeer(open_hub(Demo), "2025-11-25")
+    peer.send(
+        {
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "demo.echo", "arguments": {"text": "a"}},
+        }
+    )
+    call = peer.begin_tool("demo.echo", {"text": "b"})
+    assert call == 100
+    assert peer.notify("notifications/cancelled", params) == []
+    assert text_of((await peer.answer_to(1))["result"]) == "a"
+    assert text_of((await peer.answer_to(call))["result"]) == "b"
+    assert peer.notify("notifications/cancelled", {"requestId": call}) == []
+    assert "result" in await peer.call("tools/list")
+
+
+async def test_a_client_that_vanishes_ends_its_calls(open_hub: OpenHub) -> None:
+    watched = Watched()
+    peer = McpPeer(open_hub(watched), "2025-11-25")
+    peer.begin_tool("watched.wait", progressToken=1)
+    await happened(watched.begun)
+    peer.connection.lost()
+    await happened(watched.stopped)
+    assert peer.view.idle
+
+
+async def test_following_a_run_does_not_end_with_it(open_hub: OpenHub) -> None:
+    watched = Watched()
+    peer = McpPeer(open_hub(watched), "2025-11-25")
+    peer.begin_tool("watched.wait")
+    await happened(watched.begun)
+    [run] = peer.hub.runs.running()
+    other = McpPeer(peer.hub, "2025-11-25")
+    attached = other.begin_tool("plexus.attach", {"run": run.id})
+    await other.quiet()
+    other.notify("notifications/cancelled", {"requestId": attached})
+    await other.quiet()
+    assert not watched.stopped.is_set()
