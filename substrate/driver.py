@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from plexus.effects import AttachCall, Effect, LeaveCall, Remind, Send, StartCall, WatchChanges
 from plexus.errors import PlexusError
@@ -39,6 +39,20 @@ class View(Protocol):
 class Connection:
     """One peer, from its first message until it is gone."""
 
+    __slots__ = (
+        "_awake",
+        "_finishing",
+        "_frames",
+        "_hub",
+        "_principal",
+        "_readers",
+        "_reminders",
+        "_unwatch",
+        "_view",
+        "_waiter",
+        "_when_collected",
+    )
+
     def __init__(self, hub: Plexus, view: View, principal: Principal) -> None:
         self._hub = hub
         self._view = view
@@ -51,13 +65,6 @@ class Connection:
         self._finishing = False
         self._reminders: dict[Any, asyncio.TimerHandle] = {}
         self._unwatch: Callable[[], None] | None = None
-        self._carry_out: dict[type[Effect], Callable[[Any], None]] = {
-            StartCall: self._start_call,
-            AttachCall: self._attach_call,
-            LeaveCall: self._leave_call,
-            Remind: self._remind,
-            WatchChanges: self._watch_changes,
-        }
 
     # --- for the transport --------------------------------------------------------------------
 
@@ -114,7 +121,8 @@ class Connection:
         try:
             return await waiter
         finally:
-            self._waiter = None
+            if self._waiter is waiter:  # another may wait by now
+                self._waiter = None
             if timer is not None:
                 timer.cancel()
 
@@ -176,7 +184,7 @@ class Connection:
             if effect.__class__ is Send:
                 self._frames += effect.frames
             else:
-                self._carry_out[effect.__class__](effect)
+                self._CARRY_OUT[effect.__class__](self, effect)
 
     def _start_call(self, effect: StartCall) -> None:
         try:
@@ -231,6 +239,16 @@ class Connection:
 
     def _changed(self, change: Change) -> None:
         self.perform(self._view.on_change(change))
+
+    #: How each effect but `Send` is carried out. It is no part of an instance: over HTTP every
+    #: message has a connection of its own.
+    _CARRY_OUT: ClassVar[dict[type[Effect], Callable[[Any, Any], None]]] = {
+        StartCall: _start_call,
+        AttachCall: _attach_call,
+        LeaveCall: _leave_call,
+        Remind: _remind,
+        WatchChanges: _watch_changes,
+    }
 
     # --- waking -------------------------------------------------------------------------------
 

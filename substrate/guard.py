@@ -40,14 +40,26 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        hosts = [value for name, value in scope["headers"] if name == b"host"]
-        origins = [value for name, value in scope["headers"] if name == b"origin"]
-        if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        found = dict(headers)
+        host, origin = found.get(b"host"), found.get(b"origin")
+        repeated = len(found) != len(headers)
+        if (
+            host is None
+            or host.lower() not in self._hosts
+            or (repeated and _count(headers, b"host") > 1)
+        ):
             await _refuse(scope, send, MISDIRECTED, "this server does not answer for that Host")
-        elif origins and (len(origins) > 1 or origins[0].lower() not in self._origins):
+        elif origin is not None and (
+            origin.lower() not in self._origins or (repeated and _count(headers, b"origin") > 1)
+        ):
             await _refuse(scope, send, FORBIDDEN, "requests from that Origin are not allowed")
         else:
             await self._app(scope, receive, send)
+
+
+def _count(headers: list[tuple[bytes, bytes]], name: bytes) -> int:
+    return sum(key == name for key, _ in headers)
 
 
 async def _refuse(scope: Scope, send: Send, status: int, reason: str) -> None:

@@ -21,6 +21,7 @@ from plexus.hub import Plexus
 from plexus.principal import LOCAL
 from plexus.run import Run
 from substrate.driver import Connection
+from substrate.peer import Peer
 from substrate.responses import (
     BodyTooBig,
     header,
@@ -37,35 +38,6 @@ KEEP_ALIVE = b": keep-alive\n\n"
 #: Sent at once, so that proxies pass the headers on; it tells an EventSource that was cut off to
 #: come back well before its run is given up.
 GREETING = b"retry: 500\n\n"
-
-
-class Peer:
-    """Notices when the client hangs up, from the first time that somebody has to wait."""
-
-    def __init__(self, receive: Receive, connection: Connection) -> None:
-        self._receive = receive
-        self._connection = connection
-        self._watching: asyncio.Task[None] | None = None
-        self.gone = False
-
-    def watch(self) -> None:
-        """Begin to watch, once."""
-        if self._watching is None:
-            self._watching = asyncio.get_running_loop().create_task(self._watch())
-
-    async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self.gone = True
-        self._connection.wake()
-
-    async def __aenter__(self) -> Peer:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-        self._connection.lost()
 
 
 class RpcEndpoint:

@@ -9,7 +9,9 @@ from starlette.types import Receive, Scope, Send
 from plexus import wire
 
 __all__ = (
+    "EVENT_STREAM",
     "BodyTooBig",
+    "Headers",
     "header",
     "read_body",
     "send_bytes",
@@ -21,9 +23,10 @@ __all__ = (
 Headers = list[tuple[bytes, bytes]]
 
 JSON = b"application/json"
+EVENT_STREAM = b"text/event-stream; charset=utf-8"
 #: A stream must not be kept by a cache, nor be collected by a proxy until it ends.
 STREAM_HEADERS: Headers = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"content-type", EVENT_STREAM),
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 ]
@@ -40,22 +43,27 @@ def header(scope: Scope, name: bytes) -> bytes:
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     """The whole body, never more than the limit of it; raises BodyTooBig past that."""
+    message = await receive()
+    if not message.get("more_body", False):  # nearly every body comes in one piece
+        body: bytes = message.get("body", b"")
+        if len(body) > limit:
+            raise BodyTooBig
+        return body
     declared = header(scope, b"content-length")
     if declared.isdigit() and int(declared) > limit:
         raise BodyTooBig
     chunks: list[bytes] = []
     size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return b""
+    while message["type"] != "http.disconnect":
         chunk: bytes = message.get("body", b"")
         size += len(chunk)
         if size > limit:
             raise BodyTooBig
         chunks.append(chunk)
         if not message.get("more_body", False):
-            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            return b"".join(chunks)
+        message = await receive()
+    return b""
 
 
 async def send_bytes(
@@ -81,6 +89,7 @@ async def send_empty(send: Send, status: int) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-async def start_stream(send: Send) -> None:
+async def start_stream(send: Send, extra: Headers | None = None) -> None:
     """Begin a response of server-sent events."""
-    await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+    headers = STREAM_HEADERS + extra if extra else STREAM_HEADERS
+    await send({"type": "http.response.start", "status": 200, "headers": headers})

@@ -13,10 +13,13 @@ import click
 import uvicorn
 import uvloop
 
+from mcp_view.server import McpOptions
 from plexus.hub import Plexus
 from substrate.app import build_app
 from substrate.assembly import build_hub
 from substrate.loop import close_runner
+from substrate.mcp import make_mcp_server, mcp_options
+from substrate.open_streams import OpenStreams
 from substrate.settings import Settings
 
 __all__ = ("Server", "bind", "serve_http")
@@ -24,14 +27,25 @@ __all__ = ("Server", "bind", "serve_http")
 HOST = "127.0.0.1"
 #: How long connections may take to close after every run has ended.
 CLOSE_S = 3
+#: How long clients that only listen may take to be told of the end.
+FAREWELL_S = 1.0
 
 
 class Server(uvicorn.Server):
     """uvicorn without its signal handlers: ours end the runs first, so that streams end too."""
 
+    def __init__(self, config: uvicorn.Config, open_streams: OpenStreams) -> None:
+        super().__init__(config)
+        self._open = open_streams
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End what does not end with the runs, and then everything."""
+        await self._open.finish(FAREWELL_S)
+        await super().shutdown(sockets)
 
 
 def bind(port: int) -> socket.socket:
@@ -47,22 +61,26 @@ def bind(port: int) -> socket.socket:
     return sock
 
 
-def make_server(hub: Plexus, port: int) -> Server:
+def make_server(hub: Plexus, port: int, *, mcp_options: McpOptions) -> Server:
     """A server for this hub; run it with `serve(sockets=[...])`."""
+    open_streams = OpenStreams()
     return Server(
         uvicorn.Config(
-            build_app(hub, port),
+            build_app(hub, port, make_mcp_server(hub, mcp_options), open_streams),
             http="httptools",
             ws="websockets-sansio",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
+            # There is no proxy between a client and its own machine.
+            proxy_headers=False,
             # Compressing each small event costs more than sending it to the same machine.
             ws_per_message_deflate=False,
             ws_max_size=hub.limits.message_bytes,
             timeout_graceful_shutdown=CLOSE_S,
-        )
+        ),
+        open_streams,
     )
 
 
@@ -82,7 +100,7 @@ def serve_http(settings: Settings) -> None:
 async def _serve(settings: Settings, sock: socket.socket) -> Plexus:
     hub, broken = build_hub(settings, Path.cwd())
     port = sock.getsockname()[1]
-    server = make_server(hub, port)
+    server = make_server(hub, port, mcp_options=mcp_options(settings))
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

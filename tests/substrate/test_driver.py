@@ -119,6 +119,23 @@ async def test_there_is_nothing_to_collect_when_nothing_was_said(open_hub: OpenH
     assert not client.connection.reading
 
 
+async def test_whoever_waits_in_place_of_another_is_woken(open_hub: OpenHub) -> None:
+    hub = open_hub(Demo)
+    view = NativeConnection(MESSAGES, hub.limits, hub.new_id)
+    connection = Connection(hub, view, LOCAL)
+
+    async def take_over() -> bool:
+        connection.wake()  # the first is told to leave, and has not done so yet
+        return await connection.ready()
+
+    first = asyncio.create_task(connection.ready())
+    await asyncio.sleep(0)
+    second = asyncio.create_task(take_over())
+    await first
+    connection.receive(wire.Request(1, "demo.echo", ["a"]))
+    assert await asyncio.wait_for(second, 10)
+
+
 async def test_a_peer_that_does_not_read_holds_back_its_own_run_only(open_hub: OpenHub) -> None:
     meter = Meter()
     hub = open_hub(meter, Demo)

@@ -12,14 +12,26 @@ from starlette.types import Message, Scope
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from mcp_view.server import McpOptions
 from plexus import Plexus
-from substrate.app import build_app
+from substrate.app import HotRoute, build_app
 from substrate.guard import Guard, local_names
+from substrate.mcp import make_mcp_server
 
 pytestmark = pytest.mark.anyio
 
 PORT = 4444
-ROUTES = [("GET", "/"), ("POST", "/rpc"), ("GET", "/runs/1/events"), ("GET", "/nowhere")]
+ROUTES = [
+    ("GET", "/"),
+    ("POST", "/rpc"),
+    ("GET", "/runs/1/events"),
+    ("POST", "/mcp"),
+    ("GET", "/mcp"),
+    ("DELETE", "/mcp"),
+    ("GET", "/sse"),
+    ("POST", "/messages"),
+    ("GET", "/nowhere"),
+]
 EVIL_HOSTS = [
     "evil.example",
     "localhost.evil.example:4444",
@@ -123,19 +135,23 @@ def test_every_route_of_the_real_server_is_guarded(server: Server, verb: str, pa
 
 
 def test_no_route_is_outside_of_the_guard() -> None:
-    app = build_app(Plexus(), PORT)
+    hub = Plexus()
+    app = build_app(hub, PORT, make_mcp_server(hub, McpOptions()))
     assert isinstance(app, Guard)
-    inner = vars(app)["_app"]
-    assert isinstance(inner, Starlette)
-    listed = {route.path for route in inner.routes if isinstance(route, Route | WebSocketRoute)}
-    assert listed == {"/", "/rpc", "/runs/{run:int}/events"}
+    hot = vars(app)["_app"]
+    assert isinstance(hot, HotRoute)
+    assert isinstance(hot.app, Starlette)
+    listed = {route.path for route in hot.app.routes if isinstance(route, Route | WebSocketRoute)}
+    named = {path for _, path in ROUTES if path != "/nowhere"}
+    assert {path.replace("{run:int}", "1") for path in listed | {hot.path}} == named
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null"])
-def test_a_web_page_cannot_open_a_websocket(server: Server, origin: str) -> None:
+@pytest.mark.parametrize("path", ["/rpc", "/mcp"])
+def test_a_web_page_cannot_open_a_websocket(server: Server, origin: str, path: str) -> None:
     with (
         pytest.raises(InvalidStatus) as refused,
-        connect(server.ws, additional_headers={"Origin": origin}),
+        connect(f"ws://127.0.0.1:{server.port}{path}", additional_headers={"Origin": origin}),
     ):
         pass
     assert refused.value.response.status_code == 403

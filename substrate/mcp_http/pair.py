@@ -1,0 +1,145 @@
+"""The old pair of routes: `GET /sse` is the stream, and `POST /messages` is where to post.
+
+The first event of the stream says where. Everything comes as an event there, also the answers to
+what was posted; losing the stream is losing the connection. Only revisions with a handshake are
+spoken here.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+from urllib.parse import parse_qs
+
+from starlette.types import Receive, Scope, Send
+
+from mcp_view.errors import UNSUPPORTED_REVISION
+from mcp_view.protocol import McpConnection
+from mcp_view.revisions import HANDSHAKES
+from mcp_view.server import McpServer
+from mcp_view.session import PROTOCOL_VERSION, Session, is_stateless
+from native_rpc.framing import MESSAGES
+from native_rpc.protocol import NativeConnection
+from plexus import wire
+from plexus.principal import LOCAL
+from substrate.driver import Connection
+from substrate.mcp_http.requests import accept_of, headers_of, is_json
+from substrate.mcp_http.streams import Events, EventWriter
+from substrate.open_streams import OpenStreams
+from substrate.peer import Peer
+from substrate.responses import BodyTooBig, read_body, send_bytes, send_json
+
+__all__ = ("PairMessages", "PairStream")
+
+#: How much may wait to be written before no more messages are taken.
+UNSENT_BYTES: Final = 1024 * 1024
+
+Open = dict[bytes, Connection]
+
+
+class NamedEvents(Events):
+    """Events as the pair has them: each says that it is a message. The stream stays open."""
+
+    __slots__ = ("_endpoint",)
+
+    def __init__(self, connection: Connection, view: McpConnection, endpoint: bytes) -> None:
+        super().__init__(connection, view)
+        self._endpoint = endpoint
+
+    def opening(self) -> bytes:
+        """The first bytes of the stream: where to post."""
+        return b"event: endpoint\ndata: %b\n\n" % self._endpoint
+
+    def frame(self, messages: list[bytes]) -> bytes:
+        """These messages as the next events."""
+        return b"".join([b"event: message\ndata: %b\n\n" % message for message in messages])
+
+    @property
+    def over(self) -> bool:
+        """Whether no more will come."""
+        return self.connection.finished
+
+
+class PairStream:
+    """`GET /sse`."""
+
+    def __init__(self, server: McpServer, open_streams: OpenStreams) -> None:
+        self._server = server
+        self._writer = EventWriter(server.hub.limits, open_streams)
+        #: The connections by the names that clients post with.
+        self.connections: Open = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one client until it is gone."""
+        if scope["method"] != "GET":
+            await send_json(send, 405, {"error": "use GET"}, [(b"allow", b"GET")])
+            return
+        accept = accept_of(headers_of(scope).get(b"accept"))
+        if not accept.stream and not accept.anything:
+            await send_json(send, 406, {"error": "accept text/event-stream"})
+            return
+        hub = self._server.hub
+        native = NativeConnection(MESSAGES, hub.limits, hub.new_id)
+        view = McpConnection(self._server, Session(), MESSAGES.message, fallback=native)
+        connection = Connection(hub, view, LOCAL)
+        name = os.urandom(16).hex().encode()
+        events = NamedEvents(connection, view, b"/messages?session_id=" + name)
+        self.connections[name] = connection
+        async with Peer(receive, connection) as peer:
+            try:
+                await self._writer.write(events, peer, send, events.opening())
+            finally:
+                del self.connections[name]
+
+
+class PairMessages:
+    """`POST /messages?session_id=...`."""
+
+    def __init__(self, server: McpServer, stream: PairStream) -> None:
+        self._limits = server.hub.limits
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take one message; its answer comes in the stream."""
+        if scope["method"] != "POST":
+            await send_json(send, 405, {"error": "use POST"}, [(b"allow", b"POST")])
+            return
+        if not is_json(headers_of(scope).get(b"content-type")):
+            await send_json(send, 415, {"error": "the body must be application/json"})
+            return
+        limit = self._limits.message_bytes
+        try:
+            body = await read_body(scope, receive, limit)
+        except BodyTooBig:
+            await send_json(send, 413, {"error": f"the body is over {limit} bytes", "limit": limit})
+            return
+        name = parse_qs(scope["query_string"]).get(b"session_id", [b""])[-1]
+        connection = self._stream.connections.get(name)
+        if connection is None:
+            await send_json(send, 404, {"error": "there is no such session"})
+            return
+        message = wire.decode(body, self._limits)
+        refused = _refusal(message)
+        if refused is not None:
+            await send_bytes(send, 400, refused)
+        elif connection.unsent > UNSENT_BYTES:
+            await send_json(send, 503, {"error": "read the stream first"}, [(b"retry-after", b"1")])
+        else:
+            connection.receive(message)
+            await send_bytes(send, 202, b"Accepted", b"text/plain")
+
+
+def _refusal(message: wire.Message | list[wire.Message]) -> bytes | None:
+    """The error for what is not taken here at all."""
+    if isinstance(message, wire.Invalid):
+        return wire.encode_error(message.id, message.code, message.message, message.data)
+    for entry in message if isinstance(message, list) else [message]:
+        if is_stateless(entry):
+            requested = entry.params["_meta"][PROTOCOL_VERSION]  # type: ignore[call-overload, index, union-attr]
+            return wire.encode_error(
+                entry.id if isinstance(entry, wire.Request) else None,
+                UNSUPPORTED_REVISION,
+                "this transport has a handshake",
+                {"supported": list(HANDSHAKES), "requested": requested},
+            )
+    return None
