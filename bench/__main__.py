@@ -1,7 +1,8 @@
 """`python -m bench`: measure the program beside its limit, in one run.
 
 The limit L is a program written by hand that puts the same kind of bytes on the same wire with
-asyncio and orjson alone (`limit_stdio.py`, `limit_asgi.py`). Targets are shown and never
+asyncio and orjson alone (`limit_stdio.py`, `limit_asgi.py`). Over MCP the same tools on other
+people's frameworks (`peers/`) take part too, where they are installed. Targets are shown and never
 asserted: a benchmark is not a test. Linux only, because memory and processes are read in /proc.
 """
 
@@ -16,6 +17,11 @@ from pathlib import Path
 import click
 
 from bench import calls, cancel, environment, memory, start, streams
+from bench.mcp import calls as mcp_calls
+from bench.mcp import contenders, lists, posts
+from bench.mcp import memory as mcp_memory
+from bench.mcp import start as mcp_start
+from bench.mcp import streams as mcp_streams
 from bench.measure import FULL, QUICK, Effort, Figure
 from bench.servers import LIMIT_ASGI, LIMIT_STDIO, OURS_HTTP, OURS_STDIO, ROOT, ServerGone, shown
 from bench.table import render
@@ -32,22 +38,41 @@ MEASURES: dict[str, Callable[[Effort], list[Figure]]] = {
     "memory_idle": memory.idle,
     "memory_stream": memory.stream,
     "cancel_tree": cancel.tree,
+    "mcp_start": mcp_start.cold_start,
+    "mcp_list": lists.lists,
+    "mcp_calls_latency": mcp_calls.latency,
+    "mcp_calls_pipelined": mcp_calls.pipelined,
+    "mcp_stream_stdio": mcp_streams.over_stdio,
+    "mcp_stream_sse": mcp_streams.over_sse,
+    "mcp_http_json": posts.answered_as_json,
+    "mcp_http_sse": posts.answered_as_sse,
+    "mcp_memory_streams": mcp_memory.streams,
 }
 MEASURED = {
     "stdio": shown(OURS_STDIO),
     "http": shown(OURS_HTTP),
     "limit_stdio": shown(LIMIT_STDIO),
     "limit_http": shown(LIMIT_ASGI),
+    "mcp_stdio": shown(contenders.ours_stdio()),
+    "mcp_http": shown(contenders.ours_http()),
 }
 
 
-@click.command()
+def _known(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    for prefix in value:
+        if not any(name.startswith(prefix) for name in MEASURES):
+            raise click.BadParameter(f"no measure begins with {prefix!r}.")
+    return value
+
+
+@click.command(epilog=f"Measures: {', '.join(MEASURES)}.")
 @click.option("--quick", is_flag=True, help="A smoke test: few rounds, figures not to be quoted.")
 @click.option(
     "--only",
-    type=click.Choice(list(MEASURES)),
+    metavar="NAME",
     multiple=True,
-    help="Measure only this. May be repeated, or followed by more names.",
+    callback=_known,
+    help="Measure only this, or all that begin so. May be repeated, or followed by more names.",
 )
 @click.option(
     "--json",
@@ -56,10 +81,10 @@ MEASURED = {
     default=ROOT / "artifacts" / "bench.json",
     help="Where the result goes.  [default: artifacts/bench.json]",
 )
-@click.argument("names", nargs=-1, type=click.Choice(list(MEASURES)), metavar="[NAME]...")
+@click.argument("names", nargs=-1, callback=_known, metavar="[NAME]...")
 def main(*, quick: bool, only: tuple[str, ...], file: Path, names: tuple[str, ...]) -> None:
     """Measure the installed program, as ratios to a bare loop that does the same wire work."""
-    chosen = [name for name in MEASURES if name in {*only, *names}] or list(MEASURES)
+    chosen = [name for name in MEASURES if name.startswith((*only, *names))] or list(MEASURES)
     command = _command(quick, chosen)
     where = environment.describe()
     figures: list[Figure] = []

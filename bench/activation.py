@@ -1,12 +1,14 @@
-"""The activation that is measured: a stream of small events that never waits."""
+"""The activations that are measured. None waits, unless to wait is what is measured."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from asyncio import Event
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 from plexus import Activation, Content, method
 
-__all__ = ("Bench",)
+__all__ = ("Bench", "Few", "Thousand")
 
 
 class Bench(Activation):
@@ -24,3 +26,47 @@ class Bench(Activation):
         """
         for i in range(1, to + 1):
             yield Content(text=f"{i} ")
+
+    @method
+    async def echo(self, text: str) -> str:
+        """Say TEXT again.
+
+        Args:
+            text: What to say.
+        """
+        return text
+
+    @method(deadline_s=None)
+    async def hold(self) -> AsyncIterator[Content]:
+        """Say one thing and then nothing until cancelled."""
+        yield Content(text="held ")
+        await Event().wait()
+
+
+def _tool(number: int) -> Callable[..., Awaitable[str]]:
+    async def tool(self: Activation, text: str) -> str:  # noqa: ARG001 - a method
+        """Say TEXT again.
+
+        Args:
+            text: What to say.
+        """
+        return text
+
+    tool.__name__ = f"tool_{number}"
+    tool.__qualname__ = f"Many.tool_{number}"
+    return method(tool)
+
+
+def _many(name: str, tools: int) -> type[Activation]:
+    """An activation with so many methods that are alike."""
+    members: dict[str, Any] = {
+        "__doc__": "Says things again, in many ways.",
+        "__module__": __name__,
+        "namespace": "many",
+        "version": "1.0.0",
+    }
+    return type(name, (Activation,), members | {f"tool_{i}": _tool(i) for i in range(tools)})
+
+
+Few = _many("Few", 20)
+Thousand = _many("Thousand", 1_000)

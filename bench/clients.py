@@ -13,8 +13,11 @@ from collections.abc import Callable
 from bench.servers import Server, ServerGone
 
 __all__ = (
+    "CALL_READ",
+    "STREAM_READ",
     "TERMINAL",
     "ask_count",
+    "ask_count_line",
     "call_pipelined",
     "call_singly",
     "count_lines",
@@ -38,6 +41,11 @@ SSE_END = TERMINAL + b"\n\n\r\n0\r\n\r\n"
 def ask_count(to: int, request: int = 1) -> bytes:
     """The message that calls `bench.count`."""
     return b'{"jsonrpc":"2.0","id":%d,"method":"bench.count","params":{"to":%d}}' % (request, to)
+
+
+def ask_count_line(request: int) -> bytes:
+    """A short call as a line."""
+    return ask_count(1, request) + b"\n"
 
 
 def read_until(read: Callable[[], bytes], mark: bytes) -> int:
@@ -71,9 +79,9 @@ def stream_stdio(server: Server, to: int) -> tuple[float, int]:
     return time.perf_counter() - begun, size
 
 
-def call_singly(server: Server, calls: int) -> list[float]:
+def call_singly(server: Server, request: bytes, end: bytes, calls: int) -> list[float]:
     """So many calls, each after the one before has ended: the seconds that each took."""
-    output, request, end = server.output_fd, ask_count(1) + b"\n", TERMINAL + b"\n"
+    output = server.output_fd
     taken: list[float] = []
     for _ in range(calls):
         begun = time.perf_counter()
@@ -83,12 +91,14 @@ def call_singly(server: Server, calls: int) -> list[float]:
     return taken
 
 
-def call_pipelined(server: Server, calls: int, in_flight: int) -> float:
+def call_pipelined(
+    server: Server, ask: Callable[[int], bytes], end: bytes, calls: int, in_flight: int
+) -> float:
     """So many calls with so many under way at any time: seconds in all."""
     first = 100_000  # so that all requests are equally long and a slice of bytes is some of them
-    requests = b"".join(ask_count(1, first + i) + b"\n" for i in range(calls))
+    requests = b"".join(ask(first + i) for i in range(calls))
     length = len(requests) // calls
-    mark, keep = TERMINAL + b"\n", len(TERMINAL)
+    keep = len(end) - 1  # shorter than the end, so that none is counted twice
     tail = b""
     sent, ended = min(in_flight, calls), 0
     begun = time.perf_counter()
@@ -98,8 +108,8 @@ def call_pipelined(server: Server, calls: int, in_flight: int) -> float:
         if not data:
             raise ServerGone("the output was cut off")
         data = tail + data
-        ended += data.count(mark)
-        tail = data[-keep:]  # shorter than the mark, so that no end is counted twice
+        ended += data.count(end)
+        tail = data[len(data) - keep :]
         more = min(ended + in_flight, calls) - sent
         if more:
             write_all(server.input_fd, requests[sent * length : (sent + more) * length])

@@ -1,8 +1,9 @@
 """The limit on HTTP and WebSocket: bare ASGI on uvicorn, set up as the program sets it up.
 
-It answers `bench.count` with the messages of the native view and knows nothing else: no routes,
-no guard, no validation, no runs, no cancelling. Server-sent events go out many in one send; a
-WebSocket message is one send, because ASGI has no other way.
+It answers `bench.count` with the messages of the native view, and at `/mcp` what the benchmark
+asks with those of the MCP view. It knows nothing else: no guard, no validation, no runs, no
+sessions, no cancelling. Server-sent events go out many in one send; a WebSocket message is one
+send, because ASGI has no other way.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from itertools import count, islice
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import chain, count, islice
 
 import orjson
 import uvicorn
 import uvloop
 
-Message = dict[str, Any]
+from bench import limit_stdio
+from bench.limit_stdio import Message
+
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
@@ -29,9 +31,15 @@ STREAM_HEADERS = [
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 ]
+JSON = (b"content-type", b"application/json")
+SESSION = (b"mcp-session-id", b"0123456789abcdef0123456789abcdef")
+#: How a stream begins: an event with nothing but its id, and when to come back.
+PRIMING = b"id: %d:0\nretry: 300\ndata: \n\n"
 
 #: Subscriptions are numbers of 16 digits, as the program's are.
 numbers = count(1 << 52)
+#: Streams of MCP are numbered too.
+streams = count(1)
 
 
 def answer(request: Message, number: int) -> Iterator[bytes]:
@@ -74,23 +82,86 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
     """Answer one request, or everything on one WebSocket."""
     if scope["type"] == "websocket":
         await talk(receive, send)
+    elif scope["path"] == "/mcp":
+        await post(scope, receive, send)
     else:
-        await stream(receive, send)
+        request = orjson.loads(await body_of(receive))
+        await stream(event_stream(request, next(numbers)), send)
 
 
-async def stream(receive: Receive, send: Send) -> None:
-    """One request in, its events out."""
+async def body_of(receive: Receive) -> bytes:
+    """What was posted."""
     body = b""
     more = True
     while more:
         message = await receive()
         body += message.get("body", b"")
         more = message.get("more_body", False)
-    frames = event_stream(orjson.loads(body), next(numbers))
+    return body
+
+
+async def stream(frames: Iterator[bytes], send: Send) -> None:
+    """Events out, many in one send."""
     await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
     while piece := b"".join(islice(frames, PIECE)):
         await send({"type": "http.response.body", "body": piece, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
+
+
+async def post(scope: Message, receive: Receive, send: Send) -> None:
+    """One MCP message in; its answer as JSON, or as events to a client that wants them."""
+    request = orjson.loads(await body_of(receive))
+    if "id" not in request:
+        await reply(send, 202, [], b"")
+        return
+    if request["method"] == "tools/call" and request["params"]["name"] == "bench.hold":
+        await hold(request, receive, send)
+        return
+    lines = limit_stdio.answer(request)
+    meta = request["params"].get("_meta", ())
+    if "progressToken" not in meta and (b"accept", b"text/event-stream") not in scope["headers"]:
+        headers = [JSON, SESSION] if request["method"] == "initialize" else [JSON]
+        await reply(send, 200, headers, b"".join(lines)[:-1])
+        return
+    stateless = limit_stdio.REVISION in meta
+    frames = unnumbered(lines) if stateless else numbered(next(streams), lines)
+    first = b"".join(islice(frames, PIECE))
+    more = next(frames, None)
+    if more is None:
+        await reply(send, 200, STREAM_HEADERS[:1], first)
+    else:
+        await stream(chain((first, more), frames), send)
+
+
+def unnumbered(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The events of a stream to which nobody can come back."""
+    for line in lines:
+        yield b"data: %b\n" % line
+
+
+def numbered(number: int, lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The events of a stream to which a client could come back."""
+    yield PRIMING % number
+    template = b"id: %d:%%d\ndata: %%b\n" % number
+    for event, line in enumerate(lines, 1):
+        yield template % (event, line)
+
+
+async def reply(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    """A whole answer."""
+    length = (b"content-length", b"%d" % len(body))
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def hold(request: Message, receive: Receive, send: Send) -> None:
+    """One event, and then nothing until the peer is gone."""
+    mark = orjson.dumps(request["params"]["_meta"]["progressToken"])
+    frames = numbered(next(streams), [limit_stdio.PROGRESS % (mark, 1, b'"held "')])
+    await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+    await send({"type": "http.response.body", "body": b"".join(frames), "more_body": True})
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def talk(receive: Receive, send: Send) -> None:
@@ -104,10 +175,12 @@ async def talk(receive: Receive, send: Send) -> None:
 
 def main() -> None:
     """Serve on a free port and say which."""
+    for file in sys.argv[1:]:
+        limit_stdio.load(file)
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(("127.0.0.1", 0))
-        sock.listen(512)
+        sock.listen(2048)
         server = uvicorn.Server(
             uvicorn.Config(
                 app,

@@ -1,19 +1,25 @@
 """The limit on stdio: what a careful programmer would write by hand with asyncio and orjson.
 
-It answers `bench.count` with the messages of the native view and knows nothing else: no
-validation, no runs, no log, no cancelling. It reads every line that is there, answers in one
-write, makes a long stream piece by piece as the pipe takes it, and never blocks the loop.
+It answers `bench.count` with the messages of the native view, and what the benchmark asks of MCP
+with those of the MCP view. It knows nothing else: no validation, no runs, no log, no cancelling.
+It reads every line that is there, answers in one write, makes a long stream piece by piece as the
+pipe takes it, and never blocks the loop. What an MCP server says about itself it reads, ready to
+be sent, from the file that it is given.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, count
+from typing import Any
 
 import orjson
+
+Message = dict[str, Any]
 
 READ_BYTES = 64 * 1024
 #: What a pipe holds.
@@ -23,9 +29,18 @@ PIPE_BYTES = 64 * 1024
 numbers = count(1 << 52)
 
 
-def answer(line: bytes) -> Iterator[bytes]:
+def answer(request: Message) -> Iterable[bytes]:
     """The lines that answer this one."""
-    request = orjson.loads(line)
+    method = request["method"]
+    if method == "tools/call":
+        return call(request)
+    if method == "bench.count":
+        return native(request)
+    return about(request) if "id" in request else ()
+
+
+def native(request: Message) -> Iterator[bytes]:
+    """A call of the native view."""
     method = request["method"]
     number = next(numbers)
     dumps, newline = orjson.dumps, orjson.OPT_APPEND_NEWLINE
@@ -52,6 +67,71 @@ def answer(line: bytes) -> Iterator[bytes]:
         },
         option=newline,
     )
+
+
+# --- MCP --------------------------------------------------------------------------------------
+
+CALLED = (
+    b'{"jsonrpc":"2.0","id":%b,"result":'
+    b'{"content":[{"type":"text","text":%b}],"isError":false%b}}\n'
+)
+PROGRESS = (
+    b'{"jsonrpc":"2.0","method":"notifications/progress",'
+    b'"params":{"progressToken":%b,"progress":%d,"message":%b}}\n'
+)
+REVISION = "io.modelcontextprotocol/protocolVersion"
+
+#: Results that are the same each time: by method, and for a list by its cursor too.
+ready: dict[str, bytes] = {}
+#: How every result ends for clients that know no handshake, and for those that do.
+endings = {True: b"", False: b""}
+
+
+def load(file: str) -> None:
+    """Read the results that are the same each time."""
+    with open(file, "rb") as lines:  # noqa: PTH123 - pathlib is an import more to start with
+        for line in lines:
+            key, _, result = line.rstrip(b"\n").partition(b"\t")
+            ready[key.decode()] = result
+    _, mark, ending = ready["server/discover "].rpartition(b',"resultType":')
+    endings[True] = mark + ending[:-1]
+
+
+def about(request: Message) -> Iterable[bytes]:
+    """What a server says about itself, and its lists."""
+    cursor = request.get("params", {}).get("cursor", "")
+    head = b'{"jsonrpc":"2.0","id":%b,"result":' % orjson.dumps(request["id"])
+    return head, ready[f"{request['method']} {cursor}"], b"}\n"
+
+
+def call(request: Message) -> Iterable[bytes]:
+    """A call of a tool."""
+    params = request["params"]
+    if params["name"] == "bench.echo":
+        return (called(request, params["arguments"]["text"]),)
+    return counted(request, params["arguments"]["to"], params["_meta"]["progressToken"])
+
+
+def called(request: Message, text: str) -> bytes:
+    """The answer to a call."""
+    dumps = orjson.dumps
+    stateless = REVISION in request["params"].get("_meta", ())
+    return CALLED % (dumps(request["id"]), dumps(text), endings[stateless])
+
+
+def counted(request: Message, to: int, token: object) -> Iterator[bytes]:
+    """Progress for each event, and the answer with all of them."""
+    dumps = orjson.dumps
+    mark = dumps(token)
+    texts: list[str] = []
+    for number in range(1, to + 1):
+        text = f"{number} "
+        texts.append(text)
+        yield PROGRESS % (mark, number, dumps(text))
+    yield called(request, "".join(texts))
+
+
+# --- the loop ---------------------------------------------------------------------------------
 
 
 class Loop:
@@ -102,7 +182,7 @@ class Loop:
         self._waiting = more
 
     def _answers(self) -> Iterator[bytes]:
-        return chain.from_iterable(map(answer, self._taken()))
+        return chain.from_iterable(map(answer, map(orjson.loads, self._taken())))
 
     def _taken(self) -> Iterator[bytes]:
         while self._lines:
@@ -111,6 +191,8 @@ class Loop:
 
 def main() -> None:
     """Answer until the input ends."""
+    for file in sys.argv[1:]:
+        load(file)
     os.set_blocking(0, False)
     os.set_blocking(1, False)
     loop = asyncio.new_event_loop()

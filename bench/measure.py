@@ -1,29 +1,38 @@
 """What a measurement is: rounds taken in turn, their medians, and the ratio between sides.
 
-Two sides that are compared take turns within one run, and the ratio is the median of the ratios
-of neighbouring rounds, so that a machine that becomes slower half-way changes both alike.
+All that are compared take turns within one run, and a ratio is the median of the ratios of
+neighbouring rounds, so that a machine that becomes slower half-way changes all alike.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 __all__ = (
     "FULL",
+    "LIMIT",
+    "OURS",
     "QUICK",
     "Effort",
     "Figure",
+    "Peer",
     "Summary",
     "Target",
     "compare",
+    "compare_all",
     "interleave",
     "percentile",
     "single",
     "summarise",
+    "take_turns",
 )
+
+#: The names of the two sides that every comparison has.
+OURS = "ours"
+LIMIT = "limit"
 
 T = TypeVar("T")
 
@@ -43,6 +52,16 @@ class Effort:
     memory_events: int
     stall_s: float
     cancel_rounds: int
+    mcp_start_rounds: int
+    mcp_rounds: int
+    mcp_lists: int
+    mcp_events: int
+    mcp_posts: int
+    mcp_streams: int
+    mcp_memory_rounds: int
+    #: Peers are slower by one or two orders; they do this part of the work, and what one call
+    #: or event takes is compared.
+    peer_share: float
 
 
 FULL = Effort(
@@ -57,6 +76,14 @@ FULL = Effort(
     memory_events=1_000_000,
     stall_s=1.0,
     cancel_rounds=30,
+    mcp_start_rounds=9,
+    mcp_rounds=9,
+    mcp_lists=5,
+    mcp_events=10_000,
+    mcp_posts=3_000,
+    mcp_streams=1_000,
+    mcp_memory_rounds=3,
+    peer_share=0.1,
 )
 #: Enough to see that everything works; too little to be quoted.
 QUICK = Effort(
@@ -71,6 +98,14 @@ QUICK = Effort(
     memory_events=50_000,
     stall_s=0.2,
     cancel_rounds=3,
+    mcp_start_rounds=1,
+    mcp_rounds=2,
+    mcp_lists=1,
+    mcp_events=1_000,
+    mcp_posts=640,
+    mcp_streams=100,
+    mcp_memory_rounds=1,
+    peer_share=0.2,
 )
 
 
@@ -85,10 +120,23 @@ class Summary:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Target:
-    """What the figure should stay at or under: its ratio to the limit, or itself."""
+class Peer:
+    """Somebody else's program beside ours."""
 
-    of: Literal["ratio", "value"]
+    value: Summary
+    #: Its value as a multiple of the limit's.
+    ratio: Summary
+    #: Our value as a multiple of its value.
+    ours: Summary
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """What the figure should stay at or under."""
+
+    #: `ratio` is that to the limit, `value` the figure itself, and the name of a peer the ratio
+    #: to that peer.
+    of: str
     at_most: float
 
 
@@ -101,16 +149,25 @@ class Figure:
     ours: Summary
     limit: Summary | None
     ratio: Summary | None
-    target: Target | None
+    targets: tuple[Target, ...]
     note: str
+    #: By name; None is a peer that is not installed.
+    peers: dict[str, Peer | None] = dataclasses.field(default_factory=dict)
 
     @property
     def reached(self) -> bool | None:
-        """Whether the target is reached; None if there is none."""
-        if self.target is None:
-            return None
-        value = self.ours if self.target.of == "value" else self.ratio
-        return value is not None and value.median <= self.target.at_most
+        """Whether all targets are reached; None if there is none that can be judged."""
+        values = [(target, self._judged(target)) for target in self.targets]
+        verdicts = [value.median <= target.at_most for target, value in values if value]
+        return all(verdicts) if verdicts else None
+
+    def _judged(self, target: Target) -> Summary | None:
+        if target.of == "value":
+            return self.ours
+        if target.of == "ratio":
+            return self.ratio
+        peer = self.peers.get(target.of)
+        return None if peer is None else peer.ours
 
     def as_json(self) -> dict[str, Any]:
         """The figure as plain values."""
@@ -132,25 +189,31 @@ def percentile(values: Sequence[float], per_cent: float) -> float:
     return ordered[min(int(len(ordered) * per_cent / 100), len(ordered) - 1)]
 
 
+def take_turns(
+    sides: Mapping[str, Callable[[], T]], rounds: int, *, warm: bool = True
+) -> dict[str, list[T]]:
+    """Take all sides in turn, after one round that does not count, unless nothing is to be warmed.
+
+    The side that begins changes with each round, so that none always follows the same other.
+    """
+    names = list(sides)
+    if warm:
+        for name in names:
+            sides[name]()
+    taken: dict[str, list[T]] = {name: [] for name in names}
+    for number in range(rounds):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            taken[name].append(sides[name]())
+    return taken
+
+
 def interleave(
     ours: Callable[[], T], limit: Callable[[], T], rounds: int
 ) -> tuple[list[T], list[T]]:
-    """Take both sides in turn, after one round each that does not count.
-
-    The side that begins changes with each round, so that neither always follows the other.
-    """
-    ours(), limit()
-    taken: tuple[list[T], list[T]] = ([], [])
-    for number in range(rounds):
-        if number % 2:
-            second = limit()
-            first = ours()
-        else:
-            first = ours()
-            second = limit()
-        taken[0].append(first)
-        taken[1].append(second)
-    return taken
+    """Take turns where there are only the two."""
+    taken = take_turns({OURS: ours, LIMIT: limit}, rounds)
+    return taken[OURS], taken[LIMIT]
 
 
 def compare(
@@ -162,8 +225,33 @@ def compare(
     note: str = "",
 ) -> Figure:
     """A figure beside its limit, from rounds that were taken in pairs."""
-    ratios = [mine / best for mine, best in zip(ours, limit, strict=True)]
-    return Figure(name, unit, summarise(ours), summarise(limit), summarise(ratios), target, note)
+    targets = () if target is None else (target,)
+    return compare_all(name, unit, {OURS: ours, LIMIT: limit}, targets, note)
+
+
+def compare_all(
+    name: str,
+    unit: str,
+    taken: Mapping[str, Sequence[float] | None],
+    targets: tuple[Target, ...] = (),
+    note: str = "",
+) -> Figure:
+    """A figure beside its limit and beside peers, from rounds in which all took their turns.
+
+    A peer whose rounds are None is not installed.
+    """
+    ours, limit = taken[OURS], taken[LIMIT]
+    assert ours is not None
+    assert limit is not None
+    peers = {
+        peer: None
+        if values is None
+        else Peer(summarise(values), _ratio(values, limit), _ratio(ours, values))
+        for peer, values in taken.items()
+        if peer not in (OURS, LIMIT)
+    }
+    ratio = _ratio(ours, limit)
+    return Figure(name, unit, summarise(ours), summarise(limit), ratio, targets, note, peers)
 
 
 def single(
@@ -176,4 +264,9 @@ def single(
 ) -> Figure:
     """A figure for which a ratio says nothing; the limit, if there is one, is only shown."""
     best = None if limit is None else summarise(limit)
-    return Figure(name, unit, summarise(ours), best, None, target, note)
+    targets = () if target is None else (target,)
+    return Figure(name, unit, summarise(ours), best, None, targets, note)
+
+
+def _ratio(values: Sequence[float], base: Sequence[float]) -> Summary:
+    return summarise([value / best for value, best in zip(values, base, strict=True)])

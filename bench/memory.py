@@ -5,7 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from bench.clients import ask_count, call_singly, count_lines, write_all
+from bench.clients import (
+    TERMINAL,
+    ask_count,
+    ask_count_line,
+    call_singly,
+    count_lines,
+    write_all,
+)
 from bench.measure import Effort, Figure, Target, compare, interleave, single
 from bench.servers import LIMIT_STDIO, OURS_STDIO, Server, ServerGone, resident_kb, start
 
@@ -79,7 +86,7 @@ def _idle_mib(command: Sequence[str]) -> tuple[float, float]:
     """After the start, and after one call."""
     with start(command) as server:
         before = _settled_kb(server)
-        call_singly(server, 1)
+        call_singly(server, ask_count_line(1), TERMINAL + b"\n", 1)
         return before / 1024, resident_kb(server.pid) / 1024
 
 

@@ -26,6 +26,7 @@ __all__ = (
     "ROOT",
     "Server",
     "ServerGone",
+    "port_of",
     "resident_kb",
     "shown",
     "start",
@@ -39,7 +40,7 @@ _ACTIVATION = ("--activation", "bench.activation:Bench")
 OURS_STDIO = (sys.executable, "-m", "substrate", "--stdio", *_ACTIVATION)
 OURS_HTTP = (sys.executable, "-m", "substrate", "--port", "0", *_ACTIVATION)
 LIMIT_STDIO = (sys.executable, "bench/limit_stdio.py")
-LIMIT_ASGI = (sys.executable, "bench/limit_asgi.py")
+LIMIT_ASGI = (sys.executable, "-m", "bench.limit_asgi")
 
 #: No measure uses one server for longer than this; a machine under load is slow, not stuck.
 DEADLINE_S = 120.0
@@ -120,15 +121,17 @@ def start(command: Sequence[str]) -> Iterator[Server]:
 def start_http(command: Sequence[str]) -> Iterator[tuple[Server, int]]:
     """A server that listens, and its port."""
     with start(command) as server:
-        until = time.monotonic() + 30.0
-        while True:
-            address = _ADDRESS.search(server.said())
-            if address is not None:
-                break
-            if server.ended or time.monotonic() > until:
-                raise ServerGone("a server did not say where it listens")
-            time.sleep(0.01)
-        yield server, int(address[1])
+        yield server, port_of(server)
+
+
+def port_of(server: Server) -> int:
+    """Where it listens, as soon as it says so."""
+    until = time.monotonic() + 30.0
+    while (address := _ADDRESS.search(server.said())) is None:
+        if server.ended or time.monotonic() > until:
+            raise ServerGone("a server did not say where it listens")
+        time.sleep(0.01)
+    return int(address[1])
 
 
 def resident_kb(pid: int) -> int:

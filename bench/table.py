@@ -12,13 +12,25 @@ HEAD = ("measure", "ours", "limit L", "unit", "ratio (quartiles)", "target", "re
 
 
 def render(figures: Sequence[Figure]) -> str:
-    """The table, and below it what each line means."""
-    rows = [HEAD, *map(_row, figures)]
+    """The table, below it the peers if there are any, and what each line means."""
+    parts = [_table([HEAD, *map(_row, figures)])]
+    names = list(dict.fromkeys(name for figure in figures for name in figure.peers))
+    if names:
+        rows = [
+            (figure.name, *(_peer(figure, name) for name in names))
+            for figure in figures
+            if figure.peers
+        ]
+        parts += ["", "Peers, as multiples of L (quartiles):", _table([("measure", *names), *rows])]
+    notes = [f"{figure.name}: {figure.note}." for figure in figures if figure.note]
+    return "\n".join([*parts, "", *notes])
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     lines.insert(1, "  ".join("-" * width for width in widths))
-    notes = [f"{figure.name}: {figure.note}." for figure in figures if figure.note]
-    return "\n".join([*lines, "", *notes])
+    return "\n".join(lines)
 
 
 def _row(figure: Figure) -> tuple[str, ...]:
@@ -29,9 +41,16 @@ def _row(figure: Figure) -> tuple[str, ...]:
         _median(figure.limit),
         figure.unit,
         _spread(figure.ratio),
-        _target(figure.target, figure.unit),
+        ", ".join(_target(target, figure.unit) for target in figure.targets) or "-",
         reached,
     )
+
+
+def _peer(figure: Figure, name: str) -> str:
+    if name not in figure.peers:
+        return "-"
+    peer = figure.peers[name]
+    return "not installed" if peer is None else _spread(peer.ratio)
 
 
 def _median(summary: Summary | None) -> str:
@@ -41,14 +60,20 @@ def _median(summary: Summary | None) -> str:
 def _spread(summary: Summary | None) -> str:
     if summary is None:
         return "-"
-    return f"{summary.median:.2f} ({summary.low:.2f} to {summary.high:.2f})"
+    return f"{_ratio(summary.median)} ({_ratio(summary.low)} to {_ratio(summary.high)})"
 
 
-def _target(target: Target | None, unit: str) -> str:
-    if target is None:
-        return "-"
-    return f"<= {target.at_most:g} {'L' if target.of == 'ratio' else unit}"
+def _target(target: Target, unit: str) -> str:
+    if target.of == "ratio":
+        return f"<= {target.at_most:g} L"
+    if target.of == "value":
+        return f"<= {target.at_most:g} {unit}"
+    return f">= {1 / target.at_most:g}x {target.of}"
 
 
 def _number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.2f}"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.0f}" if value >= 20 else f"{value:.2f}"

@@ -1,0 +1,60 @@
+"""The official SDK, as its documentation shows it: `MCPServer` with functions as tools."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+
+import anyio
+from mcp.server.mcpserver import Context, MCPServer
+
+
+async def echo(text: str) -> str:
+    """Say TEXT again."""
+    return text
+
+
+async def count(to: int, ctx: Context) -> str:
+    """Count from 1 up to TO."""
+    parts: list[str] = []
+    for i in range(1, to + 1):
+        parts.append(f"{i} ")
+        await ctx.report_progress(i, message=parts[-1])
+    return "".join(parts)
+
+
+async def hold(ctx: Context) -> str:
+    """Say one thing and then nothing until cancelled."""
+    await ctx.report_progress(1, message="held ")
+    await anyio.sleep_forever()
+    return "held "
+
+
+def build(tools: int) -> MCPServer:
+    """A server with these three tools, or with so many others."""
+    server = MCPServer("bench")
+    named: dict[str, Callable[..., Awaitable[str]]] = {
+        "bench.echo": echo,
+        "bench.count": count,
+        "bench.hold": hold,
+    }
+    if tools:
+        named = {f"many.tool_{number}": echo for number in range(tools)}
+    for name, function in named.items():
+        server.add_tool(function, name=name, structured_output=False)
+    return server
+
+
+def main(transport: str, tools: int) -> None:
+    """Serve on stdio, or over HTTP with answers as `json` or `sse`."""
+    server = build(tools)
+    if transport == "stdio":
+        server.run("stdio")
+        return
+    from bench.peers.serving import serve
+
+    serve(server.streamable_http_app(json_response=transport == "json"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

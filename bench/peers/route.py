@@ -1,0 +1,25 @@
+"""A route of Starlette that takes JSON and answers JSON, with the bytes of a tool's answer.
+
+It knows no protocol at all: it is what a web service without MCP costs.
+"""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from bench.peers.serving import serve
+
+
+async def answer(request: Request) -> JSONResponse:
+    """Say the argument `text` again."""
+    message = await request.json()
+    text = message["params"]["arguments"]["text"]
+    result = {"content": [{"type": "text", "text": text}], "isError": False}
+    return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+
+if __name__ == "__main__":
+    serve(Starlette(routes=[Route("/mcp", answer, methods=["POST"])]))

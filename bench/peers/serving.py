@@ -1,0 +1,39 @@
+"""How a peer is served over HTTP: by uvicorn, set up as the program sets it up.
+
+That is faster than what the frameworks start by themselves, so that what is compared is the
+framework and not its web server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from typing import Any
+
+import uvicorn
+import uvloop
+
+__all__ = ("serve",)
+
+
+def serve(app: Any) -> None:
+    """Serve an ASGI app on a free port and say which."""
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", 0))
+        sock.listen(2048)
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                http="httptools",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        sys.stderr.write(f"on http://127.0.0.1:{sock.getsockname()[1]}\n")
+        sys.stderr.flush()
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(server.serve(sockets=[sock]))

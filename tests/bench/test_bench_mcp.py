@@ -1,0 +1,172 @@
+"""MCP in the benchmark: the limit says what the program says, and peers are shown beside both."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import measure, servers
+from bench.clients import write_all
+from bench.mcp import contenders, messages, pipes, sockets
+from bench.measure import LIMIT, OURS
+from bench.table import render
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+EVENTS = 3
+#: Clients of the benchmark that take either kind of answer, and that take only events.
+ACCEPTED = (sockets.Endpoint(0).accept, b"text/event-stream")
+
+
+def on_stdio(command: contenders.Command) -> list[bytes]:
+    """Everything that is asked on stdio, and what was answered."""
+    with servers.start(command) as server:
+        answers = [
+            pipes.exchange(server, messages.discover()),
+            pipes.shake_hands(server),
+            *pipes.list_all(server),
+            pipes.exchange(server, messages.call_echo(2)),
+            pipes.exchange(server, messages.call_echo(3, stateless=True)),
+        ]
+        write_all(server.input_fd, messages.call_count(EVENTS) + b"\n")
+        return [*answers, pipes.read_lines(server, EVENTS + 1)]
+
+
+def over_http(command: contenders.Command) -> list[bytes]:
+    """Everything that is asked over HTTP, and what was answered, without what differs by chance."""
+    answers: list[bytes] = []
+    with servers.start_http(command) as (_, port):
+        for accept in ACCEPTED:
+            endpoint = sockets.shake_hands(port, accept)
+            with sockets.connect(port) as sock:
+                answers += [
+                    sockets.exchange(sock, endpoint.request(messages.call_echo(2))),
+                    sockets.exchange(sock, sockets.Endpoint(port, accept).stateless_echo(3)),
+                ]
+            request = endpoint.request(messages.call_count(EVENTS, 4))
+            answers.append(sockets.stream(port, request)[1])
+    return [without_chance(answer) for answer in answers]
+
+
+def without_chance(answer: bytes) -> bytes:
+    """Dates, the ids of events and where chunks end differ from run to run."""
+    answer = re.sub(rb"(?m)^date: .*\r\n", b"", answer)
+    answer = re.sub(rb"(?m)^id: .*\n", b"id: N\n", answer)
+    answer = re.sub(rb"(?m)^[0-9a-f]+\r\n", b"", answer)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return b"\r\n".join(sorted(head.split(b"\r\n"))) + b"\r\n\r\n" + body.replace(b"\r\n", b"")
+
+
+def test_the_limit_on_stdio_says_over_mcp_what_the_program_says() -> None:
+    with contenders.stdio_commands() as commands:
+        ours, limit = on_stdio(commands[OURS]), on_stdio(commands[LIMIT])
+
+    assert limit == ours
+
+
+def test_the_limit_over_http_says_over_mcp_what_the_program_says() -> None:
+    with contenders.http_commands("sse") as commands:
+        ours, limit = over_http(commands[OURS]), over_http(commands[LIMIT])
+
+    assert limit == ours
+
+
+def test_the_program_lists_a_thousand_tools_besides_its_own() -> None:
+    with (
+        contenders.stdio_commands("Thousand", listing=True) as commands,
+        contenders.start_all({OURS: commands[OURS]}) as started,
+    ):
+        pages = pipes.list_all(started[OURS])
+
+    names = [tool["name"] for page in pages for tool in json.loads(page)["result"]["tools"]]
+    assert sum(name.startswith("many.tool_") for name in names) == 1_000
+
+
+def test_peers_that_are_installed_answer_the_same_calls() -> None:
+    commands = {
+        name: (sys.executable, "-m", module, "stdio", "0")
+        for name, module in contenders.installed().items()
+    }
+
+    with contenders.start_all(commands) as started:
+        for server in started.values():
+            echoed = json.loads(pipes.exchange(server, messages.call_echo(2)))
+            write_all(server.input_fd, messages.call_count(EVENTS) + b"\n")
+            read = pipes.read_lines(server, EVENTS + 1).split(b"\n")[:-1]
+            *progress, counted = map(json.loads, read)
+
+            assert [line["params"]["progress"] for line in progress] == [1, 2, 3]
+            for answer, text in (echoed, messages.ECHOED.decode()), (counted, "1 2 3 "):
+                assert answer["result"]["content"] == [{"type": "text", "text": text}]
+
+
+def test_a_prefix_measures_all_that_begin_so(tmp_path: Path) -> None:
+    file = tmp_path / "bench.json"
+
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "--quick", "--only", "mcp_calls", "--json", str(file)],
+        cwd=servers.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    figures: list[dict[str, Any]] = json.loads(file.read_text())["figures"]
+    assert [figure["name"] for figure in figures] == [
+        "mcp_calls_latency p50",
+        "mcp_calls_latency p99",
+        "mcp_calls_pipelined",
+    ]
+    for figure in figures:
+        assert figure["ratio"]["median"] > 0
+        assert set(figure["peers"]) == set(contenders.PEERS)
+
+
+def test_an_unknown_measure_is_refused() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "--only", "nothing"],
+        cwd=servers.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert "no measure begins with 'nothing'" in done.stderr
+
+
+def test_a_target_may_be_a_multiple_of_a_peer() -> None:
+    taken = {OURS: [1.0, 2.0], LIMIT: [1.0, 1.0], "them": [40.0, 80.0]}
+    met = measure.compare_all("it", "us", taken, (measure.Target("them", 1 / 30),))
+    missed = measure.compare_all("it", "us", taken, (measure.Target("them", 1 / 50),))
+
+    assert met.reached is True
+    assert missed.reached is False
+    assert ">= 30x them" in render([met])
+
+
+def test_a_peer_that_is_not_installed_is_said_to_be_missing() -> None:
+    taken = {OURS: [1.0], LIMIT: [1.0], "them": None}
+
+    figure = measure.compare_all("it", "us", taken, (measure.Target("them", 1.0),))
+
+    assert figure.reached is None
+    assert "not installed" in render([figure])
+
+
+def test_each_of_many_sides_begins_in_turn() -> None:
+    order: list[str] = []
+
+    measure.take_turns({name: partial(order.append, name) for name in "abc"}, 3)
+
+    assert "".join(order) == "abc" + "abc" + "bca" + "cab"
