@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: run test check format bench clean
+.PHONY: run test check format bench conformance node clean
 
 # Install, and serve on http://127.0.0.1:4444.
 run: $(INSTALLED)
@@ -29,8 +29,16 @@ format: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m bench
 
+# The official MCP conformance suites, one line a leg. Needs npm; installs the rest by itself.
+conformance: $(INSTALLED)
+	$(BIN)/python -m tests.conformance.legs
+
+# Node and the npm packages that some tests want, into .cache/node or SUBSTRATE_NODE_DIR.
+node: $(INSTALLED)
+	$(BIN)/python -m tests.conformance.node
+
 clean:
-	rm -rf $(VENV) build dist artifacts
+	rm -rf $(VENV) .cache build dist artifacts
 
 $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=...")'

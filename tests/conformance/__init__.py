@@ -1,0 +1,1 @@
+"""The official conformance suites, and the server they are run against."""

@@ -1,0 +1,161 @@
+"""Runs the official conformance suites against the fixture: `python -m tests.conformance.legs`.
+
+A leg is one run of one suite, against a server of its own: some scenarios change the list of
+tools, which others want to stay the same. Nothing is expected to fail, and a warning is as bad as
+a failure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .node import LATEST, PACKAGES, STABLE, NotInstalled, installed, node
+from .serving import serving
+
+__all__ = ("LEGS", "Leg", "Outcome", "read_outcome", "run_leg", "run_legs")
+
+SUITE = "@modelcontextprotocol/conformance"
+REVISIONS = ("2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
+#: How long one leg may take, and how many run at once: they mostly wait.
+LEG_S = 150.0
+AT_ONCE = 3
+
+Check = Mapping[str, Any]
+
+
+class Leg(NamedTuple):
+    """One run of one suite."""
+
+    #: Where the suite is installed.
+    folder: str
+    options: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """What a person calls it."""
+        return f"{PACKAGES[self.folder][SUITE]} {' '.join(self.options)}"
+
+
+#: The longest first, so that they do not end last.
+LEGS = (
+    Leg(LATEST, ("--suite", "all")),
+    Leg(LATEST, ("--requirements", "2026-07-28")),
+    Leg(LATEST, ("--requirements", "2025-11-25")),
+    *(Leg(LATEST, ("--suite", "all", "--spec-version", each)) for each in reversed(REVISIONS)),
+    Leg(STABLE, ("--suite", "all")),
+)
+
+
+class Outcome(NamedTuple):
+    """What came of a leg."""
+
+    leg: Leg
+    #: The checks of each scenario; none at all for a scenario that left no record.
+    scenarios: Mapping[str, tuple[Check, ...]]
+    seconds: float
+    #: What the suite printed, for when it did not get as far as a scenario.
+    printed: str
+
+    @property
+    def faults(self) -> list[str]:
+        """Every check that failed or warned, and every scenario that left no record."""
+        found = []
+        for scenario, checks in self.scenarios.items():
+            if not checks:
+                found.append(f"{scenario}: it left no record")
+            for check in checks:
+                if check["status"] in ("FAILURE", "WARNING"):
+                    said = check.get("errorMessage") or check["description"]
+                    found.append(f"{scenario}: {check['status'].lower()}: {check['id']}: {said}")
+        if not self.scenarios:
+            found.append(f"no scenario was run:\n{self.printed[-2000:]}")
+        return found
+
+    @property
+    def line(self) -> str:
+        """The leg in one line."""
+        counts = Counter(check["status"] for checks in self.scenarios.values() for check in checks)
+        faulty = {fault.partition(":")[0] for fault in self.faults}
+        passed = sum(scenario not in faulty for scenario in self.scenarios)
+        return (
+            f"{self.leg.title:<53} {passed:>2}/{len(self.scenarios):<2} scenarios"
+            f" {counts['SUCCESS']:>4} passed {counts['FAILURE']:>3} failed"
+            f" {counts['WARNING']:>2} warnings {counts['SKIPPED']:>2} skipped"
+            f" {self.seconds:>5.1f} s"
+        )
+
+
+def run_leg(leg: Leg, url: str) -> Outcome:
+    """Run one leg against a server that listens already; raises NotInstalled."""
+    suite = installed(leg.folder) / "node_modules" / SUITE / "dist" / "index.js"
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        command = [str(node()), str(suite), "server", "--url", url, *leg.options, "-o", folder]
+        try:
+            done = subprocess.run(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=LEG_S,
+                check=False,
+            )
+            printed = done.stdout
+        except subprocess.TimeoutExpired as late:
+            printed = late.stdout.decode() if isinstance(late.stdout, bytes) else ""
+        return Outcome(leg, read_outcome(printed, Path(folder)), time.monotonic() - began, printed)
+
+
+def read_outcome(printed: str, folder: Path) -> dict[str, tuple[Check, ...]]:
+    """The checks of every scenario that the suite said it would run, as it recorded them."""
+    scenarios: dict[str, tuple[Check, ...]] = dict.fromkeys(
+        re.findall(r"^=== Running scenario: (\S+) ===$", printed, re.M), ()
+    )
+    for record in sorted(folder.glob("server-*/checks.json")):
+        # The rest of the folder's name is the time.
+        name = re.sub(r"-\d{4}-\d\d-\d\dT[\d-]+Z$", "", record.parent.name)
+        scenarios[name.removeprefix("server-")] = tuple(json.loads(record.read_text()))
+    return scenarios
+
+
+def run_legs(legs: Iterable[Leg] = LEGS) -> Iterator[Outcome]:
+    """Run these legs, several at once, and give each when it is done; raises NotInstalled."""
+    for folder in PACKAGES:
+        installed(folder)
+
+    def alone(leg: Leg) -> Outcome:
+        with serving() as url:
+            return run_leg(leg, url)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for future in as_completed([pool.submit(alone, leg) for leg in legs]):
+            yield future.result()
+
+
+def main() -> int:
+    """Run every leg, or those whose title contains the argument, and say what came of each."""
+    wanted = " ".join(sys.argv[1:])
+    failed = False
+    try:
+        for outcome in run_legs(leg for leg in LEGS if wanted in leg.title):
+            print(outcome.line, flush=True)  # noqa: T201
+            for fault in outcome.faults:
+                failed = True
+                print(f"    {fault}", flush=True)  # noqa: T201
+    except NotInstalled as error:
+        sys.exit(str(error))
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

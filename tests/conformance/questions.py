@@ -1,0 +1,292 @@
+"""The tools of the conformance suites that ask their caller something, or work in the background.
+
+Names, keys and texts are the suites'. How a question reaches the caller is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from plexus import (
+    Activation,
+    Background,
+    Content,
+    Context,
+    Declined,
+    Failed,
+    Form,
+    Roots,
+    Sample,
+    method,
+    prompt,
+)
+from plexus.asking import Question
+
+__all__ = ("Asking", "Rounds", "Tasks")
+
+
+def fields(**properties: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a form in which every field must be filled in."""
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+TEXT = {"type": "string"}
+NAME = fields(name=TEXT)
+
+DEFAULTS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "default": "John Doe"},
+        "age": {"type": "integer", "default": 30},
+        "score": {"type": "number", "default": 95.5},
+        "status": {
+            "type": "string",
+            "enum": ["active", "inactive", "pending"],
+            "default": "active",
+        },
+        "verified": {"type": "boolean", "default": True},
+    },
+}
+
+
+def titled(*titles: str) -> list[dict[str, str]]:
+    """Values with titles, as the newer forms want them."""
+    return [{"const": f"value{number}", "title": title} for number, title in enumerate(titles, 1)]
+
+
+OPTIONS = ["option1", "option2", "option3"]
+ENUMS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "untitledSingle": {"type": "string", "enum": OPTIONS},
+        "titledSingle": {
+            "type": "string",
+            "oneOf": titled("First Option", "Second Option", "Third Option"),
+        },
+        "legacyEnum": {
+            "type": "string",
+            "enum": ["opt1", "opt2", "opt3"],
+            "enumNames": ["Option One", "Option Two", "Option Three"],
+        },
+        "untitledMulti": {"type": "array", "items": {"type": "string", "enum": OPTIONS}},
+        "titledMulti": {
+            "type": "array",
+            "items": {"anyOf": titled("First Choice", "Second Choice", "Third Choice")},
+        },
+    },
+}
+
+
+async def outcome(ctx: Context, question: Question[dict[str, Any]]) -> str:
+    """What came of a question, in the words of the suites."""
+    try:
+        answer = await ctx.ask(question)
+    except Declined:
+        return "action=decline"
+    return f"action=accept, content={json.dumps(answer)}"
+
+
+class Asking(Activation):
+    """Asks the caller while it runs."""
+
+    namespace = "asking"
+    version = "1.0.0"
+
+    @method
+    async def test_sampling(self, prompt: str, *, ctx: Context) -> str:
+        """Let the caller's model answer.
+
+        Args:
+            prompt: What to send to the model.
+        """
+        answer = await ctx.ask(Sample(prompt, max_tokens=100))
+        return f"LLM response: {answer.text}"
+
+    @method
+    async def test_elicitation(self, message: str, *, ctx: Context) -> str:
+        """Ask for a name and an address.
+
+        Args:
+            message: What to show to the user.
+        """
+        username = {"type": "string", "description": "User's response"}
+        email = {"type": "string", "description": "User's email address"}
+        form = Form(message, fields(username=username, email=email))
+        return f"User response: {await outcome(ctx, form)}"
+
+    @method
+    async def test_elicitation_sep1034_defaults(self, *, ctx: Context) -> str:
+        """Ask with a default for every kind of field."""
+        form = Form("Please review these values", DEFAULTS)
+        return f"Elicitation completed: {await outcome(ctx, form)}"
+
+    @method
+    async def test_elicitation_sep1330_enums(self, *, ctx: Context) -> str:
+        """Ask for choices in all five spellings."""
+        form = Form("Please choose", ENUMS)
+        return f"Elicitation completed: {await outcome(ctx, form)}"
+
+    @method
+    async def test_streaming_elicitation(self, *, ctx: Context) -> str:
+        """Ask for a name."""
+        return f"Elicitation completed: {await outcome(ctx, Form('What is your name?', NAME))}"
+
+    @method
+    async def test_missing_capability(self, *, ctx: Context) -> str:
+        """Need the caller's model."""
+        answer = await ctx.ask(Sample("Say hello", max_tokens=20))
+        return answer.text
+
+
+class Rounds(Activation):
+    """Asks by keys that the caller sees."""
+
+    namespace = "rounds"
+    version = "1.0.0"
+
+    @method
+    async def test_input_required_result_elicitation(self, *, ctx: Context) -> str:
+        """Greet by a name that it asks for."""
+        answer = await ctx.ask(Form("What is your name?", NAME), key="user_name")
+        return f"Hello, {answer['name']}!"
+
+    @method
+    async def test_input_required_result_sampling(self, *, ctx: Context) -> str:
+        """Ask the caller's model for a capital."""
+        question = Sample("What is the capital of France?", max_tokens=100)
+        answer = await ctx.ask(question, key="capital_question")
+        return answer.text
+
+    @method
+    async def test_input_required_result_list_roots(self, *, ctx: Context) -> str:
+        """Ask for the caller's roots."""
+        roots = await ctx.ask(Roots(), key="client_roots")
+        return "Roots: " + ", ".join(root.uri for root in roots)
+
+    @method
+    async def test_input_required_result_request_state(self, *, ctx: Context) -> str:
+        """Ask for a confirmation, and find back to where it was."""
+        await ctx.ask(Form("Please confirm", fields(ok={"type": "boolean"})), key="confirm")
+        return "state-ok"
+
+    @method
+    async def test_input_required_result_tampered_state(self, *, ctx: Context) -> str:
+        """Ask for a confirmation, and refuse a state that somebody changed."""
+        await ctx.ask(Form("Please confirm", fields(ok={"type": "boolean"})), key="confirm")
+        return "confirmed"
+
+    @method
+    async def test_input_required_result_multiple_inputs(self, *, ctx: Context) -> str:
+        """Ask three things at once."""
+        answers = await ctx.ask_all(
+            {
+                "user_name": Form("What is your name?", NAME),
+                "greeting": Sample("Generate a greeting", max_tokens=50),
+                "client_roots": Roots(),
+            }
+        )
+        name, greeting = answers["user_name"]["name"], answers["greeting"].text
+        return f"{greeting} {name} has {len(answers['client_roots'])} roots."
+
+    @method
+    async def test_input_required_result_multi_round(self, *, ctx: Context) -> str:
+        """Ask one thing after another."""
+        first = await ctx.ask(Form("Step 1: What is your name?", NAME), key="step1")
+        color = Form("Step 2: What is your favorite color?", fields(color=TEXT))
+        second = await ctx.ask(color, key="step2")
+        return f"{first['name']} likes {second['color']}."
+
+    @method
+    async def test_input_required_result_capabilities(self, *, ctx: Context) -> str:
+        """Ask only what the caller can answer."""
+        questions: dict[str, Question[Any]] = {
+            "user_name": Form("What is your name?", NAME),
+            "greeting": Sample("Generate a greeting", max_tokens=50),
+            "client_roots": Roots(),
+        }
+        possible = {key: each for key, each in questions.items() if ctx.can_ask(each.kind)}
+        answers = await ctx.ask_all(possible)
+        return f"Answered: {', '.join(answers)}"
+
+    @prompt
+    async def test_input_required_result_prompt(self, *, ctx: Context) -> str:
+        """A prompt about something that it asks for."""
+        form = Form("What context should the prompt use?", fields(context=TEXT))
+        answer = await ctx.ask(form, key="user_context")
+        return f"Use this context: {answer['context']}"
+
+
+class Tasks(Activation):
+    """Work that a caller need not wait for."""
+
+    namespace = "tasks"
+    version = "1.0.0"
+
+    @method(background="never")
+    async def greet(self, name: str) -> str:
+        """Greet somebody at once.
+
+        Args:
+            name: Whom to greet.
+        """
+        return f"Hello, {name}!"
+
+    @method
+    async def slow_compute(
+        self, seconds: float = 0, label: str = "work"
+    ) -> AsyncIterator[Background | Content]:
+        """Take so long.
+
+        Args:
+            seconds: How long.
+            label: What the result is called.
+        """
+        yield Background()
+        await asyncio.sleep(seconds)
+        yield Content(text=f"{label} took {seconds:g} s")
+
+    @method(background="required")
+    async def failing_job(self) -> str:
+        """Fail after a second."""
+        await asyncio.sleep(1)
+        raise Failed("This job always fails")
+
+    @method(background="required")
+    async def protocol_error_job(self) -> str:
+        """Have a defect."""
+        raise RuntimeError("this is what a defect looks like")
+
+    @method
+    async def confirm_delete(
+        self, filename: str, *, ctx: Context
+    ) -> AsyncIterator[Background | Content]:
+        """Ask, in the background, before a file would be deleted.
+
+        Args:
+            filename: The file.
+        """
+        yield Background()
+        form = Form(f"Delete {filename}?", fields(confirm={"type": "boolean"}))
+        answer = await ctx.ask(form)
+        yield Content(text=f"{filename} was {'deleted' if answer['confirm'] else 'kept'}")
+
+    @method
+    async def multi_input(self, *, ctx: Context) -> AsyncIterator[Background | Content]:
+        """Ask two things at once, in the background."""
+        yield Background()
+        answers = await ctx.ask_all(
+            {"first": Form("Your first name?", NAME), "second": Form("Your second name?", NAME)}
+        )
+        names = " ".join(answer["name"] for answer in answers.values())
+        yield Content(text=f"Hello, {names}!")
+
+    @method
+    async def test_tool_with_task(self, *, ctx: Context) -> AsyncIterator[Background | Content]:
+        """Ask for a name, and then work in the background."""
+        answer = await ctx.ask(Form("What is your name?", NAME), key="user_name")
+        yield Background()
+        await asyncio.sleep(0.2)
+        yield Content(text=f"Hello, {answer['name']}!")
