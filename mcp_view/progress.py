@@ -8,20 +8,30 @@ still there, because clients give up on silence. Nothing here knows the time: it
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 from mcp_view.revisions import Revision
 from plexus import wire
-from plexus.events import Event, Progress
+from plexus.events import Content, Event, Progress
 
-__all__ = ("Steps",)
+__all__ = ("Counted", "Steps")
 
 #: A message is for a status line; of a longer text the newest is kept.
 MESSAGE_CHARS: Final = 1000
+#: Where the text begins in the bytes of a piece of content.
+CONTENT_HEAD: Final = len(wire.encode_event(Content(""))) - len('""}')
 #: What a value rises by when nothing better is known.
 LEAST: Final = 0.001
 #: Beyond this JSON readers do not keep whole numbers apart.
 MOST: Final = 2**53
+
+
+class Counted(NamedTuple):
+    """Messages that differ in a number, which rises by one, and in one more thing."""
+
+    template: bytes
+    first: int
+    parts: list[bytes]
 
 
 class Steps:
@@ -74,24 +84,21 @@ class Steps:
         #: Whether a reminder to flush is under way.
         self.reminded = False
 
-    def every(self, events: list[Event], now: float) -> list[bytes]:
-        """A notification for each of these events."""
+    def every(self, events: list[Event], raws: list[bytes], now: float) -> list[bytes] | Counted:
+        """A notification for each of these events; `raws` are their bytes."""
         self.last_at = now
-        frames = self._counted_texts(events)
-        return [self._step(event) for event in events] if frames is None else frames
+        return self._counted_texts(events, raws) or [self._step(event) for event in events]
 
-    def _counted_texts(self, events: list[Event]) -> list[bytes] | None:
-        """The same for events that are all short texts and are counted, as those of a flood
-        nearly always are; None if they are not."""
+    def _counted_texts(self, events: list[Event], raws: list[bytes]) -> Counted | None:
+        """The same for short pieces of content that are counted, as those of a flood nearly
+        always are; None if these are not. Their texts are spliced in as they are."""
         first = self._counted + 1
-        texts = [event.as_text() for event in events]
-        plain = self._counts and self._messages and first > self._value and all(texts)
-        if not plain or max(map(len, texts)) > MESSAGE_CHARS:
+        plain = self._counts and self._messages and first > self._value
+        if not plain or set(map(type, events)) != {Content} or max(map(len, raws)) > MESSAGE_CHARS:
             return None
         self._value = self._counted = self._counted + len(events)
-        encode = wire.encode
         template = self._head.replace(b"%", b"%%") + b',"progress":%d,"message":%b}}'
-        return [template % (number, encode(text)) for number, text in enumerate(texts, first)]
+        return Counted(template, first, [raw[CONTENT_HEAD:-1] for raw in raws])
 
     def _step(self, event: Event) -> bytes:
         self._counted += 1

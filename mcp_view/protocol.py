@@ -11,7 +11,6 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from mcp_view.calls import Call
@@ -21,6 +20,7 @@ from mcp_view.lifecycle import initialize
 from mcp_view.listening import Listening, session_notice
 from mcp_view.methods import METHODS
 from mcp_view.pages import cursor_key, page_of
+from mcp_view.progress import Counted
 from mcp_view.server import McpServer
 from mcp_view.session import Caller, Session, is_stateless, stateless_caller
 from plexus import wire
@@ -32,7 +32,7 @@ from plexus.log import Batch
 from plexus.principal import LOCAL, Principal
 from plexus.run import Run
 
-__all__ = ("Batched", "Fallback", "McpConnection")
+__all__ = ("Batched", "Fallback", "Framing", "McpConnection")
 
 
 class Fallback(Protocol):
@@ -45,6 +45,13 @@ class Fallback(Protocol):
     def on_refused(self, call: Any, error: PlexusError) -> list[Effect]: ...
     def on_items(self, call: Any, batch: Batch) -> list[Effect]: ...
     def peer_gone(self) -> list[Effect]: ...
+
+
+class Framing(Protocol):
+    """How messages are wrapped for a transport."""
+
+    def message(self, message: bytes) -> bytes: ...
+    def counted(self, template: bytes, first: int, parts: list[bytes]) -> list[bytes]: ...
 
 
 class Batched:
@@ -64,7 +71,7 @@ class McpConnection:
         self,
         server: McpServer,
         session: Session,
-        frame: Callable[[bytes], bytes],
+        framing: Framing | None = None,
         *,
         principal: Principal = LOCAL,
         fallback: Fallback | None = None,
@@ -72,9 +79,10 @@ class McpConnection:
         announces: bool = True,
         stateless: bool = False,
     ) -> None:
-        """`frame` wraps a message for the transport. `streaming` is whether anything but answers
-        can be sent here, `announces` whether the session's own notifications go this way,
-        and `stateless` whether messages must say themselves which revision they speak."""
+        """`framing` wraps messages for the transport, if it needs that. `streaming` is whether
+        anything but answers can be sent here, `announces` whether the session's own notifications
+        go this way, and `stateless` whether messages must say themselves which revision they
+        speak."""
         self.server = server
         self.session = session
         self.streaming = streaming
@@ -82,7 +90,7 @@ class McpConnection:
         #: The HTTP status that an answer given at once is to have.
         self.status = 200
         self._principal = principal
-        self._frame = frame
+        self._framing = framing
         self._fallback = fallback
         self._stateless = stateless
         self._calls: dict[wire.Id, Call] = {}
@@ -320,7 +328,15 @@ class McpConnection:
         """Send these messages of ours, unless only answers can be sent here."""
         if not frames or not self.streaming:
             return []
-        return [Send(list(map(self._frame, frames)))]
+        framing = self._framing
+        return [Send(frames if framing is None else list(map(framing.message, frames)))]
+
+    def sending_counted(self, counted: Counted) -> list[Effect]:
+        """The same for messages that are alike."""
+        if self._framing is not None:
+            return [Send(self._framing.counted(*counted))]
+        template, first, parts = counted
+        return [Send([template % pair for pair in enumerate(parts, first)])]
 
     def answer_page(
         self,
@@ -342,7 +358,7 @@ class McpConnection:
         """Answer a call, which is over with that."""
         self._calls.pop(call.id, None)
         if call.batched is None:
-            return [Send([self._frame(wire.encode_result(call.id, result))])]
+            return self._reply(wire.encode_result(call.id, result), None)
         call.batched.open -= 1
         call.batched.answers.append(wire.encode_result(call.id, result))
         return self._flush(call.batched)
@@ -371,11 +387,11 @@ class McpConnection:
         if batched is not None:
             batched.answers.append(reply)
             return []
-        return [Send([self._frame(reply)])]
+        return [Send([reply if self._framing is None else self._framing.message(reply)])]
 
     def _flush(self, batched: Batched) -> list[Effect]:
         if batched.open or not batched.answers:
             return []
         array = wire.encode_batch(batched.answers)
         batched.answers = []
-        return [Send([self._frame(array)])]
+        return self._reply(array, None)

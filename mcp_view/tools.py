@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mcp_view import tasks
 from mcp_view.calls import RELATED_TASK, Call
 from mcp_view.errors import MISSING_CAPABILITY, ProtocolError
-from mcp_view.progress import Steps
+from mcp_view.progress import Counted, Steps
 from mcp_view.questions import missing_capability
 from mcp_view.reducer import Reducer, text_at_once
 from mcp_view.results import structured_part, tool_body
@@ -184,16 +184,19 @@ class ToolCall(Call):
         assert self._reducer is not None, "it has taken the items"
         asides, self._reducer.asides = self._reducer.asides, []
         effects: list[Effect] = []
-        events = batch.events
+        events, raws = batch.events, batch.raws
         if self.seen >= batch.first:
-            events = events[self.seen + 1 - batch.first :]
+            fresh = slice(self.seen + 1 - batch.first, None)
+            events, raws = events[fresh], raws[fresh]
         if asides and view.streaming:
             logs = [e for e in events if isinstance(e, Log) and self._wants(e)]
             if logs:
                 effects = view.sending([_log_frame(event, self._spec.name) for event in logs])
-                events = [e for e in events if e.__class__ is not Log or not self._wants(e)]
+                told = [isinstance(e, Log) and self._wants(e) for e in events]
+                raws = [raw for raw, was in zip(raws, told, strict=True) if not was]
+                events = [event for event, was in zip(events, told, strict=True) if not was]
         if self._steps is not None:
-            effects += self._step(view, self._steps, events, batch.terminal)
+            effects += self._step(view, self._steps, events, raws, batch.terminal)
         run = self.run
         if batch.terminal is not None or run is None:
             return effects
@@ -209,15 +212,21 @@ class ToolCall(Call):
         return event.level in LEVELS and LEVELS.index(event.level) >= self.caller.level
 
     def _step(
-        self, view: McpConnection, steps: Steps, events: list[Event], terminal: Terminal | None
+        self,
+        view: McpConnection,
+        steps: Steps,
+        events: list[Event],
+        raws: list[bytes],
+        terminal: Terminal | None,
     ) -> list[Effect]:
         now = view.server.monotonic()
         if terminal is not None and events and events[-1] is terminal:
-            events = events[:-1]  # the result says it
+            events, raws = events[:-1], raws[:-1]  # the result says it
         if not events:
             return []
         if steps.unlimited:
-            return view.sending(steps.every(events, now))
+            told = steps.every(events, raws, now)
+            return view.sending_counted(told) if isinstance(told, Counted) else view.sending(told)
         steps.add(events)
         frame = steps.flush(now)
         if frame is not None:

@@ -67,7 +67,7 @@ def build_app(
         return NativeConnection(MESSAGES, hub.limits, hub.new_id)
 
     def mcp_view() -> McpConnection:
-        return McpConnection(mcp, Session(), MESSAGES.message, fallback=native_view())
+        return McpConnection(mcp, Session(), fallback=native_view())
 
     pair = PairStream(mcp, opened)
     app = Starlette(

@@ -12,7 +12,17 @@ from substrate.mcp import make_mcp_server, mcp_options
 from substrate.settings import Settings
 from substrate.stdio import serve_view
 
-__all__ = ("serve_mcp_stdio",)
+__all__ = ("Lines", "serve_mcp_stdio")
+
+
+class Lines:
+    """Each message on a line of its own; lines that are alike are written in one go."""
+
+    def message(self, message: bytes) -> bytes:
+        return LINES.message(message)
+
+    def counted(self, template: bytes, first: int, parts: list[bytes]) -> list[bytes]:
+        return LINES.items(LINES.message(template), first, parts)
 
 
 def serve_mcp_stdio(settings: Settings) -> None:
@@ -23,4 +33,4 @@ def serve_mcp_stdio(settings: Settings) -> None:
 def _mcp_view(hub: Plexus, settings: Settings) -> View:
     server = make_mcp_server(hub, mcp_options(settings))
     native = NativeConnection(LINES, hub.limits, hub.new_id)
-    return McpConnection(server, Session(), LINES.message, fallback=native)
+    return McpConnection(server, Session(), Lines(), fallback=native)

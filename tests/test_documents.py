@@ -40,7 +40,11 @@ def test_a_document_shows_the_transcripts_as_they_are(document: Path) -> None:
 
 def test_every_transcript_is_shown_somewhere() -> None:
     shown = "".join(document.read_text() for document in DOCUMENTS)
-    assert [name for name in TRANSCRIPTS | MCP_TRANSCRIPTS if f"<!-- transcript: {name} -->" not in shown] == []
+    assert [
+        name
+        for name in TRANSCRIPTS | MCP_TRANSCRIPTS
+        if f"<!-- transcript: {name} -->" not in shown
+    ] == []
 
 
 @pytest.mark.parametrize("document", [ROOT / "README.md", *DOCUMENTS], ids=lambda path: path.name)

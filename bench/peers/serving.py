@@ -29,6 +29,7 @@ def serve(app: Any) -> None:
                 http="httptools",
                 log_config=None,
                 access_log=False,
+                proxy_headers=False,
                 server_header=False,
                 timeout_graceful_shutdown=1,
             )

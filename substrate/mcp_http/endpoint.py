@@ -189,7 +189,6 @@ class McpEndpoint:
         return McpConnection(
             self._server,
             state,
-            MESSAGES.message,
             principal=LOCAL,
             fallback=native,
             streaming=streaming,
@@ -243,9 +242,7 @@ class McpEndpoint:
         self, session: HttpSession, receive: Receive, send: Send, *, takes_part: bool
     ) -> Answering:
         """The standing stream of a session; or one that only stands there."""
-        view = McpConnection(
-            self._server, session.state, MESSAGES.message, principal=LOCAL, announces=takes_part
-        )
+        view = McpConnection(self._server, session.state, principal=LOCAL, announces=takes_part)
         connection = Connection(self._hub, view, LOCAL)
         peer = Peer(receive, connection)
         if takes_part:

@@ -80,7 +80,7 @@ class PairStream:
             return
         hub = self._server.hub
         native = NativeConnection(MESSAGES, hub.limits, hub.new_id)
-        view = McpConnection(self._server, Session(), MESSAGES.message, fallback=native)
+        view = McpConnection(self._server, Session(), fallback=native)
         connection = Connection(hub, view, LOCAL)
         name = os.urandom(16).hex().encode()
         events = NamedEvents(connection, view, b"/messages?session_id=" + name)

@@ -12,8 +12,8 @@ import signal
 
 from mcp_view.protocol import McpConnection
 from mcp_view.session import Session
-from native_rpc.framing import LINES
 from substrate.mcp import make_mcp_server
+from substrate.mcp_stdio import Lines
 from substrate.server import bind, make_server
 from substrate.stdio import StdioServer, claim_stdio
 
@@ -48,7 +48,7 @@ async def serve_stdio(input_fd: int, output_fd: int) -> None:
     """Serve on these descriptors until the input ends."""
     hub = build_hub()
     mcp = make_mcp_server(hub, options_for(hub))
-    view = McpConnection(mcp, Session(), LINES.message)
+    view = McpConnection(mcp, Session(), Lines())
     server = StdioServer(hub, view, input_fd, output_fd, eof_grace_s=EOF_GRACE_S)
     await server.serve()
 

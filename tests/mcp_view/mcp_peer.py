@@ -177,7 +177,6 @@ class McpPeer:
         self.view = McpConnection(
             self.server,
             Session(),
-            MESSAGES.message,
             principal=principal,
             fallback=fallback,
             streaming=streaming,
@@ -335,7 +334,7 @@ class Stage:
         hub = Plexus()
         hub.register(activation)
         server = make_server(hub, options, monotonic=self.clock)
-        self.view = McpConnection(server, Session(), MESSAGES.message, streaming=streaming)
+        self.view = McpConnection(server, Session(), streaming=streaming)
         self._capabilities = capabilities or {}
         self._checker = Checker()
         self.frames: list[Any] = []

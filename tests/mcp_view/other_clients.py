@@ -5,13 +5,13 @@ from __future__ import annotations
 import subprocess
 from typing import Any
 
-from conformance import serving
 from conformance.node import node, script
+from conformance.serving import COMMAND, REPOSITORY
 
 __all__ = ("STDIO", "check_session", "run_node")
 
 #: How to start the fixture for one client.
-STDIO = [*serving.COMMAND, "--stdio"]
+STDIO = [*COMMAND, "--stdio"]
 #: Longer than the drivers give themselves.
 NODE_S = 45.0
 
@@ -46,7 +46,7 @@ def run_node(name: str, *arguments: str) -> str:
     """Run a script of `tests/node` and give what it printed; raises NotInstalled."""
     done = subprocess.run(
         [str(node()), str(script(name)), *arguments],
-        cwd=serving.REPOSITORY,
+        cwd=REPOSITORY,
         capture_output=True,
         text=True,
         timeout=NODE_S,

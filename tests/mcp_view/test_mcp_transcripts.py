@@ -35,7 +35,7 @@ class Bare:
             wall=time.time,
         )
         native = NativeConnection(MESSAGES, hub.limits, hub.new_id)
-        view = McpConnection(server, Session(), MESSAGES.message, fallback=native)
+        view = McpConnection(server, Session(), fallback=native)
         self._lines = Lines(hub.limits)
         self._connection = Connection(hub, view, LOCAL)
         self._frames: list[bytes] = []

@@ -46,7 +46,7 @@ async def settle(open_hub: OpenHub) -> Callable[[str], tuple[Connection, McpConn
     server = make_mcp_server(hub, McpOptions())
 
     def make(revision: str) -> tuple[Connection, McpConnection]:
-        view = McpConnection(server, Session(), lambda message: message, announces=False)
+        view = McpConnection(server, Session(), announces=False)
         connection = Connection(hub, view, LOCAL)
         connection.receive(wire.Request(1, "initialize", {"protocolVersion": revision}))
         connection.collect()
