@@ -28,7 +28,7 @@ __all__ = ("Reader", "Run", "wall_ms")
 
 #: How much a reader takes in one go: enough to make a good write, and so little that a watcher
 #: of a long log does not hold the loop and a write does not need a mapping of its own.
-TAKE_ITEMS = 256
+TAKE_ITEMS = 512
 TAKE_BYTES = 256 * 1024
 
 

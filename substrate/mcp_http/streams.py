@@ -27,10 +27,11 @@ KEEP_ALIVE = b": keep-alive\n\n"
 GREETING = b": here\n\n"
 #: After how many milliseconds a client that was cut off should come back.
 RETRY_MS = 300
-#: What a stream keeps for those who come back; the newest message is always kept.
+#: What a stream keeps for those who come back; what was written last is always kept.
 KEPT_BYTES = 1024 * 1024
-#: What a message weighs beside its bytes.
-MESSAGE_WEIGHT = 64
+#: What a chunk weighs beside its bytes.
+CHUNK_WEIGHT = 128
+EVENT_END = b"\n\n"
 
 
 class Idle(Protocol):
@@ -71,24 +72,20 @@ class Events:
 class EventLog:
     """The events of one stream, numbered from 1, the newest kept within a bound."""
 
-    __slots__ = ("_first", "_messages", "_primes", "ended_at", "number", "size")
+    __slots__ = ("_chunks", "_primes", "ended_at", "last", "number", "size")
 
     def __init__(self, number: int, *, primes: bool) -> None:
         """`primes`: a stream begins with an event that has nothing but an id."""
         self.number = number
         self._primes = primes
-        self._messages: list[bytes] = []
-        #: The number of the oldest event that is kept.
-        self._first = 1
+        #: What was written in one go: the number of its first event, and the bytes.
+        self._chunks: list[tuple[int, bytes]] = []
+        #: The number of the newest event; 0 before the first.
+        self.last = 0
         #: What is kept, in bytes.
         self.size = 0
         #: When the stream ended.
         self.ended_at = 0.0
-
-    @property
-    def last(self) -> int:
-        """The number of the newest event; 0 before the first."""
-        return self._first + len(self._messages) - 1
 
     def opening(self, after: int = 0) -> bytes:
         """The first bytes for a reader that has seen this much."""
@@ -99,24 +96,30 @@ class EventLog:
     def append(self, messages: list[bytes]) -> bytes:
         """Keep these messages as the next events; returns how they are written."""
         first = self.last + 1
-        self._messages += messages
-        self.size += sum(map(len, messages)) + MESSAGE_WEIGHT * len(messages)
+        chunk = self._framed(first, messages)
+        self._chunks.append((first, chunk))
+        self.last += len(messages)
+        self.size += len(chunk) + CHUNK_WEIGHT
         if self.size > 2 * KEPT_BYTES:  # seldom: shortening a list at its front is linear
             self._trim()
-        return self._framed(first, messages)
+        return chunk
 
     def _trim(self) -> None:
         count = 0
-        while self.size > KEPT_BYTES and count < len(self._messages) - 1:
-            self.size -= len(self._messages[count]) + MESSAGE_WEIGHT
+        while self.size > KEPT_BYTES and count < len(self._chunks) - 1:
+            self.size -= len(self._chunks[count][1]) + CHUNK_WEIGHT
             count += 1
-        del self._messages[:count]
-        self._first += count
+        del self._chunks[:count]
 
     def after(self, number: int) -> bytes:
         """The events after this one, as far as they are kept."""
-        first = max(number + 1, self._first)
-        return self._framed(first, self._messages[first - self._first :])
+        kept = [chunk for first, chunk in self._chunks if first > number]
+        begun = next((each for each in reversed(self._chunks) if each[0] <= number), None)
+        if begun is not None:
+            first, chunk = begun
+            # No message has a newline in it, so an empty line is always the end of an event.
+            kept.insert(0, EVENT_END.join(chunk.split(EVENT_END)[number + 1 - first :]))
+        return b"".join(kept)
 
     def _framed(self, first: int, messages: list[bytes]) -> bytes:
         """Consecutive events, written by one formatting for all of them."""
