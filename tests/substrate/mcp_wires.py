@@ -1,0 +1,315 @@
+"""Four wires that carry MCP, each written by hand: stdio, WebSocket, the old pair of routes, and
+Streamable HTTP.
+
+A wire is given whole messages as text and gives whole messages back, from wherever its transport
+puts them. What they mean is not known here, beyond what the transport itself has to know.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import queue
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any
+
+from mcp_network import BOTH, JSON, SSE, Event, read_events
+from network import ANSWER_S, REPOSITORY
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+from websockets.typing import Subprotocol
+
+__all__ = ("PairWire", "SocketWire", "StdioWire", "StreamableWire", "Wire")
+
+PROTOCOL_VERSION = "io.modelcontextprotocol/protocolVersion"
+#: Which parameter `Mcp-Name` repeats.
+NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAMED_BY |= dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId")
+
+
+class Wire:
+    """What all wires have: threads that put each message of the server into one queue."""
+
+    def __init__(self) -> None:
+        self._arrived: queue.Queue[str | bytes | None] = queue.Queue()
+        self._readers: list[threading.Thread] = []
+
+    def send(self, text: str) -> None:
+        """Send one message."""
+        raise NotImplementedError
+
+    def receive(self) -> Any:
+        """The next message of the server, decoded."""
+        try:
+            text = self._arrived.get(timeout=ANSWER_S)
+        except queue.Empty:
+            raise AssertionError(f"nothing came within {ANSWER_S:g} s") from None
+        assert text is not None, "the server has ended the connection"
+        return json.loads(text)
+
+    def rest(self) -> list[Any]:
+        """The messages that are there and that nobody has taken yet."""
+        arrived = [self._arrived.get() for _ in range(self._arrived.qsize())]
+        return [json.loads(text) for text in arrived if text is not None]
+
+    def cancel(self, request_id: Any) -> None:
+        """Say that nobody waits for the answer to this request any more."""
+        params = {"requestId": request_id, "reason": "changed my mind"}
+        message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+        self.send(json.dumps(message))
+
+    def close(self) -> None:
+        """End the connection; raises AssertionError if anything does not end with it."""
+        for reader in self._readers:
+            reader.join(ANSWER_S)
+            assert not reader.is_alive(), "a stream did not end"
+
+    def _start(self, read: Callable[..., None], *arguments: Any) -> None:
+        reader = threading.Thread(target=read, args=arguments, daemon=True)
+        self._readers.append(reader)
+        reader.start()
+
+
+class StdioWire(Wire):
+    """One message a line, to a process and from it."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        super().__init__()
+        clean = {key: value for key, value in os.environ.items() if "SUBSTRATE" not in key}
+        self.process = subprocess.Popen(
+            command, cwd=REPOSITORY, env=clean, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self._start(self._read)
+
+    def send(self, text: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(text.encode() + b"\n")
+        self.process.stdin.flush()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout:
+            for line in self.process.stdout:
+                self._arrived.put(line)
+        self._arrived.put(None)
+
+    def end_input(self) -> int:
+        """Close the input of the process, and give its exit code."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.process.wait(ANSWER_S)
+
+    def close(self) -> None:
+        try:
+            assert self.end_input() == 0
+        finally:
+            self.process.kill()
+            self.process.wait(ANSWER_S)
+        super().close()
+
+
+class SocketWire(Wire):
+    """One message a text frame."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self._closing = ExitStack()
+        opening = connect(f"ws://127.0.0.1:{port}/mcp", subprotocols=[Subprotocol("mcp")])
+        self._socket = self._closing.enter_context(opening)
+        assert self._socket.subprotocol == "mcp"
+        self._start(self._read)
+
+    def send(self, text: str) -> None:
+        self._socket.send(text)
+
+    def _read(self) -> None:
+        with suppress(ConnectionClosed):
+            for text in self._socket:
+                assert isinstance(text, str), "a frame that is no text"
+                self._arrived.put(text)
+        self._arrived.put(None)
+
+    def close(self) -> None:
+        self._closing.close()
+        super().close()
+
+
+class Response:
+    """One request on a connection of its own, and the response to it."""
+
+    def __init__(
+        self, port: int, verb: str, path: str, headers: dict[str, str], body: str | None = None
+    ) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_S)
+        connection.connect()
+        self._socket: socket.socket = connection.sock
+        data = None if body is None else body.encode()
+        connection.request(verb, path, data, {"Connection": "close"} | headers)
+        self._response = connection.getresponse()
+        self.status = self._response.status
+        self.headers = self._response.headers
+
+    @property
+    def is_stream(self) -> bool:
+        return (self.headers["Content-Type"] or "").startswith(SSE)
+
+    def read(self) -> bytes:
+        """All of a body that is no stream."""
+        with self._response:
+            return self._response.read()
+
+    def events(self) -> Iterator[Event]:
+        """The events as they come, until the end or the cut."""
+        self._socket.settimeout(None)  # a stream may be silent; whoever reads it cuts it off
+        with self._response, suppress(OSError, http.client.HTTPException):
+            yield from read_events(self._response)
+
+    def cut(self) -> None:
+        """Break the connection."""
+        with suppress(OSError):  # it is over already
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+
+class PairWire(Wire):
+    """Messages go to where the first event of a stream says, and come in that stream."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self._port = port
+        #: The status of the last message that was posted.
+        self.status = 0
+        self._stream = Response(port, "GET", "/sse", {"Accept": SSE})
+        assert self._stream.status == 200
+        events = self._stream.events()
+        first = next(events)
+        assert first.name == "endpoint"
+        self._endpoint = first.data
+        self._start(self._read, events)
+
+    def send(self, text: str) -> None:
+        response = Response(self._port, "POST", self._endpoint, {"Content-Type": JSON}, text)
+        self.status, body = response.status, response.read()
+        if self.status != 202:
+            self._arrived.put(body)
+
+    def _read(self, events: Iterator[Event]) -> None:
+        for event in events:
+            assert event.name == "message"
+            self._arrived.put(event.data)
+        self._arrived.put(None)
+
+    def close(self) -> None:
+        self._stream.cut()
+        super().close()
+
+
+class StreamableWire(Wire):
+    """Each message is posted by itself; answers come as JSON or in a stream.
+
+    With a handshake there is a session, a standing stream from then on, and a stream that ends
+    too early is taken up again. Without one the headers repeat what the message says.
+    """
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self._port = port
+        #: What every message of the session bears, once there is one.
+        self._session: dict[str, str] = {}
+        self._primes = False
+        #: Streams of requests without a handshake, which are cancelled by cutting them off.
+        self._streams: dict[Any, Response] = {}
+        #: Requests that are not waited for any more.
+        self._left: set[Any] = set()
+
+    def send(self, text: str) -> None:
+        message = _decoded(text)
+        named = _routing(message)
+        headers = {"Accept": BOTH, "Content-Type": JSON} | (named or self._session)
+        response = Response(self._port, "POST", "/mcp", headers, text)
+        if response.is_stream:
+            if named:
+                self._streams[message.get("id")] = response
+            self._start(self._read, response, _ids_of(message))
+            return
+        body = response.read()
+        if "Mcp-Session-Id" in response.headers:
+            self._begin(response.headers["Mcp-Session-Id"], json.loads(body))
+        if body:
+            self._arrived.put(body)
+        elif message.get("method") == "notifications/initialized":
+            standing = Response(self._port, "GET", "/mcp", {"Accept": SSE} | self._session)
+            assert standing.status == 200
+            self._start(self._read, standing, [])
+
+    def _begin(self, session: str, answer: Any) -> None:
+        """There is a session from here on; only newer revisions have a header for themselves."""
+        revision = answer["result"]["protocolVersion"]
+        self._session = {"Mcp-Session-Id": session}
+        if revision >= "2025-06-18":
+            self._session["MCP-Protocol-Version"] = revision
+        self._primes = revision == "2025-11-25"
+
+    def _read(self, response: Response, waiting: list[Any]) -> None:
+        """Read a stream, and its continuations, until these requests are answered."""
+        last = None
+        while True:
+            for event in response.events():
+                last = event.id or last
+                if event.data:
+                    self._arrived.put(event.data)
+                    answered = _ids_of(json.loads(event.data), answers=True)
+                    waiting = [number for number in waiting if number not in answered]
+            if not self._primes or last is None or not set(waiting) - self._left:
+                return
+            headers = {"Accept": SSE, "Last-Event-ID": last} | self._session
+            response = Response(self._port, "GET", "/mcp", headers)
+            if response.status != 200:
+                response.read()
+                return  # the session is over
+
+    def cancel(self, request_id: Any) -> None:
+        self._left.add(request_id)
+        stream = self._streams.pop(request_id, None)
+        if stream is None:
+            super().cancel(request_id)
+        else:
+            stream.cut()
+
+    def close(self) -> None:
+        if self._session:
+            ended = Response(self._port, "DELETE", "/mcp", self._session)
+            assert (ended.status, ended.read()) == (204, b"")
+        for stream in self._streams.values():
+            stream.cut()
+        super().close()
+
+
+def _decoded(text: str) -> Any:
+    """The message, or an empty one if it is none: that is posted like any other."""
+    try:
+        message = json.loads(text)
+    except json.JSONDecodeError:
+        return {}
+    return {"batch": message} if isinstance(message, list) else message
+
+
+def _ids_of(message: Any, *, answers: bool = False) -> list[Any]:
+    """The ids of the requests in a message, or of the answers."""
+    messages = message if isinstance(message, list) else message.get("batch", [message])
+    return [each["id"] for each in messages if "id" in each and ("method" in each) != answers]
+
+
+def _routing(message: dict[str, Any]) -> dict[str, str]:
+    """The headers that repeat what a message without a handshake says; none for all others."""
+    params = message.get("params")
+    if not isinstance(params, dict) or PROTOCOL_VERSION not in params.get("_meta", {}):
+        return {}
+    version = params["_meta"][PROTOCOL_VERSION]
+    method = message["method"]
+    headers = {"MCP-Protocol-Version": version, "Mcp-Method": method}
+    return headers | ({"Mcp-Name": params[NAMED_BY[method]]} if method in NAMED_BY else {})

@@ -1,0 +1,85 @@
+"""What the tests of MCP over HTTP call: methods that change, ask, and take their time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from pydantic import Field
+
+from plexus import Activation, Confirm, Content, Context, Progress, method
+from plexus.hub import Change
+
+__all__ = ("Extra", "Remote")
+
+
+class Extra(Activation):
+    """Comes later."""
+
+    namespace = "extra"
+    version = "1.0.0"
+
+    @method
+    async def nothing(self) -> str:
+        """Do nothing."""
+        return "nothing"
+
+
+class Remote(Activation):
+    """Things to do from afar."""
+
+    namespace = "remote"
+    version = "1.0.0"
+
+    def __init__(self) -> None:
+        self._gate = asyncio.Event()
+
+    @method
+    async def deploy(
+        self,
+        region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})] = "here",
+        copies: Annotated[int | None, Field(json_schema_extra={"x-mcp-header": "Copies"})] = None,
+        fast: Annotated[bool | None, Field(json_schema_extra={"x-mcp-header": "Fast"})] = None,
+    ) -> str:
+        """Deploy somewhere, and say where."""
+        return f"{region} {copies} {fast}"
+
+    @method
+    async def grow(self, *, ctx: Context) -> str:
+        """Offer more methods."""
+        ctx.plexus.register(Extra)
+        return "grown"
+
+    @method
+    async def touch(self, uri: str, *, ctx: Context) -> str:
+        """Say that a resource has changed."""
+        ctx.plexus.announce(Change("resource", uri))
+        return "touched"
+
+    @method(deadline_s=None)
+    async def steps(self, to: int, every_s: float = 0.05) -> AsyncIterator[Progress | Content]:
+        """Make some steps, with a pause after each."""
+        for number in range(1, to + 1):
+            yield Progress(done=number, total=to, message=f"step {number}")
+            await asyncio.sleep(every_s)
+        yield Content(text="arrived")
+
+    @method
+    async def pass_gate(self) -> AsyncIterator[Progress | Content]:
+        """Say that it waits, and wait until the gate is opened."""
+        self._gate.clear()
+        yield Progress(done=1, message="at the gate")
+        await self._gate.wait()
+        yield Content(text="through")
+
+    @method
+    async def open_gate(self) -> str:
+        """Let those at the gate pass."""
+        self._gate.set()
+        return "open"
+
+    @method
+    async def burn(self, *, ctx: Context) -> str:
+        """Ask first."""
+        return "burnt" if await ctx.ask(Confirm("Really?")) else "kept"
