@@ -15,6 +15,7 @@ from mcp_view.questions import answer_of, in_words, missing_capability, request_
 from mcp_view.request_state import RequestState, open_state, seal_state
 from mcp_view.session import Caller
 from plexus import wire
+from plexus.batched import Batched
 from plexus.effects import AttachCall, Effect, LeaveCall, StartCall
 from plexus.errors import Declined, InvalidParams, PlexusError
 from plexus.events import Cancelled, Error, Event, Request, Terminal
@@ -22,7 +23,7 @@ from plexus.log import Batch
 from plexus.run import Run
 
 if TYPE_CHECKING:  # the view makes calls; here it is only named
-    from mcp_view.protocol import Batched, McpConnection
+    from mcp_view.protocol import McpConnection
 
 __all__ = ("RELATED_TASK", "BufferedCall", "Call", "digest_of")
 

@@ -8,10 +8,11 @@ from mcp_view.errors import ProtocolError
 from mcp_view.revisions import LATEST_HANDSHAKE, REVISIONS, STATELESS, SUPPORTED
 from mcp_view.session import DEFAULT_LEVEL, Caller, level_of
 from plexus import wire
+from plexus.batched import Batched
 from plexus.effects import Effect, WatchChanges
 
 if TYPE_CHECKING:
-    from mcp_view.protocol import Batched, McpConnection
+    from mcp_view.protocol import McpConnection
 
 __all__ = ("discover", "initialize", "ping", "set_level")
 

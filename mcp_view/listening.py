@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 from mcp_view.errors import ProtocolError
 from mcp_view.session import Caller, Session
 from plexus import wire
+from plexus.batched import Batched
 from plexus.effects import Effect, WatchChanges
 from plexus.hub import Change
 
 if TYPE_CHECKING:
-    from mcp_view.protocol import Batched, McpConnection
+    from mcp_view.protocol import McpConnection
 
 __all__ = ("Listening", "listen", "session_notice")
 

@@ -9,12 +9,13 @@ from mcp_view.errors import ProtocolError
 from mcp_view.reducer import block_of
 from mcp_view.session import Caller
 from plexus import wire
+from plexus.batched import Batched
 from plexus.effects import Effect, StartCall
 from plexus.errors import PlexusError
 from plexus.events import Content, Event, Message, Result, Terminal
 
 if TYPE_CHECKING:
-    from mcp_view.protocol import Batched, McpConnection
+    from mcp_view.protocol import McpConnection
 
 __all__ = ("Completing", "Getting", "complete", "get_prompt", "list_prompts")
 

@@ -24,6 +24,7 @@ from mcp_view.progress import Counted
 from mcp_view.server import McpServer
 from mcp_view.session import Caller, Session, is_stateless, stateless_caller
 from plexus import wire
+from plexus.batched import Batched
 from plexus.effects import Effect, LeaveCall, Send
 from plexus.errors import PlexusError, UnknownMethod
 from plexus.events import Request as Question
@@ -32,7 +33,7 @@ from plexus.log import Batch
 from plexus.principal import LOCAL, Principal
 from plexus.run import Run
 
-__all__ = ("Batched", "Fallback", "Framing", "McpConnection")
+__all__ = ("Fallback", "Framing", "McpConnection")
 
 
 class Fallback(Protocol):
@@ -52,16 +53,6 @@ class Framing(Protocol):
 
     def message(self, message: bytes) -> bytes: ...
     def counted(self, template: bytes, first: int, parts: list[bytes]) -> list[bytes]: ...
-
-
-class Batched:
-    """The answers to one batch, which go out together as one array."""
-
-    __slots__ = ("answers", "open")
-
-    def __init__(self) -> None:
-        self.answers: list[bytes] = []
-        self.open = 0
 
 
 class McpConnection:
@@ -360,7 +351,7 @@ class McpConnection:
         if call.batched is None:
             return self._reply(wire.encode_result(call.id, result), None)
         call.batched.open -= 1
-        call.batched.answers.append(wire.encode_result(call.id, result))
+        call.batched.add(wire.encode_result(call.id, result))
         return self._flush(call.batched)
 
     def refuse_call(self, call: Call, error: ProtocolError) -> list[Effect]:
@@ -385,13 +376,10 @@ class McpConnection:
 
     def _reply(self, reply: bytes, batched: Batched | None) -> list[Effect]:
         if batched is not None:
-            batched.answers.append(reply)
+            batched.add(reply)
             return []
         return [Send([reply if self._framing is None else self._framing.message(reply)])]
 
     def _flush(self, batched: Batched) -> list[Effect]:
-        if batched.open or not batched.answers:
-            return []
-        array = wire.encode_batch(batched.answers)
-        batched.answers = []
-        return self._reply(array, None)
+        array = batched.taken()
+        return [] if array is None else self._reply(array, None)

@@ -9,12 +9,13 @@ from mcp_view.errors import ProtocolError, protocol_error
 from mcp_view.pages import cursor_after, cursor_key
 from mcp_view.session import Caller
 from plexus import wire
+from plexus.batched import Batched
 from plexus.effects import Effect, StartCall
 from plexus.errors import NotFound
 from plexus.events import Event, Resource, Result, Terminal
 
 if TYPE_CHECKING:
-    from mcp_view.protocol import Batched, McpConnection
+    from mcp_view.protocol import McpConnection
 
 __all__ = (
     "Listing",

@@ -16,13 +16,14 @@ from mcp_view.results import structured_part, tool_body
 from mcp_view.revisions import Revision
 from mcp_view.session import TASKS_EXTENSION, Caller
 from plexus import wire
+from plexus.batched import Batched
 from plexus.effects import Effect
 from plexus.errors import InvalidParams, NotFound, UnknownMethod
 from plexus.events import Cancelled, Error, Request, Terminal
 from plexus.run import Run, wall_ms
 
 if TYPE_CHECKING:
-    from mcp_view.protocol import Batched, McpConnection
+    from mcp_view.protocol import McpConnection
     from mcp_view.server import McpServer
 
 __all__ = (

@@ -17,6 +17,7 @@ from mcp_view.reducer import Reducer, text_at_once
 from mcp_view.results import structured_part, tool_body
 from mcp_view.session import LEVELS, TASKS_EXTENSION, Caller
 from plexus import wire
+from plexus.batched import Batched
 from plexus.effects import AttachCall, Effect, LeaveCall, Remind, StartCall
 from plexus.errors import PlexusError
 from plexus.events import Background, Event, Log, Progress, Terminal
@@ -25,7 +26,7 @@ from plexus.run import Run
 from plexus.signature import MethodSpec
 
 if TYPE_CHECKING:
-    from mcp_view.protocol import Batched, McpConnection
+    from mcp_view.protocol import McpConnection
 
 __all__ = ("ToolCall", "call_tool", "list_tools", "task_result")
 

@@ -22,6 +22,7 @@ from typing import Any
 from native_rpc.errors import code_of
 from native_rpc.framing import Framing
 from plexus import wire
+from plexus.batched import Batched
 from plexus.effects import Effect, LeaveCall, Send, StartCall
 from plexus.errors import Busy, PlexusError, TooBig
 from plexus.events import Cancelled, Error, Terminal
@@ -33,16 +34,6 @@ from plexus.run import Run
 __all__ = ("NativeConnection", "Subscription")
 
 UNSUBSCRIBE = ("plexus.unsubscribe", "plexus_unsubscribe")
-
-
-class Batched:
-    """The replies to one batch, which go out together as one array."""
-
-    __slots__ = ("open", "replies")
-
-    def __init__(self) -> None:
-        self.replies: list[bytes] = []
-        self.open = 0
 
 
 class Subscription:
@@ -278,21 +269,18 @@ class NativeConnection:
         if call.batched is None:
             return self._reply(reply, None)
         call.batched.open -= 1
-        call.batched.replies.append(reply)
+        call.batched.add(reply)
         return self._flush(call.batched)
 
     def _reply(self, reply: bytes, batched: Batched | None) -> list[Effect]:
         if batched is not None:
-            batched.replies.append(reply)
+            batched.add(reply)
             return []
         return [Send([self._framing.message(reply)])]
 
     def _flush(self, batched: Batched) -> list[Effect]:
-        if batched.open or not batched.replies:
-            return []
-        array = wire.encode_batch(batched.replies)
-        batched.replies = []
-        return [Send([self._framing.message(array)])]
+        array = batched.taken()
+        return [] if array is None else [Send([self._framing.message(array)])]
 
 
 def _positional(params: list[Any]) -> dict[str, Any]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
-from typing import Any
 
 import pytest
 from activations_for_tests import Demo
+from bare_view import Bare
 from conftest import OpenHub
 from transcripts import MCP_TRANSCRIPTS, replay
 
@@ -16,41 +15,24 @@ from mcp_view.server import McpOptions, McpServer
 from mcp_view.session import Session
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus import LOCAL, Plexus
-from plexus.wire import Lines
-from substrate.driver import Connection
+from plexus import Plexus
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 
-class Bare:
-    """The two ends of a view, with nothing in between."""
-
-    def __init__(self, hub: Plexus) -> None:
-        server = McpServer(
-            hub,
-            McpOptions(instructions="Try it."),
-            secret=bytes(32),
-            monotonic=time.monotonic,
-            wall=time.time,
-        )
-        native = NativeConnection(MESSAGES, hub.limits, hub.new_id)
-        view = McpConnection(server, Session(), fallback=native)
-        self._lines = Lines(hub.limits)
-        self._connection = Connection(hub, view, LOCAL)
-        self._frames: list[bytes] = []
-
-    async def send(self, message: str) -> None:
-        for decoded in self._lines.feed(message.encode() + b"\n"):
-            self._connection.receive(decoded)
-
-    async def receive(self) -> Any:
-        while not self._frames:
-            await self._connection.ready()
-            self._frames = self._connection.collect()
-        return json.loads(self._frames.pop(0))
+def mcp_view_of(hub: Plexus) -> McpConnection:
+    server = McpServer(
+        hub,
+        McpOptions(instructions="Try it."),
+        secret=bytes(32),
+        monotonic=time.monotonic,
+        wall=time.time,
+    )
+    native = NativeConnection(MESSAGES, hub.limits, hub.new_id)
+    return McpConnection(server, Session(), fallback=native)
 
 
 @pytest.mark.parametrize("name", MCP_TRANSCRIPTS)
 async def test_the_view_speaks_mcp_as_the_transcript_says(name: str, open_hub: OpenHub) -> None:
-    await replay(MCP_TRANSCRIPTS[name], Bare(open_hub(Demo)))
+    hub = open_hub(Demo)
+    await replay(MCP_TRANSCRIPTS[name], Bare(hub, mcp_view_of(hub)))

@@ -8,41 +8,21 @@ from typing import Any
 
 import pytest
 from activations_for_tests import Demo
+from bare_view import Bare
 from conftest import OpenHub
 from transcripts import TRANSCRIPTS, load, placeholders, replay
 
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus import LOCAL, Plexus
-from plexus.wire import Lines
-from substrate.driver import Connection
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 
-class Bare:
-    """The two ends of a view, with nothing in between."""
-
-    def __init__(self, hub: Plexus) -> None:
-        view = NativeConnection(MESSAGES, hub.limits, hub.new_id)
-        self._lines = Lines(hub.limits)
-        self._connection = Connection(hub, view, LOCAL)
-        self._frames: list[bytes] = []
-
-    async def send(self, message: str) -> None:
-        for decoded in self._lines.feed(message.encode() + b"\n"):
-            self._connection.receive(decoded)
-
-    async def receive(self) -> Any:
-        while not self._frames:
-            await self._connection.ready()
-            self._frames = self._connection.collect()
-        return json.loads(self._frames.pop(0))
-
-
 @pytest.mark.parametrize("name", TRANSCRIPTS)
 async def test_the_view_alone_speaks_as_the_transcript_says(name: str, open_hub: OpenHub) -> None:
-    await replay(TRANSCRIPTS[name], Bare(open_hub(Demo)))
+    hub = open_hub(Demo)
+    view = NativeConnection(MESSAGES, hub.limits, hub.new_id)
+    await replay(TRANSCRIPTS[name], Bare(hub, view))
 
 
 class Canned:
