@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mcp_view.names import Names
-from mcp_view.revisions import Revision
+from mcp_view.revisions import REVISIONS, Revision
 from plexus import schema, wire
 from plexus.errors import RegistrationError
 from plexus.hub import Change, Plexus
@@ -18,6 +18,8 @@ from plexus.signature import MethodSpec
 
 __all__ = ("Catalogue", "Entries", "output_schema")
 
+#: Which list a change of the hub is one of.
+LISTS = {"methods": "tools", "prompts": "prompts", "resources": "templates"}
 #: What the revisions call the three answers of a method about running on its own.
 TASK_SUPPORT = {"optional": "optional", "required": "required", "never": "forbidden"}
 
@@ -41,7 +43,9 @@ class Catalogue:
 
     def _changed(self, change: Change) -> None:
         if change.uri is None:
-            self._lists.clear()
+            for revision in REVISIONS:
+                self._lists.pop((LISTS[change.kind], revision), None)
+        if change.kind == "methods":
             self._headers = None
 
     def tools(self, revision: Revision) -> Entries:
@@ -163,8 +167,9 @@ def _template(spec: MethodSpec, revision: Revision) -> tuple[str, dict[str, Any]
         "uriTemplate": mark.uri,
         "name": mark.name or spec.name,
         "description": spec.description,
-        "mimeType": mark.mime_type,
     }
+    if mark.mime_type is not None:
+        template["mimeType"] = mark.mime_type
     if mark.title and revision.titles:
         template["title"] = mark.title
     return mark.uri, template

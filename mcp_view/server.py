@@ -69,7 +69,7 @@ class McpServer:
         hub.on_change(self._changed)
 
     def _changed(self, change: Change) -> None:
-        if change.uri is None:
+        if change.kind == "methods":
             self._tools.clear()
             self._structured.clear()
 
