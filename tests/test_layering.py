@@ -49,6 +49,8 @@ BROAD_EXCEPTS = {
     "plexus.hub": (3, "somebody else's class may raise anything while it is made, asked or closed"),
     "plexus.resources": (1, "somebody else's list of resources may fail; the others' are shown"),
     "activations.health": (1, "a probe is there to fail: whatever it raises is its answer"),
+    "activations.arbor.postgres.writer": (1, "a defect in a work is told to him who sent it"),
+    "activations.arbor.sqlite.jobs": (1, "whatever a work raises is its caller's, not a thread's"),
     "activations.bash.activation": (1, "the process is killed first; it is raised on"),
     "activations.bash.process": (1, "descriptors are closed first; it is raised on"),
     "activations.bash.supervisor": (1, "a guard must never return into the supervisor's loop"),

@@ -1,0 +1,132 @@
+"""Following what happens to trees: one tree for a caller, all of them for the hub.
+
+Nothing is asked again and again: the store rings when there may be something new, made here or
+by another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from activations.arbor.addresses import node_uri, tree_uri
+from activations.arbor.model import PAGE_ITEMS, ChangeRow
+from plexus import Change, Plexus, PlexusError
+
+if TYPE_CHECKING:  # a store is imported when it is opened
+    from activations.arbor.store import Store
+
+__all__ = ("Announcing", "announce", "follow")
+
+#: How long changes are gathered before the hub is told of them.
+GATHER_S = 0.05
+#: How often, at most, the hub is told that trees or nodes have come or gone: clients that hear
+#: it read the whole list again.
+LISTS_S = 1.0
+#: How long a store that failed is left alone.
+FAILED_S = 1.0
+
+#: What makes a resource come or go.
+COMES_AND_GOES = frozenset(
+    (
+        "tree_created",
+        "tree_claimed",
+        "tree_archived",
+        "node_created",
+        "node_edited",
+        "node_deleted",
+    )
+)
+
+
+async def follow(
+    store: Store, principal: str, tree: str, after: int
+) -> AsyncGenerator[ChangeRow, None]:
+    """What happened to a tree after this number, and then what happens, without an end.
+
+    Raises NotFound when the tree is gone, and Failed, `expired`, if some of it is forgotten.
+    """
+    bell = asyncio.Event()
+    unsubscribe = store.on_ring(bell.set)
+    try:
+        while True:
+            bell.clear()  # before reading, so that what comes meanwhile is read too
+            rows = await store.changes(principal, tree, after, PAGE_ITEMS)
+            for row in rows:
+                yield row
+                after = row.seq
+            if len(rows) < PAGE_ITEMS:
+                await bell.wait()
+    finally:
+        unsubscribe()
+
+
+async def announce(store: Store, hub: Plexus) -> Announcing:
+    """Tell the hub of every change from now on, until stopped."""
+    return Announcing(store, hub, await store.last_change())
+
+
+class Announcing:
+    """Tells the hub which resources are no longer what they were."""
+
+    def __init__(self, store: Store, hub: Plexus, after: int) -> None:
+        self._store = store
+        self._hub = hub
+        self._after = after
+        self._bell = asyncio.Event()
+        self._unsubscribe = store.on_ring(self._bell.set)
+        #: Whether a list is no longer what it was, and when the hub was last told so.
+        self._lists = False
+        self._told_at = -LISTS_S
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Tell nothing more."""
+        self._unsubscribe()
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _run(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._due_in()):
+                    await self._bell.wait()
+                    await asyncio.sleep(GATHER_S)
+            self._bell.clear()
+            try:
+                await self._tell()
+            except PlexusError:  # the store's trouble is its callers' to hear of
+                await asyncio.sleep(FAILED_S)
+
+    def _due_in(self) -> float | None:
+        """When the hub is to be told about lists, whatever else happens; None for never."""
+        if not self._lists:
+            return None
+        return max(self._told_at + LISTS_S - time.monotonic(), 0)
+
+    async def _tell(self) -> None:
+        rows = await self._store.news(self._after, PAGE_ITEMS)
+        if rows:
+            self._after = rows[-1].seq
+            if len(rows) == PAGE_ITEMS:
+                # Nobody can follow this: whoever looks at a tree now sees what it has become.
+                self._after = max(self._after, await self._store.last_change())
+            self._lists = self._lists or any(row.kind in COMES_AND_GOES for row in rows)
+            for uri in dict.fromkeys(_touched(rows)):
+                self._hub.announce(Change("resource", uri))
+        if self._lists and self._due_in() == 0:
+            self._lists = False
+            self._told_at = time.monotonic()
+            self._hub.announce(Change("resources"))
+
+
+def _touched(rows: Iterable[ChangeRow]) -> Iterable[str]:
+    """The addresses of what has changed."""
+    for row in rows:
+        yield tree_uri(row.tree)
+        if row.node is not None:
+            yield node_uri(row.tree, row.node)

@@ -1,0 +1,98 @@
+"""Opening the store when it is first needed, once, and closing it.
+
+A server that is asked nothing about trees touches no database: it imports none, makes no file
+and starts no thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from activations.arbor.feed import Announcing, announce
+from activations.arbor.model import Windows
+from plexus import Activation, Failed
+
+if TYPE_CHECKING:  # a store is imported when it is opened
+    from activations.arbor.store import Store
+
+__all__ = ("WithStore",)
+
+STORE = "activations.arbor.store"
+SQLITE = "activations.arbor.sqlite"
+SCHEMA = "activations.arbor.schema"
+POSTGRES = ("postgres://", "postgresql://")
+
+
+class WithStore(Activation):
+    """What every part of arbor stands on: the store, opened at its first use."""
+
+    def __init__(self, database: str = "", windows: Windows | None = None) -> None:
+        """Say where trees are kept, and for how long; nothing is opened yet."""
+        self._database = database
+        self._windows = windows or Windows()
+        self._opened: Store | None = None
+        self._opening: asyncio.Lock | None = None
+        self._announcing: Announcing | None = None
+        self._closed = False
+
+    async def store(self) -> Store:
+        """The store; whoever comes first opens it, and the others wait."""
+        if self._opened is not None:
+            return self._opened
+        if self._opening is None:
+            self._opening = asyncio.Lock()
+        async with self._opening:
+            if self._closed:
+                raise Failed("the store is closed", code="storage")
+            if self._opened is None:
+                opener: Callable[[str, Windows], Awaitable[Store]]
+                opener = importlib.import_module(STORE).open_store
+                store = await opener(self._database, self._windows)
+                if self._announces:
+                    self._announcing = await announce(store, self.plexus)
+                self._opened = store
+            return self._opened
+
+    @property
+    def _announces(self) -> bool:
+        """Whether there is a hub that may be told of changes."""
+        return hasattr(self, "plexus")
+
+    def is_empty(self) -> bool:
+        """Whether it is known, without opening anything, that there are no trees: there is no
+        file yet."""
+        if self._opened is not None or self._database.startswith(POSTGRES):
+            return False
+        return not self._path().exists()
+
+    def place(self) -> str:
+        """Where trees are kept, without anything secret."""
+        version = importlib.import_module(SCHEMA).VERSION
+        if self._database.startswith(POSTGRES):
+            _, _, where = self._database.partition("://")
+            where = where.rpartition("@")[2].partition("?")[0]
+            return f"postgresql {where}, schema {version}"
+        return f"sqlite {self._path()}, schema {version}"
+
+    def _path(self) -> Path:
+        name = self._database.removeprefix("sqlite:///")
+        if name:
+            return Path(name).expanduser()
+        default_path: Callable[[], Path] = importlib.import_module(SQLITE).default_path
+        return default_path()
+
+    async def close(self) -> None:
+        """Give the store back; it is not opened again."""
+        self._closed = True
+        if self._opening is None:
+            return
+        async with self._opening:
+            store, self._opened = self._opened, None
+            if self._announcing is not None:
+                await self._announcing.stop()
+            if store is not None:
+                await store.close()

@@ -1,0 +1,229 @@
+"""A connection that belongs to one thread, and the transactions on it.
+
+The queries are written once for both engines, with `?` for each parameter; here that becomes the
+`$1` of the server's own protocol, so that a per cent sign means nothing special anywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import re
+import socket
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.types.numeric import Int8Dumper
+
+from activations.arbor.engine import POSTGRES
+from activations.arbor.postgres.faults import Gone, fault_of, refusal_of
+from plexus.errors import Failed
+
+__all__ = ("CONNECT_S", "STATEMENT_S", "PostgresTransaction", "Session", "native", "scoped", "undo")
+
+#: One statement may take so long; the server ends it then.
+STATEMENT_S = 30
+#: Another process's transaction is waited for so long.
+LOCK_S = 10
+#: A transaction whose process stands still is ended by the server, and its locks with it.
+STILL_S = 10
+#: A server that takes a connection and then says nothing is given up after this.
+CONNECT_S = 5
+#: A server that has not even ended a statement that took too long does not answer any more.
+SILENT_S = STATEMENT_S + 5
+
+SETTINGS = f"""
+SET client_encoding = 'UTF8';
+SET statement_timeout = '{STATEMENT_S}s';
+SET lock_timeout = '{LOCK_S}s';
+SET idle_in_transaction_session_timeout = '{STILL_S}s';
+SELECT set_config('synchronous_commit', 'on', false)
+    WHERE current_setting('synchronous_commit') = 'off';
+"""  # what is acknowledged is on disk, whatever the server's default is
+
+#: How much is fetched at a time from a cursor on the server: as many rows as have about so much
+#: text, going by those before them. And the names of such cursors.
+FETCHED_CHARACTERS = 1024 * 1024
+FIRST_ROWS = 20
+MOST_ROWS = 1000
+_NUMBERS = itertools.count(1)
+
+#: Text, quoted names and comments, in which a question mark is itself; and the question mark.
+TOKENS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\?", re.DOTALL)
+
+
+@functools.cache
+def native(sql: str) -> bytes:
+    """A statement as the server wants it. Statements are constants of ours, so all are kept."""
+    number = 0
+
+    def replace(found: re.Match[str]) -> str:
+        nonlocal number
+        if found[0] != "?":
+            return found[0]
+        number += 1
+        return f"${number}"
+
+    return TOKENS.sub(replace, sql).encode()
+
+
+class Session:
+    """One thread's connection: made when it is needed, and made anew after it was lost."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        #: When the statement that is under way began, on the monotonic clock.
+        self._began: float | None = None
+
+    def connect(self) -> None:
+        """Have a connection; raises Gone or Failed if there is none to be had."""
+        if self._connection is not None and not self._connection.closed:
+            return
+        try:
+            connection = psycopg.connect(self._url, autocommit=True, connect_timeout=CONNECT_S)
+        except psycopg.OperationalError as error:
+            raise refusal_of(error) from error
+        except psycopg.Error as error:
+            raise Failed(f"This is no address of a database: {error}", code="storage") from error
+        # A number is always a bigint, so that no plan depends on how large it happens to be.
+        connection.adapters.register_dumper(int, Int8Dumper)
+        self._connection = connection
+        self.say(SETTINGS)
+
+    @property
+    def connection(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """The connection that stands; never a new one, which would know of no transaction."""
+        if self._connection is None or self._connection.closed:
+            raise Gone(Failed("The connection to the database was lost.", code="storage"))
+        return self._connection
+
+    def say(self, sql: str) -> psycopg.Cursor[tuple[Any, ...]]:
+        """Run statements that take no parameters, in one round trip; the cursor of the last."""
+        with self.timed():
+            cursor = self.connection.execute(sql.encode(), prepare=False)
+            while cursor.nextset():
+                pass
+            return cursor
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """A conversation with the server: its errors are ours, and its silence is noticed."""
+        self._began = time.monotonic()
+        try:
+            yield
+        except psycopg.Error as error:
+            fault = fault_of(error)
+            if isinstance(fault, Failed) and self.connection.closed:
+                fault = Gone(fault)  # whatever it was, the transaction went with it
+            raise fault from error
+        finally:
+            self._began = None
+
+    def cut_if_silent(self) -> None:
+        """Called from another thread: end its wait for a server that will not answer."""
+        began, connection = self._began, self._connection
+        if began is None or connection is None or time.monotonic() - began < SILENT_S:
+            return
+        # Not `close`: the other thread is inside of the connection, and is woken by an error.
+        with contextlib.suppress(OSError, psycopg.Error):
+            line = socket.socket(fileno=os.dup(connection.fileno()))
+            line.shutdown(socket.SHUT_RDWR)
+            line.close()
+
+    def drop(self) -> None:
+        """Give the connection up; the next use makes a new one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class PostgresTransaction:
+    """What the queries see of a transaction; it lives on the thread of its session."""
+
+    __slots__ = ("_cursor", "_session", "wrote")
+
+    dialect = POSTGRES
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._cursor = psycopg.RawCursor(session.connection)
+        #: Whether any statement changed rows.
+        self.wrote = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether a statement failed, so that all can only be undone."""
+        return self._session.connection.info.transaction_status == TransactionStatus.INERROR
+
+    def all(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Every row."""
+        return self._execute(sql, params).fetchall()
+
+    def each(self, sql: str, params: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """The rows one by one: a cursor on the server, of which only some rows are here."""
+        session = self._session
+        with session.timed():
+            cursor = psycopg.RawServerCursor(session.connection, f"rows_{next(_NUMBERS)}")
+            cursor.execute(native(sql), params)
+        count = FIRST_ROWS
+        try:
+            while True:
+                with session.timed():
+                    rows = cursor.fetchmany(count)
+                yield from rows
+                if len(rows) < count:
+                    return
+                size = sum(len(value) for row in rows for value in row if isinstance(value, str))
+                count = max(1, min(MOST_ROWS, count * FETCHED_CHARACTERS // max(1, size)))
+        finally:
+            with contextlib.suppress(psycopg.Error):  # it ends with the transaction
+                cursor.close()
+
+    def one(self, sql: str, params: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        """The first row, if there is one."""
+        return self._execute(sql, params).fetchone()
+
+    def run(self, sql: str, params: Sequence[Any] = ()) -> int:
+        """Change rows, and say how many."""
+        return self._execute(sql, params).rowcount
+
+    def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """The same statement for each of these rows, sent without waiting in between."""
+        with self._session.timed():
+            self._cursor.executemany(native(sql), rows)
+        self.wrote = True
+
+    def _execute(self, sql: str, params: Sequence[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
+        with self._session.timed():
+            cursor = self._cursor.execute(native(sql), params)
+        self.wrote |= cursor.rowcount > 0 and not str(cursor.statusmessage).startswith("SELECT")
+        return cursor
+
+
+@contextlib.contextmanager
+def scoped(session: Session, begin: str) -> Iterator[PostgresTransaction]:
+    """A transaction that is committed at the end, and undone if anything was raised."""
+    session.connect()
+    done = False
+    try:
+        session.say(begin)
+        yield PostgresTransaction(session)
+        session.say("COMMIT")
+        done = True
+    finally:
+        if not done:
+            undo(session)
+
+
+def undo(session: Session) -> None:
+    """Roll back; a connection that cannot even do this is given up."""
+    try:
+        session.say("ROLLBACK")
+    except (Gone, Failed):
+        session.drop()

@@ -1,0 +1,319 @@
+"""Adding, versioning, moving and deleting nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from activations.arbor.engine import Transaction
+from activations.arbor.model import APPEND_ITEMS, NewNode, Node
+from activations.arbor.queries.index import keep_up
+from activations.arbor.queries.reads import get
+from activations.arbor.queries.rows import (
+    Body,
+    LiveTree,
+    body_of,
+    decode_metadata,
+    find_node,
+    find_writable,
+    new_ids,
+    numbered,
+    record,
+)
+from plexus.errors import Failed, InvalidParams, TooBig
+
+__all__ = ("append", "delete", "edit", "move")
+
+#: What lies between two siblings, so that another fits in without numbering them anew.
+GAP: Final = 1 << 20
+#: Positions that a caller may give: far from where adding gaps would overflow.
+POSITION_MAX: Final = 1 << 53
+
+INSERT: Final = (
+    "INSERT INTO nodes"
+    " (n, id, tree, parent, position, content, handle, metadata, created_ms, replaces)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+#: A node and everything below it.
+DOWN: Final = (
+    "WITH RECURSIVE down(n) AS (SELECT nodes.n FROM nodes WHERE nodes.n = ?"
+    " UNION ALL SELECT nodes.n FROM down JOIN nodes ON nodes.parent = down.n"
+    " WHERE nodes.deleted_ms IS NULL)"
+)
+
+
+def append(
+    tx: Transaction,
+    now: int,
+    principal: str,
+    tree: str,
+    parent: str | None,
+    items: Sequence[NewNode],
+) -> list[Node]:
+    """All of the nodes, or none."""
+    if not 1 <= len(items) <= APPEND_ITEMS:
+        raise TooBig(f"1 to {APPEND_ITEMS} nodes at a time", data={"limit": APPEND_ITEMS})
+    bodies = [body_of(item) for item in items]
+    found = find_writable(tx, principal, tree)
+    return _insert(tx, now, found, parent, items, bodies)
+
+
+def _insert(
+    tx: Transaction,
+    now: int,
+    tree: LiveTree,
+    parent: str | None,
+    items: Sequence[NewNode],
+    bodies: Sequence[Body],
+) -> list[Node]:
+    places = _Places(tx, tree, parent, len(items))
+    parents = [places.parent_of(index, item) for index, item in enumerate(items)]
+    replaced = {
+        index: places.replaced_by(index, item.replaces)
+        for index, item in enumerate(items)
+        if item.replaces is not None
+    }
+    first = numbered(tx, len(items))
+    rows = []
+    made = []
+    ids = places.ids
+    for index, (item, (content, handle, metadata)) in enumerate(zip(items, bodies, strict=True)):
+        above = parents[index]
+        above_n = first + above if isinstance(above, int) else places.known[above]
+        position = places.position_of(above_n, item.position)
+        n = first + index
+        replaces = replaced.get(index)
+        rows.append(
+            (n, ids[index], tree.n, above_n, position, content, handle, metadata, now, replaces)
+        )
+        made.append(
+            Node(
+                n,
+                ids[index],
+                tree.id,
+                ids[above] if isinstance(above, int) else above,
+                position,
+                content,
+                item.handle,
+                decode_metadata(metadata),
+                now,
+                replaces,
+                None,
+            )
+        )
+    if len(rows) == 1:
+        tx.run(INSERT, rows[0])
+    else:
+        tx.many(INSERT, rows)
+    for index, old in replaced.items():
+        tx.run("UPDATE nodes SET replaced_by = ? WHERE id = ?", (ids[index], old))
+    if replaced:
+        later = {old: ids[index] for index, old in replaced.items()}
+        made = [node._replace(replaced_by=later.get(node.id)) for node in made]
+    record(
+        tx,
+        tree.n,
+        now,
+        first,
+        [("node_edited" if i in replaced else "node_created", id_) for i, id_ in enumerate(ids)],
+    )
+    keep_up(tx, first, first + len(items) - 1, max(len(content or "") for content, _, _ in bodies))
+    return made
+
+
+class _Places:
+    """Where the nodes of one append go."""
+
+    def __init__(self, tx: Transaction, tree: LiveTree, parent: str | None, count: int) -> None:
+        self._tx = tx
+        self._tree = tree
+        self._last: dict[int, int] = {}
+        self._superseded: set[int | str] = set()
+        self.ids = new_ids(count)
+        #: The numbers of the nodes that were there before and get children.
+        self.known: dict[str, int] = {}
+        self._default = parent if parent is not None else self._root()
+        self._number_of(self._default)
+
+    def _root(self) -> str:
+        row = self._tx.one("SELECT id FROM nodes WHERE n = ?", (self._tree.root,))
+        assert row is not None
+        root: str = row[0]
+        self.known[root] = self._tree.root
+        return root
+
+    def _number_of(self, node: str) -> None:
+        if node not in self.known:
+            [self.known[node]] = find_node(self._tx, self._tree, node)
+
+    def parent_of(self, index: int, item: NewNode) -> int | str:
+        """The index of an earlier item, or the id of a node that is there."""
+        above = item.parent
+        if above is None:
+            return self._default
+        if isinstance(above, int):
+            return _earlier(index, above, "parent")
+        self._number_of(above)
+        return above
+
+    def replaced_by(self, index: int, old: int | str) -> str:
+        """The id of the node that the item at this index is a version of."""
+        if isinstance(old, int):
+            place = _earlier(index, old, "replaces")
+            id_, later = self.ids[place], None
+        else:
+            id_ = old
+            [later] = find_node(self._tx, self._tree, old, "replaced_by")
+        if later is not None or id_ in self._superseded:
+            raise _already_replaced(id_, later)
+        self._superseded.add(id_)
+        return id_
+
+    def position_of(self, parent: int, given: int | None) -> int:
+        """What was given, or a position after every sibling."""
+        if parent not in self._last:
+            row = self._tx.one(
+                "SELECT position FROM nodes WHERE parent = ? ORDER BY position DESC LIMIT 1",
+                (parent,),
+            )
+            self._last[parent] = 0 if row is None else row[0]
+        if given is None:
+            given = self._last[parent] + GAP
+        elif not -POSITION_MAX <= given <= POSITION_MAX:
+            raise InvalidParams(f"a position is between -{POSITION_MAX} and {POSITION_MAX}")
+        self._last[parent] = max(self._last[parent], given)
+        return given
+
+
+def _earlier(index: int, given: int, what: str) -> int:
+    if not 0 <= given < index:
+        raise InvalidParams(
+            f"the {what} of item {index} must be an earlier item", data={"item": index}
+        )
+    return given
+
+
+def _already_replaced(node: str, later: str | None) -> Failed:
+    return Failed(
+        f"node {node} has a later version already: edit that one",
+        code="replaced",
+        data={"node": node, "replaced_by": later},
+    )
+
+
+def edit(tx: Transaction, now: int, principal: str, tree: str, node: str, item: NewNode) -> Node:
+    """A version of a node, in its place."""
+    body = body_of(item)
+    found = find_writable(tx, principal, tree)
+    old, above_n, position = find_node(tx, found, node, "n, parent, position")
+    if old == found.root:
+        raise _is_root("edited")
+    above = tx.one("SELECT id FROM nodes WHERE n = ?", (above_n,))
+    assert above is not None
+    version = item._replace(parent=None, position=position, replaces=node)
+    [made] = _insert(tx, now, found, above[0], [version], [body])
+    return made
+
+
+def _is_root(what: str) -> Failed:
+    return Failed(f"the root of a tree cannot be {what}", code="root")
+
+
+def move(
+    tx: Transaction,
+    now: int,
+    principal: str,
+    tree: str,
+    node: str,
+    parent: str,
+    index: int | None,
+) -> Node:
+    """A node with all below it, under another parent."""
+    found = find_writable(tx, principal, tree)
+    [n] = find_node(tx, found, node)
+    [above] = find_node(tx, found, parent)
+    if n == found.root:
+        raise _is_root("moved")
+    if index is not None and index < 0:
+        raise InvalidParams("an index is 0 or more")
+    inside = tx.one(
+        "WITH RECURSIVE up(n, parent) AS (SELECT n, parent FROM nodes WHERE n = ?"
+        " UNION ALL SELECT nodes.n, nodes.parent FROM up JOIN nodes ON nodes.n = up.parent)"
+        " SELECT 1 FROM up WHERE n = ? LIMIT 1",
+        (above, n),
+    )
+    if inside is not None:
+        raise Failed(
+            "a node cannot be moved below itself",
+            code="cycle",
+            data={"node": node, "parent": parent},
+        )
+    position = _position_at(tx, above, n, index)
+    tx.run("UPDATE nodes SET parent = ?, position = ? WHERE n = ?", (above, position, n))
+    record(tx, found.n, now, numbered(tx, 1), [("node_moved", node)])
+    return get(tx, principal, tree, node)
+
+
+def _position_at(tx: Transaction, parent: int, moved: int, index: int | None) -> int:
+    """A position before the child at this index, in a gap that is made if there is none."""
+    if index is not None:
+        siblings = "FROM nodes WHERE parent = ? AND n <> ? AND deleted_ms IS NULL"
+        order = "ORDER BY position, n"
+        for _ in range(2):
+            around = tx.all(
+                f"SELECT position {siblings} {order} LIMIT ? OFFSET ?",
+                (parent, moved, 2 if index else 1, max(0, min(index, POSITION_MAX) - 1)),
+            )
+            if len(around) < (2 if index else 1):
+                break  # there is no child at this index, so it goes last
+            [after] = around[-1]
+            before = around[0][0] if index else after - 2 * GAP
+            if after - before > 1:
+                middle: int = (before + after) // 2
+                return middle
+            rows = tx.all(f"SELECT n {siblings} {order}", (parent, moved))
+            tx.many(
+                "UPDATE nodes SET position = ? WHERE n = ?",
+                [(place * GAP, n) for place, (n,) in enumerate(rows, 1)],
+            )
+    row = tx.one("SELECT max(position) FROM nodes WHERE parent = ? AND n <> ?", (parent, moved))
+    highest = None if row is None else row[0]
+    return GAP if highest is None else highest + GAP
+
+
+def delete(tx: Transaction, now: int, principal: str, tree: str, node: str) -> int:
+    """A node and everything below it can no longer be seen."""
+    found = find_writable(tx, principal, tree)
+    [n] = find_node(tx, found, node)
+    if n == found.root:
+        raise _is_root("deleted: delete the tree")
+    _close_versions(tx, n)
+    count = tx.run(
+        f"{DOWN} UPDATE nodes SET deleted_ms = ? WHERE n IN (SELECT n FROM down)", (n, now)
+    )
+    record(tx, found.n, now, numbered(tx, 1), [("node_deleted", node)])
+    return count
+
+
+def _close_versions(tx: Transaction, top: int) -> None:
+    """Versions that stay are joined where those between them are deleted."""
+    rows = tx.all(
+        # Crossed, so that SQLite goes down and looks each node up, instead of reading them all.
+        f"{DOWN} SELECT nodes.id, nodes.replaces, nodes.replaced_by FROM down CROSS JOIN nodes"
+        " WHERE nodes.n = down.n"
+        " AND (nodes.replaces IS NOT NULL OR nodes.replaced_by IS NOT NULL)",
+        (top,),
+    )
+    earlier = {id_: replaces for id_, replaces, _ in rows}
+    later = {id_: replaced_by for id_, _, replaced_by in rows}
+    for id_ in earlier:
+        old, new = earlier[id_], later[id_]
+        while old in earlier:
+            old = earlier[old]
+        while new in later:
+            new = later[new]
+        if old is not None:
+            tx.run("UPDATE nodes SET replaced_by = ? WHERE id = ?", (new, old))
+        if new is not None:
+            tx.run("UPDATE nodes SET replaces = ? WHERE id = ?", (old, new))

@@ -1,0 +1,171 @@
+"""Reading nodes: one, those around it, those above it, and all of them page by page."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import Any, Final
+
+from activations.arbor.engine import Row, Transaction
+from activations.arbor.model import Bone, Node
+from activations.arbor.queries.rows import (
+    NODE,
+    NODES,
+    checked_number,
+    checked_page,
+    find_node,
+    find_tree,
+    node_of,
+    page_of,
+)
+from plexus.errors import Failed
+
+__all__ = (
+    "children",
+    "get",
+    "leaves",
+    "parent",
+    "path",
+    "path_bones",
+    "skeleton",
+    "walk",
+)
+
+#: What a step of the way up carries, and the way itself: one query, however deep it goes. The
+#: rows come as they are found; sorting them here, where they are in order already, costs nothing.
+_HELD: Final = (
+    "id", "parent", "position", "content", "handle", "metadata",
+    "created_ms", "replaces", "replaced_by",
+)  # fmt: skip
+_BARE: Final = ("id", "parent", "position", "handle IS NOT NULL", "replaced_by IS NOT NULL")
+
+
+def _up(columns: tuple[str, ...]) -> str:
+    names = ", ".join(f"c{number}" for number in range(len(columns)))
+    plain = ", ".join(columns)
+    joined = ", ".join(f"nodes.{column}" for column in columns)
+    return (
+        f"WITH RECURSIVE up(depth, n, {names}) AS ("
+        f"SELECT 0, n, {plain} FROM nodes WHERE n = ?"
+        f" UNION ALL SELECT up.depth + 1, nodes.n, {joined}"
+        " FROM up JOIN nodes ON nodes.n = up.c1)"
+        " SELECT * FROM up"
+    )
+
+
+_UP_HELD: Final = _up(_HELD)
+_UP_BARE: Final = _up(_BARE)
+
+
+def get(tx: Transaction, principal: str, tree: str, node: str) -> Node:
+    """One node."""
+    [n] = find_node(tx, find_tree(tx, principal, tree), node)
+    return _by_number(tx, tree, n)
+
+
+def _by_number(tx: Transaction, tree: str, n: int) -> Node:
+    row = tx.one(f"SELECT {NODE} FROM {NODES} WHERE nodes.n = ?", (n,))
+    assert row is not None
+    return node_of(tree, row)
+
+
+def parent(tx: Transaction, principal: str, tree: str, node: str) -> Node | None:
+    """The node above."""
+    [above] = find_node(tx, find_tree(tx, principal, tree), node, "parent")
+    return None if above is None else _by_number(tx, tree, above)
+
+
+def children(
+    tx: Transaction, principal: str, tree: str, node: str, after: int | None, limit: int
+) -> list[Node]:
+    """A page of the nodes right below, in order."""
+    found = find_tree(tx, principal, tree)
+    [n] = find_node(tx, found, node)
+    since, place = "", ()
+    if after is not None:
+        since = " AND (nodes.position, nodes.n) > (?, ?)"
+        row = tx.one(
+            "SELECT position, n FROM nodes WHERE n = ? AND parent = ?",
+            (checked_number(after, "after"), n),
+        )
+        if row is None:
+            raise Failed(
+                "the child that the last page ended with is not there any more: list anew",
+                code="expired",
+            )
+        place = row
+    rows = tx.each(
+        f"SELECT {NODE} FROM {NODES} WHERE nodes.parent = ? AND nodes.deleted_ms IS NULL{since}"
+        " ORDER BY nodes.position, nodes.n LIMIT ?",
+        (n, *place, checked_page(limit)),
+    )
+    return page_of(tree, rows)
+
+
+def _climb(tx: Transaction, sql: str, principal: str, tree: str, node: str) -> list[Row]:
+    [n] = find_node(tx, find_tree(tx, principal, tree), node)
+    rows = tx.all(sql, (n,))
+    rows.sort(key=itemgetter(0), reverse=True)
+    return rows
+
+
+def path(tx: Transaction, principal: str, tree: str, node: str) -> list[Node]:
+    """From the root to a node."""
+    found: list[Node] = []
+    above: str | None = None
+    for _, n, id_, _, *rest in _climb(tx, _UP_HELD, principal, tree, node):
+        found.append(node_of(tree, (n, id_, above, *rest)))
+        above = id_
+    return found
+
+
+def path_bones(tx: Transaction, principal: str, tree: str, node: str) -> list[Bone]:
+    """From the root to a node, without what the nodes hold."""
+    found: list[Bone] = []
+    above: str | None = None
+    for _, n, id_, _, position, external, replaced in _climb(tx, _UP_BARE, principal, tree, node):
+        found.append(Bone(n, id_, above, position, bool(external), bool(replaced)))
+        above = id_
+    return found
+
+
+def walk(tx: Transaction, principal: str, tree: str, after: int, limit: int) -> list[Node]:
+    """A page of all nodes, in order of insertion."""
+    return _numbered(tx, principal, tree, after, limit, "")
+
+
+def leaves(tx: Transaction, principal: str, tree: str, after: int, limit: int) -> list[Node]:
+    """A page of the nodes with nothing below them."""
+    bare = (
+        " AND nodes.replaced_by IS NULL AND NOT EXISTS (SELECT 1 FROM nodes AS below"
+        " WHERE below.parent = nodes.n AND below.deleted_ms IS NULL)"
+    )
+    return _numbered(tx, principal, tree, after, limit, bare)
+
+
+def _numbered(
+    tx: Transaction, principal: str, tree: str, after: int, limit: int, condition: str
+) -> list[Node]:
+    rows = tx.each(
+        f"SELECT {NODE} FROM {NODES}"
+        f" WHERE nodes.tree = ? AND nodes.n > ? AND nodes.deleted_ms IS NULL{condition}"
+        " ORDER BY nodes.n LIMIT ?",
+        _cursor(tx, principal, tree, after, limit),
+    )
+    return page_of(tree, rows)
+
+
+def skeleton(tx: Transaction, principal: str, tree: str, after: int, limit: int) -> list[Bone]:
+    """A page of all nodes, without what they hold."""
+    rows = tx.all(
+        "SELECT nodes.n, nodes.id, above.id, nodes.position, nodes.handle IS NOT NULL,"
+        f" nodes.replaced_by IS NOT NULL FROM {NODES}"
+        " WHERE nodes.tree = ? AND nodes.n > ? AND nodes.deleted_ms IS NULL"
+        " ORDER BY nodes.n LIMIT ?",
+        _cursor(tx, principal, tree, after, limit),
+    )
+    return [Bone(n, i, above, p, bool(e), bool(r)) for n, i, above, p, e, r in rows]
+
+
+def _cursor(tx: Transaction, principal: str, tree: str, after: int, limit: int) -> tuple[Any, ...]:
+    found = find_tree(tx, principal, tree)
+    return found.n, checked_number(after, "after"), checked_page(limit)

@@ -1,0 +1,72 @@
+"""Searching the texts of nodes by words."""
+
+from __future__ import annotations
+
+import string
+from typing import Any, Final
+
+from activations.arbor.engine import Transaction
+from activations.arbor.model import QUERY_BYTES, Hit
+from activations.arbor.queries.rows import (
+    NODE,
+    NUMBER_MAX,
+    checked_number,
+    checked_page,
+    checked_text,
+    find_tree,
+    node_of,
+)
+from activations.arbor.schema import SEARCHED_CHARACTERS
+from plexus.errors import InvalidParams
+
+__all__ = ("find",)
+
+#: How much of a text is shown before and after the word that was found.
+BEFORE, AFTER = 60, 140
+
+#: Signs part words, and mean nothing else.
+_SIGNS: Final = str.maketrans(dict.fromkeys(string.punctuation, " "))
+
+
+def find(
+    tx: Transaction, principal: str, text: str, tree: str | None, before: int | None, limit: int
+) -> list[Hit]:
+    """A page of nodes that hold every word, newest first.
+
+    Whatever is searched for is words, and nothing in it is an operator.
+    """
+    checked_text(text, "what is searched for", QUERY_BYTES)
+    words = [word for word in text.translate(_SIGNS).split() if any(map(str.isalnum, word))]
+    if not words:
+        raise InvalidParams("there is no word in what is searched for")
+    dialect = tx.dialect
+    quote = dialect.quote
+    params: list[Any] = [
+        " ".join(f"{quote}{word}{quote}" for word in words),
+        NUMBER_MAX if before is None else checked_number(before, "before"),
+        principal,
+    ]
+    within = ""
+    if tree is not None:
+        within = " AND trees.n = ?"
+        params.append(find_tree(tx, principal, tree).n)
+    rows = tx.all(
+        f"SELECT trees.id, {NODE} FROM {dialect.search_from}"
+        " JOIN trees ON trees.n = nodes.tree LEFT JOIN nodes AS above ON above.n = nodes.parent"
+        f" WHERE {dialect.search_match} AND {dialect.search_n} < ?"
+        f" AND trees.principal = ? AND trees.state <> 'gone' AND nodes.deleted_ms IS NULL{within}"
+        f" ORDER BY {dialect.search_n} DESC LIMIT ?",
+        (*params, checked_page(limit)),
+    )
+    return [Hit(node_of(row[0], row[1:]), _excerpt(row[5], words)) for row in rows]
+
+
+def _excerpt(content: str, words: list[str]) -> str:
+    """The text around the first of the words that can be seen in it."""
+    seen = content[:SEARCHED_CHARACTERS].lower()
+    places = [place for word in words if (place := seen.find(word.lower())) >= 0]
+    # Lowering some letters changes their number, so the place may be off by a little.
+    at = min(places, default=0)
+    start = max(0, at - BEFORE)
+    end = at + AFTER
+    return ("…" if start else "") + content[start:end] + ("…" if end < len(content) else "")

@@ -1,0 +1,131 @@
+"""Making, reading and listing trees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from activations.arbor.engine import Row, Transaction
+from activations.arbor.model import OWNER_BYTES, STATES, NewNode, Refs, State, Tree
+from activations.arbor.queries.rows import (
+    body_of,
+    checked_page,
+    checked_text,
+    decode_metadata,
+    encode_metadata,
+    find_tree,
+    find_writable,
+    new_ids,
+    numbered,
+    record,
+)
+from plexus.errors import InvalidParams
+
+__all__ = ("create", "get", "listed", "owners_of", "update_metadata")
+
+TREE: Final = (
+    "trees.n, trees.id, root.id, trees.metadata, trees.owner, trees.state, trees.created_ms,"
+    " trees.updated_ms, trees.scheduled_ms, trees.archived_ms, trees.seq"
+)
+TREES: Final = "trees JOIN nodes AS root ON root.n = trees.root"
+
+
+def create(
+    tx: Transaction, now: int, principal: str, owner: str, metadata: Any, root: NewNode
+) -> Tree:
+    """A tree with its root and its first reference."""
+    checked_text(principal, "the principal", OWNER_BYTES)
+    checked_text(owner, "the owner", OWNER_BYTES)
+    text = encode_metadata(metadata)
+    body = body_of(root)
+    tree_id, root_id = new_ids(2)
+    n = numbered(tx, 2)
+    tx.run(
+        "INSERT INTO trees"
+        " (n, id, principal, owner, state, root, metadata, created_ms, updated_ms, seq)"
+        " VALUES (?, ?, ?, ?, 'active', ?, ?, ?, ?, ?)",
+        (n, tree_id, principal, owner, n + 1, text, now, now, n + 1),
+    )
+    tx.run("INSERT INTO tree_refs (tree, owner, count) VALUES (?, ?, 1)", (n, owner))
+    tx.run(
+        "INSERT INTO nodes (n, id, tree, position, content, handle, metadata, created_ms)"
+        " VALUES (?, ?, ?, 0, ?, ?, ?, ?)",
+        (n + 1, root_id, n, *body, now),
+    )
+    record(tx, n, now, n, [("tree_created", None), ("node_created", root_id)])
+    return get(tx, principal, tree_id)
+
+
+def get(tx: Transaction, principal: str, tree: str) -> Tree:
+    """One tree."""
+    n = find_tree(tx, principal, tree).n
+    row = tx.one(f"SELECT {TREE} FROM {TREES} WHERE trees.n = ?", (n,))
+    assert row is not None
+    return _tree_of(row, owners_of(tx, n))
+
+
+def owners_of(tx: Transaction, tree: int) -> Refs:
+    """Who has claimed a tree, and how often."""
+    owners: dict[str, int] = dict(
+        tx.all("SELECT owner, count FROM tree_refs WHERE tree = ?", (tree,))
+    )
+    return Refs(sum(owners.values()), owners)
+
+
+def listed(
+    tx: Transaction, principal: str, state: State | None, after: str, limit: int
+) -> list[Tree]:
+    """A page of trees, by id."""
+    if state is not None and state not in STATES:
+        raise InvalidParams(f"a tree is {', '.join(STATES)}")
+    checked_text(after, "the cursor", OWNER_BYTES)
+    states = (state,) if state is not None else ("active", "scheduled_delete")
+    marks = ", ".join("?" * len(states))
+    rows = tx.all(
+        f"SELECT {TREE} FROM {TREES}"
+        f" WHERE trees.principal = ? AND trees.id > ? AND trees.state IN ({marks})"
+        " ORDER BY trees.id LIMIT ?",
+        (principal, after, *states, checked_page(limit)),
+    )
+    refs = _owners_of_page(tx, principal, rows)
+    return [_tree_of(row, refs.get(row[0], Refs(0, {}))) for row in rows]
+
+
+def _owners_of_page(tx: Transaction, principal: str, page: Sequence[Row]) -> dict[int, Refs]:
+    if not page:
+        return {}
+    found: dict[int, dict[str, int]] = {}
+    for tree, owner, count in tx.all(
+        "SELECT tree_refs.tree, tree_refs.owner, tree_refs.count"
+        " FROM trees JOIN tree_refs ON tree_refs.tree = trees.n"
+        " WHERE trees.principal = ? AND trees.id >= ? AND trees.id <= ?",
+        (principal, page[0][1], page[-1][1]),
+    ):
+        found.setdefault(tree, {})[owner] = count
+    return {tree: Refs(sum(owners.values()), owners) for tree, owners in found.items()}
+
+
+def _tree_of(row: Row, refs: Refs) -> Tree:
+    _, id_, root, metadata, owner, state, created_ms, updated_ms, scheduled, archived, seq = row
+    return Tree(
+        id_,
+        root,
+        decode_metadata(metadata),
+        owner,
+        state,
+        refs,
+        created_ms,
+        updated_ms,
+        scheduled,
+        archived,
+        seq,
+    )
+
+
+def update_metadata(tx: Transaction, now: int, principal: str, tree: str, metadata: Any) -> Tree:
+    """Other metadata in the place of what there was."""
+    text = encode_metadata(metadata)
+    found = find_writable(tx, principal, tree)
+    tx.run("UPDATE trees SET metadata = ? WHERE n = ?", (text, found.n))
+    record(tx, found.n, now, numbered(tx, 1), [("tree_updated", None)])
+    return get(tx, principal, tree)

@@ -1,0 +1,133 @@
+"""The tables, as steps from one version to the next; a step that was released is never edited.
+
+Each step is written once, in the words that both databases know; `{...}` stands for what they
+call differently, and what one of them alone can do is written for it alone.
+
+- `numbers` hands out every number there is: of trees, of nodes and of changes. So the number of
+  a node is that of the change that made it, and a cursor is never used twice.
+- Parents are referred to by number. No constraint guards them: a subtree is marked at once and
+  removed bit by bit. The queries keep them right, and the tests look at every link.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from activations.arbor.engine import Dialect
+
+__all__ = ("SEARCHED_CHARACTERS", "VERSION", "statements")
+
+#: The search looks at the beginning of a text: indexing some megabytes would hold everybody up,
+#: and PostgreSQL has a bound of its own.
+SEARCHED_CHARACTERS: Final = 100_000
+
+
+class _Step(NamedTuple):
+    """What leads from one version to the next."""
+
+    both: tuple[str, ...] = ()
+    sqlite: tuple[str, ...] = ()
+    postgres: tuple[str, ...] = ()
+
+
+#: What is called differently: a number that is the key of its row, and a text compared by bytes.
+WORDS: Final = {
+    "sqlite": {"{key}": "INTEGER PRIMARY KEY", "{name}": "TEXT"},
+    "postgres": {"{key}": "BIGINT PRIMARY KEY", "{name}": 'TEXT COLLATE "C"'},
+}
+
+STEPS: Final = (
+    _Step(
+        both=(
+            "CREATE TABLE numbers (value BIGINT NOT NULL)",
+            "INSERT INTO numbers (value) VALUES (0)",
+            """CREATE TABLE trees (
+                n {key},
+                id {name} NOT NULL UNIQUE,
+                principal {name} NOT NULL,
+                owner TEXT NOT NULL,
+                state TEXT NOT NULL
+                    CHECK (state IN ('active', 'scheduled_delete', 'archived', 'gone')),
+                root BIGINT NOT NULL,
+                metadata TEXT,
+                created_ms BIGINT NOT NULL,
+                updated_ms BIGINT NOT NULL,
+                scheduled_ms BIGINT,
+                archived_ms BIGINT,
+                seq BIGINT NOT NULL,
+                forgotten BIGINT NOT NULL DEFAULT 0
+            )""",
+            "CREATE INDEX trees_listed ON trees (principal, id)",
+            "CREATE INDEX trees_due ON trees (state, n)",
+            """CREATE TABLE tree_refs (
+                tree BIGINT NOT NULL REFERENCES trees (n) ON DELETE CASCADE,
+                owner {name} NOT NULL,
+                count BIGINT NOT NULL CHECK (count > 0),
+                PRIMARY KEY (tree, owner)
+            )""",
+            """CREATE TABLE nodes (
+                n {key},
+                id {name} NOT NULL UNIQUE,
+                tree BIGINT NOT NULL REFERENCES trees (n),
+                parent BIGINT,
+                position BIGINT NOT NULL,
+                content TEXT,
+                handle TEXT,
+                metadata TEXT,
+                created_ms BIGINT NOT NULL,
+                replaces {name},
+                replaced_by {name},
+                deleted_ms BIGINT,
+                CHECK ((content IS NULL) <> (handle IS NULL))
+            )""",
+            "CREATE INDEX nodes_walked ON nodes (tree, n)",
+            "CREATE INDEX nodes_ordered ON nodes (parent, position, n)",
+            "CREATE INDEX nodes_deleted ON nodes (deleted_ms) WHERE deleted_ms IS NOT NULL",
+            """CREATE TABLE changes (
+                seq {key},
+                tree BIGINT NOT NULL,
+                kind TEXT NOT NULL,
+                node {name},
+                at_ms BIGINT NOT NULL
+            )""",
+            "CREATE INDEX changes_followed ON changes (tree, seq)",
+        ),
+    ),
+    _Step(
+        # The index holds no texts of its own. It follows the nodes by some steps, up to the
+        # number `indexed`: many at a time are far cheaper than one by one.
+        sqlite=(
+            """CREATE VIRTUAL TABLE search USING fts5(
+                content, content='', contentless_delete=1, tokenize='unicode61 remove_diacritics 0'
+            )""",
+            "ALTER TABLE numbers ADD COLUMN indexed BIGINT NOT NULL DEFAULT 0",
+            """CREATE TRIGGER nodes_removed AFTER DELETE ON nodes
+            WHEN old.content <> '' AND old.n <= (SELECT indexed FROM numbers) BEGIN
+                DELETE FROM search WHERE rowid = old.n;
+            END""",
+        ),
+        postgres=(
+            f"""ALTER TABLE nodes ADD COLUMN words tsvector GENERATED ALWAYS AS (
+                to_tsvector('simple', lower(regexp_replace(
+                    left(content, {SEARCHED_CHARACTERS}) COLLATE "und-x-icu",
+                    '[^[:alnum:]]+', ' ', 'g'
+                )))
+            ) STORED""",
+            "CREATE INDEX nodes_searched ON nodes USING gin (words)",
+        ),
+    ),
+)
+
+#: The version that this program reads and writes.
+VERSION: Final = len(STEPS)
+
+
+def statements(dialect: Dialect, version: int) -> list[str]:
+    """What leads from this version to ours, statement by statement."""
+    found = []
+    for step in STEPS[version:]:
+        for sql in step.both + (step.sqlite if dialect.name == "sqlite" else step.postgres):
+            for mark, word in WORDS[dialect.name].items():
+                sql = sql.replace(mark, word)
+            found.append(sql)
+    return found

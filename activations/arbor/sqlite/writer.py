@@ -1,0 +1,110 @@
+"""The connection that writes: group commit, and keeping the write-ahead log short."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from activations.arbor.sqlite.file import BUSY_S, Patience, connect, fault_of
+from activations.arbor.sqlite.jobs import Job, SqliteTransaction
+
+__all__ = ("GROUP", "Writer")
+
+#: Works that one transaction takes together.
+GROUP: Final = 256
+#: How long a checkpoint may wait for readers before it is put off.
+CHECKPOINT_S: Final = 0.05
+#: Pages by which the write-ahead log grows before it is copied into the file, and before readers
+#: are waited for so that it can begin anew (a page is 4 KiB).
+CHECKPOINT_PAGES: Final = 1_000
+RESTART_PAGES: Final = 4_000
+
+
+class Writer:
+    """The connection that writes, and its transactions."""
+
+    def __init__(self, path: Path) -> None:
+        self._patience = Patience(BUSY_S)
+        self._connection = connect(path, self._patience)
+        self._connection.execute("PRAGMA cache_size = -16384")
+        self._connection.set_wal_hook(self._committed)
+        self._transaction = SqliteTransaction(self._connection)
+        self._log_pages = 0
+        #: How long the log was when it was last copied. If readers were in the way, trying again
+        #: after each commit would only make everybody wait.
+        self._copied_pages = 0
+
+    def _committed(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        self._log_pages = pages
+        return apsw.SQLITE_OK
+
+    def commit(self, jobs: Sequence[Job]) -> bool:
+        """Run these together if that goes well for all, else each by itself; whether something
+        was written that is on the disk now."""
+        if not self._begin(jobs):
+            return False
+        if self._end(jobs):
+            return True
+        if len(jobs) == 1:
+            return False
+        # Queries refuse before they write, so this is rare: a full disk, or a defect.
+        wrote = False
+        for job in jobs:
+            if self._begin([job]) and self._end([job]):
+                wrote = True
+        return wrote
+
+    def _begin(self, jobs: Sequence[Job]) -> bool:
+        """Keep other writers out; whether that went well."""
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except apsw.Error as error:
+            for job in jobs:
+                job.error = fault_of(error)
+            return False
+        return True
+
+    def _end(self, jobs: Sequence[Job]) -> bool:
+        """Run and commit; whether nothing has to be undone. A work that was refused before it
+        wrote anything has nothing to undo."""
+        connection = self._connection
+        try:
+            for job in jobs:
+                before = connection.total_changes()
+                if not job.run(self._transaction) and (
+                    connection.total_changes() != before or not connection.in_transaction
+                ):
+                    return False
+            connection.execute("COMMIT")
+        except apsw.Error as error:
+            for job in jobs:
+                job.error = fault_of(error)
+            return False
+        finally:
+            if connection.in_transaction:  # some errors have rolled back already
+                connection.execute("ROLLBACK")
+        return True
+
+    def tidy(self) -> None:
+        """Copy the log into the file when it has grown."""
+        pages, self._log_pages = self._log_pages, 0
+        if 0 < pages < self._copied_pages:
+            self._copied_pages = 0  # it has begun anew
+        if pages < self._copied_pages + CHECKPOINT_PAGES:
+            return
+        mode = apsw.SQLITE_CHECKPOINT_PASSIVE
+        if pages // RESTART_PAGES > self._copied_pages // RESTART_PAGES:
+            mode = apsw.SQLITE_CHECKPOINT_RESTART
+        self._copied_pages = pages
+        self._patience.seconds = CHECKPOINT_S
+        # What cannot be copied now stays in the log, where it is as safe.
+        with contextlib.suppress(apsw.Error):
+            self._connection.wal_checkpoint(mode=mode)
+        self._patience.seconds = BUSY_S
+
+    def close(self) -> None:
+        self._connection.close()

@@ -1,0 +1,37 @@
+"""New databases for tests, on each engine: a file, or one on a server that all tests share."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+from pathlib import Path
+
+import pytest
+from postgres_server import MISSING, PostgresServer, programs
+
+__all__ = ("ENGINES", "new_database", "server")
+
+ENGINES = ("sqlite", "postgres")
+
+
+@functools.cache
+def _started() -> PostgresServer:
+    server = PostgresServer()
+    atexit.register(server.close)
+    server.start()
+    return server
+
+
+def server() -> PostgresServer:
+    """The server of this run of tests, started by whoever asks first."""
+    if programs() is None:
+        pytest.skip(MISSING)
+    return _started()
+
+
+def new_database(engine: str, folder: Path) -> str:
+    """The address of a database that nobody has used."""
+    if engine == "sqlite":
+        return str(folder / "arbor.db")
+    running = server()
+    return running.url(running.new_database())
