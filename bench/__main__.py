@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from bench import calls, cancel, environment, memory, start, streams
+from bench import arbor, calls, cancel, environment, memory, start, streams
 from bench.mcp import calls as mcp_calls
 from bench.mcp import contenders, lists, posts
 from bench.mcp import memory as mcp_memory
@@ -38,6 +38,10 @@ MEASURES: dict[str, Callable[[Effort], list[Figure]]] = {
     "memory_idle": memory.idle,
     "memory_stream": memory.stream,
     "cancel_tree": cancel.tree,
+    "arbor_commit": arbor.commits,
+    "arbor_group": arbor.groups,
+    "arbor_path": arbor.paths,
+    "arbor_readers": arbor.readers,
     "mcp_start": mcp_start.cold_start,
     "mcp_list": lists.lists,
     "mcp_calls_latency": mcp_calls.latency,

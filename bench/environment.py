@@ -16,6 +16,7 @@ PACKAGES = (
     "plexus-substrate",
     "anyio",
     "aiostream",
+    "apsw",
     "click",
     "fastmcp",
     "httptools",

@@ -62,6 +62,10 @@ class Effort:
     #: Peers are slower by one or two orders; they do this part of the work, and what one call
     #: or event takes is compared.
     peer_share: float
+    arbor_rounds: int
+    arbor_commits: int
+    arbor_depth: int
+    arbor_nodes: int
 
 
 FULL = Effort(
@@ -84,6 +88,10 @@ FULL = Effort(
     mcp_streams=1_000,
     mcp_memory_rounds=3,
     peer_share=0.1,
+    arbor_rounds=11,
+    arbor_commits=500,
+    arbor_depth=10_000,
+    arbor_nodes=100_000,
 )
 #: Enough to see that everything works; too little to be quoted.
 QUICK = Effort(
@@ -106,6 +114,10 @@ QUICK = Effort(
     mcp_streams=100,
     mcp_memory_rounds=1,
     peer_share=0.2,
+    arbor_rounds=3,
+    arbor_commits=64,
+    arbor_depth=1_000,
+    arbor_nodes=5_000,
 )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from activations.arbor import Arbor
+from activations.arbor.model import Windows
 from activations.bash import Bash
 from activations.health import Health
 from plexus.hub import Plexus
@@ -13,6 +15,8 @@ from substrate.settings import Settings
 
 __all__ = ("build_hub",)
 
+DAY_S = 24 * 3600.0
+
 
 def build_hub(settings: Settings, project: Path) -> tuple[Plexus, list[Broken]]:
     """The hub of this project, and the plugins that could not be loaded."""
@@ -20,5 +24,10 @@ def build_hub(settings: Settings, project: Path) -> tuple[Plexus, list[Broken]]:
     hub.register(PlexusItself(hub))
     hub.register(Health())
     hub.register(Bash(sandbox=settings.bash_sandbox, workspace=str(project)))
+    windows = Windows(
+        scheduled_s=settings.arbor_scheduled_days * DAY_S,
+        archived_s=settings.arbor_archived_days * DAY_S,
+    )
+    hub.register(Arbor(settings.database, windows))
     broken = load_plugins(hub, settings.activation, project / settings.activations_folder)
     return hub, broken

@@ -34,6 +34,7 @@ SETTINGS = frozenset(field.name for field in dataclasses.fields(Settings))
 
 #: Subcommands by name, each a click command in a module of its own.
 COMMANDS = {
+    "arbor": "substrate.commands.arbor:arbor",
     "call": "substrate.commands.call:call",
     "config": "substrate.commands.config:config",
     "list": "substrate.commands.list:list_methods",
@@ -89,6 +90,11 @@ class LazyGroup(click.Group):
     "--bash-sandbox",
     type=click.Choice(["off", "workspace", "strict"]),
     help="Confine bash commands with bubblewrap.  [default: off]",
+)
+@click.option(
+    "--database",
+    metavar="FILE|URL",
+    help="Where trees are kept: a file, or postgresql://...  [default: your data folder]",
 )
 @click.option(
     "--mcp-tool-names",

@@ -50,6 +50,13 @@ class Settings:
     activations_folder: str = "activations.d"
     #: How bash commands are confined: not at all, to the project folder, or without network too.
     bash_sandbox: Literal["off", "workspace", "strict"] = "off"
+    #: Where trees are kept: a file, `sqlite:///path`, or `postgresql://...`; empty for a file in
+    #: the user's data folder.
+    database: str = ""
+    #: After how many days a tree that nobody holds is archived, and can no longer be claimed.
+    arbor_scheduled_days: float = dataclasses.field(default=7.0, metadata={"ge": 0})
+    #: After how many more days an archived tree is removed for good.
+    arbor_archived_days: float = dataclasses.field(default=30.0, metadata={"ge": 0})
     #: How many seconds runs may go on after the input of `--stdio` has ended.
     eof_grace_s: float = dataclasses.field(default=2.0, metadata={"ge": 0})
     #: How tools are called over MCP: some hosts refuse dots.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -34,6 +34,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     reasons = [str(report.longrepr) for report in reporter.stats.get("skipped", ())]
     if any(NOT_INSTALLABLE not in reason for reason in reasons):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _data_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test, and no server that a test starts, sees or touches the trees of whoever runs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        yield
 
 
 @pytest.fixture

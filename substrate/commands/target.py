@@ -2,8 +2,8 @@
 
 Both are one small interface, so that no command knows which it talks to. A server is used if one
 answers on the port of the settings, because that is where the runs are that others look at;
-what can only be meant for a hub of our own (`--local`, `--activation`, `--bash-sandbox`) keeps
-to this process.
+what can only be meant for a hub of our own (`--local`, `--activation`, `--bash-sandbox`,
+`--database`) keeps to this process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ __all__ = (
 T = TypeVar("T")
 
 #: Root flags that shape a hub; a server has its own settings and would ignore them.
-HUB_FLAGS = {"activation": "--activation", "bash_sandbox": "--bash-sandbox"}
+HUB_FLAGS = {
+    "activation": "--activation",
+    "bash_sandbox": "--bash-sandbox",
+    "database": "--database",
+}
 
 
 class Item(Protocol):

@@ -14,7 +14,8 @@ def test_a_plugin_file_in_the_project_is_listed(tmp_path: Path) -> None:
 
     assert listed.returncode == 0
     assert "count 1.0.0: Counts, out loud." in listed.stdout
-    assert "  count.up            Count from 1 up to TO." in listed.stdout.splitlines()
+    described = [line.split(maxsplit=1) for line in listed.stdout.splitlines()]
+    assert ["count.up", "Count from 1 up to TO."] in described
     assert "bash.execute" in listed.stdout
     assert listed.stderr == ""
 

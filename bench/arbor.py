@@ -1,0 +1,288 @@
+"""The store of trees, on a file: beside bare `sqlite3`, and beside itself without company.
+
+The limit writes the same rows to the same tables, with the same durability: each commit is on the
+disk before the next begins. Files lie on the disk of this folder, because on a file system in
+memory nothing waits for a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import uvloop
+
+from activations.arbor.engine import SQLITE
+from activations.arbor.model import APPEND_ITEMS, PAGE_ITEMS, NewNode, Tree
+from activations.arbor.queries.index import INDEX_EVERY
+from activations.arbor.schema import statements
+from activations.arbor.store import Store, open_store
+from bench.measure import Effort, Figure, Target, compare, interleave, percentile
+from bench.servers import ROOT
+
+__all__ = ("Ours", "append_bare", "bare_store", "commits", "groups", "paths", "readers")
+
+PRINCIPAL = "bench"
+WRITERS = 64
+READERS = 8
+TEXT = "A message of a usual length, such as people and programs send to each other, no more."
+
+UP = """
+WITH RECURSIVE up AS (
+    SELECT 0 AS depth, nodes.* FROM nodes WHERE id = ?
+    UNION ALL
+    SELECT up.depth + 1, nodes.* FROM up JOIN nodes ON nodes.n = up.parent
+)
+SELECT n, id, parent, position, content, handle, metadata, created_ms, replaces, replaced_by
+FROM up ORDER BY depth DESC
+"""
+
+
+def commits(effort: Effort) -> list[Figure]:
+    """One node a commit, each after the one before."""
+    count = effort.arbor_commits
+    with (
+        _folder() as folder,
+        Ours(folder / "ours.db") as ours,
+        bare_store(folder / "bare.db") as bare,
+    ):
+        mine, best = interleave(
+            lambda: ours.append_singly(count),
+            lambda: append_bare(bare, count),
+            effort.arbor_rounds,
+        )
+    note = f"{count} commits of one node, one after the other; bare sqlite3 writes the same rows"
+    return [compare("arbor_commit", "us/commit", mine, best, Target("ratio", 2.0), note)]
+
+
+def groups(effort: Effort) -> list[Figure]:
+    """Many writers at once, whose commits are shared."""
+    count = effort.arbor_commits
+    with _folder() as folder, Ours(folder / "ours.db") as ours:
+        together, singly = interleave(
+            lambda: ours.append_together(count),
+            lambda: ours.append_singly(count),
+            effort.arbor_rounds,
+        )
+    note = f"{WRITERS} writers of one node a commit; L is one writer of ours"
+    return [compare("arbor_group", "us/node", together, singly, Target("ratio", 0.2), note)]
+
+
+def paths(effort: Effort) -> list[Figure]:
+    """From the deepest node up to the root."""
+    depth = effort.arbor_depth
+    with _folder() as folder, Ours(folder / "ours.db") as ours:
+        deepest = ours.make_chain(depth)
+        # A copy: two SQLite libraries in one process must not hold the same file.
+        ours.backup(folder / "copy.db")
+        with contextlib.closing(sqlite3.connect(folder / "copy.db")) as bare:
+            mine, best = interleave(
+                lambda: ours.climb(deepest, depth),
+                lambda: _climb_bare(bare, deepest, depth),
+                effort.arbor_rounds,
+            )
+    note = f"a node {depth:,} deep; L is the bare recursive query and its rows"
+    return [compare("arbor_path", "ms", mine, best, Target("ratio", 3.0), note)]
+
+
+def readers(effort: Effort) -> list[Figure]:
+    """A writer while others walk a large tree, beside the writer alone."""
+    count = effort.arbor_commits
+    with _folder() as folder, Ours(folder / "ours.db") as ours:
+        ours.make_large(effort.arbor_nodes)
+        mixed, alone = interleave(
+            lambda: ours.append_among_readers(count),
+            lambda: ours.append_singly(count),
+            effort.arbor_rounds,
+        )
+        slowest = percentile(ours.taken_among_readers, 99) * 1e3
+    note = (
+        f"one node a commit while {READERS} readers in the same process walk {effort.arbor_nodes:,}"
+        f" nodes; L is the writer alone; 99 of 100 took less than {slowest:.1f} ms"
+    )
+    return [compare("arbor_readers", "us/commit", mixed, alone, Target("ratio", 2.0), note)]
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    (ROOT / "artifacts").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=ROOT / "artifacts") as folder:
+        yield Path(folder)
+
+
+class Ours:
+    """Our store on a file, with a loop to run it on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+        self.taken_among_readers: list[float] = []
+
+    def __enter__(self) -> Ours:
+        self._store: Store = self._runner.run(open_store(str(self._path), purge_every_s=None))
+        self._tree: Tree = self._runner.run(self._store.create_tree(PRINCIPAL, "bench"))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._runner.run(self._store.close())
+        self._runner.close()
+
+    def append_singly(self, count: int) -> float:
+        """Microseconds a commit."""
+        taken = self._runner.run(self._append(count))
+        return sum(taken) / count * 1e6
+
+    def append_together(self, count: int) -> float:
+        """Microseconds a node."""
+        each = max(1, count // WRITERS) * 4
+
+        async def write() -> float:
+            begun = time.perf_counter()
+            await asyncio.gather(*(self._append(each) for _ in range(WRITERS)))
+            return time.perf_counter() - begun
+
+        return self._runner.run(write()) / (each * WRITERS) * 1e6
+
+    def append_among_readers(self, count: int) -> float:
+        """Microseconds a commit."""
+
+        async def write() -> list[float]:
+            async with self._walking():
+                return await self._append(count)
+
+        taken = self._runner.run(write())
+        self.taken_among_readers += taken
+        return sum(taken) / count * 1e6
+
+    def backup(self, path: Path) -> None:
+        """Write a copy of the store."""
+        self._runner.run(self._store.backup(path))
+
+    def make_chain(self, depth: int) -> str:
+        """Nodes below each other; the id of the last."""
+        parent: str | None = None
+        for start in range(0, depth, APPEND_ITEMS):
+            size = min(APPEND_ITEMS, depth - start)
+            items = [NewNode(TEXT, parent=index - 1 if index else None) for index in range(size)]
+            made = self._runner.run(self._store.append(PRINCIPAL, self._tree.id, parent, items))
+            parent = made[-1].id
+        assert parent is not None
+        return parent
+
+    def make_large(self, nodes: int) -> None:
+        """Many nodes, each a child of the root."""
+        for start in range(0, nodes, APPEND_ITEMS):
+            items = [NewNode(TEXT)] * min(APPEND_ITEMS, nodes - start)
+            self._runner.run(self._store.append(PRINCIPAL, self._tree.id, None, items))
+
+    def climb(self, node: str, depth: int) -> float:
+        """Milliseconds for the way up."""
+        begun = time.perf_counter()
+        found = self._runner.run(self._store.path(PRINCIPAL, self._tree.id, node))
+        taken = time.perf_counter() - begun
+        assert len(found) == depth + 1
+        return taken * 1e3
+
+    async def _append(self, count: int) -> list[float]:
+        """What each commit took."""
+        store, tree = self._store, self._tree.id
+        taken = []
+        for _ in range(count):
+            begun = time.perf_counter()
+            await store.append(PRINCIPAL, tree, None, [NewNode(TEXT)])
+            taken.append(time.perf_counter() - begun)
+        return taken
+
+    @contextlib.asynccontextmanager
+    async def _walking(self) -> AsyncIterator[None]:
+        """Others walk the tree, again and again, page by page."""
+        tasks = [asyncio.create_task(self._walk()) for _ in range(READERS)]
+        await asyncio.sleep(0.05)
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _walk(self) -> None:
+        after: int | None = None
+        while True:
+            page = await self._store.walk(PRINCIPAL, self._tree.id, after, PAGE_ITEMS)
+            after = page[-1].n if page else None
+
+
+# --- bare ----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def bare_store(path: Path) -> Iterator[sqlite3.Connection]:
+    """Our tables, and in them a tree with a root, but for the record of how they came about."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        for sql in statements(SQLITE, 0):
+            # SQLite before 3.43 does not know this; it matters only where rows are removed.
+            connection.execute(sql.replace(", contentless_delete=1", ""))
+        connection.execute(
+            "INSERT INTO trees (n, id, principal, owner, state, root, created_ms, updated_ms, seq)"
+            " VALUES (1, ?, ?, ?, 'active', 2, 0, 0, 2)",
+            (_id(), PRINCIPAL, "bench"),
+        )
+        connection.execute("INSERT INTO tree_refs (tree, owner, count) VALUES (1, 'bench', 1)")
+        connection.execute(
+            "INSERT INTO nodes (n, id, tree, position, content, created_ms)"
+            " VALUES (2, ?, 1, 0, '', 0)",
+            (_id(),),
+        )
+        connection.execute("UPDATE numbers SET value = 2")
+        yield connection
+
+
+def _id() -> str:
+    digits = os.urandom(16).hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def append_bare(connection: sqlite3.Connection, count: int) -> float:
+    """Microseconds a commit."""
+    execute = connection.execute
+    begun = time.perf_counter()
+    for _ in range(count):
+        now, node = time.time_ns() // 1_000_000, _id()
+        execute("BEGIN IMMEDIATE")
+        [(n,)] = execute("UPDATE numbers SET value = value + 1 RETURNING value").fetchall()
+        execute(
+            "INSERT INTO nodes (n, id, tree, parent, position, content, created_ms)"
+            " VALUES (?, ?, 1, 2, ?, ?, ?)",
+            (n, node, n << 20, TEXT, now),
+        )
+        execute(
+            "INSERT INTO changes (seq, tree, kind, node, at_ms)"
+            " VALUES (?, 1, 'node_created', ?, ?)",
+            (n, node, now),
+        )
+        execute("UPDATE trees SET seq = ?, updated_ms = ? WHERE n = 1", (n, now))
+        if (n + 1) % INDEX_EVERY == 0:
+            execute(
+                "INSERT INTO search (rowid, content) SELECT nodes.n, content FROM nodes, numbers"
+                " WHERE nodes.n > indexed AND content <> ''"
+            )
+            execute("UPDATE numbers SET indexed = ?", (n,))
+        execute("COMMIT")
+    return (time.perf_counter() - begun) / count * 1e6
+
+
+def _climb_bare(connection: sqlite3.Connection, node: str, depth: int) -> float:
+    """Milliseconds for the way up."""
+    begun = time.perf_counter()
+    rows = connection.execute(UP, (node,)).fetchall()
+    taken = time.perf_counter() - begun
+    assert len(rows) == depth + 1
+    return taken * 1e3
