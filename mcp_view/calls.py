@@ -34,7 +34,7 @@ RELATED_TASK = "io.modelcontextprotocol/related-task"
 class Call:
     """One request of the client and the run that answers it."""
 
-    # What most calls never need is left on the class: it makes a call half as dear.
+    # What most calls never need is left on the class, because one of these is made for each.
 
     run: Run | None = None
     #: Every question the run has put so far, by its number.
@@ -87,7 +87,7 @@ class Call:
 
     # --- for the view -------------------------------------------------------------------------
 
-    def on_started(self, view: McpConnection, run: Run) -> list[Effect]:  # noqa: ARG002
+    def on_started(self, view: McpConnection, run: Run) -> list[Effect]:  # noqa: ARG002 - for subclasses
         """The run is there."""
         self.run = run
         return []
@@ -106,7 +106,7 @@ class Call:
         """The run has said this much more."""
         raise NotImplementedError
 
-    def on_reminder(self, view: McpConnection) -> list[Effect]:  # noqa: ARG002
+    def on_reminder(self, view: McpConnection) -> list[Effect]:  # noqa: ARG002 - for subclasses
         """The time that was asked for has passed."""
         return []
 

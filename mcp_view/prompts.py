@@ -130,7 +130,7 @@ class Completing(BufferedCall):
         """An argument that does not exist is the client's mistake."""
         return view.refuse_call(self, ProtocolError(wire.INVALID_PARAMS, error.message))
 
-    def result(self, view: McpConnection, events: list[Event], terminal: Terminal) -> bytes:  # noqa: ARG002
+    def result(self, view: McpConnection, events: list[Event], terminal: Terminal) -> bytes:  # noqa: ARG002 - the base has it
         """The values."""
         self.check(terminal)
         assert isinstance(terminal, Result), "a plain method ends with its value"

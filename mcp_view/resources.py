@@ -53,7 +53,7 @@ def list_resources(
 class Listing(BufferedCall):
     """A page of resources on its way."""
 
-    def result(self, view: McpConnection, events: list[Event], terminal: Terminal) -> bytes:  # noqa: ARG002
+    def result(self, view: McpConnection, events: list[Event], terminal: Terminal) -> bytes:  # noqa: ARG002 - the base has it
         """The page, and the cursor of the next if one more came than fits."""
         self.check(terminal)
         assert isinstance(terminal, Result), "a plain method ends with its value"

@@ -93,8 +93,7 @@ class Pump:
                 except Exception as error:  # noqa: BLE001 - a decorator of the author's raised
                     terminal = _failure(run, error)
                 else:
-                    # A plain method is awaited here: a coroutine around it would cost as much as
-                    # a short one itself.
+                    # A plain method is awaited here: a short call is spared one more coroutine.
                     try:
                         terminal = (
                             await _stream_outcome(run, made) if streams else Result(await made)

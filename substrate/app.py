@@ -30,8 +30,7 @@ IDENTITY = "substrate"
 
 
 class HotRoute:
-    """One HTTP route in front of an app: finding it through a router would cost as much as
-    answering it."""
+    """One HTTP route in front of an app: calls of tools are spared the router."""
 
     def __init__(self, path: str, endpoint: ASGIApp, app: ASGIApp) -> None:
         self.path = path

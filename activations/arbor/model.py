@@ -1,6 +1,6 @@
 """What arbor stores: trees, nodes and handles, the states they go through, and every limit.
 
-Plain tuples with names: a page of a thousand of them is made while one pydantic model would be.
+Plain tuples with names, because a page holds a thousand of them.
 Nothing here knows a database, a loop or a wire.
 """
 

@@ -95,7 +95,7 @@ STEPS: Final = (
     ),
     _Step(
         # The index holds no texts of its own. It follows the nodes by some steps, up to the
-        # number `indexed`: many at a time are far cheaper than one by one.
+        # number `indexed`: many are indexed at a time.
         sqlite=(
             """CREATE VIRTUAL TABLE search USING fts5(
                 content, content='', contentless_delete=1, tokenize='unicode61 remove_diacritics 0'
