@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from activations.arbor.addresses import node_uri, tree_uri
-from activations.arbor.model import PAGE_ITEMS, ChangeRow
+from activations.arbor.model import HEAD_KINDS, PAGE_ITEMS, ChangeKind, ChangeRow
 from plexus import Change, Plexus, PlexusError
 
 if TYPE_CHECKING:  # a store is imported when it is opened
@@ -23,23 +23,26 @@ __all__ = ("Announcing", "announce", "follow")
 
 #: How long changes are gathered before the hub is told of them.
 GATHER_S = 0.05
-#: How often, at most, the hub is told that trees or nodes have come or gone: clients that hear
-#: it read the whole list again.
+#: How often, at most, the hub is told that something has come or gone: clients that hear it read
+#: the whole list again.
 LISTS_S = 1.0
 #: How long a store that failed is left alone.
 FAILED_S = 1.0
 
-#: What makes a resource come or go.
-COMES_AND_GOES = frozenset(
-    (
-        "tree_created",
-        "tree_claimed",
-        "tree_archived",
-        "node_created",
-        "node_edited",
-        "node_deleted",
-    )
-)
+RESOURCES = Change("resources")
+PROMPTS = Change("prompts")
+#: What makes something come or go, and in which list. Heads are what plugins offer as prompts.
+COMES_AND_GOES: dict[ChangeKind, Change] = {
+    "tree_created": RESOURCES,
+    "tree_claimed": RESOURCES,
+    "tree_archived": RESOURCES,
+    "node_created": RESOURCES,
+    "node_edited": RESOURCES,
+    "node_deleted": RESOURCES,
+    "head_created": PROMPTS,
+    "head_renamed": PROMPTS,
+    "head_deleted": PROMPTS,
+}
 
 
 async def follow(
@@ -70,7 +73,7 @@ async def announce(store: Store, hub: Plexus) -> Announcing:
 
 
 class Announcing:
-    """Tells the hub which resources are no longer what they were."""
+    """Tells the hub which resources and lists are no longer what they were."""
 
     def __init__(self, store: Store, hub: Plexus, after: int) -> None:
         self._store = store
@@ -78,8 +81,8 @@ class Announcing:
         self._after = after
         self._bell = asyncio.Event()
         self._unsubscribe = store.on_ring(self._bell.set)
-        #: Whether a list is no longer what it was, and when the hub was last told so.
-        self._lists = False
+        #: Which lists are no longer what they were, and when the hub was last told of any.
+        self._lists: set[Change] = set()
         self._told_at = -LISTS_S
         self._task = asyncio.create_task(self._run())
 
@@ -115,18 +118,22 @@ class Announcing:
             if len(rows) == PAGE_ITEMS:
                 # Nobody can follow this: whoever looks at a tree now sees what it has become.
                 self._after = max(self._after, await self._store.last_change())
-            self._lists = self._lists or any(row.kind in COMES_AND_GOES for row in rows)
+                self._lists.update((RESOURCES, PROMPTS))
+            self._lists.update(
+                COMES_AND_GOES[row.kind] for row in rows if row.kind in COMES_AND_GOES
+            )
             for uri in dict.fromkeys(_touched(rows)):
                 self._hub.announce(Change("resource", uri))
         if self._lists and self._due_in() == 0:
-            self._lists = False
+            lists, self._lists = self._lists, set()
             self._told_at = time.monotonic()
-            self._hub.announce(Change("resources"))
+            for each in sorted(lists):
+                self._hub.announce(each)
 
 
 def _touched(rows: Iterable[ChangeRow]) -> Iterable[str]:
     """The addresses of what has changed."""
     for row in rows:
         yield tree_uri(row.tree)
-        if row.node is not None:
+        if row.node is not None and row.kind not in HEAD_KINDS:
             yield node_uri(row.tree, row.node)

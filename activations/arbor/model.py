@@ -1,4 +1,4 @@
-"""What arbor stores: trees, nodes and handles, the states they go through, and every limit.
+"""What arbor stores: trees, nodes, handles and heads, the states they go through, and every limit.
 
 Plain tuples with names, because a page holds a thousand of them.
 Nothing here knows a database, a loop or a wire.
@@ -15,7 +15,10 @@ __all__ = (
     "APPEND_ITEMS",
     "CONTENT_BYTES",
     "HANDLE_BYTES",
+    "HEAD_KINDS",
+    "KEEP",
     "METADATA_BYTES",
+    "NAME_BYTES",
     "OWNER_BYTES",
     "PAGE_BYTES",
     "PAGE_ITEMS",
@@ -26,6 +29,7 @@ __all__ = (
     "ChangeRow",
     "Counts",
     "Handle",
+    "Head",
     "Hit",
     "NewNode",
     "Node",
@@ -43,12 +47,14 @@ DAY_S: Final = 24 * 3600
 
 #: One node's text, as UTF-8. A longer one is a file, and belongs behind a handle.
 CONTENT_BYTES: Final = 4 * MIB
-#: The JSON of one tree's or node's metadata.
+#: The JSON of one tree's or node's metadata, and of one head's data.
 METADATA_BYTES: Final = 64 * KIB
 #: The text form of one handle.
 HANDLE_BYTES: Final = 16 * KIB
 #: The name of an owner.
 OWNER_BYTES: Final = 1 * KIB
+#: The name of a head, and of the space that it is in.
+NAME_BYTES: Final = 256
 #: What is searched for.
 QUERY_BYTES: Final = 4 * KIB
 #: Nodes in one append: one transaction, which others wait for.
@@ -74,7 +80,19 @@ ChangeKind: TypeAlias = Literal[
     "node_edited",
     "node_moved",
     "node_deleted",
+    "head_created",
+    "head_moved",
+    "head_renamed",
+    "head_deleted",
 ]
+#: What happens to a head. The node of such a change is where the head stands after it, and is
+#: itself as it was.
+HEAD_KINDS: Final[frozenset[ChangeKind]] = frozenset(
+    ("head_created", "head_moved", "head_renamed", "head_deleted")
+)
+
+#: In the place of a head's new data: leave it as it is. (None is data too.)
+KEEP: Final[object] = object()
 
 _RESERVED = re.compile("[%:@]")
 _ESCAPE = re.compile("%(25|3A|40)?")
@@ -201,6 +219,27 @@ class NewNode(NamedTuple):
     position: int | None = None
     #: The version that it takes the place of: an earlier item's index, or the id of a node.
     replaces: int | str | None = None
+
+
+class Head(NamedTuple):
+    """A name for a place in a tree, with data of whoever made it: where a conversation has got to.
+
+    Names are of a space each, so that what one plugin calls its heads is no other's business. A
+    head holds its tree by a reference of its own. Whoever is at work on it holds the head, and
+    says so again now and then.
+    """
+
+    id: str
+    space: str
+    name: str
+    position: Position
+    data: Any
+    created_ms: int
+    #: When it was last moved, renamed, or given other data.
+    updated_ms: int
+    #: Who is at work on it, and when they last said so.
+    holder: str | None
+    held_ms: int | None
 
 
 class Hit(NamedTuple):

@@ -6,7 +6,8 @@ call differently, and what one of them alone can do is written for it alone.
 - `numbers` hands out every number there is: of trees, of nodes and of changes. So the number of
   a node is that of the change that made it, and a cursor is never used twice.
 - Parents are referred to by number. No constraint guards them: a subtree is marked at once and
-  removed bit by bit. The queries keep them right, and the tests look at every link.
+  removed bit by bit. The queries keep them right, and the tests look at every link. The same
+  goes for the node that a head stands on.
 """
 
 from __future__ import annotations
@@ -114,6 +115,34 @@ STEPS: Final = (
                 )))
             ) STORED""",
             "CREATE INDEX nodes_searched ON nodes USING gin (words)",
+        ),
+    ),
+    _Step(
+        # `last_piece` numbers the pieces of a head, so that adding one looks at nothing else.
+        both=(
+            """CREATE TABLE heads (
+                n {key},
+                id {name} NOT NULL UNIQUE,
+                principal {name} NOT NULL,
+                space {name} NOT NULL,
+                name {name} NOT NULL,
+                tree BIGINT NOT NULL REFERENCES trees (n) ON DELETE CASCADE,
+                node BIGINT NOT NULL,
+                data TEXT,
+                created_ms BIGINT NOT NULL,
+                updated_ms BIGINT NOT NULL,
+                holder {name},
+                held_ms BIGINT,
+                last_piece BIGINT NOT NULL DEFAULT 0
+            )""",
+            "CREATE UNIQUE INDEX heads_named ON heads (principal, space, name)",
+            "CREATE INDEX heads_of_tree ON heads (tree, space, name)",
+            """CREATE TABLE pieces (
+                head BIGINT NOT NULL REFERENCES heads (n) ON DELETE CASCADE,
+                place BIGINT NOT NULL,
+                content TEXT NOT NULL,
+                PRIMARY KEY (head, place)
+            )""",
         ),
     ),
 )

@@ -1,4 +1,5 @@
-"""The store: every operation on trees as one coroutine, over whichever engine is open.
+"""The store: every operation on trees as one coroutine, over whichever engine is open. Those on
+heads are in `head_store`.
 
 Each operation is one function of `queries`, run as one work of the engine: it happens as a whole
 or not at all. Whose tree it is decides what is there: another principal's is not found.
@@ -18,6 +19,7 @@ from typing import Any, Final
 
 from activations.arbor.branches import Branch, Named
 from activations.arbor.engine import Engine, Opener
+from activations.arbor.head_store import HeadStore
 from activations.arbor.model import (
     Bone,
     ChangeRow,
@@ -94,15 +96,14 @@ async def open_store(
     return store
 
 
-class Store:
+class Store(HeadStore):
     """A store that is open. Bound to the loop that it was opened on."""
 
     def __init__(
         self, engine: Engine, windows: Windows, clock: Callable[[], int] = _now_ms
     ) -> None:
-        self._engine = engine
+        super().__init__(engine, clock)
         self._windows = windows
-        self._clock = clock
         self._purging: PurgeTask | None = None
 
     # --- trees -----------------------------------------------------------------------------------
@@ -211,6 +212,10 @@ class Store:
     async def path(self, principal: str, tree: str, node: str) -> list[Node]:
         """From the root to this node."""
         return await self._engine.read(lambda tx: reads.path(tx, principal, tree, node))
+
+    async def up(self, principal: str, tree: str, node: str, limit: int) -> list[Node]:
+        """The last `limit` nodes of the way from the root to this node, in that order."""
+        return await self._engine.read(lambda tx: reads.up(tx, principal, tree, node, limit))
 
     async def path_bones(self, principal: str, tree: str, node: str) -> list[Bone]:
         """From the root to this node, without what the nodes hold."""

@@ -7,6 +7,7 @@ from typing import Final
 
 from activations.arbor.engine import Transaction
 from activations.arbor.model import APPEND_ITEMS, NewNode, Node
+from activations.arbor.queries.heads import fall_back
 from activations.arbor.queries.index import keep_up
 from activations.arbor.queries.reads import get
 from activations.arbor.queries.rows import (
@@ -283,9 +284,10 @@ def _position_at(tx: Transaction, parent: int, moved: int, index: int | None) ->
 
 
 def delete(tx: Transaction, now: int, principal: str, tree: str, node: str) -> int:
-    """A node and everything below it can no longer be seen."""
+    """A node and everything below it can no longer be seen; heads that stood there stand on the
+    node above."""
     found = find_writable(tx, principal, tree)
-    [n] = find_node(tx, found, node)
+    n, above = find_node(tx, found, node, "n, parent")
     if n == found.root:
         raise _is_root("deleted: delete the tree")
     _close_versions(tx, n)
@@ -293,6 +295,7 @@ def delete(tx: Transaction, now: int, principal: str, tree: str, node: str) -> i
         f"{DOWN} UPDATE nodes SET deleted_ms = ? WHERE n IN (SELECT n FROM down)", (n, now)
     )
     record(tx, found.n, now, numbered(tx, 1), [("node_deleted", node)])
+    fall_back(tx, now, found.n, above)
     return count
 
 

@@ -37,7 +37,7 @@ class Cutoffs(NamedTuple):
     changes: int
 
 
-#: Nodes that nobody can see: deleted long enough ago, or of a tree that is gone.
+#: What is due: trees, nodes that nobody can see, and whatever is of a tree that is gone.
 _ARCHIVE = "state = 'scheduled_delete' AND scheduled_ms <= ?"
 _RETIRE = "state = 'archived' AND archived_ms <= ?"
 _DELETED = "deleted_ms IS NOT NULL AND deleted_ms <= ?"
@@ -69,13 +69,15 @@ def retire_due(tx: Transaction, at: Cutoffs) -> bool:
 
 
 def retire(tx: Transaction, at: Cutoffs) -> int:
-    """Trees that have been archived for long enough are gone at once, whole; their nodes are
-    removed after that."""
-    return tx.run(
+    """Trees that have been archived for long enough are gone at once, whole, with the heads in
+    them; their nodes are removed after that."""
+    count = tx.run(
         "UPDATE trees SET state = 'gone', metadata = NULL"
         f" WHERE n IN (SELECT n FROM trees WHERE {_RETIRE} ORDER BY n LIMIT {STEP})",
         (at.archived,),
     )
+    tx.run(f"DELETE FROM heads WHERE {_OF_GONE}")
+    return count
 
 
 def sweep_due(tx: Transaction, at: Cutoffs) -> bool:

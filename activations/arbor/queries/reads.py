@@ -17,7 +17,7 @@ from activations.arbor.queries.rows import (
     node_of,
     page_of,
 )
-from plexus.errors import Failed
+from plexus.errors import Failed, InvalidParams
 
 __all__ = (
     "children",
@@ -27,6 +27,7 @@ __all__ = (
     "path",
     "path_bones",
     "skeleton",
+    "up",
     "walk",
 )
 
@@ -39,7 +40,7 @@ _HELD: Final = (
 _BARE: Final = ("id", "parent", "position", "handle IS NOT NULL", "replaced_by IS NOT NULL")
 
 
-def _up(columns: tuple[str, ...]) -> str:
+def _up(columns: tuple[str, ...], bound: str = "") -> str:
     names = ", ".join(f"c{number}" for number in range(len(columns)))
     plain = ", ".join(columns)
     joined = ", ".join(f"nodes.{column}" for column in columns)
@@ -47,12 +48,13 @@ def _up(columns: tuple[str, ...]) -> str:
         f"WITH RECURSIVE up(depth, n, {names}) AS ("
         f"SELECT 0, n, {plain} FROM nodes WHERE n = ?"
         f" UNION ALL SELECT up.depth + 1, nodes.n, {joined}"
-        " FROM up JOIN nodes ON nodes.n = up.c1)"
+        f" FROM up JOIN nodes ON nodes.n = up.c1{bound})"
         " SELECT * FROM up"
     )
 
 
 _UP_HELD: Final = _up(_HELD)
+_UP_LAST: Final = _up(_HELD, " WHERE up.depth < ?")
 _UP_BARE: Final = _up(_BARE)
 
 
@@ -101,18 +103,34 @@ def children(
     return page_of(tree, rows)
 
 
-def _climb(tx: Transaction, sql: str, principal: str, tree: str, node: str) -> list[Row]:
+def _climb(
+    tx: Transaction, sql: str, principal: str, tree: str, node: str, *bound: int
+) -> list[Row]:
     [n] = find_node(tx, find_tree(tx, principal, tree), node)
-    rows = tx.all(sql, (n,))
+    rows = tx.all(sql, (n, *bound))
     rows.sort(key=itemgetter(0), reverse=True)
     return rows
 
 
 def path(tx: Transaction, principal: str, tree: str, node: str) -> list[Node]:
     """From the root to a node."""
+    return _way(tree, None, _climb(tx, _UP_HELD, principal, tree, node))
+
+
+def up(tx: Transaction, principal: str, tree: str, node: str, limit: int) -> list[Node]:
+    """The last part of the way from the root to a node; no step further up is looked at."""
+    if checked_number(limit, "the limit") == 0:
+        raise InvalidParams("the limit must be 1 or more")
+    rows = _climb(tx, _UP_LAST, principal, tree, node, limit - 1)
+    # Of the first one the number of its parent is known, and not the id.
+    above = tx.one("SELECT id FROM nodes WHERE n = ?", (rows[0][3],)) or (None,)
+    return _way(tree, above[0], rows)
+
+
+def _way(tree: str, above: str | None, rows: list[Row]) -> list[Node]:
+    """The nodes of a way down, of which the first is below `above`."""
     found: list[Node] = []
-    above: str | None = None
-    for _, n, id_, _, *rest in _climb(tx, _UP_HELD, principal, tree, node):
+    for _, n, id_, _, *rest in rows:
         found.append(node_of(tree, (n, id_, above, *rest)))
         above = id_
     return found

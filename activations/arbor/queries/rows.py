@@ -36,6 +36,7 @@ __all__ = (
     "find_node",
     "find_tree",
     "find_writable",
+    "is_id",
     "new_ids",
     "node_of",
     "numbered",
@@ -74,17 +75,17 @@ def checked_text(text: str, what: str, limit: int) -> str:
     return text
 
 
-def encode_metadata(value: Any) -> str | None:
+def encode_metadata(value: Any, what: str = "the metadata") -> str | None:
     """Any JSON value as text; nothing is nothing."""
     if value is None:
         return None
     try:
         data = encode(value)
     except (TypeError, ValueError) as error:
-        raise InvalidParams(f"the metadata has no JSON form: {error}") from error
+        raise InvalidParams(f"{what} has no JSON form: {error}") from error
     if len(data) > METADATA_BYTES:
         raise TooBig(
-            f"the metadata is larger than {METADATA_BYTES} bytes", data={"limit": METADATA_BYTES}
+            f"{what} is larger than {METADATA_BYTES} bytes", data={"limit": METADATA_BYTES}
         )
     decode_value(data, LIMITS)  # what could not be read again is refused now
     return data.decode()
@@ -137,14 +138,15 @@ class LiveTree:
         self.state = state
 
 
-def _is_id(text: str) -> bool:
+def is_id(text: str) -> bool:
+    """Whether this may be the id of anything; what may not is not looked for."""
     return len(text) == 36 and text.isascii() and "\0" not in text
 
 
 def find_tree(tx: Transaction, principal: str, tree: str) -> LiveTree:
     """A tree of this principal's, in whatever state."""
     row = None
-    if _is_id(tree):
+    if is_id(tree):
         row = tx.one(
             "SELECT n, root, state FROM trees WHERE id = ? AND principal = ? AND state <> 'gone'",
             (tree, principal),
@@ -167,7 +169,7 @@ def find_writable(tx: Transaction, principal: str, tree: str) -> LiveTree:
 def find_node(tx: Transaction, tree: LiveTree, node: str, columns: str = "n") -> Row:
     """These columns of a node of this tree; one of another tree is not there."""
     row = None
-    if _is_id(node):
+    if is_id(node):
         row = tx.one(
             f"SELECT {columns} FROM nodes WHERE id = ? AND tree = ? AND deleted_ms IS NULL",
             (node, tree.n),

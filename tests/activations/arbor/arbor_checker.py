@@ -60,6 +60,18 @@ WRONG = {
         " WHERE nodes.deleted_ms IS NULL AND old.deleted_ms IS NULL"
         " AND old.replaced_by IS NOT nodes.id"
     ),
+    "a head that stands on a node of another tree, or on one that cannot be seen": (
+        "SELECT heads.n FROM heads WHERE NOT EXISTS (SELECT 1 FROM nodes JOIN trees"
+        " ON trees.n = nodes.tree WHERE nodes.n = heads.node AND nodes.tree = heads.tree"
+        " AND nodes.deleted_ms IS NULL AND trees.state <> 'gone'"
+        " AND trees.principal = heads.principal)"
+    ),
+    "a head that is held without a time, or has a time and is not held": (
+        "SELECT n FROM heads WHERE (holder IS NULL) <> (held_ms IS NULL)"
+    ),
+    "a piece of a head that nobody holds": (
+        "SELECT head FROM pieces WHERE head NOT IN (SELECT n FROM heads WHERE holder IS NOT NULL)"
+    ),
     "a tree that is active without references, or not active with some": (
         "SELECT n FROM trees WHERE (state = 'active') <>"
         " EXISTS (SELECT 1 FROM tree_refs WHERE tree_refs.tree = trees.n)"

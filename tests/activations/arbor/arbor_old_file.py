@@ -15,12 +15,12 @@ __all__ = ("TREE", "make_old_file")
 TREE = "11111111-1111-4111-8111-111111111111"
 
 
-def make_old_file(path: Path) -> list[str]:
-    """A file of version 1, with one tree of the principal `me`; returns the ids of its nodes."""
+def make_old_file(path: Path, version: int = 1) -> list[str]:
+    """A file of this version, with one tree of the principal `me`; returns the ids of its nodes."""
     ids = [f"22222222-2222-4222-8222-{number:012d}" for number in range(300)]
     connection = apsw.Connection(str(path))
     connection.execute("BEGIN")
-    later = schema.statements(SQLITE, 1)
+    later = schema.statements(SQLITE, version)
     for sql in schema.statements(SQLITE, 0):
         if sql not in later:
             connection.execute(sql)
@@ -41,7 +41,7 @@ def make_old_file(path: Path) -> list[str]:
         connection.execute("INSERT INTO changes VALUES (?, 1, 'node_created', ?, 5)", (n, id_))
     connection.execute("UPDATE numbers SET value = ?", (len(ids) + 1,))
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute("PRAGMA user_version = 1")
+    connection.execute(f"PRAGMA user_version = {version}")
     connection.execute("COMMIT")
     connection.close()
     return ids

@@ -21,9 +21,12 @@ from plexus.errors import Failed
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_file_of_an_older_version_opens_migrates_and_reads_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", range(1, VERSION))
+async def test_a_file_of_an_older_version_opens_migrates_and_reads_back(
+    tmp_path: Path, version: int
+) -> None:
     path = tmp_path / "arbor.db"
-    ids = make_old_file(path)
+    ids = make_old_file(path, version)
     store = await open_store(str(path), purge_every_s=None)
     assert [node.id for node in await store.path("me", TREE, ids[-1])] == ids
     hits = await store.search("me", "old text 77", None, None, 10)
@@ -31,6 +34,9 @@ async def test_a_file_of_an_older_version_opens_migrates_and_reads_back(tmp_path
     [node] = await store.append("me", TREE, ids[-1], [NewNode("new text")])
     assert len(await store.changes("me", TREE, 0, 1000)) == len(ids) + 2
     await store.delete_node("me", TREE, ids[5])
+    head = await store.create_head("me", "chat", "new")
+    assert await store.list_heads("me", "chat", None, 10) == [head]
+    assert await store.list_heads("me", "chat", None, 10, TREE) == []
     await store.close()
     assert node.id not in ids
     assert faults_in(path) == []

@@ -569,13 +569,16 @@ async def test_many_that_start_at_once_migrate_once(open_for_test: Open, url: st
         assert connection.execute("SELECT count(*) FROM numbers").fetchall() == [(1,)]
 
 
-async def test_a_database_of_an_older_version_is_migrated_and_reads_back(url: str) -> None:
-    later = statements(POSTGRES, 1)
+@pytest.mark.parametrize("version", range(1, VERSION))
+async def test_a_database_of_an_older_version_is_migrated_and_reads_back(
+    url: str, version: int
+) -> None:
+    later = statements(POSTGRES, version)
     with psycopg.connect(url) as connection:
         for sql in [sql for sql in statements(POSTGRES, 0) if sql not in later]:
             connection.execute(sql)
         connection.execute("CREATE TABLE schema_version (version BIGINT NOT NULL)")
-        connection.execute("INSERT INTO schema_version VALUES (1)")
+        connection.execute("INSERT INTO schema_version VALUES (%s)", (version,))
         connection.execute(WRITERS)
         tree, root = "0" * 36, "1" * 36
         connection.execute(
@@ -594,6 +597,8 @@ async def test_a_database_of_an_older_version_is_migrated_and_reads_back(url: st
     [new] = await store.append("me", tree, None, [NewNode("a new text")])
     found = [hit.node.id for hit in await store.search("me", "text", None, None, 10)]
     assert found == [new.id, root]
+    head = await store.create_head("me", "chat", "new")
+    assert await store.list_heads("me", "chat", None, 10) == [head]
     await store.close()
 
 

@@ -14,6 +14,7 @@ from arbor_hub import Grove, growing
 from hub_calls import OTHER, call, until
 
 from activations.arbor.feed import LISTS_S
+from activations.arbor.model import NewNode
 from plexus import LOCAL, Activation, Change, Error, NotFound, Resource, Result, method, wire
 from plexus.principal import Principal
 
@@ -205,6 +206,30 @@ async def test_the_hub_is_told_what_has_changed(grove: Grove) -> None:
     await until(lambda: ear.count(Change("resources")) > 0)
     await grove.value("node_delete", tree_id=tree, node_id=node)
     await until(lambda: ear.count(made) > 1)
+
+
+async def test_the_hub_is_told_of_heads_that_come_go_and_move(grove: Grove) -> None:
+    store = await grove.arbor.store()
+    ear = Ear(grove)
+    prompts = Change("prompts")
+    head = await store.create_head("me", "chat", "a")
+    touched = Change("resource", f"arbor://tree/{head.position.tree}")
+    root = Change("resource", f"arbor://tree/{head.position.tree}/node/{head.position.node}")
+    await until(lambda: all(ear.count(each) for each in (prompts, touched, root)))
+    held = await store.hold("me", "chat", "a", "holder")
+    _, [node] = await store.advance("me", head.id, "holder", [NewNode("text")])
+    made = Change("resource", f"arbor://tree/{head.position.tree}/node/{node.id}")
+    await until(lambda: ear.count(made) > 0)
+    before = ear.count(touched), ear.count(root)
+    await store.move_head("me", "chat", "a", held.position.node, "holder")
+    await until(lambda: ear.count(touched) > before[0])
+    assert ear.count(root) == before[1]  # what stands on a node is no part of it
+    await store.let_go("me", head.id, "holder")
+    assert ear.count(prompts) == 1  # the list is the same, wherever its heads stand
+    await store.rename_head("me", "chat", "a", "b")
+    await until(lambda: ear.count(prompts) == 2)
+    await store.delete_head("me", "chat", "b")
+    await until(lambda: ear.count(prompts) == 3)
 
 
 async def test_the_very_first_change_is_told_too(grove: Grove) -> None:

@@ -14,6 +14,7 @@ from hub_calls import OTHER, call
 
 from activations.arbor import Arbor
 from activations.arbor.model import METADATA_BYTES, Windows
+from activations.arbor.schema import VERSION
 from plexus import InvalidParams, Plexus, wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -264,7 +265,7 @@ async def test_nothing_is_opened_before_it_is_needed(tmp_path: Path) -> None:
     assert not path.parent.exists()
     await grove.tree()
     assert path.exists()
-    assert await grove.arbor.probe() == f"sqlite {path}, schema 2, 1 trees, 1 nodes"
+    assert await grove.arbor.probe() == f"sqlite {path}, schema {VERSION}, 1 trees, 1 nodes"
     await grove.hub.close()
 
 

@@ -1,0 +1,295 @@
+"""Heads: names for places in trees. Making, finding, renaming, moving and deleting them.
+
+A head holds its tree by a reference whose owner is the head. It stands on a node that can be
+seen: whoever deletes that node puts the head onto the node above.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from activations.arbor.engine import Row, Transaction
+from activations.arbor.model import KEEP, NAME_BYTES, OWNER_BYTES, Head, NewNode, Position
+from activations.arbor.queries import refs, trees
+from activations.arbor.queries.rows import (
+    checked_page,
+    checked_text,
+    decode_metadata,
+    encode_metadata,
+    find_node,
+    find_tree,
+    find_writable,
+    is_id,
+    new_ids,
+    numbered,
+    record,
+)
+from plexus.errors import Busy, Failed, InvalidParams, NotFound
+
+__all__ = (
+    "Found",
+    "create",
+    "delete",
+    "fall_back",
+    "find_by_id",
+    "fork",
+    "get",
+    "held",
+    "listed",
+    "move",
+    "place",
+    "rename",
+    "update",
+)
+
+#: The columns of a head, as `_found` takes them, and where they come from.
+HEAD: Final = (
+    "heads.n, heads.tree, heads.node, heads.id, heads.space, heads.name, trees.id, nodes.id,"
+    " heads.data, heads.created_ms, heads.updated_ms, heads.holder, heads.held_ms"
+)
+HEADS: Final = "heads JOIN trees ON trees.n = heads.tree JOIN nodes ON nodes.n = heads.node"
+
+
+class Found(NamedTuple):
+    """A head, and the numbers of its row, of its tree and of the node that it stands on."""
+
+    n: int
+    tree: int
+    node: int
+    head: Head
+
+
+def _found(row: Row) -> Found:
+    n, tree, node, id_, space, name, tree_id, node_id, data, *rest = row
+    position = Position(tree_id, node_id)
+    return Found(n, tree, node, Head(id_, space, name, position, decode_metadata(data), *rest))
+
+
+# --- finding -------------------------------------------------------------------------------------
+
+
+def _checked_name(text: str, what: str) -> str:
+    if not text.strip():
+        raise InvalidParams(f"{what} is blank", code="bad_name")
+    return checked_text(text, what, NAME_BYTES)
+
+
+def _find(tx: Transaction, principal: str, space: str, name: str) -> Found:
+    _checked_name(space, "the space")
+    _checked_name(name, "the name")
+    row = tx.one(
+        f"SELECT {HEAD} FROM {HEADS}"
+        " WHERE heads.principal = ? AND heads.space = ? AND heads.name = ?",
+        (principal, space, name),
+    )
+    if row is None:
+        raise NotFound(f"there is no {space} called {name!r}", data={"name": name})
+    return _found(row)
+
+
+def find_by_id(tx: Transaction, principal: str, head: str) -> Found:
+    """A head of this principal's, whatever its name is by now."""
+    row = None
+    if is_id(head):
+        row = tx.one(
+            f"SELECT {HEAD} FROM {HEADS} WHERE heads.id = ? AND heads.principal = ?",
+            (head, principal),
+        )
+    if row is None:
+        raise NotFound(f"there is no head {head[:64]!r}", data={"head": head[:64]})
+    return _found(row)
+
+
+def get(tx: Transaction, principal: str, space: str, name: str) -> Head:
+    """One head."""
+    return _find(tx, principal, space, name).head
+
+
+def listed(
+    tx: Transaction, principal: str, space: str, after: str, limit: int, tree: str | None
+) -> list[Head]:
+    """A page of heads, by name: of all trees, or of one."""
+    _checked_name(space, "the space")
+    checked_text(after, "the cursor", OWNER_BYTES)
+    column = "principal" if tree is None else "tree"
+    value = principal if tree is None else find_tree(tx, principal, tree).n
+    rows = tx.all(
+        f"SELECT {HEAD} FROM {HEADS}"
+        f" WHERE heads.{column} = ? AND heads.space = ? AND heads.name > ?"
+        " ORDER BY heads.name LIMIT ?",
+        (value, space, after, checked_page(limit)),
+    )
+    return [_found(row).head for row in rows]
+
+
+# --- making --------------------------------------------------------------------------------------
+
+
+def _require_free(tx: Transaction, principal: str, space: str, name: str) -> None:
+    taken = tx.one(
+        "SELECT 1 FROM heads WHERE principal = ? AND space = ? AND name = ?",
+        (principal, space, name),
+    )
+    if taken is not None:
+        raise Failed(
+            f"there is a {space} called {name!r} already: take another name",
+            code="name_taken",
+            data={"name": name},
+        )
+
+
+def _owner(space: str, head: str) -> str:
+    """Whose reference it is that a head holds its tree by."""
+    return f"{space}:{head}"
+
+
+def create(
+    tx: Transaction, now: int, principal: str, space: str, name: str, data: Any, metadata: Any
+) -> Head:
+    """A head at the root of a tree of its own."""
+    _checked_name(space, "the space")
+    _checked_name(name, "the name")
+    text = encode_metadata(data, "the data")
+    _require_free(tx, principal, space, name)
+    [head] = new_ids(1)
+    tree = trees.create(tx, now, principal, _owner(space, head), metadata, NewNode(""))
+    found = find_tree(tx, principal, tree.id)
+    return _insert(tx, now, principal, (head, space, name, found.n, found.root, text), tree.root)
+
+
+def fork(
+    tx: Transaction,
+    now: int,
+    principal: str,
+    space: str,
+    name: str,
+    new_name: str,
+    node: str | None,
+    data: Any,
+) -> Head:
+    """Another head of the same tree, on a node of it or where the first one stands."""
+    _checked_name(new_name, "the new name")
+    first = _find(tx, principal, space, name)
+    position = first.head.position
+    text = encode_metadata(first.head.data if data is KEEP else data, "the data")
+    _require_free(tx, principal, space, new_name)
+    n, node_id = first.node, position.node
+    if node is not None:
+        [n], node_id = find_node(tx, find_tree(tx, principal, position.tree), node), node
+    [head] = new_ids(1)
+    refs.claim(tx, now, principal, position.tree, _owner(space, head), 1)
+    return _insert(tx, now, principal, (head, space, new_name, first.tree, n, text), node_id)
+
+
+def _insert(
+    tx: Transaction,
+    now: int,
+    principal: str,
+    columns: tuple[str, str, str, int, int, str | None],
+    node: str,
+) -> Head:
+    n = numbered(tx, 1)
+    tx.run(
+        "INSERT INTO heads"
+        " (n, principal, id, space, name, tree, node, data, created_ms, updated_ms)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (n, principal, *columns, now, now),
+    )
+    head, _, _, tree, _, _ = columns
+    record(tx, tree, now, n, [("head_created", node)])
+    return find_by_id(tx, principal, head).head
+
+
+# --- changing ------------------------------------------------------------------------------------
+
+
+def rename(tx: Transaction, now: int, principal: str, space: str, name: str, new_name: str) -> Head:
+    """The same head under another name; under its own, it is left alone."""
+    _checked_name(new_name, "the new name")
+    found = _find(tx, principal, space, name)
+    if new_name == name:
+        return found.head
+    _require_free(tx, principal, space, new_name)
+    tx.run("UPDATE heads SET name = ?, updated_ms = ? WHERE n = ?", (new_name, now, found.n))
+    _record(tx, now, found, "head_renamed", found.head.position.node)
+    return found.head._replace(name=new_name, updated_ms=now)
+
+
+def _record(tx: Transaction, now: int, found: Found, kind: str, node: str) -> None:
+    record(tx, found.tree, now, numbered(tx, 1), [(kind, node)])
+
+
+def update(tx: Transaction, now: int, principal: str, space: str, name: str, data: Any) -> Head:
+    """Other data in the place of what there was."""
+    text = encode_metadata(data, "the data")
+    found = _find(tx, principal, space, name)
+    tx.run("UPDATE heads SET data = ?, updated_ms = ? WHERE n = ?", (text, now, found.n))
+    return found.head._replace(data=decode_metadata(text), updated_ms=now)
+
+
+def held(head: Head) -> Busy:
+    """Somebody is at work on it."""
+    return Busy(
+        f"somebody is at work on {head.name!r}: try again when they are done",
+        code="held",
+        data={"holder": head.holder, "held_ms": head.held_ms},
+    )
+
+
+def delete(tx: Transaction, now: int, principal: str, space: str, name: str) -> Head:
+    """Be rid of a head that nobody is at work on; returns what it was."""
+    found = _find(tx, principal, space, name)
+    head = found.head
+    if head.holder is not None:
+        raise held(head)
+    tx.run("DELETE FROM heads WHERE n = ?", (found.n,))
+    _record(tx, now, found, "head_deleted", head.position.node)
+    owner = _owner(space, head.id)
+    # Whoever deleted the tree has taken this reference already.
+    if owner in trees.owners_of(tx, found.tree).owners:
+        refs.release(tx, now, principal, head.position.tree, owner, 1)
+    return head
+
+
+def move(
+    tx: Transaction,
+    now: int,
+    principal: str,
+    space: str,
+    name: str,
+    node: str,
+    holder: str | None,
+) -> Head:
+    """Put a head onto another node of its tree."""
+    found = _find(tx, principal, space, name)
+    if found.head.holder not in (None, holder):
+        raise held(found.head)
+    [n] = find_node(tx, find_writable(tx, principal, found.head.position.tree), node)
+    return place(tx, now, found, n, node)
+
+
+def place(tx: Transaction, now: int, found: Found, node: int, node_id: str) -> Head:
+    """Put a head onto a node that is in its tree, unless it is there already."""
+    head = found.head
+    if node == found.node:
+        return head
+    tx.run("UPDATE heads SET node = ?, updated_ms = ? WHERE n = ?", (node, now, found.n))
+    _record(tx, now, found, "head_moved", node_id)
+    return head._replace(position=Position(head.position.tree, node_id), updated_ms=now)
+
+
+def fall_back(tx: Transaction, now: int, tree: int, node: int) -> None:
+    """Called when a part of a tree was deleted: heads that stood in it go to the node above it.
+
+    All heads stood on nodes that could be seen, so those that do not any more are the ones; what
+    was deleted need not be gone through again.
+    """
+    count = tx.run(
+        "UPDATE heads SET node = ?, updated_ms = ? WHERE tree = ? AND EXISTS"
+        " (SELECT 1 FROM nodes WHERE nodes.n = heads.node AND nodes.deleted_ms IS NOT NULL)",
+        (node, now, tree),
+    )
+    if count:
+        row = tx.one("SELECT id FROM nodes WHERE n = ?", (node,))
+        assert row is not None
+        record(tx, tree, now, numbered(tx, count), [("head_moved", row[0])] * count)

@@ -1,0 +1,146 @@
+"""Being at work on a head: holding it, keeping what is unfinished, and adding what is finished.
+
+One at a time holds a head. What the holder has so far of its next node is kept in pieces, so that
+whoever comes after a holder that died finds it; they go when something is added, or let go of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from activations.arbor.engine import Transaction
+from activations.arbor.model import CONTENT_BYTES, KEEP, OWNER_BYTES, Head, NewNode, Node
+from activations.arbor.queries.heads import Found, find_by_id, get, held, place
+from activations.arbor.queries.nodes import append
+from activations.arbor.queries.rows import (
+    checked_text,
+    decode_metadata,
+    encode_metadata,
+    find_node,
+    find_writable,
+    is_id,
+)
+from plexus.errors import Failed, InvalidParams
+
+__all__ = ("advance", "hold", "keep", "let_go", "pieces")
+
+
+def hold(
+    tx: Transaction,
+    now: int,
+    principal: str,
+    space: str,
+    name: str,
+    holder: str,
+    instead_of: str | None,
+) -> Head:
+    """Take a head that nobody holds, or that this one or `instead_of` does; pieces stay."""
+    if not holder.strip():
+        raise InvalidParams("the holder is blank", code="bad_name")
+    checked_text(holder, "the holder", OWNER_BYTES)
+    head = get(tx, principal, space, name)
+    if head.holder not in (None, holder, instead_of):
+        raise held(head)
+    tx.run("UPDATE heads SET holder = ?, held_ms = ? WHERE id = ?", (holder, now, head.id))
+    return head._replace(holder=holder, held_ms=now)
+
+
+def keep(
+    tx: Transaction, now: int, principal: str, head: str, holder: str, piece: str | None
+) -> None:
+    """Still at work; with one more piece, if there is one."""
+    if piece is not None:
+        checked_text(piece, "the piece", CONTENT_BYTES)
+    row = None
+    if is_id(head):
+        row = tx.one(
+            "UPDATE heads SET held_ms = ?, last_piece = last_piece + ?"
+            " WHERE id = ? AND principal = ? AND holder = ? RETURNING n, last_piece",
+            (now, 0 if piece is None else 1, head, principal, holder),
+        )
+    if row is None:
+        raise _lost(find_by_id(tx, principal, head).head)
+    if piece is not None:
+        tx.run("INSERT INTO pieces (head, place, content) VALUES (?, ?, ?)", (*row, piece))
+
+
+def _lost(head: Head) -> Failed:
+    return Failed(
+        f"{head.name!r} is not held by you any more: nothing was written; hold it again",
+        code="lost_hold",
+        data={"holder": head.holder},
+    )
+
+
+def advance(
+    tx: Transaction,
+    now: int,
+    principal: str,
+    head: str,
+    holder: str,
+    items: Sequence[NewNode],
+    parent: str | None,
+    data: Any,
+) -> tuple[Head, list[Node]]:
+    """Add nodes, each below the one before, and put the head onto the last of them."""
+    text = None if data is KEEP else encode_metadata(data, "the data")
+    found = find_by_id(tx, principal, head)
+    if found.head.holder != holder:
+        raise _lost(found.head)
+    made, n, id_ = _chain(tx, now, principal, found, items, parent)
+    moved = place(tx, now, found, n, id_)._replace(held_ms=now)
+    tx.run("UPDATE heads SET held_ms = ? WHERE n = ?", (now, found.n))
+    _drop_pieces(tx, found.n)
+    if data is not KEEP:
+        tx.run("UPDATE heads SET data = ?, updated_ms = ? WHERE n = ?", (text, now, found.n))
+        moved = moved._replace(data=decode_metadata(text), updated_ms=now)
+    return moved, made
+
+
+def _chain(
+    tx: Transaction,
+    now: int,
+    principal: str,
+    found: Found,
+    items: Sequence[NewNode],
+    parent: str | None,
+) -> tuple[list[Node], int, str]:
+    """The nodes that were made, and the number and the id of the last one; without any, of the
+    node that they would have been below."""
+    tree, node = found.head.position
+    if items:
+        chain = [
+            item._replace(parent=None if index == 0 else index - 1)
+            for index, item in enumerate(items)
+        ]
+        made = append(tx, now, principal, tree, node if parent is None else parent, chain)
+        return made, made[-1].n, made[-1].id
+    if parent is None:
+        return [], found.node, node
+    [n] = find_node(tx, find_writable(tx, principal, tree), parent)
+    return [], n, parent
+
+
+def let_go(tx: Transaction, principal: str, head: str, holder: str) -> None:
+    """Nobody holds it, if this one did."""
+    if not is_id(head):
+        return
+    row = tx.one(
+        "UPDATE heads SET holder = NULL, held_ms = NULL"
+        " WHERE id = ? AND principal = ? AND holder = ? RETURNING n",
+        (head, principal, holder),
+    )
+    if row is not None:
+        _drop_pieces(tx, row[0])
+
+
+def _drop_pieces(tx: Transaction, head: int) -> None:
+    tx.run("DELETE FROM pieces WHERE head = ?", (head,))
+
+
+def pieces(tx: Transaction, principal: str, head: str) -> list[str]:
+    """What was kept, in order."""
+    found = find_by_id(tx, principal, head)
+    rows = tx.all("SELECT content FROM pieces WHERE head = ? ORDER BY place", (found.n,))
+    return [content for (content,) in rows]
