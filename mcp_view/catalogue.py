@@ -6,15 +6,15 @@ changes: listing a thousand tools is then only a matter of joining bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from mcp_view.names import Names
 from mcp_view.revisions import REVISIONS, Revision
 from plexus import schema, wire
-from plexus.errors import RegistrationError
+from plexus.errors import NotFound, RegistrationError
 from plexus.hub import Change, Plexus
-from plexus.signature import MethodSpec
+from plexus.signature import MethodSpec, Parameter
 
 __all__ = ("Catalogue", "Entries", "output_schema")
 
@@ -53,8 +53,21 @@ class Catalogue:
         return self._list("tools", revision, self._tool)
 
     def prompts(self, revision: Revision) -> Entries:
-        """Every prompt, sorted by name."""
+        """Every prompt that is always there, sorted by name."""
         return self._list("prompts", revision, self._prompt)
+
+    def prompt_entry(self, listed: dict[str, Any], revision: Revision) -> dict[str, Any]:
+        """The entry of a prompt in the hub's list: one that comes and goes is called as it is."""
+        name = listed["name"]
+        try:
+            spec, known = self._hub.find_prompt(name)
+        except NotFound:  # an activation lists what nobody makes, and is told when it is asked for
+            return _prompt_entry(name, listed, (), revision)
+        if not known:
+            name = self._names.name_of(name)
+        given = {"title": spec.title, "description": spec.description} | listed
+        parameters = [each for each in spec.parameters if each.name not in known]
+        return _prompt_entry(name, given, parameters, revision)
 
     def templates(self, revision: Revision) -> Entries:
         """Every resource template, sorted by its text."""
@@ -121,22 +134,31 @@ class Catalogue:
         return name, tool
 
     def _prompt(self, spec: MethodSpec, revision: Revision) -> tuple[str, dict[str, Any]] | None:
-        if spec.role != "prompt":
+        if spec.role != "prompt" or not spec.listed:
             return None
         name = self._names.name_of(spec.name)
-        prompt: dict[str, Any] = {"name": name, "description": spec.description}
-        if spec.title and revision.titles:
-            prompt["title"] = spec.title
-        if spec.parameters:
-            prompt["arguments"] = [
-                {
-                    "name": parameter.name,
-                    "description": parameter.description,
-                    "required": parameter.required,
-                }
-                for parameter in spec.parameters
-            ]
-        return name, prompt
+        given = {"title": spec.title, "description": spec.description}
+        return name, _prompt_entry(name, given, spec.parameters, revision)
+
+
+def _prompt_entry(
+    name: str, given: dict[str, Any], parameters: Sequence[Parameter], revision: Revision
+) -> dict[str, Any]:
+    prompt: dict[str, Any] = {"name": name}
+    if given.get("description"):
+        prompt["description"] = given["description"]
+    if given.get("title") and revision.titles:
+        prompt["title"] = given["title"]
+    if parameters:
+        prompt["arguments"] = [
+            {
+                "name": parameter.name,
+                "description": parameter.description,
+                "required": parameter.required,
+            }
+            for parameter in parameters
+        ]
+    return prompt
 
 
 def output_schema(spec: MethodSpec) -> dict[str, Any] | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from mcp_view.calls import BufferedCall
 from mcp_view.errors import ProtocolError
+from mcp_view.pages import cursor_after, cursor_key
 from mcp_view.reducer import block_of
 from mcp_view.session import Caller
 from plexus import wire
@@ -17,15 +19,41 @@ from plexus.events import Content, Event, Message, Result, Terminal
 if TYPE_CHECKING:
     from mcp_view.protocol import McpConnection
 
-__all__ = ("Completing", "Getting", "complete", "get_prompt", "list_prompts")
+__all__ = ("Completing", "Getting", "Listing", "complete", "get_prompt", "list_prompts")
 
 
 def list_prompts(
     view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
 ) -> list[Effect]:
-    """`prompts/list`."""
-    prompts = view.server.catalogue.prompts(caller.revision)
-    return view.answer_page(request, caller, batched, b'"prompts"', prompts)
+    """`prompts/list`: a run if activations have to look up what they have."""
+    server = view.server
+    if not server.hub.prompts_vary():
+        prompts = server.catalogue.prompts(caller.revision)
+        return view.answer_page(request, caller, batched, b'"prompts"', prompts)
+    params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
+    wanted: dict[str, Any] = {"limit": server.options.page_size + 1}
+    after = cursor_key(params)
+    if after is not None:
+        wanted["after"] = after
+    call = Listing(request.id, caller, batched)
+    return view.start(call, [StartCall(call, "plexus.prompts", wanted)])
+
+
+class Listing(BufferedCall):
+    """A page of prompts on its way."""
+
+    def result(self, view: McpConnection, events: list[Event], terminal: Terminal) -> bytes:  # noqa: ARG002 - the base has it
+        """The page, and the cursor of the next if one more came than fits."""
+        self.check(terminal)
+        assert isinstance(terminal, Result), "a plain method ends with its value"
+        server, revision = view.server, self.caller.revision
+        size = server.options.page_size
+        found = terminal.result
+        page = [server.catalogue.prompt_entry(entry, revision) for entry in found[:size]]
+        body = b'"prompts":' + wire.encode(page)
+        if len(found) > size:
+            body += b',"nextCursor":' + wire.encode(cursor_after(found[size - 1]["name"]))
+        return server.cacheable(revision, body, 0)
 
 
 def get_prompt(
@@ -34,16 +62,18 @@ def get_prompt(
     """`prompts/get`."""
     params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
     name = params.get("name")
-    spec = view.server.method(name, "prompt") if isinstance(name, str) else None
-    if spec is None:
+    found = view.server.prompt(name) if isinstance(name, str) else None
+    if found is None:
         raise ProtocolError(wire.INVALID_PARAMS, f"Unknown prompt: {str(name)[:128]}")
+    spec, known = found
     arguments = params.get("arguments")
     if arguments is None:
         arguments = {}
     if not isinstance(arguments, dict):
         raise ProtocolError(wire.INVALID_PARAMS, "arguments must be an object")
+    _refuse_known(known, arguments)
     call = Getting(request.id, caller, batched, spec.description)
-    return view.start(call, call.begin(view, spec.name, arguments, params))
+    return view.start(call, call.begin(view, spec.name, arguments | known, params))
 
 
 class Getting(BufferedCall):
@@ -97,30 +127,43 @@ def complete(
         and isinstance(given, dict)
     ):
         raise ProtocolError(wire.INVALID_PARAMS, "completion/complete needs a ref and an argument")
+    method, known = _completed_method(view, reference)
+    _refuse_known(known, [argument["name"]])
     wanted = {
-        "method": _completed_method(view, reference),
+        "method": method,
         "argument": argument["name"],
         "value": argument["value"],
-        "given": given,
+        "given": given | known,
     }
     call = Completing(request.id, caller, batched)
     return view.start(call, [StartCall(call, "plexus.complete", wanted)])
 
 
-def _completed_method(view: McpConnection, reference: dict[str, Any]) -> str:
+def _completed_method(view: McpConnection, reference: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The method whose argument is completed, and those arguments that its name says already."""
     kind = reference.get("type")
     if kind == "ref/prompt":
         name = reference.get("name")
-        spec = view.server.method(name, "prompt") if isinstance(name, str) else None
+        found = view.server.prompt(name) if isinstance(name, str) else None
     elif kind == "ref/resource":
         uri = reference.get("uri")
         specs = view.server.hub.methods()
-        spec = next((each for each in specs if each.resource and each.resource.uri == uri), None)
+        found = next(
+            ((each, {}) for each in specs if each.resource and each.resource.uri == uri), None
+        )
     else:
         raise ProtocolError(wire.INVALID_PARAMS, "ref must be a prompt or a resource")
-    if spec is None:
+    if found is None:
         raise ProtocolError(wire.INVALID_PARAMS, "there is nothing of that name to complete")
-    return spec.name
+    spec, known = found
+    return spec.name, known
+
+
+def _refuse_known(known: dict[str, Any], given: Iterable[str]) -> None:
+    """Raise ProtocolError if an argument is given that the prompt's name says already."""
+    for argument in given:
+        if argument in known:
+            raise ProtocolError(wire.INVALID_PARAMS, f"{argument!r} is part of the prompt's name")
 
 
 class Completing(BufferedCall):

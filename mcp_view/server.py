@@ -10,7 +10,7 @@ from mcp_view.names import SPELLINGS, Names
 from mcp_view.reducer import Reducer
 from mcp_view.revisions import REVISIONS, Revision
 from plexus import wire
-from plexus.errors import RegistrationError, UnknownMethod
+from plexus.errors import NotFound, RegistrationError, UnknownMethod
 from plexus.hub import Change, Plexus
 from plexus.signature import MethodSpec
 
@@ -105,6 +105,15 @@ class McpServer:
         except UnknownMethod:
             return None
         return spec if spec.role == role and spec.listed else None
+
+    def prompt(self, name: str) -> tuple[MethodSpec, dict[str, Any]] | None:
+        """The method that makes a prompt, and what the name says of its arguments; None if there
+        is no such prompt."""
+        try:
+            return self.hub.find_prompt(name)
+        except NotFound:
+            spec = self.method(name, "prompt")
+            return None if spec is None else (spec, {})
 
     def info(self, revision: Revision) -> dict[str, Any]:
         """What the server says of itself."""

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from plexus.activation import Activation, Hints, Listed, completer, method, prompt, resource
+from plexus.activation import (
+    Activation,
+    Hints,
+    Listed,
+    ListedPrompt,
+    completer,
+    method,
+    prompt,
+    resource,
+)
 from plexus.asking import (
     Confirm,
     Form,
@@ -79,6 +88,7 @@ __all__ = (
     "InvalidParams",
     "Limits",
     "Listed",
+    "ListedPrompt",
     "Log",
     "Message",
     "NotFound",

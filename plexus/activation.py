@@ -21,6 +21,7 @@ __all__ = (
     "Hints",
     "InBackground",
     "Listed",
+    "ListedPrompt",
     "MethodMark",
     "ResourceMark",
     "Role",
@@ -52,6 +53,14 @@ class Listed(NamedTuple):
     size: int | None = None
 
 
+class ListedPrompt(NamedTuple):
+    """A prompt that is there to be asked for, as a list of them shows it."""
+
+    name: str
+    title: str | None = None
+    description: str | None = None
+
+
 class Activation:
     """A plugin: a namespace full of methods. The docstring is its description."""
 
@@ -77,6 +86,19 @@ class Activation:
         """The resources that come and go, sorted by address: at most so many after this one.
 
         Those that a `@resource` without variables reads are always there and not listed here.
+        """
+        return []
+
+    async def prompts(
+        self,
+        principal: Principal,  # noqa: ARG002 - for those who replace it
+        after: str | None,  # noqa: ARG002
+        limit: int,  # noqa: ARG002
+    ) -> list[ListedPrompt]:
+        """The prompts that come and go, sorted by name: at most so many after this one.
+
+        Their names fit the template of a `@prompt`, which makes them. A `@prompt` without one is
+        always there and not listed here.
         """
         return []
 
@@ -119,6 +141,8 @@ class MethodMark(NamedTuple):
     schema: dict[str, Any] | None = None
     role: Role = "method"
     resource: ResourceMark | None = None
+    #: The names of all the prompts that a method makes, if it makes more than one.
+    template: str | None = None
 
 
 MARK = "__plexus_method__"
@@ -178,14 +202,20 @@ def method(
 @overload
 def prompt(function: F, /) -> F: ...
 @overload
-def prompt(*, title: str | None = None) -> Callable[[F], F]: ...
-def prompt(function: F | None = None, /, *, title: str | None = None) -> F | Callable[[F], F]:
+def prompt(*, title: str | None = None, template: str | None = None) -> Callable[[F], F]: ...
+def prompt(
+    function: F | None = None, /, *, title: str | None = None, template: str | None = None
+) -> F | Callable[[F], F]:
     """Mark a method that makes a prompt: a text, or messages, for a model.
 
     Its parameters are text: a person fills them in. It returns `str` or `list[Message]`, or
     yields `Message`.
+
+    With a `template` like "notes.note.{name}" it makes every prompt whose name begins so; the
+    rest of the name, as it is, is that parameter. Which there are, `prompts` says; the method
+    itself is not listed.
     """
-    note = MethodMark(title, role="prompt")
+    note = MethodMark(title, role="prompt", template=template)
     return _marking(note) if function is None else _marking(note)(function)
 
 

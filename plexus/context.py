@@ -105,10 +105,11 @@ class Context:
                 )
         limit = self.plexus.limits.answer_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + limit
+        tell = self.plexus.questions.tell
         asked: dict[asyncio.Future[Any], tuple[str, Question[Any]]] = {}
         try:
             for question, key in zip(questions, keys, strict=True):
-                request, future = self._asked.ask(question, limit, key)
+                request, future = self._asked.ask(question, limit, key, tell)
                 asked[future] = request, question
             pending = set(asked)
             while pending:

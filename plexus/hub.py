@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from plexus import schema
-from plexus.activation import Activation, Listed, Role
+from plexus.activation import Activation, Listed, ListedPrompt, Role
 from plexus.context import Context
 from plexus.defects import report
 from plexus.errors import (
@@ -24,9 +24,12 @@ from plexus.errors import (
     UnknownMethod,
 )
 from plexus.limits import Limits
+from plexus.listing import lists
 from plexus.principal import LOCAL, Principal
+from plexus.prompts import Prompts
 from plexus.pump import Pump
-from plexus.resources import Resources, lists_resources
+from plexus.questions import Questions
+from plexus.resources import Resources
 from plexus.run import Run
 from plexus.runs import Runs, random_numbers
 from plexus.signature import MethodSpec, is_name, read_methods
@@ -95,6 +98,8 @@ class Plexus:
         self.new_id = new_id or partial(next, random_numbers())
         self.runs = Runs(self.limits, self.new_id)
         self.pump = Pump()
+        #: Where one is told of what the runs ask.
+        self.questions = Questions()
         self._nodes: dict[str, Node] = {}
         #: What was replaced: its runs may go on, so it is closed with the hub.
         self._retired: list[Node] = []
@@ -103,6 +108,7 @@ class Plexus:
         self._described: dict[str, Any] | None = None
         self._closing = False
         self._resources = Resources(())
+        self._prompts = Prompts(())
         self._on_change: list[Callable[[Change], None]] = []
 
     # --- activations --------------------------------------------------------------------------
@@ -128,10 +134,12 @@ class Plexus:
         kept = {name: spec for name, spec in self._methods.items() if name not in replaced}
         methods = kept | methods
         resources = Resources(methods.values())
+        prompts = Prompts(methods.values())
         for inner in _walk(node):
             inner.activation.plexus = self
         self._methods = methods
         self._resources = resources
+        self._prompts = prompts
         self._legacy = legacy
         self._nodes[node.path] = node
         if old is not None:
@@ -151,7 +159,7 @@ class Plexus:
         """Tell everybody who wants to know that something has changed.
 
         Registering tells of what it changes itself. An activation tells when a resource of its
-        own is no longer the same, and when one has come or gone.
+        own is no longer the same, and when a resource or a prompt has come or gone.
         """
         for changed in self._on_change.copy():
             changed(change)
@@ -188,6 +196,22 @@ class Plexus:
         """The first so many resources after this address, in the order of their addresses."""
         activations = [activation for _, activation in self.activations()]
         return await self._resources.page(activations, principal, after, limit)
+
+    def find_prompt(self, name: str) -> tuple[MethodSpec, dict[str, Any]]:
+        """The method that makes this prompt, and what the name says of its arguments; raises
+        NotFound."""
+        return self._prompts.find(name)
+
+    async def list_prompts(
+        self, principal: Principal = LOCAL, after: str | None = None, limit: int = 100
+    ) -> list[ListedPrompt]:
+        """The first so many prompts after this name, in the order of their names."""
+        activations = [activation for _, activation in self.activations()]
+        return await self._prompts.page(activations, principal, after, limit)
+
+    def prompts_vary(self) -> bool:
+        """Whether there may be more prompts than there are methods that make one."""
+        return any(lists(activation, "prompts") for _, activation in self.activations())
 
     # --- calls --------------------------------------------------------------------------------
 
@@ -324,8 +348,10 @@ def _lists_of(node: Node) -> Iterator[Change]:
     """The lists that an activation with its children stands in."""
     for inner in _walk(node):
         yield from (LISTS[spec.role] for spec in inner.methods)
-        if lists_resources(inner.activation):
+        if lists(inner.activation, "resources"):
             yield LISTS["resource"]
+        if lists(inner.activation, "prompts"):
+            yield LISTS["prompt"]
 
 
 def _describe(node: Node) -> dict[str, Any]:

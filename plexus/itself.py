@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import Any
 
 from plexus import completion
-from plexus.activation import Activation, Listed, completer, method, resource
+from plexus.activation import Activation, Listed, ListedPrompt, completer, method, resource
 from plexus.context import Context
 from plexus.errors import InvalidParams, NotFound, PlexusError, TooBig
 from plexus.events import Error, Terminal
@@ -127,7 +127,7 @@ class PlexusItself(Activation):
             f"this client holds no subscription {subscription}; plexus.cancel stops a run"
         )
 
-    # --- resources and suggestions ------------------------------------------------------------
+    # --- resources, prompts and suggestions ---------------------------------------------------
 
     @method(name="resources", listed=False, read_only=True, open_world=False)
     async def list_resources(
@@ -140,10 +140,20 @@ class PlexusItself(Activation):
             limit: At most so many.
         """
         listed = await self._hub.list_resources(ctx.principal, after, max(limit, 0))
-        return [
-            {name: field for name, field in entry._asdict().items() if field is not None}
-            for entry in listed
-        ]
+        return [_said(entry) for entry in listed]
+
+    @method(name="prompts", listed=False, read_only=True, open_world=False)
+    async def list_prompts(
+        self, after: str | None = None, limit: int = 100, *, ctx: Context
+    ) -> list[dict[str, Any]]:
+        """List the prompts there are, in the order of their names.
+
+        Args:
+            after: Only what comes after this name.
+            limit: At most so many.
+        """
+        listed = await self._hub.list_prompts(ctx.principal, after, max(limit, 0))
+        return [_said(entry) for entry in listed]
 
     @method(listed=False, read_only=True, open_world=False)
     async def complete(
@@ -197,6 +207,11 @@ class PlexusItself(Activation):
         """The runs that did some work: looking at the server, or at a resource, is none."""
         looks = {s.name for s in self._hub.methods() if s.owner is self or s.role != "method"}
         return [run for run in self._hub.runs.of(principal) if run.method not in looks]
+
+
+def _said(entry: Listed | ListedPrompt) -> dict[str, Any]:
+    """The fields in which something is said."""
+    return {name: field for name, field in entry._asdict().items() if field is not None}
 
 
 def _find(activations: list[dict[str, Any]], namespace: str) -> dict[str, Any]:

@@ -1,23 +1,18 @@
-"""The resources of a hub: finding the one that an address means, and listing those there are.
-
-The list has one order, that of the addresses, over all activations, so that a page begins where
-the one before it ended, whatever came and went meanwhile.
-"""
+"""The resources of a hub: finding the one that an address means, and listing those there are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from heapq import nsmallest
 from typing import Any
 
 from plexus.activation import Activation, Listed
-from plexus.defects import report
 from plexus.errors import NotFound, RegistrationError
+from plexus.listing import page_of
 from plexus.principal import Principal
 from plexus.roles import read_variable
 from plexus.signature import MethodSpec
 
-__all__ = ("Resources", "lists_resources")
+__all__ = ("Resources",)
 
 
 class Resources:
@@ -63,26 +58,8 @@ class Resources:
         limit: int,
     ) -> list[Listed]:
         """The first so many resources after this address, of all activations."""
-        found: dict[str, Listed] = {}
-        for activation in activations:
-            if not lists_resources(activation):
-                continue
-            try:
-                listed = await activation.resources(principal, after, limit)
-            # Somebody else's code may raise anything, and the others' resources are still there.
-            except Exception as error:  # noqa: BLE001
-                report(f"listing the resources of {activation.namespace}", error)
-            else:
-                found |= {entry.uri: entry for entry in listed}
-        for uri, spec in self._fixed.items():
-            found[uri] = _listed(spec)
-        beyond = [uri for uri in found if after is None or uri > after]
-        return [found[uri] for uri in nsmallest(limit, beyond)]
-
-
-def lists_resources(activation: Activation) -> bool:
-    """Whether an activation has resources that come and go."""
-    return type(activation).resources is not Activation.resources
+        fixed = {uri: _listed(spec) for uri, spec in self._fixed.items()}
+        return await page_of("resources", activations, fixed, principal, after, limit)
 
 
 def _openness(spec: MethodSpec) -> tuple[int, str]:

@@ -98,6 +98,17 @@ def _check_prompt(spec: MethodSpec, where: str) -> None:
         raise RegistrationError(
             f"{where}: a prompt must return str or list[Message], or yield Message"
         )
+    template = spec.name_template
+    if template is None:
+        return
+    if template.variable not in spec.names:
+        raise RegistrationError(
+            f"{where}: argument {template.variable!r}: is in {template.text!r} and must be there"
+        )
+    # So that no prompt of one activation is taken for that of another, in whatever spelling.
+    own = spec.name.rpartition(".")[0] + "."
+    if not template.prefix.startswith(own):
+        raise RegistrationError(f"{where}: the template {template.text!r} must begin with {own!r}")
 
 
 def _check_resource(spec: MethodSpec, where: str) -> None:

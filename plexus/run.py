@@ -23,6 +23,7 @@ from plexus.events import Cancelled, Event, Gap, Request, Terminal
 from plexus.limits import Limits
 from plexus.log import ITEM_WEIGHT, Batch, ItemLog
 from plexus.principal import Principal
+from plexus.questions import OpenQuestion, QuestionChanged
 
 __all__ = ("Reader", "Run", "wall_ms")
 
@@ -105,8 +106,8 @@ class Run:
         self.orphan_deadline: float | None = None
         #: The task that steps this run at the moment; set by the pump.
         self.task: asyncio.Task[None] | None = None
-        #: The questions that are open, by number, with the futures that wait for their answers.
-        self.questions: dict[str, tuple[Question[Any], asyncio.Future[Any]]] | None = None
+        #: The questions that are open, by number.
+        self.questions: dict[str, OpenQuestion] | None = None
         self._asked = 0
         self._owner: Reader | None = None
         #: What the pump waits on while the owner is too far behind.
@@ -187,9 +188,11 @@ class Run:
         # Nobody is held back any more; and the two would keep each other alive until a collection.
         self._owner = None
         if self.questions is not None:
-            for _, future in self.questions.values():
-                future.cancel()
-            self.questions = None
+            closed, self.questions = self.questions, None
+            for request, asked in closed.items():
+                asked.answer.cancel()
+                if asked.tell is not None:
+                    asked.tell(self, request, False)
         if self.asleep:
             self.wake_readers()
         if self.held_back is not None:
@@ -317,9 +320,13 @@ class Run:
     # --- questions ----------------------------------------------------------------------------
 
     def ask(
-        self, question: Question[Any], timeout_s: float, key: str | None = None
+        self,
+        question: Question[Any],
+        timeout_s: float,
+        key: str | None = None,
+        tell: QuestionChanged | None = None,
     ) -> tuple[str, asyncio.Future[Any]]:
-        """Put a question to whoever reads.
+        """Put a question to whoever reads, and `tell` of it now and when it is closed.
 
         The future gets the checked answer, None if it is declined, or the PlexusError that it is
         refused with.
@@ -340,17 +347,19 @@ class Run:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self.questions is None:
             self.questions = {}
-        self.questions[request] = (question, future)
+        self.questions[request] = OpenQuestion(question, future, event, time.monotonic(), tell)
         try:
             self.append(event)
         except (PlexusError, TypeError):
-            self.forget_question(request)
+            del self.questions[request]
             raise
+        if tell is not None:
+            tell(self, request, True)
         return request, future
 
     def answer(self, request: str, answer: Any) -> None:
         """Answer a question; raises NotFound, or InvalidParams and leaves the question open."""
-        question, _ = self._open_question(request)
+        question = self._open_question(request).question
         self._settle_question(request, None if answer is None else question.read(answer))
 
     def refuse(self, request: str, error: PlexusError) -> None:
@@ -358,21 +367,26 @@ class Run:
         self._open_question(request)
         self._settle_question(request, error)
 
-    def _open_question(self, request: str) -> tuple[Question[Any], asyncio.Future[Any]]:
+    def _open_question(self, request: str) -> OpenQuestion:
         if not self.questions or request not in self.questions:
             raise NotFound(f"run {self.id} asks no question {request!r} at the moment")
         return self.questions[request]
 
     def _settle_question(self, request: str, outcome: Any) -> None:
-        assert self.questions is not None, "only an open question is settled"
-        _, future = self.questions.pop(request)
-        if not future.done():
-            future.set_result(outcome)
+        asked = self._close_question(request)
+        assert asked is not None, "only an open question is settled"
+        if not asked.answer.done():
+            asked.answer.set_result(outcome)
 
     def forget_question(self, request: str) -> None:
         """Nobody waits for this answer any more."""
-        if self.questions:
-            self.questions.pop(request, None)
+        self._close_question(request)
+
+    def _close_question(self, request: str) -> OpenQuestion | None:
+        asked = self.questions.pop(request, None) if self.questions else None
+        if asked is not None and asked.tell is not None:
+            asked.tell(self, request, False)
+        return asked
 
 
 class Reader:

@@ -104,6 +104,8 @@ def describe_method(spec: MethodSpec) -> Schema:
         described["role"] = spec.role
     if spec.resource is not None:
         described["resource"] = _given(spec.resource)
+    if spec.name_template is not None:
+        described["template"] = spec.name_template.text
     hints = _given(spec.hints)
     if hints:
         described["hints"] = hints

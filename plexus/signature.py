@@ -33,10 +33,11 @@ from plexus.errors import RegistrationError
 from plexus.events import Event
 from plexus.principal import Principal
 from plexus.roles import Completer, check_role, read_completers
-from plexus.templates import Template
+from plexus.templates import NameTemplate, Template
 
 __all__ = ("MethodSpec", "Parameter", "is_name", "read_methods")
 
+T = typing.TypeVar("T")
 _STREAMS = (AsyncIterator, AsyncGenerator, AsyncIterable)
 _UNIONS = (types.UnionType, typing.Union)
 _ENDS = ("complete", "error", "cancelled")
@@ -87,6 +88,8 @@ class MethodSpec:
     given_schema: dict[str, Any] | None
     resource: ResourceMark | None
     template: Template | None
+    #: The names of the prompts that it makes, if it makes more than one.
+    name_template: NameTemplate | None
     #: What suggests values, by argument.
     completers: dict[str, Completer] = dataclasses.field(default_factory=dict)
     #: Checks the arguments of a call; made by `plexus.schema` when first needed.
@@ -134,10 +137,10 @@ def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
         raise RegistrationError(
             f"{where}: a method name must be lower case letters, digits and underscores"
         )
-    if name == "resources":
+    if name in ("prompts", "resources"):
         raise RegistrationError(
-            f"{where}: takes the place of what lists an activation's resources; call it otherwise "
-            'and mark it @method(name="resources")'
+            f"{where}: takes the place of what lists an activation's {name}; call it otherwise "
+            f'and mark it @method(name="{name}")'
         )
     given = mark.schema
     if given is not None and (not isinstance(given, dict) or given.get("type") != "object"):
@@ -191,10 +194,13 @@ def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
         role=mark.role,
         hints=mark.hints,
         background=mark.background,
-        listed=mark.listed,
+        listed=mark.listed and mark.template is None,
         given_schema=given,
         resource=None if mark.resource is None else _named(mark.resource, called),
-        template=None if mark.resource is None else _template(mark.resource.uri, where),
+        template=None if mark.resource is None else _template(Template, mark.resource.uri, where),
+        name_template=None
+        if mark.template is None
+        else _template(NameTemplate, mark.template, where),
     )
     check_role(spec, where)
     return spec
@@ -204,9 +210,9 @@ def _named(there: ResourceMark, called: str) -> ResourceMark:
     return there if there.name else there._replace(name=called)
 
 
-def _template(uri: str, where: str) -> Template:
+def _template(kind: Callable[[str], T], text: str, where: str) -> T:
     try:
-        return Template(uri)
+        return kind(text)
     except ValueError as error:
         raise RegistrationError(f"{where}: {error}") from None
 

@@ -1,7 +1,9 @@
-"""Addresses with variables in them: `arbor://tree/{tree}` and `run://{run}{?after}`.
+"""Addresses and names with variables in them, and how their values are found.
 
-Of RFC 6570 this knows plain variables and one list of query variables at the end, which may all
-be left out. It goes from an address to the values of the variables only, never back.
+In an address, `arbor://tree/{tree}` or `run://{run}{?after}`, this knows of RFC 6570 plain
+variables and one list of query variables at the end, which may all be left out. In a name,
+`notes.note.{name}`, there is one variable, which is its end. It goes from an address or a name to
+the values of the variables only, never back.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import re
 from functools import cached_property
 
-__all__ = ("Template",)
+__all__ = ("NameTemplate", "Template")
 
 
 class Template:
@@ -72,3 +74,23 @@ class Template:
                 return None
             values[name] = unquote(value)
         return values
+
+
+class NameTemplate:
+    """A name with an open end, taken apart."""
+
+    def __init__(self, text: str) -> None:
+        """Raises ValueError unless there is one variable, and that at the end."""
+        self.text = text
+        self.prefix, opening, rest = text.partition("{")
+        self.variable = rest.removesuffix("}")
+        closed = opening and rest.endswith("}") and "}" not in self.prefix
+        if not closed or not self.variable.isidentifier():
+            raise ValueError(
+                f"the template {text!r} must end with its one variable, as in {{name}}"
+            )
+
+    def match(self, name: str) -> str | None:
+        """The value of the variable in this name, as it is; None if it is another name."""
+        value = name[len(self.prefix) :]
+        return value if value and name.startswith(self.prefix) else None

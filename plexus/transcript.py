@@ -6,7 +6,7 @@ from plexus import wire
 from plexus.events import Event, Result
 from plexus.run import Run
 
-__all__ = ("transcript",)
+__all__ = ("text_of", "transcript")
 
 #: About how many characters make a page: what a client shows, or gives to a model, at once.
 PAGE_CHARACTERS = 200_000
@@ -23,7 +23,7 @@ def transcript(run: Run, after: int = 0) -> str:
     pieces = [text]
     size = 0
     for event in log.events[seq + 1 - log.first :]:
-        piece = _text_of(event)
+        piece = text_of(event)
         if size and size + len(piece) > PAGE_CHARACTERS:
             break
         # How a run ended is a line of its own.
@@ -41,7 +41,7 @@ def transcript(run: Run, after: int = 0) -> str:
     return f"{text}{newline}[{more}: run://{run.id}?after={seq}]"
 
 
-def _text_of(event: Event) -> str:
+def text_of(event: Event) -> str:
     """An event as text; what has no text is shown as JSON."""
     if isinstance(event, Result) and event.result is not None and not isinstance(event.result, str):
         return wire.encode_pretty(event.result).decode()

@@ -118,3 +118,44 @@ def test_the_guides_prompts_and_resources_work_as_the_guide_says(tmp_path: Path)
     assert "solemn tone:\n\nHello." in message["content"]["text"]
     assert value("plexus.complete", "notes.improve", "name", "w")["values"] == ["welcome"]
     assert value("plexus.complete", "notes.improve", "tone", "s")["values"] == ["solemn"]
+
+
+def test_the_guides_prompts_that_come_and_go_work_as_the_guide_says(tmp_path: Path) -> None:
+    folder = tmp_path / "activations.d"
+    folder.mkdir()
+    (folder / "letters.py").write_text(activation_in(GUIDE, "activations.d/letters.py"))
+
+    def request(number: int, method: str, params: dict[str, Any]) -> str:
+        client = {"name": "test", "version": "1"}
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": client,
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+        body = {"id": number, "method": method, "params": params | {"_meta": meta}}
+        return json.dumps({"jsonrpc": "2.0"} | body) + "\n"
+
+    name = "letters.draft.to Dr. Ada"
+    begin = {"name": "letters.begin", "arguments": {"name": "to Dr. Ada", "text": "Dear Ada,"}}
+    get = {"name": name, "arguments": {"tone": "kind"}}
+    with subprocess.Popen(
+        [sys.executable, "-m", "substrate", "--stdio", "--mcp"],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        results = []
+        steps = [("tools/call", begin), ("prompts/list", {}), ("prompts/get", get)]
+        for number, (method, params) in enumerate(steps):
+            process.stdin.write(request(number, method, params))
+            process.stdin.flush()
+            results.append(json.loads(process.stdout.readline())["result"])
+    begun, listed, made = results
+    assert begun["content"][0]["text"] == name
+    [draft] = [entry for entry in listed["prompts"] if entry["name"] == name]
+    assert draft["title"] == "Go on with a letter"
+    assert [argument["name"] for argument in draft["arguments"]] == ["tone"]
+    assert made["messages"][0]["content"]["text"] == "Go on in a kind tone:\n\nDear Ada,"

@@ -383,7 +383,7 @@ def test_the_hubs_own_methods_say_what_to_expect_of_them() -> None:
     hub.register(PlexusItself(hub))
     specs = {spec.name.removeprefix("plexus."): spec for spec in hub.methods()}
     unlisted = {name for name, spec in specs.items() if not spec.listed}
-    assert unlisted == {"unsubscribe", "resources", "complete"}
+    assert unlisted == {"unsubscribe", "resources", "prompts", "complete"}
     reading = {name for name, spec in specs.items() if spec.hints.read_only}
     assert reading == {
         "schema",
@@ -391,6 +391,7 @@ def test_the_hubs_own_methods_say_what_to_expect_of_them() -> None:
         "runs",
         "attach",
         "resources",
+        "prompts",
         "complete",
         "transcript",
     }

@@ -294,10 +294,11 @@ def test_a_given_name_is_a_name_too() -> None:
     assert "Sample.one" in refusal(one=method(name="Upper")(named("one")))
 
 
-def test_the_list_of_resources_is_not_replaced_by_a_method() -> None:
-    message = refusal(resources=method(named("resources")))
-    assert "Sample.resources" in message
-    assert "name=" in message
+@pytest.mark.parametrize("hook", ["resources", "prompts"])
+def test_what_lists_something_is_not_replaced_by_a_method(hook: str) -> None:
+    message = refusal(**{hook: method(named(hook))})
+    assert f"Sample.{hook}" in message
+    assert f'name="{hook}"' in message
 
 
 @pytest.mark.parametrize("schema", [[], {}, {"type": "string"}])

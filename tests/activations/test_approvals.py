@@ -1,0 +1,606 @@
+"""approvals: what waits for an answer is listed, followed and answered, by whom it belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from conftest import OpenHub
+from hub_calls import OTHER, WAIT_S, call, follow, quiet, read, settled, until
+from pydantic import BaseModel
+
+from activations.approvals import INPUT_BYTES, PAGE_BYTES, Approvals
+from activations.approvals_events import Answered, ApprovalPending, ApprovalSettled, Pending
+from plexus import (
+    LOCAL,
+    Activation,
+    Cancelled,
+    Confirm,
+    Context,
+    Error,
+    Event,
+    Form,
+    Limits,
+    Option,
+    Plexus,
+    Principal,
+    Prompt,
+    Result,
+    Select,
+    Visit,
+    method,
+    wire,
+)
+from plexus.hub import Call
+from plexus.run import Run
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+
+
+class Address(BaseModel):
+    """Where to."""
+
+    street: str
+    number: int
+
+
+QUESTIONS: dict[str, Any] = {
+    "confirm": Confirm("Sure?"),
+    "prompt": Prompt("Name?"),
+    "select": Select("Which?", [Option("a", "Apples"), Option("b", "Pears")]),
+    "form": Form("Where?", Address),
+    "visit": Visit("Sign in", "https://example.org/"),
+}
+
+
+class Asking(Activation):
+    """Asks."""
+
+    namespace = "asking"
+    version = "1.0.0"
+
+    @method
+    async def ask(self, kind: str, *, ctx: Context) -> Any:
+        """Ask one thing."""
+        return await ctx.ask(QUESTIONS[kind])
+
+    @method
+    async def all(self, *, ctx: Context) -> dict[str, Any]:
+        """Ask three things at once."""
+        return await ctx.ask_all({each: QUESTIONS[each] for each in ("confirm", "prompt", "form")})
+
+    @method
+    async def say(self, message: str, *, ctx: Context) -> Any:
+        """Ask this."""
+        return await ctx.ask(Confirm(message))
+
+
+@pytest.fixture
+def hub(open_hub: OpenHub) -> Plexus:
+    return open_hub(Asking, Approvals)
+
+
+async def asked(hub: Plexus, name: str, *params: Any, principal: Principal = LOCAL) -> Call:
+    begun = hub.call(name, list(params), principal)
+    await until(lambda: bool(begun.run.questions))
+    return begun
+
+
+async def value(
+    hub: Plexus, name: str, params: dict[str, Any], principal: Principal = LOCAL
+) -> Any:
+    [end] = await call(hub, name, params, principal)
+    assert isinstance(end, Result), end
+    return end.result
+
+
+async def failure(
+    hub: Plexus, name: str, params: dict[str, Any], principal: Principal = LOCAL
+) -> Error:
+    [end] = await call(hub, name, params, principal)
+    assert isinstance(end, Error), end
+    return end
+
+
+async def pending(hub: Plexus, principal: Principal = LOCAL, **params: Any) -> Pending:
+    found = await value(hub, "approvals.pending", params, principal)
+    assert isinstance(found, Pending)
+    return found
+
+
+async def ids(hub: Plexus, principal: Principal = LOCAL, **params: Any) -> list[str]:
+    return [each.approval_id for each in (await pending(hub, principal, **params)).approvals]
+
+
+# --- pending -------------------------------------------------------------------------------------
+
+
+async def test_what_is_open_is_listed_with_all_that_is_needed_to_answer_it(hub: Plexus) -> None:
+    before = int(time.time() * 1000)
+    run = (await asked(hub, "asking.ask", "select")).run
+    [found] = (await pending(hub)).approvals
+    assert wire.decode_plain(found) == {
+        "type": "approval_pending",
+        "approval_id": f"{run.id}.1",
+        "run": run.id,
+        "method": "asking.ask",
+        "request": "1",
+        "kind": "select",
+        "message": "Which?",
+        "schema": {"type": "string", "enum": ["a", "b"]},
+        "options": [{"value": "a", "label": "Apples"}, {"value": "b", "label": "Pears"}],
+        "asked_ms": found.asked_ms,
+        "expires_ms": found.asked_ms + 300_000,
+    }
+    assert before - 1000 <= found.asked_ms <= time.time() * 1000 + 1000
+
+
+async def test_details_are_listed_where_there_are_any(hub: Plexus) -> None:
+    await asked(hub, "asking.ask", "visit")
+    [found] = (await pending(hub)).approvals
+    assert found.details == {"url": "https://example.org/"}
+
+
+async def test_the_oldest_comes_first_over_all_runs(hub: Plexus) -> None:
+    first = (await asked(hub, "asking.all")).run
+    second = (await asked(hub, "asking.ask", "confirm")).run
+    third = (await asked(hub, "asking.ask", "form")).run
+    expected = [*(f"{first.id}.{n}" for n in "123"), f"{second.id}.1", f"{third.id}.1"]
+    assert await ids(hub) == expected
+    assert await ids(hub, run=second.id) == [f"{second.id}.1"]
+    assert await ids(hub, run=5) == []
+
+
+async def test_a_list_says_how_many_more_there_are(hub: Plexus) -> None:
+    await asked(hub, "asking.all")
+    for limit, more in ((2, 1), (0, 3), (-1, 3), (3, 0)):
+        page = await pending(hub, limit=limit)
+        assert (len(page.approvals), page.more) == (3 - more, more)
+    assert (await pending(hub)).as_line() == "3 open"
+
+
+async def test_a_list_ends_where_it_would_be_too_large(hub: Plexus) -> None:
+    for _ in range(3):
+        await asked(hub, "asking.say", "x" * (PAGE_BYTES // 2))
+    page = await pending(hub)
+    assert (len(page.approvals), page.more) == (1, 2)
+
+
+async def test_nobody_sees_what_is_asked_of_another(hub: Plexus) -> None:
+    mine = (await asked(hub, "asking.ask", "confirm")).run
+    other = (await asked(hub, "asking.ask", "confirm", principal=OTHER)).run
+    assert await ids(hub) == [f"{mine.id}.1"]
+    assert await ids(hub, OTHER) == [f"{other.id}.1"]
+    assert await ids(hub, run=other.id) == []
+
+
+# --- respond -------------------------------------------------------------------------------------
+
+
+async def respond(hub: Plexus, run: Run, approve: bool, **more: Any) -> Answered:
+    params = {"approval_id": f"{run.id}.1", "approve": approve} | more
+    answered = await value(hub, "approvals.respond", params)
+    assert answered == Answered(f"{run.id}.1", approve)
+    assert await ids(hub, run=run.id) == []
+    return Answered(f"{run.id}.1", approve)
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "result"),
+    [
+        ("confirm", {}, True),
+        ("confirm", {"answer": True, "message": "of course"}, True),
+        ("visit", {}, True),
+        ("prompt", {"answer": "Ada"}, "Ada"),
+        ("select", {"answer": "b"}, "b"),
+        ("form", {"answer": {"street": "Main", "number": 5}}, Address(street="Main", number=5)),
+    ],
+)
+async def test_what_is_approved_is_answered(
+    kind: str, more: dict[str, Any], result: Any, hub: Plexus
+) -> None:
+    begun = await asked(hub, "asking.ask", kind)
+    await respond(hub, begun.run, True, **more)
+    assert (await read(begun))[-1] == Result(result)
+
+
+async def test_what_is_not_approved_is_answered_with_no(hub: Plexus) -> None:
+    begun = await asked(hub, "asking.ask", "confirm")
+    await respond(hub, begun.run, False, message="better not")
+    assert (await read(begun))[-1] == Result(False)
+
+
+@pytest.mark.parametrize("kind", ["prompt", "select", "form", "visit"])
+async def test_what_is_no_question_of_yes_or_no_is_declined(kind: str, hub: Plexus) -> None:
+    begun = await asked(hub, "asking.ask", kind)
+    await respond(hub, begun.run, False)
+    [*_, end] = await read(begun)
+    assert isinstance(end, Error)
+    assert end.code == "declined"
+    begun = await asked(hub, "asking.ask", kind)
+    await respond(hub, begun.run, False, message="not today")
+    [*_, end] = await read(begun)
+    assert isinstance(end, Error)
+    assert (end.code, end.message) == ("declined", "declined: not today")
+
+
+@pytest.mark.parametrize(
+    ("kind", "params"),
+    [
+        ("prompt", {"approve": True}),
+        ("prompt", {"approve": True, "answer": 5}),
+        ("select", {"approve": True}),
+        ("select", {"approve": True, "answer": "c"}),
+        ("form", {"approve": True}),
+        ("form", {"approve": True, "answer": {"street": "Main"}}),
+        ("confirm", {"approve": True, "answer": False}),
+        ("confirm", {"approve": True, "answer": {}}),
+        ("visit", {"approve": True, "answer": "https://example.org/"}),
+        ("prompt", {"approve": False, "answer": "Ada"}),
+    ],
+)
+async def test_an_answer_that_is_missing_or_does_not_fit_leaves_the_question_open(
+    kind: str, params: dict[str, Any], hub: Plexus
+) -> None:
+    run = (await asked(hub, "asking.ask", kind)).run
+    error = await failure(hub, "approvals.respond", {"approval_id": f"{run.id}.1"} | params)
+    assert error.code == "invalid_params"
+    assert await ids(hub) == [f"{run.id}.1"]
+
+
+async def test_a_question_is_answered_once_and_by_whom_it_belongs_to(hub: Plexus) -> None:
+    run = (await asked(hub, "asking.ask", "confirm")).run
+    params = {"approval_id": f"{run.id}.1", "approve": True}
+    assert (await failure(hub, "approvals.respond", params, OTHER)).code == "not_found"
+    assert await ids(hub) == [f"{run.id}.1"]
+    await value(hub, "approvals.respond", params)
+    error = await failure(hub, "approvals.respond", params)
+    assert error.code == "not_found"
+    assert "approvals.pending" in error.message
+
+
+@pytest.mark.parametrize("approval_id", ["", ".", "1", "1.1", "x.y", "1.permit", "9" * 5000])
+async def test_what_nobody_asks_is_not_found(approval_id: str, hub: Plexus) -> None:
+    await asked(hub, "asking.ask", "confirm")
+    params = {"approval_id": approval_id, "approve": True}
+    error = await failure(hub, "approvals.respond", params)
+    assert error.code == "not_found"
+    assert len(error.message) < 300
+
+
+# --- permit --------------------------------------------------------------------------------------
+
+USE: dict[str, Any] = {"tool_name": "Bash", "input": {"command": "ls"}, "tool_use_id": "toolu_1"}
+
+
+async def permit(hub: Plexus, use: dict[str, Any] = USE, principal: Principal = LOCAL) -> Run:
+    run = hub.call("approvals.permit", use, principal).run
+    async with asyncio.timeout(WAIT_S):
+        while f"{run.id}.permit" not in await ids(hub, principal):
+            await quiet(1)
+    return run
+
+
+async def decision(run: Run) -> dict[str, Any]:
+    end = await settled(run)
+    assert isinstance(end, Result), end
+    decided: dict[str, Any] = json.loads(end.result)
+    return decided
+
+
+async def test_whether_a_tool_may_be_used_is_a_question_like_others(hub: Plexus) -> None:
+    run = await permit(hub)
+    [found] = (await pending(hub)).approvals
+    assert (found.method, found.request, found.kind) == ("approvals.permit", "permit", "confirm")
+    assert found.message == "May Bash be used?"
+    assert found.schema == {"type": "boolean"}
+    assert found.details == USE
+    assert found.expires_ms - found.asked_ms == 300_000
+    assert not run.questions  # its own caller is not asked
+
+
+@pytest.mark.parametrize(
+    ("params", "decided"),
+    [
+        ({"approve": True}, {"behavior": "allow", "updatedInput": {"command": "ls"}}),
+        (
+            {"approve": True, "answer": {"command": "ls -l"}},
+            {"behavior": "allow", "updatedInput": {"command": "ls -l"}},
+        ),
+        ({"approve": False}, {"behavior": "deny", "message": "it was not allowed"}),
+        (
+            {"approve": False, "message": "use another"},
+            {"behavior": "deny", "message": "use another"},
+        ),
+    ],
+)
+async def test_a_tool_is_permitted_or_not(
+    params: dict[str, Any], decided: dict[str, Any], hub: Plexus
+) -> None:
+    run = await permit(hub)
+    params = {"approval_id": f"{run.id}.permit"} | params
+    await value(hub, "approvals.respond", params)
+    assert await decision(run) == decided
+    assert await ids(hub) == []
+    assert (await failure(hub, "approvals.respond", params)).code == "not_found"
+
+
+@pytest.mark.parametrize("answer", [5, "ls", ["ls"], True, {"command": "x" * INPUT_BYTES}])
+async def test_what_is_no_input_leaves_the_question_open(answer: Any, hub: Plexus) -> None:
+    run = await permit(hub)
+    params = {"approval_id": f"{run.id}.permit", "approve": True, "answer": answer}
+    assert (await failure(hub, "approvals.respond", params)).code == "invalid_params"
+    assert await ids(hub) == [f"{run.id}.permit"]
+
+
+async def test_a_large_input_that_is_not_changed_is_not_repeated(hub: Plexus) -> None:
+    run = await permit(hub, USE | {"input": {"content": "x" * INPUT_BYTES}})
+    await value(hub, "approvals.respond", {"approval_id": f"{run.id}.permit", "approve": True})
+    assert await decision(run) == {"behavior": "allow", "updatedInput": {}}
+
+
+async def test_nobody_permits_what_another_is_asked(hub: Plexus) -> None:
+    run = await permit(hub, principal=OTHER)
+    params = {"approval_id": f"{run.id}.permit", "approve": True}
+    assert await ids(hub) == []
+    assert (await failure(hub, "approvals.respond", params)).code == "not_found"
+    await value(hub, "approvals.respond", params, OTHER)
+    assert (await decision(run))["behavior"] == "allow"
+
+
+async def test_a_tool_that_nobody_permits_in_time_is_denied(open_hub: OpenHub) -> None:
+    hub = open_hub(Approvals, limits=Limits(answer_s=0.2))
+    run = await permit(hub)
+    assert await decision(run) == {"behavior": "deny", "message": "nobody answered within 0.2 s"}
+    assert await ids(hub) == []
+
+
+async def test_a_call_that_is_cancelled_is_withdrawn(hub: Plexus) -> None:
+    run = await permit(hub)
+    run.cancel("the caller left")
+    assert await ids(hub) == []
+    params = {"approval_id": f"{run.id}.permit", "approve": True}
+    assert (await failure(hub, "approvals.respond", params)).code == "not_found"
+    assert await settled(run) == Cancelled("the caller left")
+
+
+# --- watch ---------------------------------------------------------------------------------------
+
+
+class Watching:
+    """A call of `watch`: what it has said so far."""
+
+    def __init__(self, hub: Plexus, principal: Principal = LOCAL) -> None:
+        self.run = hub.call("approvals.watch", None, principal).run
+        self._reader = self.run.batches()
+        self._events: list[Event] = []
+
+    async def next(self) -> Event:
+        async with asyncio.timeout(WAIT_S):
+            while not self._events:
+                self._events += (await anext(self._reader)).events
+        return self._events.pop(0)
+
+    async def said(self, *expected: tuple[type[Event], str]) -> None:
+        """Exactly this is said next, in this order."""
+        heard = [await self.next() for _ in expected]
+        assert [(type(event), getattr(event, "approval_id", "")) for event in heard] == [*expected]
+
+    async def silent(self) -> None:
+        await quiet()
+        assert self._events == []
+        assert not self.run.log.read(self.run.log.last, 10, 10).events
+
+    async def stop(self) -> None:
+        self.run.cancel("enough")
+        await settled(self.run)
+        await self._reader.aclose()
+
+
+@pytest.fixture
+async def watching(hub: Plexus) -> AsyncIterator[Watching]:
+    watcher = Watching(hub)
+    await quiet()
+    yield watcher
+    await watcher.stop()
+
+
+async def test_what_is_open_already_is_told_first(hub: Plexus) -> None:
+    first = (await asked(hub, "asking.all")).run
+    second = await permit(hub)
+    watcher = Watching(hub)
+    await watcher.said(
+        *((ApprovalPending, f"{first.id}.{n}") for n in "123"),
+        (ApprovalPending, f"{second.id}.permit"),
+    )
+    await watcher.stop()
+
+
+async def test_each_question_is_told_when_it_opens_and_when_it_is_settled(
+    hub: Plexus, watching: Watching
+) -> None:
+    first = (await asked(hub, "asking.ask", "confirm")).run
+    await watching.said((ApprovalPending, f"{first.id}.1"))
+    second = await permit(hub)
+    await watching.said((ApprovalPending, f"{second.id}.permit"))
+    await value(hub, "approvals.respond", {"approval_id": f"{second.id}.permit", "approve": True})
+    await respond(hub, first, False)
+    await watching.said(
+        (ApprovalSettled, f"{second.id}.permit"), (ApprovalSettled, f"{first.id}.1")
+    )
+
+
+async def test_it_does_not_matter_how_a_question_is_settled(
+    hub: Plexus, watching: Watching
+) -> None:
+    run = (await asked(hub, "asking.all")).run
+    await watching.said(*((ApprovalPending, f"{run.id}.{n}") for n in "123"))
+    await value(hub, "plexus.respond", {"run": run.id, "request": "2", "answer": "Ada"})
+    await watching.said((ApprovalSettled, f"{run.id}.2"))
+    run.cancel("enough")
+    await watching.said((ApprovalSettled, f"{run.id}.1"), (ApprovalSettled, f"{run.id}.3"))
+    withdrawn = await permit(hub)
+    await watching.said((ApprovalPending, f"{withdrawn.id}.permit"))
+    withdrawn.cancel("enough")
+    await watching.said((ApprovalSettled, f"{withdrawn.id}.permit"))
+
+
+async def test_nobody_is_told_of_what_another_is_asked(hub: Plexus, watching: Watching) -> None:
+    run = (await asked(hub, "asking.ask", "confirm", principal=OTHER)).run
+    await permit(hub, principal=OTHER)
+    await value(hub, "approvals.respond", {"approval_id": f"{run.id}.1", "approve": True}, OTHER)
+    await watching.silent()
+
+
+async def test_who_reads_slowly_is_told_how_things_are_in_the_end(hub: Plexus) -> None:
+    """Nothing is read until all is over: the run is held back after the first few events."""
+    opened = [(await asked(hub, "asking.say", "x" * 400_000)).run for _ in range(6)]
+    begun = hub.call("approvals.watch")
+    held = begun.run.reader(0, lambda _: None, owner=True)
+    await until(lambda: begun.run.held_back is not None)
+    told = begun.run.log.last
+    assert told < len(opened)
+    for _ in range(50):
+        passing = (await asked(hub, "asking.ask", "confirm")).run
+        passing.answer("1", True)
+    for run in opened[:-1]:
+        run.answer("1", True)
+    last = (await asked(hub, "asking.ask", "prompt")).run
+    known: set[str] = set()
+    async with asyncio.timeout(WAIT_S):
+        while known != {f"{opened[-1].id}.1", f"{last.id}.1"}:
+            for event in held.take().events:
+                if isinstance(event, ApprovalPending):
+                    known.add(event.approval_id)
+                elif isinstance(event, ApprovalSettled):
+                    known.remove(event.approval_id)
+            await quiet(1)
+    assert begun.run.log.last == 2 * told + 2
+    begun.run.cancel("enough")
+
+
+async def test_a_question_that_is_too_large_for_an_event_is_told_in_brief(
+    open_hub: OpenHub,
+) -> None:
+    hub = open_hub(Approvals, limits=Limits(event_bytes=20_000))
+    watcher = Watching(hub)
+    run = await permit(hub, USE | {"input": {"content": "x" * 30_000}})
+    event = await watcher.next()
+    assert isinstance(event, ApprovalPending)
+    assert (event.approval_id, event.cut, event.details) == (f"{run.id}.permit", True, None)
+    assert event.message == "May Bash be used?"
+    [whole] = (await pending(hub, run=run.id)).approvals
+    assert whole.details is not None
+    assert whole.cut is None
+    await watcher.stop()
+
+
+async def test_a_watcher_that_has_left_is_told_nothing_more(hub: Plexus) -> None:
+    watcher = Watching(hub)
+    await quiet()
+    await watcher.stop()
+    assert not hub.questions._on_change  # noqa: SLF001 - nothing else would show it
+    assert isinstance((await follow(watcher.run))[-1], Cancelled)
+
+
+async def test_what_is_told_can_be_read_by_a_person() -> None:
+    open_ = ApprovalPending("7.1", 7, "a.b", "1", "confirm", "Sure?", {}, 1, 2)
+    assert open_.as_line() == "7.1 a.b asks: Sure?"
+    assert ApprovalSettled("7.1", 7, "1").as_line() == "7.1 is settled"
+    assert Answered("7.1", True).as_line() == "7.1 is approved"
+    assert Answered("7.1", False).as_text() == "7.1 is refused\n"
+    page = Pending([open_, open_], 3)
+    assert page.as_text() == 2 * open_.as_text()
+    assert page.as_line() == "5 open"
+
+
+# --- over MCP ------------------------------------------------------------------------------------
+
+
+class Peer:
+    """A client of a real server, on its stdin and stdout."""
+
+    def __init__(self, stdin: IO[str], stdout: IO[str]) -> None:
+        self._stdin = stdin
+        self._stdout = stdout
+        self._answers: dict[int, Any] = {}
+        self._sent = 0
+
+    def begin(self, method: str, params: dict[str, Any]) -> int:
+        self._sent += 1
+        message = {"jsonrpc": "2.0", "id": self._sent, "method": method, "params": params}
+        self._stdin.write(json.dumps(message) + "\n")
+        self._stdin.flush()
+        return self._sent
+
+    def tool(self, name: str, arguments: dict[str, Any]) -> int:
+        return self.begin("tools/call", {"name": name, "arguments": arguments})
+
+    def result(self, number: int) -> Any:
+        while number not in self._answers:
+            message = json.loads(self._stdout.readline())
+            if "id" in message:
+                self._answers[message["id"]] = message
+        return self._answers.pop(number)["result"]
+
+    def said_by(self, number: int) -> Any:
+        result = self.result(number)
+        assert result["isError"] is False, result
+        return json.loads(result["content"][0]["text"])
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[Peer]:
+    with subprocess.Popen(
+        [sys.executable, "-m", "substrate", "--stdio", "--mcp"],
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            peer = Peer(process.stdin, process.stdout)
+            # It says that it can be asked, as Claude Code does, and must not be.
+            client = {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"elicitation": {"form": {}}},
+                "clientInfo": {"name": "test", "version": "1"},
+            }
+            peer.result(peer.begin("initialize", client))
+            yield peer
+            process.stdin.close()
+            assert process.wait(WAIT_S) == 0
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("approve", [True, False])
+def test_a_client_that_waits_for_a_permission_is_answered_by_a_second_call(
+    approve: bool, tmp_path: Path
+) -> None:
+    with served(tmp_path) as peer:
+        waiting = peer.tool("approvals_permit", USE)
+        approvals: list[Any] = []
+        deadline = time.monotonic() + WAIT_S
+        while not approvals and time.monotonic() < deadline:
+            approvals = peer.said_by(peer.tool("approvals.pending", {}))["approvals"]
+        [approval] = approvals
+        assert approval["details"] == USE
+        answer = {"approval_id": approval["approval_id"], "approve": approve, "message": "no"}
+        assert peer.said_by(peer.tool("approvals.respond", answer))["approved"] is approve
+        decided = peer.said_by(waiting)
+        if approve:
+            assert decided == {"behavior": "allow", "updatedInput": USE["input"]}
+        else:
+            assert decided == {"behavior": "deny", "message": "no"}
+        assert peer.said_by(peer.tool("approvals.pending", {}))["approvals"] == []
