@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from bench import arbor, calls, cancel, environment, memory, start, streams
+from bench import arbor, calls, cancel, chat, environment, memory, start, streams
 from bench.mcp import calls as mcp_calls
 from bench.mcp import contenders, lists, posts
 from bench.mcp import memory as mcp_memory
@@ -42,6 +42,8 @@ MEASURES: dict[str, Callable[[Effort], list[Figure]]] = {
     "arbor_group": arbor.groups,
     "arbor_path": arbor.paths,
     "arbor_readers": arbor.readers,
+    "chat_first_token": chat.first_token,
+    "chat_history": chat.history,
     "mcp_start": mcp_start.cold_start,
     "mcp_list": lists.lists,
     "mcp_calls_latency": mcp_calls.latency,

@@ -66,6 +66,8 @@ class Effort:
     arbor_commits: int
     arbor_depth: int
     arbor_nodes: int
+    chat_rounds: int
+    chat_messages: int
 
 
 FULL = Effort(
@@ -92,6 +94,8 @@ FULL = Effort(
     arbor_commits=500,
     arbor_depth=10_000,
     arbor_nodes=100_000,
+    chat_rounds=51,
+    chat_messages=10_000,
 )
 #: Enough to see that everything works; too little to be quoted.
 QUICK = Effort(
@@ -118,6 +122,8 @@ QUICK = Effort(
     arbor_commits=64,
     arbor_depth=1_000,
     arbor_nodes=5_000,
+    chat_rounds=3,
+    chat_messages=500,
 )
 
 

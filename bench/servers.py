@@ -13,7 +13,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+import types
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -45,6 +46,8 @@ LIMIT_ASGI = (sys.executable, "-m", "bench.limit_asgi")
 #: No measure uses one server for longer than this; a machine under load is slow, not stuck.
 DEADLINE_S = 120.0
 STOP_S = 5.0
+#: No variables beside those that are there.
+NONE: Mapping[str, str] = types.MappingProxyType({})
 _ADDRESS = re.compile(rb"http://127\.0\.0\.1:(\d+)")
 
 
@@ -55,14 +58,16 @@ class ServerGone(Exception):
 class Server:
     """A process with pipes to its standard input and output."""
 
-    def __init__(self, command: Sequence[str], stderr: IO[bytes]) -> None:
+    def __init__(
+        self, command: Sequence[str], stderr: IO[bytes], variables: Mapping[str, str]
+    ) -> None:
         self._stderr = stderr
         # Settings of whoever runs the benchmark must not change what is measured.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SUBSTRATE_")}
         self._process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env=environment,
+            env={**environment, **variables},
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -103,10 +108,10 @@ class Server:
 
 
 @contextmanager
-def start(command: Sequence[str]) -> Iterator[Server]:
-    """A server that is ended on the way out, whatever happens."""
+def start(command: Sequence[str], variables: Mapping[str, str] = NONE) -> Iterator[Server]:
+    """A server with these variables, that is ended on the way out, whatever happens."""
     with tempfile.NamedTemporaryFile() as stderr:
-        server = Server(command, stderr)
+        server = Server(command, stderr, variables)
         try:
             yield server
         except (ServerGone, OSError) as error:

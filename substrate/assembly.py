@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from activations.approvals import Approvals
 from activations.arbor import Arbor
 from activations.arbor.model import Windows
 from activations.bash import Bash
+from activations.chat import Chat, ClaudeCode, LazyProviders
 from activations.health import Health
 from plexus.hub import Plexus
 from plexus.itself import PlexusItself
@@ -23,11 +25,19 @@ def build_hub(settings: Settings, project: Path) -> tuple[Plexus, list[Broken]]:
     hub = Plexus(limits=settings.limits)
     hub.register(PlexusItself(hub))
     hub.register(Health())
+    hub.register(Approvals())
     hub.register(Bash(sandbox=settings.bash_sandbox, workspace=str(project)))
     windows = Windows(
         scheduled_s=settings.arbor_scheduled_days * DAY_S,
         archived_s=settings.arbor_archived_days * DAY_S,
     )
-    hub.register(Arbor(settings.database, windows))
+    arbor = Arbor(settings.database, windows)
+    hub.register(arbor)
+    providers = LazyProviders(
+        settings.chat_endpoints, settings.chat_claude_command, settings.chat_silent_s
+    )
+    chat = Chat(arbor, providers, settings.chat_model)
+    hub.register(chat)
+    hub.register(ClaudeCode(chat))
     broken = load_plugins(hub, settings.activation, project / settings.activations_folder)
     return hub, broken

@@ -36,6 +36,8 @@ PREFIX = "SUBSTRATE_"
 #: What stands between `limits` and the name of a limit in a variable.
 NESTED = "__"
 FILE = "substrate.toml"
+#: What a setting that holds several texts can be.
+LIST = "a list of texts"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +59,15 @@ class Settings:
     arbor_scheduled_days: float = dataclasses.field(default=7.0, metadata={"ge": 0})
     #: After how many more days an archived tree is removed for good.
     arbor_archived_days: float = dataclasses.field(default=30.0, metadata={"ge": 0})
+    #: The model that answers in a chat session that names none, as in `anthropic:...`.
+    chat_model: str = "echo:echo"
+    #: Servers that speak OpenAI's protocol, as in `ollama=http://127.0.0.1:11434/v1`: their models
+    #: are called `ollama:...`, and their keys are read from `OLLAMA_API_KEY`.
+    chat_endpoints: tuple[str, ...] = ()
+    #: How Claude Code is started for its sessions.
+    chat_claude_command: str = "claude"
+    #: After how many seconds of silence a model is given up.
+    chat_silent_s: float = dataclasses.field(default=120.0, metadata={"ge": 1})
     #: How many seconds runs may go on after the input of `--stdio` has ended.
     eof_grace_s: float = dataclasses.field(default=2.0, metadata={"ge": 0})
     #: How tools are called over MCP: some hosts refuse dots.
@@ -126,7 +137,7 @@ def allowed(name: str) -> str:
     if typing.get_origin(hint) is Literal:
         return "one of " + ", ".join(typing.get_args(hint))
     if hint not in (int, float):
-        return "text" if hint is str else "a list of texts"
+        return "text" if hint is str else LIST
     kind = "a whole number" if hint is int else "a number"
     if most is not None:
         return f"{kind} from {least} to {most}"
@@ -175,8 +186,9 @@ def _read_sources(file: Path) -> tuple[Settings, dict[str, str]]:
             f"{did_you_mean(unknown[0], setting_names())} `substrate config` lists every setting."
         )
     in_variables = _flat(EnvSettingsSource(model)())
-    if "activation" in in_variables:  # a variable holds a list as text with commas, not as JSON
-        in_variables["activation"] = [*filter(None, in_variables["activation"].split(","))]
+    for name in in_variables:
+        if allowed(name) == LIST:  # a variable holds it as text with commas, not as JSON
+            in_variables[name] = [*filter(None, in_variables[name].split(","))]
     values = in_file | in_variables
     origins = dict.fromkeys(in_file, FILE) | {name: variable_of(name) for name in in_variables}
     try:

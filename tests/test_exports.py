@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("plexus", "activations", "mcp_view", "native_rpc", "substrate")
 
 #: A program that is run by its path, and imported by nobody.
-PROGRAMS = {"activations.bash.supervisor"}
+PROGRAMS = {"activations.processes.supervisor"}
 #: Parts of a module's own machinery, which nobody else imports. What is neither here nor exported
 #: was forgotten. The commands of the program are not looked at: nobody imports those.
 NOT_OFFERED = {
@@ -25,7 +25,6 @@ NOT_OFFERED = {
     "plexus.pump": {"Pace"},
     "plexus.schema": {"core_schema"},
     "plexus.wire": {"EventEncoders", "JsonValidator"},
-    "activations.bash.process": {"InputPipe"},
     "activations.health": {"Probe", "Report", "Status"},
     "native_rpc.client.http": {"HttpResponse"},
     "native_rpc.framing": {"EventStream", "Lines", "Messages", "Plain"},

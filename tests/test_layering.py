@@ -47,13 +47,14 @@ BROAD_EXCEPTS = {
     "plexus.pump": (4, "the boundary where an exception becomes something a peer can see"),
     "plexus.plugins": (2, "somebody else's module may raise anything while it is imported"),
     "plexus.hub": (3, "somebody else's class may raise anything while it is made, asked or closed"),
-    "plexus.resources": (1, "somebody else's list of resources may fail; the others' are shown"),
+    "plexus.listing": (1, "somebody else's list may fail; the others' are shown"),
     "activations.health": (1, "a probe is there to fail: whatever it raises is its answer"),
     "activations.arbor.postgres.writer": (1, "a defect in a work is told to him who sent it"),
     "activations.arbor.sqlite.jobs": (1, "whatever a work raises is its caller's, not a thread's"),
     "activations.bash.activation": (1, "the process is killed first; it is raised on"),
-    "activations.bash.process": (1, "descriptors are closed first; it is raised on"),
-    "activations.bash.supervisor": (1, "a guard must never return into the supervisor's loop"),
+    "activations.processes.process": (1, "descriptors are closed first; it is raised on"),
+    "activations.processes.supervisor": (1, "a guard must never return into the supervisor's loop"),
+    "activations.chat.providers.keys": (1, "whatever a keyring raises means that it has no key"),
     "native_rpc.client.call": (3, "a call is left first; it is raised on"),
 }
 

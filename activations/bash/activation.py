@@ -22,7 +22,7 @@ from pathlib import Path
 from activations.bash import sandbox as sandboxes
 from activations.bash.events import Exit, Start, Stderr, Stdout, Truncated
 from activations.bash.output import Budget, read_output
-from activations.bash.process import CannotStart, Command, Launcher, Process
+from activations.processes.process import CannotStart, Command, Launcher, Process
 from plexus import Activation, DeadlineExceeded, Failed, InvalidParams, method
 
 __all__ = ("Bash",)

@@ -1,4 +1,4 @@
-"""The server's side of a command: its pipes, its control socket, its end.
+"""The server's side of a program that it runs: its pipes, its control socket, its end.
 
 Everything here happens on the event loop with descriptors that never block: no threads, no child
 watchers, no tasks. Nothing is read from a pipe before somebody asks for it, so a command whose
@@ -20,7 +20,7 @@ import weakref
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
-__all__ = ("CannotStart", "Command", "Launcher", "OutputPipe", "Process")
+__all__ = ("CannotStart", "Command", "InputPipe", "Launcher", "OutputPipe", "Process")
 
 #: The most that is read in one go, and so the size of an event: what a pipe holds on Linux.
 CHUNK_BYTES = 64 * 1024
@@ -76,7 +76,7 @@ class Command:
 
 
 class OutputPipe:
-    """One of a command's two outputs: iterate over it to read it."""
+    """One of a command's two outputs: iterate over it, or read it piece by piece."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -89,17 +89,18 @@ class OutputPipe:
         if self._waiter is not None:
             _resolve(self._waiter)
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    async def read(self) -> bytes:
+        """What is there by now, waiting until something is; nothing at the end."""
         while True:
             try:
-                data = os.read(self._fd, CHUNK_BYTES)
+                return os.read(self._fd, CHUNK_BYTES)
             except BlockingIOError:
                 if self._finished:
-                    return
+                    return b""
                 await self._readable()
-                continue
-            if not data:
-                return
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while data := await self.read():
             yield data
 
     async def _readable(self) -> None:
@@ -118,13 +119,42 @@ class OutputPipe:
 
 
 class InputPipe:
-    """Feeds a text to a command that may read it, leave it or end before it has read it all."""
+    """Feeds a command that may read what it is given, leave it or end before it has read it all.
 
-    def __init__(self, fd: int, data: bytes) -> None:
+    It is closed when all of it is written, unless it stays open: then more can be written, until
+    `finish()`.
+    """
+
+    def __init__(self, fd: int, data: bytes, stays_open: bool) -> None:
         self._fd = fd
         self._rest = memoryview(data)
+        self._stays_open = stays_open
+        self._waiters: set[asyncio.Future[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._loop.add_writer(fd, self._write)
+
+    async def write(self, data: bytes) -> None:
+        """Give it some more, and wait until no more than a chunk of all that is still unread.
+
+        What is written after the end, ours or the command's, is lost, as it is in any pipe.
+        """
+        if self._fd < 0 or not self._stays_open:
+            return
+        self._rest = memoryview(bytes(self._rest) + data)
+        self._loop.add_writer(self._fd, self._write)
+        while len(self._rest) > CHUNK_BYTES:
+            waiter = self._loop.create_future()
+            self._waiters.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiters.discard(waiter)
+
+    def finish(self) -> None:
+        """Nothing more is written: close it when what is left has been."""
+        self._stays_open = False
+        if self._fd >= 0:
+            self._loop.add_writer(self._fd, self._write)
 
     def _write(self) -> None:
         try:
@@ -133,11 +163,19 @@ class InputPipe:
         except BlockingIOError:
             return
         except BrokenPipeError:
-            self._rest = self._rest[:0]
-        if not self._rest:
             self.close()
+            return
+        for waiter in self._waiters:
+            _resolve(waiter)
+        if not self._rest:
+            self._loop.remove_writer(self._fd)
+            if not self._stays_open:
+                self.close()
 
     def close(self) -> None:
+        self._rest = self._rest[:0]
+        for waiter in self._waiters:
+            _resolve(waiter)
         if self._fd >= 0:
             self._loop.remove_writer(self._fd)
             os.close(self._fd)
@@ -154,6 +192,8 @@ class Process:
         stdout: OutputPipe,
         stderr: OutputPipe,
     ) -> None:
+        #: None if the command reads from /dev/null.
+        self.stdin = stdin
         self.stdout = stdout
         self.stderr = stderr
         self.pid = 0
@@ -163,7 +203,6 @@ class Process:
         self.duration_s = 0.0
         #: Whether the command was still running when its time was up.
         self.expired = False
-        self._stdin = stdin
         self._control = control
         self._received = b""
         self._failure: CannotStart | None = None
@@ -186,10 +225,13 @@ class Process:
             raise self._failure
         self._cancel_deadline()
 
-    def expire_after(self, seconds: float) -> None:
-        """Kill the tree if the command still runs by then, and say so in `expired`."""
+    def expire_after(self, seconds: float | None) -> None:
+        """Kill the tree if the command still runs by then, and say so in `expired`; None: never.
+
+        It takes the place of what was said before.
+        """
         self._cancel_deadline()
-        if self.returncode is None:
+        if self.returncode is None and seconds is not None:
             self._deadline = self._loop.call_later(seconds, self._expire)
 
     def kill(self) -> None:
@@ -215,8 +257,8 @@ class Process:
         self._control.close()
         self.stdout.close()
         self.stderr.close()
-        if self._stdin is not None:
-            self._stdin.close()
+        if self.stdin is not None:
+            self.stdin.close()
         if cancellation is not None:
             raise cancellation
 
@@ -310,16 +352,19 @@ class Launcher:
                 start_new_session=True,
             )
 
-    async def start(self, command: Command, stdin: bytes | None) -> Process:
+    async def start(
+        self, command: Command, stdin: bytes | None, *, stdin_stays_open: bool = False
+    ) -> Process:
         """Start a command; raises CannotStart, OSError, or ValueError for what cannot be passed.
 
         The caller must await `end()` of what is returned. Without `stdin` the command reads from
-        /dev/null, never from our own standard input, which may be somebody's protocol.
+        /dev/null, never from our own standard input, which may be somebody's protocol. If it
+        stays open, more can be written to it, and whoever writes must `finish()` it.
         """
         request = command.encoded()
         async with self._starting:
             self.prepare()
-            process = self._hand_over(stdin)
+            process = self._hand_over(stdin, stdin_stays_open)
             try:
                 await process.start(request)
             except BaseException:
@@ -327,7 +372,7 @@ class Launcher:
                 raise
         return process
 
-    def _hand_over(self, stdin: bytes | None) -> Process:
+    def _hand_over(self, stdin: bytes | None, stays_open: bool) -> Process:
         """Make the pipes and the control socket and send the supervisor its ends of them."""
         assert self._link is not None
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
@@ -350,7 +395,7 @@ class Launcher:
             socket.send_fds(self._link, [b"+"], handed)
             process = Process(
                 control,
-                None if feed is None or stdin is None else InputPipe(feed, stdin),
+                None if feed is None or stdin is None else InputPipe(feed, stdin, stays_open),
                 OutputPipe(stdout),
                 OutputPipe(stderr),
             )

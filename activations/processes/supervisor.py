@@ -1,4 +1,4 @@
-"""The fork server of bash: starts commands and answers for every process that comes of them.
+"""The fork server: starts commands and answers for every process that comes of them.
 
 This file is a program of its own, run with the bare interpreter and the standard library. It is
 single-threaded, so forking is safe, and small, so forking is quick. It owns the process trees;

@@ -27,7 +27,8 @@ from bash_calls import (
     stdout,
 )
 
-from activations.bash import Bash, supervisor
+from activations.bash import Bash
+from activations.processes import supervisor
 from plexus import DeadlineExceeded, Failed
 
 #: Starts children of every kind that is hard to find again, and says the pid of each: a plain one,

@@ -1,0 +1,1 @@
+"""Where answers come from: one small interface, and a module for each kind of provider."""

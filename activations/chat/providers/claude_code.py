@@ -1,0 +1,241 @@
+"""The provider `claude-code`: Claude Code's own program, which runs its tools itself.
+
+Each round is one run of the program, in its print mode, with messages as JSON in both directions.
+It keeps the session on disk, in its own place; we keep which one that was, and up to which
+message. That message is always named when a session goes on: a round that was cancelled may have
+left more in it than was answered. A branch goes on in a copy of the session.
+
+Nothing outlives a round: the program and all that it started are ended with it, however it ends.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from activations.chat.providers.claude_environment import environment, without_keys
+from activations.chat.providers.claude_faults import (
+    fault,
+    has_forgotten,
+    not_installed,
+    silence,
+    text_of,
+)
+from activations.chat.providers.claude_prompt import Beginning, beginning
+from activations.chat.providers.claude_round import EXIT_S, Round
+from activations.chat.providers.provider import Ask, Delta, Finished, Waiting
+from activations.chat.providers.stream_json import (
+    Permission,
+    Reader,
+    TakenBack,
+    UnknownRequest,
+    initialize_line,
+    prompt_line,
+    refusal_line,
+)
+from activations.processes.process import CannotStart, Command, Launcher
+from plexus.errors import Failed, InvalidParams
+
+__all__ = ("ClaudeCode",)
+
+#: How long a tool may be at work without a word. The longest that the program lets a command run
+#: is ten minutes.
+TOOL_S = 660.0
+
+#: The model that the program takes if it is not told one.
+DEFAULT_MODEL: Final = "default"
+
+#: One word; as other clouds call them, with `:`, `/` or `@` in it. It is no option.
+_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@\[\]-]*")
+
+#: Tools that need somebody who is there to answer, or a program that is still there later.
+_NOT_OFFERED = ("AskUserQuestion", "CronCreate", "ScheduleWakeup")
+
+
+class _Forgotten(Exception):
+    """The session that was to be resumed is not there."""
+
+
+class ClaudeCode:
+    """Asks the `claude` program."""
+
+    runs_tools = True
+
+    def __init__(
+        self,
+        command: str = "claude",
+        silent_s: float = 120.0,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Say which program: a path, or a name that is looked up.
+
+        silent_s: after so many seconds without a word it is given up on, unless a tool is at work
+            or a person is being asked.
+        environment: what variables are taken from, if not that of this process.
+        """
+        self._command = command
+        self._silent_s = silent_s
+        self._environment = os.environ if environment is None else environment
+        self._launcher = Launcher()
+
+    async def check(self, model: str) -> None:
+        """Raise `not_installed`, or `unknown_model` for a name that cannot be a model's."""
+        if not _MODEL.fullmatch(model):
+            raise Failed(
+                f"{model!r} is no name of a model; use an alias such as 'sonnet' or 'opus', the"
+                f" full name of a model, or {DEFAULT_MODEL!r}",
+                code="unknown_model",
+                data={"provider": "claude-code", "model": f"claude-code:{model}"},
+            )
+        self._program()
+
+    def context_tokens(self, model: str) -> int | None:  # noqa: ARG002 - as every provider has it
+        """None: the program shortens a conversation that has become too long by itself."""
+        return None
+
+    async def answer(self, ask: Ask) -> AsyncGenerator[Delta, None]:
+        """Run the program for one round."""
+        await self.check(ask.model)
+        try:
+            async with aclosing(self._round(ask, beginning(ask.messages))) as deltas:
+                async for delta in deltas:
+                    yield delta
+        except _Forgotten:
+            reason = "claude has no such session any more and is told the conversation again"
+        else:
+            return
+        yield Waiting(0, reason)
+        async with aclosing(self._round(ask, beginning(ask.messages, anew=True))) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def close(self) -> None:
+        """End every run of the program."""
+        await self._launcher.close()
+
+    # --- a round ------------------------------------------------------------------------------
+
+    async def _round(self, ask: Ask, begin: Beginning) -> AsyncGenerator[Delta, None]:
+        given = environment(self._environment)
+        reader = Reader()
+        run = await self._start(ask, begin, given)
+        try:
+            while messages := await run.read(patience_s := self._patience_s(reader)):
+                for message in messages:
+                    for meaning in reader.read(message):
+                        if isinstance(meaning, Permission):
+                            run.ask(meaning)
+                        elif isinstance(meaning, TakenBack):
+                            run.take_back(meaning.request)
+                        elif isinstance(meaning, UnknownRequest):
+                            await run.tell(refusal_line(meaning))
+                        else:
+                            yield meaning
+                if reader.result is not None:
+                    run.finish()
+            if run.silent and reader.result is None:
+                raise silence(patience_s, bool(reader.running))
+            returncode, stderr = await run.ended()
+        finally:
+            await run.end()
+        result = reader.result
+        reached_turns = result is not None and result.get("subtype") == "error_max_turns"
+        if result is None or (result.get("is_error") and not reached_turns):
+            text = stderr if result is None else text_of(result)
+            if begin.session is not None and not reader.said and has_forgotten(text):
+                raise _Forgotten
+            raise fault(reader, ask.model, without_keys(text, given), returncode)
+        yield reader.used(resumed=begin.session is not None)
+        reason = "max_turns" if reached_turns else str(result.get("stop_reason") or "end_turn")
+        yield Finished(reason, None if ask.ephemeral else _memory(reader))
+
+    def _patience_s(self, reader: Reader) -> float:
+        if reader.result is not None:
+            return EXIT_S
+        if reader.running:
+            return max(TOOL_S, self._silent_s)
+        return self._silent_s + reader.retry_s
+
+    # --- its start ----------------------------------------------------------------------------
+
+    async def _start(self, ask: Ask, begin: Beginning, given: dict[str, str]) -> Round:
+        arguments = (self._program(), *_options(ask, begin))
+        command = Command(arguments, _directory(ask.working_dir), given)
+        lines = initialize_line() + prompt_line(begin.content)
+        try:
+            process = await self._launcher.start(command, lines, stdin_stays_open=True)
+        except ValueError as error:  # characters that no program can be given
+            raise InvalidParams(f"claude cannot be given this: {error}") from error
+        except CannotStart as error:
+            raise self._cannot_start(error) from error
+        except OSError as error:
+            raise self._cannot_start(CannotStart("start", error.errno or 0)) from error
+        return Round(process, ask.approve)
+
+    def _program(self) -> str:
+        path = shutil.which(self._command, path=self._environment.get("PATH"))
+        if path is None:
+            raise not_installed(self._command)
+        return str(Path(path).absolute())
+
+    def _cannot_start(self, error: CannotStart) -> Failed:
+        if error.step == "exec" and error.errno == errno.ENOENT:  # or what it is run by
+            return not_installed(self._command)
+        what = "the system prompt is too long for an argument" if error.errno == errno.E2BIG else ""
+        return Failed(
+            f"claude cannot be started: {what or error}",
+            code="provider_refused" if what else "provider_down",
+            data={"provider": "claude-code"},
+        )
+
+
+def _options(ask: Ask, begin: Beginning) -> list[str]:
+    """The arguments. Each value is bound to its name by `=`, so that none becomes an option."""
+    options = [
+        "--print",
+        "--output-format=stream-json",
+        "--input-format=stream-json",
+        "--verbose",
+        "--include-partial-messages",
+        "--permission-prompt-tool=stdio",
+        f"--disallowed-tools={','.join(_NOT_OFFERED)}",
+    ]
+    if ask.model != DEFAULT_MODEL:
+        options.append(f"--model={ask.model}")
+    if ask.max_turns is not None:
+        options.append(f"--max-turns={ask.max_turns}")
+    if ask.system_prompt:
+        options.append(f"--append-system-prompt={ask.system_prompt}")
+    if ask.allowed_tools:
+        options.append(f"--allowed-tools={','.join(ask.allowed_tools)}")
+    if begin.session is not None:
+        options.append(f"--resume={begin.session.session_id}")
+        options.append(f"--resume-session-at={begin.session.message_uuid}")
+        if ask.branching or ask.ephemeral:  # the session itself stays as it is
+            options.append("--fork-session")
+    if ask.ephemeral:
+        options.append("--no-session-persistence")
+    return options
+
+
+def _directory(working_dir: str | None) -> str:
+    with suppress(OSError, ValueError, RuntimeError):  # it has a name that no folder can have
+        directory = Path(working_dir or ".").expanduser().absolute()
+        if directory.is_dir():
+            return str(directory)
+    complaint = f"{working_dir!r} is no folder; name one that exists"
+    errors = [{"at": "working_dir", "fault": complaint}]
+    raise InvalidParams(f"working_dir: {complaint}", data={"errors": errors})
+
+
+def _memory(reader: Reader) -> Mapping[str, Any] | None:
+    """What is needed to go on from here."""
+    if reader.session_id is None or reader.message_uuid is None:
+        return None
+    return {"session_id": reader.session_id, "message_uuid": reader.message_uuid}

@@ -1,0 +1,142 @@
+"""Which providers there are, and finding one by the name of a model: "provider:model".
+
+A provider is imported when it is first used, and there is one of each. Nothing heavy is imported
+to say what there is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from activations.chat.providers.keys import Keys
+from activations.chat.providers.provider import Provider
+from activations.chat.providers.servers import BUILT_IN, Server, built_in, endpoint
+from plexus.errors import Failed, InvalidParams, PlexusError
+
+__all__ = ("Described", "Providers")
+
+ECHO = ("activations.chat.providers.echo", "Echo")
+API = ("activations.chat.providers.api", "Api")
+CLAUDE_CODE = ("activations.chat.providers.claude_code", "ClaudeCode")
+
+
+class Described(NamedTuple):
+    """What a person is told of a provider."""
+
+    name: str
+    #: The name of one of its models, in full.
+    example: str
+    ready: bool
+    #: What to do if it is not ready; else empty.
+    hint: str = ""
+
+
+class Providers:
+    """Every provider, by its name."""
+
+    def __init__(
+        self,
+        endpoints: Sequence[str] = (),
+        claude_command: str = "claude",
+        silent_s: float = 120.0,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Say what there is; raises InvalidParams for an endpoint that cannot be one.
+
+        endpoints: servers that speak as OpenAI's does, each "name=url".
+        claude_command: the program that Claude Code is started with.
+        silent_s: after so many seconds without a word, a provider is given up on.
+        environment: where keys and addresses are looked up, if not in that of this process.
+        """
+        self._environment = os.environ if environment is None else environment
+        self._claude_command = claude_command
+        self._silent_s = silent_s
+        self._keys = Keys(self._environment)
+        self._endpoints: dict[str, Server] = {}
+        names = {"echo", *BUILT_IN, "claude-code"}
+        for given in endpoints:
+            server = endpoint(given)
+            if server.name in names:
+                raise InvalidParams(
+                    f"there is a provider {server.name!r} already; give the endpoint another name",
+                    code="bad_endpoint",
+                )
+            names.add(server.name)
+            self._endpoints[server.name] = server
+        self._makers: dict[str, Callable[[], Provider]] = {
+            "echo": partial(_made, *ECHO),
+            **{name: partial(self._api, name) for name in (*BUILT_IN, *self._endpoints)},
+            "claude-code": self._claude_code,
+        }
+        self._opened: dict[str, Provider] = {}
+
+    def find(self, name: str) -> tuple[Provider, str]:
+        """The provider of "provider:model", and the model; raises `unknown_model`."""
+        provider, separator, model = name.partition(":")
+        if not separator or not model or provider not in self._makers:
+            raise Failed(
+                f"{name!r} names no model; a model is named 'provider:model', as in 'echo:echo' or"
+                f" 'anthropic:{BUILT_IN['anthropic'][0].example}'. Providers:"
+                f" {', '.join(self._makers)}",
+                code="unknown_model",
+                data={"model": name, "providers": list(self._makers)},
+            )
+        if provider not in self._opened:
+            self._opened[provider] = self._makers[provider]()
+        return self._opened[provider], model
+
+    def described(self) -> list[Described]:
+        """What there is to say of each provider; nothing is imported or asked."""
+        return [
+            Described("echo", "echo:echo", True),
+            *(self._described(name) for name in (*BUILT_IN, *self._endpoints)),
+            self._claude_code_described(),
+        ]
+
+    async def close(self) -> None:
+        """Give back what the providers hold."""
+        opened, self._opened = self._opened, {}
+        for provider in opened.values():
+            await provider.close()
+
+    def _server(self, name: str) -> Server:
+        return self._endpoints.get(name) or built_in(name, self._environment)
+
+    def _api(self, name: str) -> Provider:
+        return _made(*API, self._server(name), self._keys, self._silent_s)
+
+    def _claude_code(self) -> Provider:
+        return _made(*CLAUDE_CODE, self._claude_command, self._silent_s, self._environment)
+
+    def _described(self, name: str) -> Described:
+        try:
+            server = self._server(name)
+            server.check_installed()
+        except PlexusError as error:  # it is not installed, or its address is none
+            example = self._endpoints[name] if name in self._endpoints else BUILT_IN[name][0]
+            return Described(name, f"{name}:{example.example}", False, error.message)
+        example_model = f"{name}:{server.example}"
+        if server.needs_key and not self._keys.is_there(server):
+            variable = server.variables[0]
+            return Described(
+                name, example_model, False, f"set {variable}, or keep that in the keyring"
+            )
+        return Described(name, example_model, True)
+
+    def _claude_code_described(self) -> Described:
+        path = self._environment.get("PATH")
+        if shutil.which(self._claude_command, path=path) is None:
+            hint = f"install Claude Code: there is no program {self._claude_command!r}"
+            return Described("claude-code", "claude-code:sonnet", False, hint)
+        return Described("claude-code", "claude-code:sonnet", True)
+
+
+def _made(module: str, attribute: str, *arguments: object) -> Provider:
+    """Import a module and make the provider that it defines."""
+    provider: Provider = getattr(importlib.import_module(module), attribute)(*arguments)
+    return provider

@@ -1,0 +1,156 @@
+"""The tools of a session: methods of the hub that its model may call.
+
+Each call goes through the hub as the caller's principal and is a run of its own. Whatever goes
+wrong is told to the model, which may do better: a tool never ends the turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from fnmatch import fnmatchcase
+from typing import Any
+
+from activations.chat.conversation import storable
+from activations.chat.events import ToolStart
+from activations.chat.providers.provider import Calling, Tool, Verdict
+from activations.chat.setup import Approval
+from plexus import Confirm, Context, InvalidParams, PlexusError, ToolResult, schema, wire
+from plexus.errors import DeadlineExceeded, Declined, Unsupported
+from plexus.hub import Call, Plexus
+from plexus.signature import MethodSpec
+from plexus.transcript import text_of
+
+__all__ = ("Tools", "ask_person", "chosen_methods")
+
+#: What a model is told of a tool's answer: more than this is cut out of the middle.
+RESULT_CHARACTERS = 60_000
+#: How much of a tool's input stands in the question whether it may be used.
+SHOWN_INPUT = 500
+
+
+class _MayUse(Confirm):
+    """Whether a tool may be used."""
+
+    def __init__(self, tool: str, use: str, given: dict[str, Any]) -> None:
+        text = wire.encode(given).decode()
+        shown = text if len(text) <= SHOWN_INPUT else f"{text[:SHOWN_INPUT]}..."
+        super().__init__(f"Allow {tool} {shown}?")
+        self._details = {"tool_name": tool, "tool_use_id": use, "input": given}
+
+    def details(self) -> dict[str, Any]:
+        return self._details
+
+
+def chosen_methods(hub: Plexus, patterns: Sequence[str]) -> Iterator[MethodSpec]:
+    """The methods that these patterns name; raises InvalidParams for one that names none."""
+    specs = [s for s in hub.methods() if s.role == "method" and s.listed and s.kind != "follow"]
+    chosen: dict[str, MethodSpec] = {}
+    for pattern in patterns:
+        found = {spec.name: spec for spec in specs if fnmatchcase(spec.name, pattern)}
+        if not found:
+            raise InvalidParams(
+                f"tools: {pattern!r} names no method; `plexus.schema` lists them",
+                code="unknown_tool",
+                data={"pattern": pattern},
+            )
+        chosen |= found
+    return iter(chosen.values())
+
+
+async def ask_person(ctx: Context, tool: str, use: str, given: dict[str, Any]) -> Verdict:
+    """Ask the caller whether a tool may be used; no answer is a no that says so."""
+    try:
+        allowed = await ctx.ask(_MayUse(tool, use, given))
+    except Declined:
+        allowed = False
+    except (DeadlineExceeded, Unsupported) as error:
+        return Verdict(False, f"{tool} was not allowed: {error.message}")
+    return Verdict(True) if allowed else Verdict(False, f"The person did not allow {tool}.")
+
+
+class Tools:
+    """What a model may call in one turn."""
+
+    def __init__(self, ctx: Context, patterns: Sequence[str], approve: Approval) -> None:
+        self._ctx = ctx
+        self._approve = approve
+        # Models take no dots; the hub sees to it that no two names are the same without them.
+        self._specs = {
+            spec.name.replace(".", "_"): spec for spec in chosen_methods(ctx.plexus, patterns)
+        }
+
+    def offered(self) -> list[Tool]:
+        """The tools as a model sees them."""
+        return [
+            Tool(name, spec.description, schema.parameters_schema(spec))
+            for name, spec in self._specs.items()
+        ]
+
+    def named(self, name: str) -> str:
+        """A tool's name as people know it."""
+        spec = self._specs.get(name)
+        return name if spec is None else spec.name
+
+    async def use(self, call: Calling) -> AsyncGenerator[ToolStart | ToolResult, None]:
+        """Run a tool: say which run it is, and give its result."""
+        spec = self._specs.get(call.name)
+        if spec is None:
+            known = ", ".join(self._specs) or "none"
+            yield _failed(call, f"There is no tool {call.name}. There are: {known}.")
+            return
+        if self._approve == "all" or (self._approve == "changes" and not spec.hints.read_only):
+            verdict = await ask_person(self._ctx, spec.name, call.id, call.input)
+            if not verdict.allow:
+                yield _failed(call, verdict.message)
+                return
+        ctx = self._ctx
+        try:
+            begun = ctx.plexus.call(spec.name, call.input, ctx.principal, parent=ctx)
+        except PlexusError as error:  # its arguments do not fit, or too much is under way
+            yield _failed(call, _in_full(error))
+            return
+        try:
+            yield ToolStart(call.id, begun.run.id)
+            text, is_error = await _outcome(begun)
+        finally:
+            if begun.fresh:
+                begun.run.cancel("its caller left")
+        yield ToolResult(call.id, text, is_error)
+
+
+def _failed(call: Calling, message: str) -> ToolResult:
+    return ToolResult(call.id, storable(message), is_error=True)
+
+
+def _in_full(error: PlexusError) -> str:
+    """What is wrong, and where: a model can mend all of it at once."""
+    faults = error.data.get("errors") if isinstance(error.data, dict) else None
+    if not isinstance(faults, list) or len(faults) < 2:
+        return error.message
+    return "\n".join([error.message, *(f"{each['at']}: {each['fault']}" for each in faults)])
+
+
+async def _outcome(call: Call) -> tuple[str, bool]:
+    """What a run said, within bounds, and whether it failed."""
+    head: list[str] = []
+    tail: list[str] = []
+    size = kept = 0
+    failed = False
+    half = RESULT_CHARACTERS // 2
+    async with aclosing(call.run.batches(call.after, owner=call.owned)) as batches:
+        async for batch in batches:
+            text = storable("".join([text_of(event) for event in batch.events]))
+            size += len(text)
+            if len(head) == 0 or kept < half:
+                head.append(text[: half - kept])
+                text = text[half - kept :]
+                kept += len(head[-1])
+            tail = ["".join([*tail, text])[-half:]]
+            if batch.terminal is not None:
+                failed = batch.terminal.failed
+    end = "".join(tail)
+    left_out = size - kept - len(end)
+    if left_out:
+        end = f"\n[... {left_out} characters left out; all of it is run://{call.run.id} ...]\n{end}"
+    return "".join(head) + end or "(no output)", failed

@@ -1,0 +1,1 @@
+"""Programs that are run for somebody: started without blocking, and ended with all they started."""

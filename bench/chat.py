@@ -1,0 +1,168 @@
+"""Conversations: how soon a model's words reach a native client, and what a long history costs.
+
+The first token is measured from the moment at which a stand-in for the provider sends it to that at
+which the client has it: the provider's library, the turn, the run's log and the wire lie between.
+The limit is a socket that reads the stand-in itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib import util
+from pathlib import Path
+
+from activations.arbor.model import NewNode
+from activations.arbor.store import Store, open_store
+from bench.clients import write_all
+from bench.measure import Effort, Figure, Target, compare, interleave, single
+from bench.servers import OURS_STDIO, ROOT, Server, ServerGone, start, start_http
+
+__all__ = ("first_token", "history")
+
+STAND_IN = (sys.executable, "-m", "bench.model_stand_in")
+PRINCIPAL = "local"
+MODEL = "anthropic:stand-in"
+STAMP = re.compile(rb"@(\d+) ")
+TEXT = "A message of a usual length, such as people and programs send to each other, no more."
+REQUEST = b"POST /v1/messages HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 2\r\n\r\n{}"
+TERMINAL = re.compile(rb'"result":\{"type":"(complete|error|cancelled)"')
+READ = 64 * 1024
+
+
+def first_token(effort: Effort) -> list[Figure]:
+    """From the provider's first word to the client's."""
+    if util.find_spec("pydantic_ai") is None:
+        return []
+    with start_http(STAND_IN) as (_, port), _folder() as folder:
+        environment = {
+            "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{port}",
+            "ANTHROPIC_API_KEY": "none",
+        }
+        command = (*OURS_STDIO, "--database", str(folder / "chat.db"))
+        with start(command, environment) as server:
+            _call(server, "chat.create", name="bench", model=MODEL)
+            turn = _Turns(server)
+            ours, limit = interleave(turn.take, lambda: _read_itself(port), effort.chat_rounds)
+    note = "provider's first word to a native client on stdio; L is a socket at the provider itself"
+    return [single("chat_first_token", "ms", ours, Target("value", 5.0), note, limit)]
+
+
+def history(effort: Effort) -> list[Figure]:
+    """A message in a long conversation: from sending it to the first word of the answer."""
+    count = effort.chat_messages
+    with _folder() as folder:
+        for name, messages in (("long", count), ("short", 10)):
+            asyncio.run(_make_history(folder / f"{name}.db", messages))
+        with (
+            start((*OURS_STDIO, "--database", str(folder / "long.db"))) as one,
+            start((*OURS_STDIO, "--database", str(folder / "short.db"))) as other,
+        ):
+            mine, best = interleave(
+                lambda: _first_word(one), lambda: _first_word(other), effort.chat_rounds
+            )
+    note = f"sending to the first word with {count:,} messages before it; L is the same with 10"
+    return [compare("chat_history", "ms", mine, best, None, note)]
+
+
+# --- ours ----------------------------------------------------------------------------------------
+
+
+class _Turns:
+    """Turns of one session, each forgotten so that all are alike."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def take(self) -> float:
+        """Milliseconds from the first word's sending to its arrival."""
+        _send(self._server, "chat.send", session="bench", message="Hello", ephemeral=True)
+        seen, late = b"", 0.0
+        while not TERMINAL.search(seen):
+            seen += _read(self._server)
+            if not late and (stamp := STAMP.search(seen)):
+                late = (time.monotonic_ns() - int(stamp[1])) / 1e6
+        if not late:
+            raise ServerGone(f"no answer came: {seen[-500:]!r}")
+        return late
+
+
+def _first_word(server: Server) -> float:
+    begun = time.perf_counter()
+    _send(server, "chat.send", session="bench", message="Hello", ephemeral=True)
+    seen, taken = b"", 0.0
+    while not TERMINAL.search(seen):
+        seen += _read(server)
+        if not taken and b'"type":"content"' in seen:
+            taken = time.perf_counter() - begun
+    if not taken:
+        raise ServerGone(f"no answer came: {seen[-500:]!r}")
+    return taken * 1e3
+
+
+def _call(server: Server, method: str, **params: object) -> None:
+    _send(server, method, **params)
+    seen = b""
+    while (found := TERMINAL.search(seen)) is None:
+        seen += _read(server)
+    if found[1] != b"complete":
+        raise ServerGone(f"{method} failed: {seen[-500:]!r}")
+
+
+def _send(server: Server, method: str, **params: object) -> None:
+    request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    write_all(server.input_fd, json.dumps(request).encode() + b"\n")
+
+
+def _read(server: Server) -> bytes:
+    data = os.read(server.output_fd, READ)
+    if not data:
+        raise ServerGone("the output was cut off")
+    return data
+
+
+async def _make_history(path: Path, messages: int) -> None:
+    """A session with so many messages, all of which its model takes."""
+    store: Store = await open_store(str(path), purge_every_s=None)
+    try:
+        data = {"model": "echo:echo", "context_tokens": 100_000_000}
+        head = await store.create_head(PRINCIPAL, "chat", "bench", data)
+        held = await store.hold(PRINCIPAL, "chat", "bench", "bench")
+        kinds = ("user", "assistant")
+        nodes = [NewNode(TEXT, metadata={"kind": kinds[n % 2]}) for n in range(messages)]
+        await store.advance(PRINCIPAL, held.id, "bench", nodes)
+        await store.let_go(PRINCIPAL, head.id, "bench")
+    finally:
+        await store.close()
+
+
+# --- the limit -----------------------------------------------------------------------------------
+
+
+def _read_itself(port: int) -> float:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(REQUEST)
+        seen, late = b"", 0.0
+        while not seen.endswith(b"0\r\n\r\n"):
+            data = connection.recv(READ)
+            if not data:
+                raise ServerGone("the stand-in hung up")
+            seen += data
+            if not late and (stamp := STAMP.search(seen)):
+                late = (time.monotonic_ns() - int(stamp[1])) / 1e6
+        return late
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    (ROOT / "artifacts").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=ROOT / "artifacts") as folder:
+        yield Path(folder)

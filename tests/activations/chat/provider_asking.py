@@ -1,0 +1,101 @@
+"""How the tests of providers ask: one round, with what it brought and what it ended in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import aclosing
+from typing import Any
+
+from activations.chat.conversation import Message
+from activations.chat.providers.provider import (
+    Ask,
+    Calling,
+    Delta,
+    Finished,
+    Provider,
+    Text,
+    Thought,
+    Verdict,
+)
+from activations.chat.providers.registry import Providers
+from plexus import Failed
+
+__all__ = (
+    "WAIT_S",
+    "asked",
+    "asking",
+    "calls",
+    "failed",
+    "found",
+    "said",
+    "stopped",
+    "thought",
+)
+
+#: No round here needs longer, on a busy machine either.
+WAIT_S = 30.0
+
+
+async def _allow(tool: str, use: str, given: dict[str, Any]) -> Verdict:  # noqa: ARG001
+    return Verdict(True)
+
+
+def found(providers: Providers, name: str) -> Provider:
+    return providers.find(name)[0]
+
+
+def asking(model: str, *messages: Message | str, **more: Any) -> Ask:
+    """What a model is asked; a plain text is a user's."""
+    given = [Message("user", each) if isinstance(each, str) else each for each in messages]
+    return Ask(model, given, _allow, **more)
+
+
+async def asked(
+    providers: Providers, name: str, *messages: Message | str, **more: Any
+) -> list[Delta]:
+    """Everything that a round brings."""
+    provider, model = providers.find(name)
+    async with (
+        asyncio.timeout(WAIT_S),
+        aclosing(provider.answer(asking(model, *messages, **more))) as answer,
+    ):
+        return [delta async for delta in answer]
+
+
+async def failed(
+    providers: Providers, name: str, *messages: Message | str, **more: Any
+) -> tuple[list[Delta], Failed]:
+    """What a round brings before it fails, and how it does."""
+    provider, model = providers.find(name)
+    deltas: list[Delta] = []
+    try:
+        async with (
+            asyncio.timeout(WAIT_S),
+            aclosing(provider.answer(asking(model, *(messages or ("Hi.",)), **more))) as answer,
+        ):
+            async for delta in answer:
+                deltas.append(delta)  # noqa: PERF401 - what came before it failed is kept
+    except Failed as error:
+        return deltas, error
+    raise AssertionError(f"it did not fail: {deltas}")
+
+
+def said(deltas: Iterable[Delta]) -> str:
+    return "".join(delta.text for delta in deltas if isinstance(delta, Text))
+
+
+def thought(deltas: Iterable[Delta]) -> str:
+    return "".join(delta.text for delta in deltas if isinstance(delta, Thought))
+
+
+def calls(deltas: Iterable[Delta]) -> list[Calling]:
+    return [delta for delta in deltas if isinstance(delta, Calling)]
+
+
+def stopped(deltas: Iterable[Delta]) -> str:
+    """Why it stopped; nothing comes after that."""
+    *rest, last = deltas
+    assert isinstance(last, Finished)
+    assert not any(isinstance(delta, Finished) for delta in rest)
+    return last.stop_reason

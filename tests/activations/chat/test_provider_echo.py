@@ -1,0 +1,175 @@
+"""The echo model: it says what was said, the same each time, and asks for tools when told to."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from provider_asking import WAIT_S, asked, asking, calls, failed, said, stopped, thought
+
+from activations.chat.conversation import Message
+from activations.chat.providers.echo import CONTEXT_TOKENS, WELCOME, Echo
+from activations.chat.providers.provider import Calling, Text, Thought, Tool, Used
+from activations.chat.providers.registry import Providers
+
+pytestmark = pytest.mark.anyio
+
+EARLIER = Message("assistant", "Yes.")
+EXECUTE = Tool("bash_execute", "Runs a command.", {"type": "object"})
+
+
+@pytest.fixture
+def providers() -> Providers:
+    return Providers(environment={})
+
+
+async def test_it_says_what_was_said(providers: Providers) -> None:
+    deltas = await asked(providers, "echo:echo", "Before.", EARLIER, "Good  morning,\nall of you.")
+    assert said(deltas) == "You said: Good  morning,\nall of you."
+    assert stopped(deltas) == "end_turn"
+
+
+async def test_each_delta_is_a_word(providers: Providers) -> None:
+    deltas = await asked(providers, "echo:echo", "Hi.", EARLIER, "one two")
+    words = [delta.text for delta in deltas if isinstance(delta, Text)]
+    assert words == ["You ", "said: ", "one ", "two"]
+
+
+async def test_the_first_answer_says_how_to_get_a_real_model(providers: Providers) -> None:
+    first = said(await asked(providers, "echo:echo", "Hi."))
+    assert first == f"You said: Hi.{WELCOME}"
+    for way in ("plexus-substrate[chat]", "ANTHROPIC_API_KEY", "anthropic:<model>", "ollama="):
+        assert way in first
+    again = said(await asked(providers, "echo:echo", "Hi.", EARLIER, "Hi again."))
+    assert again == "You said: Hi again."
+
+
+async def test_it_is_the_same_each_time(providers: Providers) -> None:
+    assert await asked(providers, "echo:echo", "Hi.") == await asked(providers, "echo:echo", "Hi.")
+
+
+async def test_it_names_what_is_attached_to_the_last_message_only(providers: Providers) -> None:
+    messages = [
+        Message("attachment", "1", {"name": "old.txt"}),
+        Message("user", "Hi."),
+        EARLIER,
+        Message("attachment", "2", {"name": "one.txt"}),
+        Message("attachment", "3", {"name": "two.png"}),
+        Message("user", "And these?"),
+    ]
+    answer = said(await asked(providers, "echo:echo", *messages))
+    assert answer == "You said: And these?\n\nAttached: one.txt, two.png."
+
+
+async def test_it_thinks_when_told_to(providers: Providers) -> None:
+    deltas = await asked(providers, "echo:echo", "Hi.", EARLIER, "/think it over twice")
+    assert thought(deltas) == "it over twice"
+    assert said(deltas) == "You said: it over twice"
+    kinds = [type(delta) for delta in deltas if isinstance(delta, Text | Thought)]
+    assert kinds == [Thought] * 3 + [Text] * 5
+
+
+@pytest.mark.parametrize("name", ["bash.execute", "bash_execute"])
+async def test_it_asks_for_a_tool_when_told_to(providers: Providers, name: str) -> None:
+    message = f'/tool {name} {{"command": "ls"}}'
+    deltas = await asked(providers, "echo:echo", message, tools=[EXECUTE])
+    assert calls(deltas) == [Calling("echo_1", "bash_execute", {"command": "ls"})]
+    assert said(deltas) == ""
+    assert stopped(deltas) == "tool_use"
+
+
+async def test_a_tool_may_have_no_input(providers: Providers) -> None:
+    deltas = await asked(providers, "echo:echo", "/tool bash.execute", tools=[EXECUTE])
+    assert calls(deltas) == [Calling("echo_1", "bash_execute", {})]
+
+
+async def test_each_use_of_a_tool_has_an_id_of_its_own(providers: Providers) -> None:
+    used = Message("tool_use", "{}", {"tool_name": "bash.execute", "tool_use_id": "echo_1"})
+    answered = Message("tool_result", "ok", {"tool_use_id": "echo_1"})
+    again = Message("user", "/tool bash.execute")
+    messages = [again, used, answered, EARLIER, again]
+    [calling] = calls(await asked(providers, "echo:echo", *messages, tools=[EXECUTE]))
+    assert calling.id == "echo_2"
+
+
+@pytest.mark.parametrize(("tools", "named"), [([], "no tools"), ([EXECUTE], "bash_execute")])
+async def test_a_tool_that_is_not_there_is_answered_with_those_that_are(
+    providers: Providers, tools: list[Tool], named: str
+) -> None:
+    deltas = await asked(providers, "echo:echo", "/tool arbor.tree_list", tools=tools)
+    assert calls(deltas) == []
+    assert "There is no tool 'arbor.tree_list'." in said(deltas)
+    assert named in said(deltas)
+
+
+@pytest.mark.parametrize("given", ["{", "[1]", '"text"', "[" * 100 + "]" * 100])
+async def test_input_that_is_no_object_is_not_given_to_a_tool(
+    providers: Providers, given: str
+) -> None:
+    deltas = await asked(providers, "echo:echo", f"/tool bash.execute {given}", tools=[EXECUTE])
+    assert calls(deltas) == []
+    assert "must be a JSON object" in said(deltas)
+
+
+async def test_it_reports_what_tools_answered(providers: Providers) -> None:
+    messages = [
+        Message("user", "/tool bash.execute {}"),
+        Message("tool_use", "{}", {"tool_name": "bash.execute", "tool_use_id": "1"}),
+        Message("tool_use", "{}", {"tool_name": "bash.execute", "tool_use_id": "2"}),
+        Message("tool_result", "a b", {"tool_name": "bash.execute", "tool_use_id": "1"}),
+        Message("tool_result", "no", {"tool_name": "bash.execute", "is_error": True}),
+    ]
+    deltas = await asked(providers, "echo:echo", *messages)
+    assert said(deltas) == "bash.execute answered: a b\nbash.execute failed: no"
+    assert stopped(deltas) == "end_turn"
+
+
+async def test_words_count_as_tokens(providers: Providers) -> None:
+    deltas = await asked(providers, "echo:echo", "one two", EARLIER, "/think three four")
+    [used] = [delta for delta in deltas if isinstance(delta, Used)]
+    assert used == Used(input_tokens=2 + 1 + 3, output_tokens=2 + 4)
+
+
+async def test_it_says_no_more_than_it_may(providers: Providers) -> None:
+    deltas = await asked(providers, "echo:echo", "a b c d", max_tokens=3)
+    assert said(deltas) == "You said: a "
+    assert stopped(deltas) == "max_tokens"
+
+
+async def test_the_slow_one_can_be_seen_to_stream() -> None:
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    async with asyncio.timeout(WAIT_S):
+        async with aclosing(Echo().answer(asking("slow", "Hi.", EARLIER, "one two"))) as answer:
+            count = sum([isinstance(delta, Text) async for delta in answer])
+    # Not shorter than that; how much longer is the machine's business.
+    assert loop.time() - start >= count * 0.04
+
+
+async def test_it_can_be_closed_in_the_middle() -> None:
+    answer = Echo().answer(asking("slow", "one two three"))
+    assert await anext(answer) == Text("You ")
+    await answer.aclose()
+
+
+async def test_there_is_no_other_model(providers: Providers) -> None:
+    deltas, error = await failed(providers, "echo:loud")
+    assert (deltas, error.code) == ([], "unknown_model")
+    assert "echo:slow" in error.message
+
+
+def test_its_context_is_known() -> None:
+    assert Echo().context_tokens("echo") == CONTEXT_TOKENS
+
+
+@given(st.text())
+def test_its_words_joined_are_what_was_said(text: str) -> None:
+    async def answer() -> str:
+        answer = Echo().answer(asking("echo", "Hi.", EARLIER, Message("user", f"x{text}")))
+        async with aclosing(answer):
+            return "".join([d.text async for d in answer if isinstance(d, Text)])
+
+    assert asyncio.run(answer()) == f"You said: x{text}"

@@ -1,0 +1,54 @@
+"""How many tokens models take: known without a network, and from a short table until then."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+
+from activations.chat.providers.models import FAMILIES, LISTED, context_tokens
+from activations.chat.providers.servers import BUILT_IN
+
+SIZES = [
+    ("anthropic", "claude-sonnet-5-5", 1_000_000),
+    ("anthropic", "claude-sonnet-4-5-20250929", 200_000),
+    ("anthropic", "claude-3-5-haiku-latest", 200_000),
+    ("openai", "gpt-4o-mini", 128_000),
+    ("openai", "gpt-4.1", 1_000_000),
+    ("openai", "gpt-5", 400_000),
+    ("openai", "o3", 200_000),
+    ("google", "gemini-2.5-pro", 1_000_000),
+    ("google", "gemini-3.8-flash", 1_000_000),
+    ("openai", "unheard-of", None),
+    ("ollama", "gpt-5", None),
+    ("", "", None),
+]
+
+
+@pytest.mark.parametrize(("provider", "model", "size"), SIZES)
+@pytest.mark.parametrize("listed", [False, True])
+def test_the_size_of_a_model(
+    monkeypatch: pytest.MonkeyPatch, provider: str, model: str, size: int | None, listed: bool
+) -> None:
+    if listed:
+        importlib.import_module(LISTED)
+    else:
+        monkeypatch.delitem(sys.modules, LISTED, raising=False)
+    assert context_tokens(provider, model) == size
+
+
+def test_the_list_wins_over_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    importlib.import_module(LISTED)
+    monkeypatch.setitem(FAMILIES, "openai", (("gpt-4o", 1),))
+    assert context_tokens("openai", "gpt-4o") == 128_000
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_the_model_that_people_are_shown_exists(name: str) -> None:
+    snapshot = importlib.import_module(LISTED).get_snapshot()
+    example = BUILT_IN[name][0].example
+    _, found = snapshot.find_provider_model(
+        example, provider=None, provider_id=name, provider_api_url=None
+    )
+    assert found.id == example

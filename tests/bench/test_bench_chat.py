@@ -1,0 +1,25 @@
+"""The measures of conversations work, against a stand-in that speaks the provider's protocol."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from bench import chat, measure
+
+SMALL = dataclasses.replace(measure.QUICK, chat_rounds=1, chat_messages=20)
+
+
+def test_the_first_word_is_measured_beside_a_socket_at_the_provider() -> None:
+    [figure] = chat.first_token(SMALL)
+
+    assert figure.ours.median > 0
+    assert figure.limit is not None
+    assert figure.limit.median > 0
+    assert figure.targets
+
+
+def test_a_long_history_is_measured_beside_a_short_one() -> None:
+    [figure] = chat.history(SMALL)
+
+    assert figure.ours.median > 0
+    assert figure.ratio is not None
