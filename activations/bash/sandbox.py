@@ -59,10 +59,15 @@ STRICT_VARIABLES = ("PATH", "HOME", "LANG", "TERM")
 
 
 def environment(profile: Profile, server: Mapping[str, str]) -> dict[str, str]:
-    """What a command may see of the server's environment; never the server's own settings."""
+    """What a command may see of the server's environment; never the server's own settings, nor
+    the keys that it asks models with: a model may be who runs the command."""
     if profile == "strict":
         return {name: server[name] for name in STRICT_VARIABLES if name in server}
-    return {name: value for name, value in server.items() if not name.startswith("SUBSTRATE_")}
+    return {name: value for name, value in server.items() if not _is_ours(name)}
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith("SUBSTRATE_") or name.endswith("_API_KEY")
 
 
 def prefix(bwrap: str, profile: Profile, workspace: Path, home: Path, cwd: Path) -> tuple[str, ...]:

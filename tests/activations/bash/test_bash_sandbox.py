@@ -109,10 +109,15 @@ def test_an_account_without_a_home_has_none_to_hide(nowhere: str, tmp_path: Path
 
 
 def test_a_strict_command_sees_four_variables_of_the_server() -> None:
-    server = {"PATH": "p", "HOME": "h", "LANG": "l", "TERM": "t", "KEY": "k", "SUBSTRATE_A": "a"}
-    assert environment("strict", server) == {"PATH": "p", "HOME": "h", "LANG": "l", "TERM": "t"}
+    seen = {"PATH": "p", "HOME": "h", "LANG": "l", "TERM": "t"}
+    server = seen | {"KEY": "k", "SUBSTRATE_A": "a", "ANTHROPIC_API_KEY": "sk"}
+    assert environment("strict", server) == seen
     assert environment("off", server) == environment("workspace", server)
-    assert set(server) - set(environment("off", server)) == {"SUBSTRATE_A"}
+
+
+def test_no_command_sees_the_servers_settings_or_the_keys_of_models() -> None:
+    server = {"KEY": "k", "SUBSTRATE_A": "a", "ANTHROPIC_API_KEY": "sk", "OPENAI_API_KEY": "sk"}
+    assert environment("off", server) == {"KEY": "k"}
 
 
 def test_the_whole_file_system_cannot_be_a_workspace() -> None:

@@ -1,0 +1,278 @@
+"""How the tests of chat call it: through a hub, over a real file, with a model that plays what a
+test has written down for it."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from hub_calls import WAIT_S, call, settled, until
+
+from activations.approvals import Approvals
+from activations.arbor import Arbor
+from activations.bash import Bash
+from activations.chat import Chat, ClaudeCode
+from activations.chat.providers.provider import Ask, Calling, Delta, Finished, Provider, Text
+from activations.chat.providers.registry import Providers
+from plexus import LOCAL, Activation, Error, Limits, Plexus, Principal, Result, wire
+from plexus.itself import PlexusItself
+from plexus.run import Run
+
+__all__ = (
+    "ENGINES",
+    "SCRIPT",
+    "Live",
+    "Room",
+    "Script",
+    "Step",
+    "begin",
+    "error_of",
+    "new_database",
+    "talking",
+    "text_in",
+    "words",
+)
+
+#: The databases that sessions can be kept in.
+ENGINES = ("sqlite", "postgres")
+#: Where the tests of arbor are, which know how to start a server.
+ARBOR_TESTS = Path(__file__).parents[1] / "arbor"
+
+#: The model that plays a script; what comes after the colon is the test's to choose.
+SCRIPT = "script:one"
+
+#: What a model does next: say something, fail, wait until a test lets it go on, or whatever a
+#: function does that is given what was asked.
+Step: TypeAlias = Delta | BaseException | asyncio.Event | Callable[[Ask], Awaitable[None]]
+
+
+class Script:
+    """A provider whose rounds a test has written. It keeps all that it was asked."""
+
+    def __init__(self, *rounds: Sequence[Step], context: int | None = None) -> None:
+        self.rounds = list(rounds)
+        self.asks: list[Ask] = []
+        #: How many tokens it takes.
+        self.context = context
+        self.runs_tools = False
+        #: How many of its rounds were ended, one way or another.
+        self.closed = 0
+
+    async def check(self, model: str) -> None:
+        """Every model is there."""
+
+    def context_tokens(self, model: str) -> int | None:
+        return self.context if model else None
+
+    async def answer(self, ask: Ask) -> AsyncGenerator[Delta, None]:
+        """Play the next round; a round that does not say how it ends ends as most do."""
+        self.asks.append(ask._replace(messages=list(ask.messages)))
+        steps = self.rounds.pop(0) if self.rounds else words("yes")
+        reason = "end_turn"
+        try:
+            for step in steps:
+                if isinstance(step, BaseException):
+                    raise step
+                if isinstance(step, asyncio.Event):
+                    await step.wait()
+                elif isinstance(step, tuple):
+                    reason = "tool_use" if isinstance(step, Calling) else reason
+                    yield step
+                    if isinstance(step, Finished):
+                        return
+                else:
+                    await step(ask)
+            yield Finished(reason)
+        finally:
+            self.closed += 1
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def seen(self, ask: int = -1) -> list[tuple[str, str]]:
+        """The conversation that the model was given."""
+        return [(each.kind, each.text) for each in self.asks[ask].messages]
+
+
+class _Sources:
+    """The scripted provider, and the real ones beside it."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._real = Providers(environment={})
+
+    def find(self, name: str) -> tuple[Provider, str]:
+        provider, _, model = name.partition(":")
+        return (self._script, model) if provider == "script" and model else self._real.find(name)
+
+    def described(self) -> Sequence[tuple[str, str, bool, str]]:
+        return [("script", SCRIPT, True, ""), *self._real.described()]
+
+    async def close(self) -> None:
+        await self._real.close()
+
+
+class Live:
+    """A call under way."""
+
+    def __init__(self, hub: Plexus, run: Run) -> None:
+        self._hub = hub
+        self.run = run
+
+    @property
+    def events(self) -> list[Any]:
+        """What it has said so far, as it is on a wire."""
+        events: list[Any] = wire.decode_plain(list(self.run.log.events))
+        return events
+
+    def said(self, type_: str) -> list[Any]:
+        """The events of this type so far."""
+        return [event for event in self.events if event["type"] == type_]
+
+    async def heard(self, type_: str, count: int = 1) -> Any:
+        """Wait until it has said so many of these; the last of them."""
+        await until(lambda: len(self.said(type_)) >= count)
+        return self.said(type_)[count - 1]
+
+    async def heard_text(self, text: str) -> None:
+        """Wait until its answer holds this."""
+        await until(lambda: text in text_in(self.events))
+
+    async def end(self) -> Any:
+        """Wait for its terminal."""
+        return wire.decode_plain(await settled(self.run))
+
+    async def cancel(self) -> Any:
+        """Stop it, and wait for its terminal."""
+        self.run.cancel("enough")
+        return await self.end()
+
+    def answer(self, request: Any, answer: Any) -> None:
+        """Answer what it asks."""
+        self.run.answer(request["request"], answer)
+
+
+class Room:
+    """A hub in which one can chat."""
+
+    def __init__(self, hub: Plexus, arbor: Arbor, chat: Chat, script: Script) -> None:
+        self.hub = hub
+        self.arbor = arbor
+        self.chat = chat
+        self.script = script
+
+    async def events(self, method: str, _as: Principal = LOCAL, **params: Any) -> list[Any]:
+        """All that a call says, as it is on a wire; a method without a dot is one of chat's."""
+        name = method if "." in method else f"chat.{method}"
+        events: list[Any] = wire.decode_plain(await call(self.hub, name, params, _as))
+        return events
+
+    async def value(self, method: str, _as: Principal = LOCAL, **params: Any) -> Any:
+        """What a call gives: its result, or its terminal if that is one with fields."""
+        name = method if "." in method else f"chat.{method}"
+        end = (await call(self.hub, name, params, _as))[-1]
+        assert not isinstance(end, Error), end
+        return wire.decode_plain(end.result if isinstance(end, Result) else end)
+
+    async def error(self, method: str, _as: Principal = LOCAL, **params: Any) -> Any:
+        """How a call fails; it must say nothing before."""
+        events = await self.events(method, _as, **params)
+        assert [event["type"] for event in events] == ["error"], events
+        return events[0]
+
+    def begin(self, method: str, _as: Principal = LOCAL, **params: Any) -> Live:
+        """Begin a call and leave it under way."""
+        return begin(self.hub, f"chat.{method}", _as, **params)
+
+    async def create(self, name: str = "s", model: str = SCRIPT, **params: Any) -> Any:
+        """A new session, of the scripted model."""
+        return await self.value("create", name=name, model=model, **params)
+
+    async def send(self, message: str, session: str = "s", **params: Any) -> list[Any]:
+        """A whole turn, which must come to its end."""
+        events = await self.events("send", session=session, message=message, **params)
+        assert events[-1]["type"] == "complete", events[-1]
+        return events
+
+    async def history(self, session: str = "s", **params: Any) -> list[dict[str, Any]]:
+        """The latest messages of a session."""
+        page = await self.value("history", session=session, **params)
+        messages: list[dict[str, Any]] = page["messages"]
+        return messages
+
+    async def said(self, session: str = "s", **params: Any) -> list[tuple[str, Any]]:
+        """The kinds and texts of the latest messages."""
+        found = await self.history(session, **params)
+        return [(each["kind"], each.get("text")) for each in found]
+
+    async def last(self, session: str = "s") -> dict[str, Any]:
+        """The last message of a session."""
+        return (await self.history(session))[-1]
+
+    async def nodes(self, session: str = "s") -> list[dict[str, Any]]:
+        """All nodes of a session's tree but the root, in the order in which they were made."""
+        tree = (await self.value("get", session=session))["position"]["tree_id"]
+        events = await self.events("arbor.tree_get", tree_id=tree)
+        nodes = [node for event in events if event["type"] == "nodes" for node in event["nodes"]]
+        return [node for node in nodes if node.get("parent")]
+
+    async def is_free(self, session: str = "s") -> bool:
+        """Whether nobody is at work on a session."""
+        return not (await self.value("get", session=session))["busy"]
+
+
+def new_database(engine: str, folder: Path) -> str:
+    """The address of a database that nobody has used."""
+    if str(ARBOR_TESTS) not in sys.path:
+        sys.path.append(str(ARBOR_TESTS))
+    address: str = importlib.import_module("arbor_databases").new_database(engine, folder)
+    return address
+
+
+def begin(hub: Plexus, method: str, _as: Principal = LOCAL, **params: Any) -> Live:
+    """Begin a call and leave it under way."""
+    return Live(hub, hub.call(method, params, _as).run)
+
+
+def words(*texts: str) -> list[Step]:
+    """A round in which a model says this, piece by piece."""
+    return [Text(text) for text in texts]
+
+
+def text_in(events: Sequence[Any]) -> str:
+    """The answer that these events are."""
+    return "".join(event["text"] for event in events if event["type"] == "content")
+
+
+def error_of(events: Sequence[Any]) -> Any:
+    """The error that a call ended with."""
+    assert events[-1]["type"] == "error", events[-1]
+    return events[-1]
+
+
+@asynccontextmanager
+async def talking(
+    database: object,
+    script: Script | None = None,
+    *others: Activation,
+    limits: Limits | None = None,
+    model: str = "echo:echo",
+) -> AsyncIterator[Room]:
+    """A hub in which one can chat, over this database, for as long as the block lasts."""
+    script = script or Script()
+    hub = Plexus(limits=limits or Limits())
+    arbor = Arbor(str(database))
+    chat = Chat(arbor, _Sources(script), model)
+    built_in = (PlexusItself(hub), Bash(), arbor, chat, ClaudeCode(chat), Approvals())
+    for activation in (*built_in, *others):
+        hub.register(activation)
+    try:
+        yield Room(hub, arbor, chat, script)
+    finally:
+        async with asyncio.timeout(WAIT_S * 2):
+            await hub.close()

@@ -1,0 +1,201 @@
+"""Whole turns with Claude Code: a hub, a store, and a program that speaks as `claude` does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_hub import Room, Script, error_of, text_in
+from claude_stand_in import StandIn, answers, asks, crashes, is_silent, says, spawns, uses
+from hub_calls import until
+
+from activations.arbor import Arbor
+from activations.chat import Chat, ClaudeCode
+from activations.chat.providers.registry import Providers
+from plexus import Plexus
+from plexus.itself import PlexusItself
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+
+
+@pytest.fixture
+def claude(tmp_path: Path) -> StandIn:
+    folder = tmp_path / "claude"
+    folder.mkdir()
+    return StandIn(folder)
+
+
+@pytest.fixture
+async def room(tmp_path: Path, claude: StandIn) -> AsyncIterator[Room]:
+    hub = Plexus()
+    arbor = Arbor(str(tmp_path / "arbor.db"))
+    providers = Providers(claude_command=claude.command, environment=claude.environment)
+    chat = Chat(arbor, providers)
+    for activation in (PlexusItself(hub), arbor, chat, ClaudeCode(chat)):
+        hub.register(activation)
+    try:
+        room = Room(hub, arbor, chat, Script())
+        await room.value("claudecode.create", name="s", working_dir=str(tmp_path))
+        yield room
+    finally:
+        async with asyncio.timeout(20):
+            await hub.close()
+
+
+async def chat(room: Room, query: str, **more: Any) -> list[Any]:
+    return await room.events("claudecode.chat", session_name="s", query=query, **more)
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+async def test_an_answer_streams_and_is_kept(room: Room, claude: StandIn, tmp_path: Path) -> None:
+    claude.plays(says("Two ", "files."))
+    events = await chat(room, "What is here?", max_turns=3)
+    assert [event["type"] for event in events][:3] == ["start", "content", "content"]
+    assert text_in(events) == "Two files."
+    assert events[-1]["stop_reason"] == "end_turn"
+    assert await room.said() == [("user", "What is here?"), ("assistant", "Two files.")]
+    [run] = claude.runs
+    assert run.options["--max-turns"] == "3"
+    assert Path(run.directory) == tmp_path
+
+
+async def test_a_session_is_resumed_from_turn_to_turn(room: Room, claude: StandIn) -> None:
+    for answer in ("One.", "Two.", "Three."):
+        claude.plays(says(answer))
+        await chat(room, f"say {answer}")
+    first, second, third = claude.runs
+    assert "--resume" not in first.options
+    assert second.options["--resume"] == third.options["--resume"]
+    assert "--fork-session" not in second.options
+    assert "say One." not in third.text  # it remembers that itself
+
+
+async def test_another_branch_goes_on_in_a_copy_of_the_session(room: Room, claude: StandIn) -> None:
+    claude.plays(says("Tea."))
+    await chat(room, "What?")
+    tea = (await room.last())["node_id"]
+    claude.plays(says("Green."))
+    await chat(room, "Which?")
+    await room.value("set_head", session="s", node_id=tea)
+    claude.plays(says("Black."))
+    await chat(room, "Which, really?")
+    other = claude.runs[-1].options
+    assert "--fork-session" in other
+    assert other["--resume-session-at"]
+    assert await room.said() == [
+        ("user", "What?"),
+        ("assistant", "Tea."),
+        ("user", "Which, really?"),
+        ("assistant", "Black."),
+    ]
+
+
+async def test_another_answer_forgets_the_first_one(room: Room, claude: StandIn) -> None:
+    claude.plays(says("Tea."))
+    await chat(room, "What?")
+    claude.plays(says("One."))
+    await chat(room, "Again?")
+    claude.plays(says("Two."))
+    await room.events("regenerate", session="s")
+    again = claude.runs[-1]
+    assert "--fork-session" in again.options
+    assert "Again?" in again.text
+    assert (await room.said())[-1] == ("assistant", "Two.")
+
+
+@pytest.mark.parametrize("allow", [True, False])
+async def test_a_person_is_asked_before_a_tool_is_used(
+    room: Room, claude: StandIn, allow: bool
+) -> None:
+    claude.plays(uses("Bash", {"command": "ls"}), asks(), answers("a b"), says("Done."))
+    live = room.begin("send", session="s", message="What is here?")
+    request = await live.heard("request")
+    assert request["details"]["tool_name"] == "Bash"
+    assert request["details"]["input"] == {"command": "ls"}
+    live.answer(request, allow)
+    await live.end()
+    [use] = live.said("tool_use")
+    [result] = live.said("tool_result")
+    assert use["tool_use_id"] == result["tool_use_id"]
+    assert result["is_error"] is not allow
+    kinds = [kind for kind, _ in await room.said()]
+    assert kinds == ["user", "tool_use", "tool_result", "assistant"]
+
+
+async def test_a_session_without_approvals_asks_nobody(room: Room, claude: StandIn) -> None:
+    await room.value("configure", session="s", approve="none")
+    claude.plays(uses("Bash", {"command": "ls"}), asks(), answers("a b"), says("Done."))
+    events = await chat(room, "What is here?")
+    assert not [event for event in events if event["type"] == "request"]
+    assert text_in(events) == "Done."
+
+
+async def test_a_crash_keeps_what_has_come(room: Room, claude: StandIn) -> None:
+    claude.plays(says("so far"), crashes(3, "out of memory"))
+    error = error_of(await chat(room, "hi"))
+    assert error["code"] == "provider_broke"
+    last = await room.last()
+    assert (last["text"], last["status"]) == ("so far", "error")
+    claude.plays(says("better"))
+    assert text_in(await chat(room, "again")) == "better"
+
+
+async def test_cancelling_ends_the_program_and_all_it_started(room: Room, claude: StandIn) -> None:
+    claude.plays(says("so far"), spawns(), is_silent())
+    live = room.begin("send", session="s", message="hi")
+    await live.heard_text("so far")
+    await until(lambda: bool(claude.children))
+    end = await live.cancel()
+    assert end["type"] == "cancelled"
+    await until(lambda: all(gone(pid) for pid in (*claude.pids, *claude.children)))
+    assert (await room.last())["status"] == "cancelled"
+
+
+async def test_an_ephemeral_turn_leaves_nothing_on_either_side(room: Room, claude: StandIn) -> None:
+    claude.plays(says("Tea."))
+    await chat(room, "What?")
+    before, kept = await room.said(), claude.sessions
+    claude.plays(says("Psst."))
+    await room.send("A secret.", ephemeral=True)
+    assert await room.said() == before
+    assert claude.sessions == kept
+
+
+async def test_a_conversation_with_another_model_goes_on_with_claude_code(
+    room: Room, claude: StandIn
+) -> None:
+    await room.value("configure", session="s", model="echo:echo")
+    await room.send("Remember the word tangerine.")
+    await room.value("configure", session="s", model="claude-code:sonnet")
+    claude.plays(says("Tangerine."))
+    await chat(room, "Which word?")
+    [run] = claude.runs
+    assert "tangerine" in run.text
+    assert run.options["--model"] == "sonnet"
+
+
+async def test_a_program_that_is_not_there_says_how_to_install_it(tmp_path: Path) -> None:
+    hub = Plexus()
+    arbor = Arbor(str(tmp_path / "arbor.db"))
+    chat = Chat(arbor, Providers(claude_command="no-such-claude", environment={"PATH": "/nowhere"}))
+    for activation in (PlexusItself(hub), arbor, chat, ClaudeCode(chat)):
+        hub.register(activation)
+    try:
+        room = Room(hub, arbor, chat, Script())
+        await room.value("claudecode.create", name="s")
+        error = await room.error("claudecode.chat", session_name="s", query="hi")
+        assert error["code"] == "not_installed"
+        assert await room.said() == []
+    finally:
+        await hub.close()

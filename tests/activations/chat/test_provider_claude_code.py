@@ -1,0 +1,915 @@
+"""Claude Code as a provider, with a program that stands in for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from claude_stand_in import (
+    StandIn,
+    answers,
+    asks,
+    crashes,
+    ends,
+    fails,
+    is_limited,
+    is_silent,
+    reaches_turns,
+    requests,
+    retries,
+    says,
+    spawns,
+    takes_back,
+    thinks,
+    uses,
+    waits_for,
+    writes,
+    writes_much,
+)
+from provider_asking import WAIT_S, calls, said, stopped, thought
+
+from activations.chat.conversation import Message
+from activations.chat.providers import claude_code
+from activations.chat.providers.claude_code import ClaudeCode
+from activations.chat.providers.provider import (
+    Approve,
+    Ask,
+    Called,
+    Calling,
+    Delta,
+    Finished,
+    Text,
+    Used,
+    Verdict,
+    Waiting,
+)
+from activations.chat.providers.stream_json import LINE_BYTES
+from plexus import Declined, Failed, InvalidParams
+
+pytestmark = pytest.mark.anyio
+
+GONE = "11111111-1111-4111-8111-111111111111"
+
+
+@pytest.fixture
+def claude(tmp_path: Path) -> StandIn:
+    return StandIn(tmp_path / "claude")
+
+
+@pytest.fixture
+async def provider(claude: StandIn) -> AsyncIterator[ClaudeCode]:
+    subject = ClaudeCode(claude.command, environment=claude.environment)
+    yield subject
+    await subject.close()
+
+
+class Approver:
+    """Answers whether a tool may be used, and keeps what it was asked."""
+
+    def __init__(self, verdict: Verdict = Verdict(True)) -> None:  # noqa: B008 - a tuple
+        self.asked: list[tuple[str, str, dict[str, Any]]] = []
+        self._verdict = verdict
+
+    async def __call__(self, tool: str, use: str, given: dict[str, Any]) -> Verdict:
+        self.asked.append((tool, use, given))
+        return self._verdict
+
+
+def asking(*messages: Message | str, approve: Approve | None = None, **more: Any) -> Ask:
+    given = [Message("user", each) if isinstance(each, str) else each for each in messages]
+    model = more.pop("model", "default")
+    return Ask(model, given or [Message("user", "Hi.")], approve or Approver(), **more)
+
+
+async def ask(provider: ClaudeCode, *messages: Message | str, **more: Any) -> list[Delta]:
+    """Everything that a round brings."""
+    async with (
+        asyncio.timeout(WAIT_S),
+        aclosing(provider.answer(asking(*messages, **more))) as answer,
+    ):
+        return [delta async for delta in answer]
+
+
+async def fail(provider: ClaudeCode, *messages: Message | str, **more: Any) -> Failed:
+    """How a round fails."""
+    with pytest.raises(Failed) as caught:
+        await ask(provider, *messages, **more)
+    return caught.value
+
+
+def answer_of(deltas: list[Delta]) -> Message:
+    """The answer as it is stored, with what is needed to go on."""
+    finished = deltas[-1]
+    assert isinstance(finished, Finished)
+    assert finished.memory is not None
+    meta = {"model": "claude-code:default", "memory": dict(finished.memory)}
+    return Message("assistant", said(deltas), meta)
+
+
+def alive(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+# --- what it says ---------------------------------------------------------------------------------
+
+
+async def test_an_answer_comes_piece_by_piece_and_only_once(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    claude.plays(thinks("Let me ", "see."), says("Good ", "morning."), says(" And more."))
+    deltas = await ask(provider)
+    assert thought(deltas) == "Let me see."
+    pieces = [delta.text for delta in deltas if isinstance(delta, Text)]
+    assert pieces == ["Good ", "morning.", " And more."]
+    assert stopped(deltas) == "end_turn"
+
+
+async def test_an_older_program_that_streams_nothing_is_understood(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    claude.plays(thinks("Hm.", streamed=False), says("Good ", "morning.", streamed=False))
+    deltas = await ask(provider)
+    assert thought(deltas) == "Hm."
+    assert [delta.text for delta in deltas if isinstance(delta, Text)] == ["Good morning."]
+
+
+async def test_a_program_that_tells_only_the_result_is_understood(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    claude.plays(ends(result="All of it."))
+    assert said(await ask(provider)) == "All of it."
+
+
+async def test_tools_are_reported_with_what_they_answer(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    picture = [{"type": "text", "text": "one"}, {"type": "image", "source": {}}]
+    claude.plays(
+        says("I look."),
+        uses("Bash", {"command": "ls"}, "a"),
+        uses("Read", {"path": "x"}, "b"),
+        answers("no such file", "b", is_error=True),
+        answers(picture, "a"),
+        says("Done."),
+    )
+    deltas = await ask(provider)
+    assert calls(deltas) == [
+        Calling("a", "Bash", {"command": "ls"}),
+        Calling("b", "Read", {"path": "x"}),
+    ]
+    assert [delta for delta in deltas if isinstance(delta, Called)] == [
+        Called("b", "no such file", True),
+        Called("a", "one\n[image]", False),
+    ]
+    assert said(deltas) == "I look.Done."
+
+
+async def test_what_an_agent_says_is_no_part_of_the_answer(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    claude.plays(
+        uses("Task", {"prompt": "look"}, "task"),
+        says("an agent's words", agent="task"),
+        says("more of them", agent="task", streamed=False),
+        uses("Bash", {"command": "ls"}, "inner", agent="task"),
+        answers("found", "task"),
+        says("It is there."),
+    )
+    deltas = await ask(provider)
+    assert said(deltas) == "It is there."
+    assert [call.id for call in calls(deltas)] == ["task"]
+
+
+async def test_what_is_not_known_is_passed_over(claude: StandIn, provider: ClaudeCode) -> None:
+    strange = ["", "no JSON", "[1, 2]", '{"type": "new_in_a_later_version"}', '{"type": 5}', "{"]
+    half = ['{"type": "assistant"}', '{"type": "user", "message": {"content": "text"}}']
+    more = ['{"type": "assistant", "message": {"content": [7, {"type": "text"}]}}']
+    event = ['{"type": "stream_event", "event": {"type": "content_block_delta", "delta": null}}']
+    claude.plays(*map(writes, strange + half + more + event), says("Still here."))
+    assert said(await ask(provider)) == "Still here."
+
+
+async def test_what_it_has_cost_is_that_of_the_round(claude: StandIn, provider: ClaudeCode) -> None:
+    model = {"inputTokens": 1, "outputTokens": 2, "cacheReadInputTokens": 3, "costUSD": 0.25}
+    each = {"one": model, "two": model | {"cacheCreationInputTokens": 4}}
+    claude.plays(says("Yes."), ends(model_usage_since_last_result=each, total_cost_usd=9.0))
+    deltas = await ask(provider)
+    assert deltas[-2] == Used(2, 4, 6, 4, 0.5)
+
+
+async def test_an_older_program_tells_the_cost_of_a_first_round_only(provider: ClaudeCode) -> None:
+    first = await ask(provider, "One.")
+    assert first[-2] == Used(11, 22, 3, 2, 0.5)
+    second = await ask(provider, "One.", answer_of(first), "Two.")
+    assert second[-2] == Used(11, 22, 3, 2, None)
+
+
+async def test_a_long_line_is_read(claude: StandIn, provider: ClaudeCode) -> None:
+    text = "many words " * 300_000
+    claude.plays(says(text))
+    assert said(await ask(provider)) == text
+
+
+async def test_a_line_without_an_end_is_refused(claude: StandIn, provider: ClaudeCode) -> None:
+    claude.plays(says("So far"), writes_much(LINE_BYTES + (1 << 20)), is_silent())
+    error = await fail(provider)
+    assert error.code == "provider_broke"
+    assert error.data["limit"] == LINE_BYTES
+    assert not alive(claude.pids)
+
+
+# --- what it is told ------------------------------------------------------------------------------
+
+
+async def test_it_is_started_to_speak_with_us(
+    claude: StandIn, provider: ClaudeCode, tmp_path: Path
+) -> None:
+    await ask(
+        provider,
+        "Good morning.",
+        model="opus[1m]",
+        system_prompt="Be -- brief.",
+        max_turns=7,
+        allowed_tools=["Bash(git *)", "Read"],
+        working_dir=str(tmp_path),
+    )
+    [run] = claude.runs
+    assert run.options == {
+        "--print": "",
+        "--output-format": "stream-json",
+        "--input-format": "stream-json",
+        "--verbose": "",
+        "--include-partial-messages": "",
+        "--permission-prompt-tool": "stdio",
+        "--disallowed-tools": "AskUserQuestion,CronCreate,ScheduleWakeup",
+        "--model": "opus[1m]",
+        "--max-turns": "7",
+        "--append-system-prompt": "Be -- brief.",
+        "--allowed-tools": "Bash(git *),Read",
+    }
+    assert run.directory == str(tmp_path)
+    assert run.prompt == [{"type": "text", "text": "Good morning."}]
+    assert run.told[0]["request"] == {"subtype": "initialize", "systemPromptSnapshot": False}
+    assert run.told[1]["client_composed"] is True
+
+
+async def test_the_default_model_is_the_program_s_own_choice(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    await ask(provider)
+    assert "--model" not in claude.runs[0].options
+    assert "--max-turns" not in claude.runs[0].options
+    assert claude.runs[0].directory == os.getcwd()  # noqa: PTH109 - as the system says it
+
+
+async def test_files_go_before_the_message_that_they_belong_to(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    def file(name: str, mime_type: str, text: str, encoding: str) -> Message:
+        meta = {"name": name, "mime_type": mime_type, "encoding": encoding}
+        return Message("attachment", text, meta)
+
+    await ask(
+        provider,
+        file("a.png", "image/png", "cGljdHVyZQ==", "base64"),
+        file("b.pdf", "application/pdf", "cGRm", "base64"),
+        file('"c".txt', "text/plain", "some text", "text"),
+        file("d.zip", "application/zip", "emlw", "base64"),
+        "What is this?",
+    )
+    picture, document, text, other, question = claude.runs[0].prompt
+    source = {"type": "base64", "media_type": "image/png", "data": "cGljdHVyZQ=="}
+    assert picture == {"type": "image", "source": source}
+    assert document["type"] == "document"
+    assert text["text"] == '<file name="\\"c\\".txt">\nsome text\n</file>'
+    assert "d.zip" in other["text"]
+    assert "emlw" not in other["text"]
+    assert question["text"] == "What is this?"
+
+
+async def test_a_prompt_larger_than_a_pipe_is_told_whole(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    text = "many words " * 300_000
+    await ask(provider, text)
+    assert claude.runs[0].text == text
+
+
+async def test_only_what_it_needs_of_the_environment_is_given(claude: StandIn) -> None:
+    given = {
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C.UTF-8",
+        "https_proxy": "http://localhost:1",
+        "ANTHROPIC_API_KEY": "a-key",
+        "CLAUDE_CODE_OAUTH_TOKEN": "a-token",
+        "CLAUDE_CONFIG_DIR": "/somewhere",
+        "AWS_REGION": "north",
+        "DISABLE_TELEMETRY": "1",
+    }
+    kept_back = {
+        "SUBSTRATE_TOKEN": "ours",
+        "OPENAI_API_KEY": "another's",
+        "LD_PRELOAD": "x.so",
+        "CLAUDECODE": "1",
+        "CLAUDE_CODE_ENTRYPOINT": "cli",
+        "CLAUDE_CODE_SESSION_ID": GONE,
+        "CLAUDE_CODE_MESSAGING_TOKEN": "x",
+        "CLAUDE_PID": "1",
+        "SECRET": "s",
+    }
+    provider = ClaudeCode(claude.command, environment=claude.environment | given | kept_back)
+    try:
+        await ask(provider)
+    finally:
+        await provider.close()
+    environment = claude.runs[0].environment
+    assert given.items() <= environment.items()
+    assert not kept_back.keys() & environment.keys()
+    assert environment["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"] == "1"
+
+
+@pytest.mark.parametrize("folder", ["/no/such/folder", "a\0b", "~nobody-of-that-name/x"])
+async def test_a_folder_that_is_not_there_is_refused(provider: ClaudeCode, folder: str) -> None:
+    with pytest.raises(InvalidParams, match="working_dir"):
+        await ask(provider, working_dir=folder)
+
+
+async def test_a_system_prompt_that_no_program_can_be_given_is_refused(
+    provider: ClaudeCode,
+) -> None:
+    with pytest.raises(InvalidParams):
+        await ask(provider, system_prompt="a\0b")
+    assert (await fail(provider, system_prompt="a" * 300_000)).code == "provider_refused"
+
+
+# --- sessions -------------------------------------------------------------------------------------
+
+
+async def test_a_session_goes_on_with_only_what_is_new(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    claude.plays(says("First."))
+    claude.plays(says("Second."))
+    first = await ask(provider, "One.")
+    second = await ask(provider, "One.", answer_of(first), "Two.")
+    [session] = claude.sessions.items()
+    assert session[1] == ["One.", "First.", "Two.", "Second."]
+    memory = answer_of(first).meta["memory"]
+    assert memory["session_id"] == session[0]
+    assert claude.runs[1].options["--resume"] == session[0]
+    assert claude.runs[1].options["--resume-session-at"] == memory["message_uuid"]
+    assert claude.runs[1].text == "Two."
+    assert answer_of(second).meta["memory"]["session_id"] == session[0]
+
+
+async def test_another_branch_goes_on_in_a_copy(claude: StandIn, provider: ClaudeCode) -> None:
+    first = answer_of(await ask(provider, "One."))
+    second = answer_of(await ask(provider, "One.", first, "Two."))
+    other = answer_of(await ask(provider, "One.", first, "Or two?", branching=True))
+    sessions = claude.sessions
+    assert sessions[first.meta["memory"]["session_id"]] == ["One.", "Yes.", "Two.", "Yes."]
+    assert sessions[other.meta["memory"]["session_id"]] == ["One.", "Yes.", "Or two?", "Yes."]
+    await ask(provider, "One.", first, "Two.", second, "Three.")
+    await ask(provider, "One.", first, "Or two?", other, "Or three?")
+    assert sorted(map(len, claude.sessions.values())) == [6, 6]
+
+
+async def test_a_round_that_was_cancelled_is_not_in_what_goes_on(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    first = answer_of(await ask(provider, "One."))
+    claude.plays(says("I am "), is_silent())
+    async with aclosing(provider.answer(asking("One.", first, "Two."))) as answer:
+        await anext(answer)
+    cut = Message("assistant", "I am ", {"status": "cancelled", "model": "claude-code:default"})
+    await ask(provider, "One.", first, "Two.", cut, "Three.")
+    [(_, texts)] = claude.sessions.items()
+    assert texts[:2] == ["One.", "Yes."]
+    assert texts[2].count("Two.") == 1
+    assert "I am " in texts[2]
+    assert texts[2].endswith("Three.")
+    assert len(texts) == 4
+
+
+async def test_an_ephemeral_round_leaves_no_session_and_changes_none(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    deltas = await ask(provider, "One.", ephemeral=True)
+    assert deltas[-1] == Finished("end_turn", None)
+    assert claude.sessions == {}
+    first = answer_of(await ask(provider, "One."))
+    kept = claude.sessions
+    await ask(provider, "One.", first, "Two.", ephemeral=True)
+    assert claude.sessions == kept
+    assert claude.runs[2].text == "Two."
+
+
+async def test_what_another_model_has_said_is_told_as_text(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    await ask(
+        provider,
+        "What is here?",
+        Message("thinking", "secret thoughts", {"model": "anthropic:x"}),
+        Message("tool_use", '{"command": "ls"}', {"tool_name": "bash_execute"}),
+        Message("tool_result", "a b " + "c" * 10_000, {"tool_name": "bash_execute"}),
+        Message(
+            "assistant", "Two files.", {"model": "anthropic:x", "memory": {"session_id": GONE}}
+        ),
+        "Which is larger?",
+    )
+    [run] = claude.runs
+    earlier, question = run.prompt
+    assert "--resume" not in run.options
+    for text in ("What is here?", "bash_execute", '{"command": "ls"}', "a b c", "Two files."):
+        assert text in earlier["text"]
+    assert "secret thoughts" not in earlier["text"]
+    assert len(earlier["text"]) < 6_000
+    assert question["text"] == "Which is larger?"
+
+
+async def test_what_another_model_has_said_in_between_is_told_too(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    first = answer_of(await ask(provider, "One."))
+    other = Message("assistant", "A second opinion.", {"model": "openai:x"})
+    await ask(provider, "One.", first, "And you?", other, "Three.")
+    run = claude.runs[1]
+    assert run.options["--resume"] == first.meta["memory"]["session_id"]
+    earlier, question = run.prompt
+    assert "A second opinion." in earlier["text"]
+    assert "One." not in earlier["text"]
+    assert question["text"] == "Three."
+
+
+async def test_a_summary_stands_for_everything_before_it(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    first = answer_of(await ask(provider, "One."))
+    await ask(provider, "One.", first, Message("summary", "They have counted."), "Two.")
+    run = claude.runs[1]
+    assert "--resume" not in run.options
+    assert "They have counted." in run.text
+    assert "One." not in run.text
+
+
+async def test_of_a_very_long_conversation_the_end_is_told(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    long = [Message("assistant", f"number {n} " + "x" * 50_000) for n in range(20)]
+    await ask(provider, "The first.", *long, "The last.")
+    text = claude.runs[0].text
+    assert "number 19 " in text
+    assert "number 2 " not in text
+    assert "left out" in text
+    assert len(text) < 500_000
+
+
+async def test_a_session_that_is_gone_is_begun_anew_with_all_that_was_said(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    memory = {"session_id": GONE, "message_uuid": GONE}
+    earlier = Message("assistant", "First.", {"model": "claude-code:x", "memory": memory})
+    deltas = await ask(provider, "One.", earlier, "Two.")
+    assert isinstance(deltas[0], Waiting)
+    assert deltas[0].seconds == 0
+    assert said(deltas) == "Yes."
+    gone, anew = claude.runs
+    assert gone.options["--resume"] == GONE
+    assert "--resume" not in anew.options
+    assert "First." in anew.text
+    assert anew.text.endswith("Two.")
+
+
+async def test_a_message_that_is_gone_from_its_session_is_no_hindrance(
+    provider: ClaudeCode,
+) -> None:
+    first = answer_of(await ask(provider, "One."))
+    memory = first.meta["memory"] | {"message_uuid": GONE}
+    deltas = await ask(
+        provider, "One.", first._replace(meta=first.meta | {"memory": memory}), "Two."
+    )
+    assert isinstance(deltas[0], Waiting)
+    assert said(deltas) == "Yes."
+
+
+async def test_an_older_program_that_says_so_only_to_people_is_understood(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    first = answer_of(await ask(provider, "One."))
+    claude.plays(crashes(1, f"No conversation found with session ID: {GONE}\n"))
+    deltas = await ask(provider, "One.", first, "Two.")
+    assert isinstance(deltas[0], Waiting)
+    assert said(deltas) == "Yes."
+
+
+@pytest.mark.parametrize("session", ["--help", "a title", "", 5, GONE + "\n"])
+async def test_what_is_no_session_is_never_an_argument(
+    claude: StandIn, provider: ClaudeCode, session: Any
+) -> None:
+    memory = {"session_id": session, "message_uuid": GONE}
+    earlier = Message("assistant", "First.", {"model": "claude-code:x", "memory": memory})
+    await ask(provider, "One.", earlier, "Two.")
+    assert "--resume" not in claude.runs[0].options
+
+
+# --- permissions ----------------------------------------------------------------------------------
+
+
+async def test_a_tool_that_is_allowed_is_used(claude: StandIn, provider: ClaudeCode) -> None:
+    approver = Approver()
+    claude.plays(uses("Bash", {"command": "ls"}), asks(), answers("a b"), says("Done."))
+    deltas = await ask(provider, approve=approver)
+    assert approver.asked == [("Bash", "use_1", {"command": "ls"})]
+    assert Called("use_1", "a b") in deltas
+    [response] = claude.runs[0].responses
+    assert response["subtype"] == "success"
+    assert response["response"] == {"behavior": "allow", "updatedInput": {"command": "ls"}}
+
+
+async def test_a_tool_that_is_not_allowed_is_not_used(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    approver = Approver(Verdict(False, "Not on a Sunday."))
+    claude.plays(uses("Bash", {"command": "ls"}), asks(), answers("a b"), says("Well then."))
+    deltas = await ask(provider, approve=approver)
+    assert Called("use_1", "Not on a Sunday.", True) in deltas
+    assert said(deltas) == "Well then."
+    [response] = claude.runs[0].responses
+    assert response["response"] == {"behavior": "deny", "message": "Not on a Sunday."}
+
+
+async def test_a_denial_without_a_word_has_one(claude: StandIn, provider: ClaudeCode) -> None:
+    claude.plays(uses("Bash", {}), asks(), says("Well then."))
+    await ask(provider, approve=Approver(Verdict(False)))
+    assert claude.runs[0].responses[0]["response"]["message"]
+
+
+async def test_other_words_are_heard_while_a_person_is_asked(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    heard = asyncio.Event()
+
+    async def approve(tool: str, use: str, given: dict[str, Any]) -> Verdict:  # noqa: ARG001
+        await heard.wait()
+        return Verdict(True)
+
+    claude.plays(
+        uses("Bash", {}, "a"),
+        uses("Bash", {}, "b"),
+        asks("a", waits=False),
+        answers("meanwhile", "b"),
+        asks("b"),
+        answers("later", "a"),
+    )
+    async with (
+        asyncio.timeout(WAIT_S),
+        aclosing(provider.answer(asking(approve=approve))) as answer,
+    ):
+        async for delta in answer:
+            if isinstance(delta, Called) and delta.output == "meanwhile":
+                heard.set()
+    assert len(claude.runs[0].responses) == 2
+
+
+async def test_a_question_that_is_taken_back_is_no_longer_asked(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    taken_back = asyncio.Event()
+
+    async def approve(tool: str, use: str, given: dict[str, Any]) -> Verdict:  # noqa: ARG001
+        try:
+            await asyncio.Event().wait()
+        finally:
+            taken_back.set()
+        raise AssertionError
+
+    claude.plays(
+        uses("Bash", {}), asks(waits=False), is_silent(0.2), takes_back(), says("Never mind.")
+    )
+    assert said(await ask(provider, approve=approve)) == "Never mind."
+    assert taken_back.is_set()
+
+
+async def test_an_end_takes_back_every_question(claude: StandIn, provider: ClaudeCode) -> None:
+    async def approve(tool: str, use: str, given: dict[str, Any]) -> Verdict:  # noqa: ARG001
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    claude.plays(uses("Bash", {}), asks(waits=False), is_silent(0.2), says("I go."))
+    assert said(await ask(provider, approve=approve)) == "I go."
+
+
+async def test_what_goes_wrong_with_a_question_ends_the_round(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    async def approve(tool: str, use: str, given: dict[str, Any]) -> Verdict:  # noqa: ARG001
+        raise Declined("nobody is there")
+
+    claude.plays(spawns(), uses("Bash", {}), asks(), answers("a b"))
+    with pytest.raises(Declined, match="nobody is there"):
+        await ask(provider, approve=approve)
+    assert not alive(claude.pids + claude.children)
+
+
+async def test_what_it_asks_beside_that_is_refused(claude: StandIn, provider: ClaudeCode) -> None:
+    claude.plays(requests("hook_callback"), says("Then not."))
+    assert said(await ask(provider)) == "Then not."
+    [response] = claude.runs[0].responses
+    assert response["subtype"] == "error"
+    assert "hook_callback" in response["error"]
+
+
+# --- how it ends ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reason", ["max_tokens", "refusal", "stop_sequence"])
+async def test_the_reason_of_the_end_is_told(
+    claude: StandIn, provider: ClaudeCode, reason: str
+) -> None:
+    claude.plays(says("Well"), ends(reason))
+    assert stopped(await ask(provider)) == reason
+
+
+async def test_a_round_that_takes_too_many_turns_can_be_gone_on_with(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    claude.plays(says("I look."), uses("Bash", {}), answers("a b"), reaches_turns())
+    deltas = await ask(provider, "One.", max_turns=1)
+    assert stopped(deltas) == "max_turns"
+    assert any(isinstance(delta, Used) for delta in deltas)
+    # What belongs to the whole round is kept with its last message, which is a tool's answer.
+    last = answer_of(deltas)._replace(kind="tool_result", text="a b")
+    await ask(provider, "One.", last, "Go on.")
+    assert claude.runs[1].text == "Go on."
+    [texts] = claude.sessions.values()
+    assert texts == ["One.", "I look.", "Bash use_1", "a b", "Go on.", "Yes."]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "status", "code"),
+    [
+        ("Not logged in · Please run /login", "authentication_failed", None, "missing_key"),
+        ("Failed to authenticate. API Error: 401", "authentication_failed", 401, "bad_key"),
+        ("Invalid API key · Fix external API key", "unknown", None, "bad_key"),
+        ("API Error: Request rejected (429)", "rate_limit", 429, "rate_limited"),
+        ("Claude AI usage limit reached", "unknown", None, "rate_limited"),
+        ("API Error: 529 Overloaded", "server_error", 529, "provider_down"),
+        ("API Error: 502", "unknown", 502, "provider_down"),
+        ("API Error: Connection refused", "server_error", None, "provider_down"),
+        ("There's an issue with the selected model", "unknown", 404, "unknown_model"),
+        ("API Error: 400 scripted", "unknown", 400, "provider_refused"),
+        ("Prompt is too long", "unknown", None, "provider_refused"),
+        ("Credit balance is too low", "billing_error", None, "provider_refused"),
+        ("Something else", "unknown", None, "provider_broke"),
+    ],
+)
+async def test_what_the_api_refuses_is_told_in_our_words(
+    claude: StandIn, provider: ClaudeCode, text: str, error: str, status: int | None, code: str
+) -> None:
+    claude.plays(fails(text, error, status))
+    failure = await fail(provider)
+    assert failure.code == code
+    assert text in failure.message
+    if code in ("missing_key", "bad_key"):
+        assert failure.data["variable"] == "ANTHROPIC_API_KEY"
+        assert "/login" in failure.message
+
+
+async def test_an_error_is_no_part_of_the_answer(claude: StandIn, provider: ClaudeCode) -> None:
+    claude.plays(says("So far "), fails("API Error: 529", "overloaded", 529))
+    async with aclosing(provider.answer(asking())) as answer:
+        assert await anext(answer) == Text("So far ")
+        with pytest.raises(Failed) as caught:
+            await anext(answer)
+    assert caught.value.code == "provider_broke"
+    assert caught.value.data["status"] == 529
+
+
+async def test_it_is_said_when_a_limit_is_lifted(claude: StandIn, provider: ClaudeCode) -> None:
+    claude.plays(is_limited(time.time() + 3600), fails("limit", "rate_limit", 429))
+    failure = await fail(provider)
+    assert 3000 < failure.data["retry_after_s"] <= 3600
+
+
+async def test_it_is_told_that_the_api_is_asked_again(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    claude.plays(retries(529, 0.5), says("There."))
+    deltas = await ask(provider)
+    assert isinstance(deltas[0], Waiting)
+    assert deltas[0].seconds == 0.5
+    assert "529" in deltas[0].reason
+
+
+async def test_a_program_that_ends_in_the_middle_is_told_of(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    claude.plays(says("So far"), crashes(7, "x" * 20_000 + " out of memory"))
+    failure = await fail(provider)
+    assert failure.code == "provider_broke"
+    assert failure.data["exit_code"] == 7
+    assert "exit code 7" in failure.message
+    assert failure.message.endswith("out of memory")
+    assert len(failure.message) < 1200
+
+
+async def test_no_key_is_ever_told(claude: StandIn) -> None:
+    key, token = "sk-ant-api03-abcdefgh", "something-plain"
+    names = {"ANTHROPIC_API_KEY": key, "ANTHROPIC_AUTH_TOKEN": token}
+    provider = ClaudeCode(claude.command, environment=claude.environment | names)
+    claude.plays(crashes(1, f"bad {key} and {token} and Bearer abcdefghijkl"))
+    claude.plays(fails(f"{token} is no good", "authentication_failed", 401))
+    try:
+        for failure in (await fail(provider), await fail(provider)):
+            assert "***" in failure.message
+            for secret in (key, token, "abcdefghijkl"):
+                assert secret not in failure.message
+                assert secret not in str(failure.data)
+    finally:
+        await provider.close()
+
+
+#: How long it may be silent here; to start takes a small part of that, on a busy machine too.
+SILENT_S = 1.5
+
+
+@contextlib.asynccontextmanager
+async def impatient(claude: StandIn) -> AsyncIterator[ClaudeCode]:
+    provider = ClaudeCode(claude.command, SILENT_S, claude.environment)
+    try:
+        yield provider
+    finally:
+        await provider.close()
+
+
+async def test_silence_is_ended(claude: StandIn) -> None:
+    claude.plays(spawns(), says("So far"), is_silent())
+    async with impatient(claude) as provider:
+        failure = await fail(provider)
+    assert failure.code == "provider_silent"
+    assert failure.data["silent_s"] == SILENT_S
+    assert not alive(claude.pids + claude.children)
+
+
+async def test_a_tool_may_be_silent_for_longer_but_not_for_ever(
+    claude: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claude.plays(uses("Bash", {}), is_silent(SILENT_S + 1), answers("a b"), says("Done."))
+    claude.plays(uses("Bash", {}), is_silent())
+    async with impatient(claude) as provider:
+        assert said(await ask(provider)) == "Done."
+        monkeypatch.setattr(claude_code, "TOOL_S", SILENT_S + 0.2)
+        failure = await fail(provider)
+    assert failure.code == "provider_silent"
+    assert failure.data["silent_s"] == SILENT_S + 0.2
+    assert "tool" in failure.message
+
+
+async def test_a_person_may_take_his_time(claude: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claude_code, "TOOL_S", SILENT_S)
+
+    async def approve(tool: str, use: str, given: dict[str, Any]) -> Verdict:  # noqa: ARG001
+        await asyncio.sleep(SILENT_S + 1)
+        return Verdict(True)
+
+    claude.plays(uses("Bash", {}), asks(), answers("a b"), says("Done."))
+    claude.plays(uses("Bash", {}), asks(), is_silent())
+    async with impatient(claude) as provider:
+        assert said(await ask(provider, approve=approve)) == "Done."
+        assert (await fail(provider, approve=approve)).code == "provider_silent"
+
+
+async def test_whoever_reads_may_take_his_time(claude: StandIn, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    claude.plays(says("One."), waits_for(gate), says("Two."))
+    async with impatient(claude) as provider:
+        deltas = []
+        async with aclosing(provider.answer(asking())) as answer:
+            async for delta in answer:
+                deltas.append(delta)
+                if said(deltas) == "One." and not gate.exists():
+                    await asyncio.sleep(SILENT_S + 1)
+                    gate.touch()
+    assert said(deltas) == "One.Two."
+
+
+async def test_it_may_be_silent_for_as_long_as_it_has_said(claude: StandIn) -> None:
+    claude.plays(retries(529, 60), is_silent(SILENT_S + 1), says("There."))
+    async with impatient(claude) as provider:
+        assert said(await ask(provider)) == "There."
+
+
+async def test_an_answer_that_is_left_ends_the_whole_tree(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    claude.plays(spawns(), says("So far"), is_silent())
+    async with aclosing(provider.answer(asking())) as answer:
+        await anext(answer)
+        [child] = claude.children
+        assert alive([child])
+    assert not alive([*claude.pids, child])
+
+
+async def test_a_cancelled_answer_ends_the_whole_tree_and_its_questions(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    asked, ended = asyncio.Event(), asyncio.Event()
+
+    async def approve(tool: str, use: str, given: dict[str, Any]) -> Verdict:  # noqa: ARG001
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        raise AssertionError
+
+    claude.plays(spawns(), uses("Bash", {}), asks(), answers("a b"))
+    task = asyncio.create_task(ask(provider, approve=approve))
+    async with asyncio.timeout(WAIT_S):
+        await asked.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert ended.is_set()
+    assert not alive(claude.pids + claude.children)
+
+
+async def test_closing_the_provider_ends_every_round(claude: StandIn) -> None:
+    provider = ClaudeCode(claude.command, environment=claude.environment)
+    claude.plays(spawns(), says("So far"), is_silent())
+    async with aclosing(provider.answer(asking())) as answer:
+        await anext(answer)
+        await provider.close()
+        with pytest.raises(Failed) as caught:
+            await anext(answer)
+    assert caught.value.code == "provider_broke"
+    assert not alive(claude.pids + claude.children)
+
+
+async def test_what_it_leaves_behind_is_ended_with_the_round(
+    claude: StandIn, provider: ClaudeCode
+) -> None:
+    claude.plays(spawns(), says("Done."))
+    assert said(await ask(provider)) == "Done."
+    assert not alive(claude.children)
+
+
+# --- what can be known before ---------------------------------------------------------------------
+
+
+async def test_a_program_that_is_not_there_is_told_of(tmp_path: Path) -> None:
+    provider = ClaudeCode("claude", environment={"PATH": str(tmp_path)})
+    with pytest.raises(Failed) as caught:
+        await provider.check("sonnet")
+    assert caught.value.code == "not_installed"
+    assert "chat_claude_command" in caught.value.message
+    assert (await fail(provider)).code == "not_installed"
+
+
+async def test_a_program_whose_interpreter_is_not_there_is_told_of(tmp_path: Path) -> None:
+    program = tmp_path / "claude"
+    program.write_text("#!/no/such/interpreter\n")
+    program.chmod(0o755)
+    provider = ClaudeCode(str(program), environment={"PATH": ""})
+    try:
+        assert (await fail(provider)).code == "not_installed"
+    finally:
+        await provider.close()
+
+
+async def test_a_program_is_found_by_its_name(claude: StandIn) -> None:
+    folder = str(Path(claude.command).parent)
+    path = {"PATH": folder + os.pathsep + os.environ["PATH"]}
+    provider = ClaudeCode("claude", environment=claude.environment | path)
+    await provider.check("sonnet")
+    try:
+        assert said(await ask(provider)) == "Yes."
+    finally:
+        await provider.close()
+
+
+@pytest.mark.parametrize(
+    "model", ["default", "sonnet", "claude-opus-4-5[1m]", "us.anthropic.claude:0", "claude@2025"]
+)
+async def test_a_name_that_a_model_can_have_is_taken(provider: ClaudeCode, model: str) -> None:
+    await provider.check(model)
+
+
+@pytest.mark.parametrize("model", ["", "two words", "--help", "a\n", "a=b", "ü"])
+async def test_a_name_that_no_model_has_is_refused(provider: ClaudeCode, model: str) -> None:
+    with pytest.raises(Failed) as caught:
+        await provider.check(model)
+    assert caught.value.code == "unknown_model"
+
+
+async def test_the_program_sees_to_its_context_itself(provider: ClaudeCode) -> None:
+    assert provider.context_tokens("sonnet") is None
+    assert provider.runs_tools
