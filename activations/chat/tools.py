@@ -21,7 +21,7 @@ from plexus.hub import Call, Plexus
 from plexus.signature import MethodSpec
 from plexus.transcript import text_of
 
-__all__ = ("Tools", "ask_person", "chosen_methods")
+__all__ = ("Tools", "ask_person", "chosen_methods", "shortened")
 
 #: What a model is told of a tool's answer: more than this is cut out of the middle.
 RESULT_CHARACTERS = 60_000
@@ -117,6 +117,15 @@ class Tools:
             if begun.fresh:
                 begun.run.cancel("its caller left")
         yield ToolResult(call.id, text, is_error)
+
+
+def shortened(text: str) -> str:
+    """A tool's answer without its middle, if it is longer than a model is told."""
+    half = RESULT_CHARACTERS // 2
+    left_out = len(text) - 2 * half
+    if left_out <= 0:
+        return text
+    return f"{text[:half]}\n[... {left_out} characters left out ...]\n{text[-half:]}"
 
 
 def _failed(call: Calling, message: str) -> ToolResult:

@@ -8,7 +8,7 @@ the rest of it. One body serves every way to begin a turn.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -18,6 +18,7 @@ from activations.chat.providers.provider import (
     Ask,
     Called,
     Calling,
+    Delta,
     Finished,
     Provider,
     Text,
@@ -28,11 +29,13 @@ from activations.chat.providers.provider import (
 )
 from activations.chat.recording import Recording
 from activations.chat.setup import Setup
-from activations.chat.tools import Tools, ask_person
+from activations.chat.tools import Tools, ask_person, shortened
 from plexus import Content, Context, PlexusError, ToolResult, ToolUse, wire
 
 __all__ = ("MAX_TURNS", "Turn", "usage_of")
 
+#: The longest piece of an answer that makes an event: every character may take six bytes there.
+PART_CHARACTERS = 100_000
 #: How often a model may be asked in one turn if the caller does not say.
 MAX_TURNS = 50
 
@@ -110,9 +113,10 @@ class Turn:
         self._finished = Finished("end_turn")
         async with aclosing(self._provider.answer(self._ask())) as deltas:
             async for delta in deltas:
-                event = self._taken(delta)
-                if event is not None:
-                    yield event
+                for part in _parts(delta):
+                    event = self._taken(part)
+                    if event is not None:
+                        yield event
                 if isinstance(delta, Waiting):
                     await self._ctx.log("warning", f"{delta.reason}; waits {delta.seconds:g} s")
                 elif isinstance(delta, Called):
@@ -140,7 +144,7 @@ class Turn:
             branching=self._branching,
         )
 
-    def _taken(self, delta: Any) -> Talk | None:
+    def _taken(self, delta: Delta) -> Talk | None:
         """Write down what has come; returns what is told of it."""
         draft = self._recording.draft
         event: Talk | None = None
@@ -235,6 +239,17 @@ class Turn:
         if self._setup.approve == "none":
             return Verdict(True)
         return await ask_person(self._ctx, tool, use, given)
+
+
+def _parts(delta: Delta) -> Iterator[Delta]:
+    """A delta in parts that each make an event; nearly every one is such a part itself."""
+    if isinstance(delta, Text | Thought) and len(delta.text) > PART_CHARACTERS:
+        for start in range(0, len(delta.text), PART_CHARACTERS):
+            yield delta._replace(text=delta.text[start : start + PART_CHARACTERS])
+    elif isinstance(delta, Called):
+        yield delta._replace(output=shortened(delta.output))
+    else:
+        yield delta
 
 
 def _sum(one: Used, other: Used) -> Used:

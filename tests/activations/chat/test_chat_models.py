@@ -190,6 +190,11 @@ async def test_a_thought_is_streamed_kept_and_given_back(
         assert kinds == ["user", "thinking", "tool_use", "tool_result", "assistant"]
 
 
+def kept_in(folder: Path) -> bytes:
+    """All that is in the files of a folder."""
+    return b"".join(file.read_bytes() for file in folder.iterdir())
+
+
 # --- what keeps a turn from beginning ------------------------------------------------------------
 
 
@@ -243,5 +248,4 @@ async def test_a_key_is_in_nothing_that_is_kept_or_said(
         assert "PATH=" in str(said)  # the tool has said what it sees
         assert key not in str(said)
         assert key in str(server.requests[0].headers)
-    for file in tmp_path.iterdir():
-        assert key.encode() not in file.read_bytes()
+    assert key.encode() not in kept_in(tmp_path)

@@ -1,0 +1,391 @@
+"""One turn at a time in a session; who holds it, who waits, and who takes over from the dead."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_hub import (
+    ENGINES,
+    SCRIPT,
+    Room,
+    Script,
+    new_database,
+    talking,
+    text_in,
+    words,
+)
+from hub_calls import WAIT_S, happened, until
+
+from activations.arbor.store import Store
+from activations.chat import holding, recording
+from activations.chat.draft import Draft
+from activations.chat.holding import STALE_S, holder_of_run
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+
+
+@pytest.fixture(params=ENGINES)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return new_database(request.param, tmp_path)
+
+
+@pytest.fixture
+async def room(database: str) -> AsyncIterator[Room]:
+    async with talking(database) as room:
+        await room.create()
+        yield room
+
+
+def piece_of(text: str) -> str:
+    draft = Draft()
+    draft.add("assistant", text)
+    return draft.take_piece() or ""
+
+
+def dead_holder() -> str:
+    """A holder in a process that was here and is gone."""
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    here, _, started, _ = holder_of_run(1).split("/")
+    child.wait(10)
+    return f"{here}/{child.pid}/{started}/7"
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until this holds."""
+    async with asyncio.timeout(WAIT_S):
+        while not await holds():  # noqa: ASYNC110 - another store is looked at
+            await asyncio.sleep(0.01)
+
+
+async def held_by(room: Room, holder: str, text: str, silent_s: float = 0) -> None:
+    """Have somebody hold the session, with a question asked and part of an answer written."""
+    store = await room.arbor.store()
+    now = time.time_ns() // 1_000_000 - int(silent_s * 1000)
+    store._clock, clock = lambda: now, store._clock  # noqa: SLF001 - it is turned back below
+    try:
+        head = await store.hold("local", "chat", "s", holder)
+        await store.keep("local", head.id, holder, piece_of(text))
+    finally:
+        store._clock = clock  # noqa: SLF001 - the store's own
+
+
+# --- one at a time -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_a_second_turn_is_refused_while_one_is_under_way(
+    elsewhere: bool, room: Room, database: str
+) -> None:
+    gate = asyncio.Event()
+    room.script.rounds = [[*words("a"), gate, *words("b")]]
+    live = room.begin("send", session="s", message="hi")
+    await live.heard_text("a")
+    node = (await room.history())[0]["node_id"]
+    async with talking(database) as other:
+        asked = other if elsewhere else room
+        for method, more in (
+            ("send", {"message": "too"}),
+            ("regenerate", {}),
+            ("edit", {"node_id": node, "message": "x"}),
+            ("set_head", {"node_id": node}),
+            ("delete", {}),
+        ):
+            error = await asked.error(method, session="s", **more)
+            assert error["code"] == "turn_under_way", method
+            assert error["data"] == {"session": "s"}
+            assert "queue" in error["message"]
+        assert (await asked.value("get", session="s"))["busy"]
+        assert (await asked.value("list"))["sessions"][0]["busy"]
+    gate.set()
+    assert (await live.end())["type"] == "complete"
+    assert await room.said() == [("user", "hi"), ("assistant", "ab")]
+    assert await room.is_free()
+
+
+async def test_sessions_do_not_wait_for_each_other(room: Room) -> None:
+    gate = asyncio.Event()
+    room.script.rounds = [[*words("a"), gate]]
+    await room.create("t")
+    live = room.begin("send", session="s", message="hi")
+    await live.heard_text("a")
+    assert text_in(await room.send("hi", "t")) == "yes"
+    gate.set()
+    await live.end()
+
+
+async def test_forks_in_one_tree_do_not_wait_for_each_other(room: Room) -> None:
+    await room.send("one")
+    await room.value("fork", session="s", new_name="t")
+    gate = asyncio.Event()
+    room.script.rounds = [[*words("a"), gate], words("beside")]
+    live = room.begin("send", session="s", message="two")
+    await live.heard_text("a")
+    assert text_in(await room.send("three", "t")) == "beside"
+    gate.set()
+    await live.end()
+    assert (await room.said())[-1] == ("assistant", "a")
+    assert (await room.said("t"))[-1] == ("assistant", "beside")
+
+
+async def test_queued_turns_come_after_each_other_in_order(room: Room) -> None:
+    gate = asyncio.Event()
+    room.script.rounds = [[*words("a"), gate], *(words(f"to {n}") for n in range(5))]
+    live = room.begin("send", session="s", message="hi")
+    await live.heard_text("a")
+    queued = []
+    for n in range(5):
+        queued.append(room.begin("send", session="s", message=f"q{n}", when_busy="queue"))
+        await asyncio.sleep(0.05)
+    gate.set()
+    for each in queued:
+        assert (await each.end())["type"] == "complete"
+    said = await room.said()
+    assert [text for kind, text in said if kind == "user"] == ["hi", "q0", "q1", "q2", "q3", "q4"]
+    assert [text for kind, text in said[3:] if kind == "assistant"] == [f"to {n}" for n in range(5)]
+    # Each was asked with all that was said before it.
+    assert [len(ask.messages) for ask in room.script.asks] == [1, 3, 5, 7, 9, 11]
+
+
+async def test_who_does_not_queue_does_not_overtake_those_who_do(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, waits, looks = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def look_late(*_: Any) -> None:
+        waits.set()
+        await looks.wait()
+
+    monkeypatch.setattr(holding, "_rings", look_late)
+    room.script.rounds = [[*words("a"), gate], words("b")]
+    live = room.begin("send", session="s", message="hi")
+    await live.heard_text("a")
+    queued = room.begin("send", session="s", message="q", when_busy="queue")
+    await happened(waits)
+    gate.set()
+    await live.end()
+    assert await room.is_free()  # and who waits for it has not noticed yet
+    error = await room.error("send", session="s", message="me first")
+    assert error["code"] == "turn_under_way"
+    looks.set()
+    await queued.end()
+    assert [text for _, text in await room.said()] == ["hi", "a", "q", "b"]
+    assert text_in(await room.send("now")) == "yes"  # nobody waits any more
+
+
+async def test_a_queued_turn_of_another_store_comes_after(room: Room, database: str) -> None:
+    gate = asyncio.Event()
+    room.script.rounds = [[*words("a"), gate, *words("b")]]
+    live = room.begin("send", session="s", message="hi")
+    await live.heard_text("a")
+    async with talking(database, Script(words("later"))) as other:
+        queued = other.begin("send", session="s", message="me too", when_busy="queue")
+        await asyncio.sleep(0.1)
+        assert not other.script.asks
+        gate.set()
+        assert (await queued.end())["type"] == "complete"
+        assert other.script.seen() == [("user", "hi"), ("assistant", "ab"), ("user", "me too")]
+    assert (await live.end())["type"] == "complete"
+    assert len(await room.said()) == 4
+
+
+async def test_a_queued_turn_that_is_cancelled_holds_nothing(room: Room) -> None:
+    gate = asyncio.Event()
+    room.script.rounds = [[*words("a"), gate]]
+    live = room.begin("send", session="s", message="hi")
+    await live.heard_text("a")
+    queued = room.begin("send", session="s", message="me too", when_busy="queue")
+    await asyncio.sleep(0.05)
+    assert (await queued.cancel())["type"] == "cancelled"  # at once: the other still goes on
+    assert live.run.terminal is None
+    gate.set()
+    await live.end()
+    assert await room.is_free()
+    assert text_in(await room.send("next")) == "yes"
+    assert [text for kind, text in await room.said() if kind == "user"] == ["hi", "next"]
+
+
+async def test_a_turn_that_is_cancelled_just_as_it_gets_its_turn_holds_nothing(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, go_on = asyncio.Event(), asyncio.Event()
+    hold = Store.hold
+
+    async def slow(*args: Any, **more: Any) -> Any:
+        head = await hold(*args, **more)
+        reached.set()
+        await go_on.wait()
+        return head
+
+    monkeypatch.setattr(Store, "hold", slow)
+    live = room.begin("send", session="s", message="hi")
+    await happened(reached)
+    live.run.cancel("enough")
+    await asyncio.sleep(0.02)
+    go_on.set()
+    assert (await live.end())["type"] == "cancelled"
+    assert await room.is_free()
+    assert await room.nodes() == []
+    assert text_in(await room.send("next")) == "yes"
+
+
+async def test_a_queued_turn_goes_by_how_the_session_is_set_up_when_it_begins(room: Room) -> None:
+    gate = asyncio.Event()
+    room.script.rounds = [[*words("a"), gate]]
+    live = room.begin("send", session="s", message="hi")
+    await live.heard_text("a")
+    queued = room.begin("send", session="s", message="me too", when_busy="queue")
+    await asyncio.sleep(0.05)
+    await room.value("configure", session="s", model="echo:echo")
+    gate.set()
+    await queued.end()
+    assert text_in(queued.events) == "You said: me too"
+
+
+async def test_who_waits_too_long_is_told(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holding, "QUEUE_S", 0.1)
+    gate = asyncio.Event()
+    room.script.rounds = [[*words("a"), gate]]
+    live = room.begin("send", session="s", message="hi")
+    await live.heard_text("a")
+    error = await room.error("send", session="s", message="me too", when_busy="queue")
+    assert error["code"] == "turn_under_way"
+    gate.set()
+    await live.end()
+
+
+# --- the dead ------------------------------------------------------------------------------------
+
+LOOKS: list[tuple[str, dict[str, Any]]] = [
+    ("history", {}),
+    ("send", {"message": "next"}),
+    ("get", {}),
+    ("export", {}),
+]
+
+
+@pytest.mark.parametrize(("method", "params"), LOOKS)
+async def test_a_dead_holders_turn_is_taken_over_at_once(
+    method: str, params: dict[str, Any], room: Room
+) -> None:
+    await held_by(room, dead_holder(), "so far")
+    await room.events(method, session="s", **params)
+    found = await room.history()
+    assert (found[0]["kind"], found[0]["text"]) == ("assistant", "so far")
+    assert found[0]["status"] == "interrupted"
+    assert len(found) == (3 if method == "send" else 1)
+    assert await room.is_free()
+    assert (await room.value("get", session="s"))["position"]["node_id"] == found[-1]["node_id"]
+
+
+async def test_a_number_that_another_process_has_by_now_is_no_holder(room: Room) -> None:
+    here, pid, started, run = holder_of_run(7).split("/")
+    assert (int(pid), run) == (os.getpid(), "7")
+    await held_by(room, f"{here}/{pid}/{int(started) - 1}/7", "so far")
+    assert (await room.last())["status"] == "interrupted"
+
+
+@pytest.mark.parametrize("where", ["elsewhere", "here"])
+async def test_a_holder_that_has_been_silent_for_long_is_taken_over(where: str, room: Room) -> None:
+    holder = "another machine/1/2/3" if where == "elsewhere" else holder_of_run(3)
+    await held_by(room, holder, "so far", silent_s=STALE_S + 1)
+    await room.send("next")
+    assert [each.get("status") for each in await room.history()] == ["interrupted", None, None]
+
+
+@pytest.mark.parametrize("where", ["elsewhere", "here", "unreadable"])
+async def test_a_holder_that_may_be_alive_is_left_alone(where: str, room: Room) -> None:
+    holders = {"elsewhere": "another machine/1/2/3", "here": holder_of_run(3), "unreadable": "x"}
+    await held_by(room, holders[where], "so far", silent_s=STALE_S - 10)
+    error = await room.error("send", session="s", message="next")
+    assert error["code"] == "turn_under_way"
+    [streaming] = await room.history()
+    assert (streaming["text"], streaming["status"]) == ("so far", "streaming")
+    assert await room.nodes() == []
+    store = await room.arbor.store()
+    assert (await store.get_head("local", "chat", "s")).holder == holders[where]
+
+
+async def test_what_the_dead_have_left_is_brought_in_once(room: Room, database: str) -> None:
+    await held_by(room, dead_holder(), "so far")
+    async with talking(database) as other:
+        await asyncio.gather(
+            *(each.value("get", session="s") for _ in range(5) for each in (room, other))
+        )
+    assert [each["content"] for each in await room.nodes()] == ["so far"]
+    assert await room.is_free()
+
+
+async def test_what_the_dead_have_left_is_not_lost_by_who_is_cancelled(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await held_by(room, dead_holder(), "so far")
+    reached, go_on = asyncio.Event(), asyncio.Event()
+    pieces = Store.pieces
+
+    async def slow(*args: Any) -> Any:
+        reached.set()
+        await go_on.wait()
+        return await pieces(*args)
+
+    monkeypatch.setattr(Store, "pieces", slow)
+    live = room.begin("get", session="s")
+    await happened(reached)
+    live.run.cancel("enough")
+    await asyncio.sleep(0.02)
+    go_on.set()
+    await live.end()
+    assert (await room.last())["text"] == "so far"
+    assert await room.is_free()
+
+
+async def test_a_holder_says_that_it_is_alive_while_it_waits_for_a_word(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "RENEW_S", 0.05)
+    gate = asyncio.Event()
+    room.script.rounds = [[gate]]
+    live = room.begin("send", session="s", message="hi")
+    await until(lambda: len(room.script.asks) == 1)
+    store = await room.arbor.store()
+    first = (await store.get_head("local", "chat", "s")).held_ms or 0
+
+    async def is_later() -> bool:
+        return ((await store.get_head("local", "chat", "s")).held_ms or 0) > first
+
+    await eventually(is_later)
+    gate.set()
+    await live.end()
+
+
+async def test_a_live_turn_can_be_watched_from_another_store(
+    room: Room, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "GATHER_S", 0.01)
+    gate, more = asyncio.Event(), asyncio.Event()
+    room.script.rounds = [[*words("so ", "far"), gate, *words(" and on"), more]]
+    live = room.begin("send", session="s", message="hi")
+    async with talking(database) as other:
+
+        async def is_there() -> bool:
+            return await other.said() == [("user", "hi"), ("assistant", "".join(said))]
+
+        said = ["so far"]
+        await eventually(is_there)
+        streaming = await other.last()
+        assert streaming["status"] == "streaming"
+        assert "node_id" not in streaming
+        gate.set()
+        said.append(" and on")
+        await eventually(is_there)
+        more.set()
+        await live.end()
+        last = await other.last()
+        assert ("status" not in last, last["model"]) == (True, SCRIPT)

@@ -1,0 +1,356 @@
+"""A turn: the order of things, what is stored of it, and what leaves no trace."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from chat_hub import (
+    ENGINES,
+    SCRIPT,
+    Room,
+    Script,
+    begin,
+    new_database,
+    talking,
+    text_in,
+    words,
+)
+
+from activations.chat.providers.provider import (
+    Ask,
+    Called,
+    Calling,
+    Finished,
+    Text,
+    Thought,
+    Used,
+    Waiting,
+)
+from plexus import PlexusError
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+
+
+@pytest.fixture
+async def room(tmp_path: Path) -> AsyncIterator[Room]:
+    async with talking(tmp_path / "chat.db") as room:
+        await room.create()
+        yield room
+
+
+def types(events: list[Any]) -> list[str]:
+    return [event["type"] for event in events]
+
+
+# --- the order of things -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_the_message_is_stored_before_the_model_is_asked(engine: str, tmp_path: Path) -> None:
+    stored: list[Any] = []
+
+    async def look(_: Ask) -> None:
+        stored.extend(await talk.nodes())
+
+    async with talking(new_database(engine, tmp_path), Script([look, Text("hello")])) as talk:
+        await talk.create()
+        events = await talk.send("hi")
+        [node] = stored
+        assert (node["content"], node["metadata"]) == ("hi", {"kind": "user"})
+        assert events[0]["type"] == "start"
+        assert events[0]["user_position"]["node_id"] == node["node_id"]
+
+
+async def test_another_store_sees_the_message_too(room: Room, tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    async def look(_: Ask) -> None:
+        async with talking(tmp_path / "chat.db") as other:
+            seen.extend(await other.said())
+
+    room.script.rounds = [[look, Text("hello")]]
+    await room.send("hi")
+    assert seen == [("user", "hi")]
+
+
+async def test_events_come_in_the_order_of_what_the_model_says(room: Room) -> None:
+    room.script.rounds = [
+        [
+            Thought("hm "),
+            Thought("hm"),
+            Text("a"),
+            Text(""),
+            Thought("wait"),
+            Text("b"),
+            Used(3, 1),
+            Waiting(0.5, "rate limited"),
+            Used(5, 2, 1, 4, 0.25),
+            Finished("max_tokens"),
+        ]
+    ]
+    events = await room.send("hi")
+    assert types(events) == [
+        "start", "thinking", "thinking", "content", "thinking", "content", "log", "usage",
+        "complete",
+    ]  # fmt: skip
+    assert [event.get("text") for event in events[1:6]] == ["hm ", "hm", "a", "wait", "b"]
+    assert "rate limited" in events[6]["message"]
+    usage = {
+        "type": "usage",
+        "input_tokens": 5,
+        "output_tokens": 2,
+        "cache_read_tokens": 1,
+        "cache_write_tokens": 4,
+        "cost_usd": 0.25,
+    }
+    assert events[-2] == usage
+    end = events[-1]
+    assert (end["stop_reason"], end["usage"]) == ("max_tokens", usage)
+    assert await room.said() == [
+        ("user", "hi"),
+        ("thinking", "hm hm"),
+        ("assistant", "a"),
+        ("thinking", "wait"),
+        ("assistant", "b"),
+    ]
+    last = await room.last()
+    assert end["position"] == (await room.value("get", session="s"))["position"]
+    assert end["position"]["node_id"] == last["node_id"]
+    assert (last["model"], last["stop_reason"]) == (SCRIPT, "max_tokens")
+    assert last["usage"] == {name: value for name, value in usage.items() if name != "type"}
+    assert "status" not in last
+
+
+async def test_a_message_is_one_node_however_many_tokens_it_has(room: Room) -> None:
+    room.script.rounds = [words(*(f"w{n} " for n in range(3000)))]
+    events = await room.send("hi")
+    answer = "".join(f"w{n} " for n in range(3000))
+    assert text_in(events) == answer
+    assert [node["content"] for node in await room.nodes()] == ["hi", answer]
+
+
+async def test_a_long_answer_that_takes_a_while_is_one_node_too(room: Room) -> None:
+    """It is kept in pieces meanwhile, and none of them is left."""
+
+    async def rest(_: Ask) -> None:
+        await asyncio.sleep(0.03)
+
+    steps = [step for n in range(20) for step in (Text(f"w{n} "), rest)]
+    room.script.rounds = [steps]
+    await room.send("hi")
+    assert len(await room.nodes()) == 2
+    store = await room.arbor.store()
+    head = await store.get_head("local", "chat", "s")
+    assert await store.pieces("local", head.id) == []
+    assert head.holder is None
+
+
+async def test_an_answer_longer_than_a_node_goes_on_in_another(room: Room) -> None:
+    room.script.rounds = [words(*["x" * 100_000] * 12)]
+    await room.send("hi")
+    head = await (await room.arbor.store()).get_head("local", "chat", "s")
+    path = await (await room.arbor.store()).path("local", *head.position)
+    stored = [node.content or "" for node in path][2:]
+    assert "".join(stored) == "x" * 1_200_000
+    assert len(stored) == 2
+
+
+async def test_an_empty_answer_is_an_answer(room: Room) -> None:
+    room.script.rounds = [[Finished("refusal")]]
+    events = await room.send("hi")
+    assert types(events) == ["start", "usage", "complete"]
+    assert events[-1]["stop_reason"] == "refusal"
+    assert await room.said() == [("user", "hi"), ("assistant", "")]
+    assert text_in(await room.send("again")) == "yes"
+
+
+async def test_the_conversation_so_far_is_what_the_model_is_asked(room: Room) -> None:
+    room.script.rounds = [[Thought("hm", {"signature": "s"}), Text("one")]]
+    await room.send("first")
+    await room.send("second")
+    assert room.script.seen() == [
+        ("user", "first"),
+        ("thinking", "hm"),
+        ("assistant", "one"),
+        ("user", "second"),
+    ]
+    thought = room.script.asks[-1].messages[1]
+    assert thought.meta["signature"] == "s"
+    assert thought.meta["model"] == SCRIPT
+
+
+async def test_what_a_provider_wants_to_have_back_it_gets_back(room: Room) -> None:
+    room.script.rounds = [
+        [Calling("1", "nothing", {}, {"provider": {"x": 1}}), Finished("tool_use", {"id": "m"})],
+        words("done"),
+    ]
+    await room.send("first")
+    await room.send("second")
+    uses = [each for each in room.script.asks[-1].messages if each.kind == "tool_use"]
+    assert uses[0].meta["provider"] == {"x": 1}
+    assert uses[0].meta["model"] == SCRIPT
+    assert uses[0].meta["memory"] == {"id": "m"}
+
+
+async def test_a_provider_that_remembers_is_told_when_it_is_on_a_branch(room: Room) -> None:
+    room.script.runs_tools = True
+    remembered = Finished("end_turn", {"id": "m"})
+    room.script.rounds = [[Text("one"), remembered], [Text("two"), remembered]]
+    await room.send("first")
+    await room.send("second")
+    assert [ask.branching for ask in room.script.asks] == [False, False]
+    await room.value(
+        "fork", session="s", new_name="t", node_id=(await room.history())[1]["node_id"]
+    )
+    await room.send("elsewhere", "t")
+    assert room.script.asks[-1].branching
+    await room.events("regenerate", session="s")
+    assert room.script.asks[-1].branching
+    assert room.script.asks[-1].tools == ()
+
+
+# --- what a person says --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "code"), [("", "empty_message"), (" \n\t", "empty_message"), ("a\0b", "bad_text")]
+)
+async def test_a_message_that_is_none_is_refused_and_not_stored(
+    room: Room, message: str, code: str
+) -> None:
+    await room.send("before")
+    node = (await room.history())[0]["node_id"]
+    for method, more in (("send", {}), ("send", {"ephemeral": True}), ("edit", {"node_id": node})):
+        error = await room.error(method, session="s", message=message, **more)
+        assert error["code"] == code, method
+    assert len(await room.nodes()) == 2
+    assert len(room.script.asks) == 1
+    assert await room.is_free()
+
+
+async def test_half_a_character_is_refused_and_not_stored(room: Room) -> None:
+    """No wire carries one; whoever is in the same process may."""
+    live = begin(room.hub, "claudecode.chat", session_name="s", query="a\ud800b")
+    error = await live.end()
+    assert error["code"] == "bad_text"
+    with pytest.raises(PlexusError):
+        room.hub.call("chat.send", {"session": "s", "message": "a\ud800b"})
+    assert await room.nodes() == []
+    assert await room.is_free()
+
+
+async def test_a_message_larger_than_a_node_is_refused_and_not_stored(room: Room) -> None:
+    error = await room.error("send", session="s", message="x" * (4 * 1024 * 1024 + 1))
+    assert error["code"] == "too_big"
+    assert await room.nodes() == []
+    assert await room.is_free()
+
+
+async def test_what_no_database_holds_is_replaced_in_what_a_model_says(room: Room) -> None:
+    room.script.rounds = [[Thought("t\0"), Text("a\0b"), Text("c\ud800d"), Text("é\udfff")]]
+    events = await room.send("hi")
+    assert text_in(events) == "a\ufffdbc?dé?"
+    assert await room.said() == [
+        ("user", "hi"),
+        ("thinking", "t\ufffd"),
+        ("assistant", "a\ufffdbc?dé?"),
+    ]
+
+
+async def test_what_no_database_holds_can_be_given_to_tools(room: Room) -> None:
+    given = {"text": "a\0b"}
+    room.script.rounds = [[Calling("1", "nothing", given)], words("done")]
+    events = await room.events("send", session="s", message="hi")
+    assert events[-1]["type"] == "complete", events
+    assert (await room.last())["text"] == "done"
+
+
+# --- without a trace -----------------------------------------------------------------------------
+
+
+def rows(path: Path) -> dict[str, list[Any]]:
+    """Every row of every table."""
+    connection = apsw.Connection(str(path))
+    tables = [name for (name,) in connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]  # fmt: skip
+    found = {}
+    for table in tables:
+        found[table] = list(connection.execute(f'SELECT * FROM "{table}"'))
+    connection.close()
+    return found
+
+
+@pytest.mark.parametrize("kind", ["whole", "failing", "cancelled", "tools", "summarised"])
+async def test_an_ephemeral_turn_leaves_no_trace(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    async with talking(path) as room:
+        await room.create(tools=["arbor.tree_list"], overflow="summarise")
+        await room.send("one")
+        await room.send("two " * 100)
+        before = rows(path)
+        assert len(before) > 5
+        rounds: dict[str, list[Any]] = {
+            "whole": [words("three")],
+            "failing": [[*words("thr"), RuntimeError("broken")]],
+            "cancelled": [[*words("thr"), asyncio.Event()]],
+            "tools": [[Calling("1", "arbor_tree_list", {})], words("three")],
+            "summarised": [*[words("what was")] * 20],
+        }
+        room.script.rounds = rounds[kind]
+        if kind == "summarised":
+            room.script.context = 300
+        live = room.begin("send", session="s", message="psst", ephemeral=True)
+        if kind == "cancelled":
+            await live.heard_text("thr")
+            await asyncio.sleep(0.3)  # longer than what has come is gathered
+            await live.cancel()
+        end = await live.end()
+        after = rows(path)
+        assert after == before
+        if kind in ("whole", "tools", "summarised"):
+            assert end["type"] == "complete", end
+            assert "position" not in end
+            assert "user_position" not in live.events[0]
+        seen = room.script.seen(-1 if kind != "tools" else -2)
+        assert seen[-1] == ("user", "psst")
+        assert seen[0] == (("summary", "what was") if kind == "summarised" else ("user", "one"))
+        assert room.script.asks[-1].ephemeral
+
+
+async def test_an_ephemeral_turn_can_go_beside_another(room: Room) -> None:
+    gate = asyncio.Event()
+    room.script.rounds = [[*words("a"), gate, *words("b")], words("aside")]
+    live = room.begin("send", session="s", message="hi")
+    await live.heard_text("a")
+    assert text_in(await room.send("psst", ephemeral=True)) == "aside"
+    gate.set()
+    await live.end()
+    assert await room.said() == [("user", "hi"), ("assistant", "ab")]
+
+
+async def test_a_piece_that_is_too_long_for_an_event_comes_in_several(tmp_path: Path) -> None:
+    text = "\u0001" * 250_000  # six bytes each on a wire
+    async with talking(tmp_path / "arbor.db", Script([Text(text)])) as room:
+        await room.create()
+        events = await room.send("hi")
+        assert text_in(events) == text
+        assert (await room.nodes())[-1]["size"] == len(text)
+
+
+async def test_what_a_providers_own_tool_says_is_cut_in_the_middle(tmp_path: Path) -> None:
+    output = "a" * 2_000_000 + "z"
+    script = Script([Calling("1", "Read", {}), Called("1", output), Text("done")])
+    script.runs_tools = True
+    async with talking(tmp_path / "arbor.db", script) as room:
+        await room.create()
+        events = await room.send("hi")
+        [result] = [event for event in events if event["type"] == "tool_result"]
+        assert len(result["output"]) < 70_000
+        assert result["output"].startswith("aaa")
+        assert result["output"].endswith("z")
+        assert "left out" in result["output"]
