@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
 from activations.approvals_events import Answered, ApprovalPending, ApprovalSettled, Pending
@@ -28,7 +28,7 @@ from plexus import (
     wire,
 )
 from plexus.events import Request
-from plexus.questions import OpenQuestion, Questions
+from plexus.questions import OpenQuestion, QuestionChanged, Questions
 from plexus.run import Run, wall_ms
 
 __all__ = ("Approvals",)
@@ -108,7 +108,10 @@ class Approvals(Activation):
         if not approve and answer is not None:
             raise InvalidParams("an answer is for a question that is approved")
         found = self._find(approval_id, principal)
-        if isinstance(found.asked.question, _Permission):
+        if found.run.is_elsewhere:
+            given = {"approve": approve, "message": message, "answer": answer}
+            await found.run.pass_on("approvals.respond", {"approval_id": approval_id, **given})
+        elif isinstance(found.asked.question, _Permission):
             decision = _decided(found.asked.question, approve, message, answer)
             self._forget(found)
             found.asked.answer.set_result(decision)
@@ -125,10 +128,7 @@ class Approvals(Activation):
         Who reads slowly is not told of a question that came and went meanwhile.
         """
         watcher = _Watcher(principal)
-        stops = [
-            questions.on_change(watcher.changed)
-            for questions in (self.plexus.questions, self._permit_questions)
-        ]
+        stop = self.on_change(watcher.changed)
         try:
             for each in self._open(principal):
                 watcher.changed(each.run, each.asked.event.request, True)
@@ -139,8 +139,7 @@ class Approvals(Activation):
                         yield event
                 await watcher.more()
         finally:
-            for stop in stops:
-                stop()
+            stop()
 
     @method(title="Permit a tool", deadline_s=None, destructive=False, open_world=False)
     async def permit(
@@ -192,9 +191,32 @@ class Approvals(Activation):
 
     # --- what is open -------------------------------------------------------------------------
 
+    def on_change(self, changed: QuestionChanged) -> Callable[[], None]:
+        """Be told at once of every question that opens or closes, also of what `permit` asks; call
+        what is returned to be told no more."""
+        both = (self.plexus.questions, self._permit_questions)
+        stops = [questions.on_change(changed) for questions in both]
+
+        def stop() -> None:
+            for each in stops:
+                each()
+
+        return stop
+
+    def asked(self, run: Run, request: str) -> OpenQuestion | None:
+        """A question of a run, if it is open."""
+        permit = self._permits.get(f"{run.id}.{request}")
+        if permit is not None:
+            return permit.asked
+        return None if run.questions is None else run.questions.get(request)
+
+    def open_questions(self, principal: Principal) -> list[tuple[Run, OpenQuestion]]:
+        """Everything that the runs of a principal have open, the oldest first."""
+        return [(run, asked) for run, asked in self._open(principal)]
+
     def _open(self, principal: Principal) -> list[_Open]:
         """Everything that the runs of a principal have open, the oldest first."""
-        asking = (run for run in self.plexus.runs.running() if run.principal == principal)
+        asking = self.plexus.runs.under_way(principal)
         found = [_Open(run, asked) for run in asking for asked in (run.questions or {}).values()]
         found += [
             each
@@ -218,17 +240,14 @@ class Approvals(Activation):
     ) -> ApprovalPending | ApprovalSettled | None:
         """What a watcher is to be told of a question as it is now."""
         approval_id = f"{run.id}.{request}"
-        found = self._permits.get(approval_id)
-        if found is None and run.terminal is None and run.questions:
-            asked = run.questions.get(request)
-            found = None if asked is None else _Open(run, asked)
-        if found is None:
+        asked = None if run.terminal is not None else self.asked(run, request)
+        if asked is None:
             if approval_id not in watcher.told:
                 return None
             watcher.told.remove(approval_id)
             return ApprovalSettled(approval_id, run.id, request)
         watcher.told.add(approval_id)
-        approval = _described(found)
+        approval = _described(_Open(run, asked))
         if len(wire.encode_event(approval)) <= self.plexus.limits.event_bytes:
             return approval
         return _brief(approval)

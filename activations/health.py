@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import platform
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal
 
 from plexus import Activation, Context, Event, method
@@ -84,17 +84,29 @@ class Health(Activation):
             await asyncio.sleep(max(interval, 0.1))
 
     async def _report(self, ctx: Context) -> Report:
-        probes = await asyncio.gather(
-            *(_probe(path, activation) for path, activation in ctx.plexus.activations())
-        )
+        probes = await _probes(list(ctx.plexus.activations()))
         return Report(
             status="healthy" if all(probe.ok for probe in probes) else "degraded",
             uptime_s=round(time.monotonic() - self._started, 3),
             versions=_versions(ctx.plexus.version),
-            activations=list(probes),
+            activations=probes,
             runs=ctx.plexus.runs.counts(),
-            limits=dataclasses.asdict(ctx.plexus.limits),
+            limits=dict(vars(ctx.plexus.limits)),
         )
+
+
+async def _probes(activations: Sequence[tuple[str, Activation]]) -> list[Probe]:
+    """How each is, all asked at once. Those that have no probe of their own need no task for it:
+    this is what load balancers call all the time."""
+    probes = {path: Probe(path, activation.version, True, "ok") for path, activation in activations}
+    asked = await asyncio.gather(
+        *(
+            _probe(path, activation)
+            for path, activation in activations
+            if type(activation).probe is not Activation.probe
+        )
+    )
+    return list((probes | {probe.namespace: probe for probe in asked}).values())
 
 
 async def _probe(path: str, activation: Activation) -> Probe:

@@ -39,7 +39,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 _ACTIVATION = ("--activation", "bench.activation:Bench")
 OURS_STDIO = (sys.executable, "-m", "substrate", "--stdio", *_ACTIVATION)
-OURS_HTTP = (sys.executable, "-m", "substrate", "--port", "0", *_ACTIVATION)
+#: Without a token: the others ask for none either.
+OURS_HTTP = (sys.executable, "-m", "substrate", "--port", "0", "--auth", "off", *_ACTIVATION)
 LIMIT_STDIO = (sys.executable, "bench/limit_stdio.py")
 LIMIT_ASGI = (sys.executable, "-m", "bench.limit_asgi")
 

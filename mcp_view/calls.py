@@ -17,7 +17,7 @@ from mcp_view.session import Caller
 from plexus import wire
 from plexus.batched import Batched
 from plexus.effects import AttachCall, Effect, LeaveCall, StartCall
-from plexus.errors import Declined, InvalidParams, PlexusError
+from plexus.errors import Declined, Denied, InvalidParams, PlexusError
 from plexus.events import Cancelled, Error, Event, Request, Terminal
 from plexus.log import Batch
 from plexus.run import Run
@@ -25,10 +25,14 @@ from plexus.run import Run
 if TYPE_CHECKING:  # the view makes calls; here it is only named
     from mcp_view.protocol import McpConnection
 
-__all__ = ("RELATED_TASK", "BufferedCall", "Call", "digest_of")
+__all__ = ("RELATED_TASK", "BufferedCall", "Call", "digest_of", "trace_of")
 
 #: What names the task that a message is about.
 RELATED_TASK = "io.modelcontextprotocol/related-task"
+#: The keys of `_meta` that are called as W3C's headers of trace context are.
+TRACE_KEYS = ("traceparent", "tracestate")
+#: A longer value is none: W3C asks for 512 characters to be passed on.
+TRACE_CHARS = 1024
 
 
 class Call:
@@ -71,7 +75,8 @@ class Call:
                     raise ProtocolError(wire.INVALID_PARAMS, "inputResponses must be an object")
             if params.get("requestState") is not None:
                 return self._resume(view, params)
-        return [StartCall(self, method, arguments, asks=view.asks(self.caller))]
+        asks, trace = view.asks(self.caller), trace_of(params)
+        return [StartCall(self, method, arguments, asks=asks, trace=trace)]
 
     def _resume(self, view: McpConnection, params: dict[str, Any]) -> list[Effect]:
         server = view.server
@@ -81,6 +86,12 @@ class Call:
             raise ProtocolError(wire.INVALID_PARAMS, error.message) from None
         if state.digest != digest_of(*self._request):
             raise ProtocolError(wire.INVALID_PARAMS, "requestState belongs to another request")
+        try:
+            view.steer(state.run)
+        except Denied as error:
+            raise protocol_error(error, self.caller.revision) from None
+        except PlexusError:
+            pass  # there is no such run, as attaching to it says
         self.seen = state.seen
         self._last_asked = state.asked
         return [AttachCall(self, state.run, owns=True)]
@@ -283,6 +294,19 @@ class BufferedCall(Call):
             raise protocol_error(error, self.caller.revision)
         if isinstance(terminal, Cancelled):
             raise ProtocolError(wire.INTERNAL_ERROR, terminal.as_text())
+
+
+def trace_of(params: dict[str, Any]) -> dict[str, str] | None:
+    """The trace context in a request's `_meta`; None if there is none."""
+    meta = params.get("_meta")
+    if meta.__class__ is not dict or "traceparent" not in meta:
+        return None
+    found = {key: meta.get(key) for key in TRACE_KEYS}
+    return {
+        key: value
+        for key, value in found.items()
+        if value.__class__ is str and len(value) <= TRACE_CHARS
+    }
 
 
 def digest_of(method: str, arguments: dict[str, Any]) -> str:

@@ -1,27 +1,31 @@
 """What the server offers, as ready bytes: tools, prompts and resource templates.
 
-Made from the hub when first asked for, once for each revision, and thrown away when the hub
-changes: listing a thousand tools is then only a matter of joining bytes.
+Made from the hub when first asked for, once for each revision and for each set of scopes that
+somebody comes with, and thrown away when the hub changes: listing a thousand tools is then only a
+matter of joining bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from mcp_view.names import Names
-from mcp_view.revisions import REVISIONS, Revision
+from mcp_view.revisions import Revision
 from plexus import schema, wire
 from plexus.errors import NotFound, RegistrationError
 from plexus.hub import Change, Plexus
+from plexus.principal import Principal
 from plexus.signature import MethodSpec, Parameter
 
 __all__ = ("Catalogue", "Entries", "output_schema")
 
 #: Which list a change of the hub is one of.
-LISTS = {"methods": "tools", "prompts": "prompts", "resources": "templates"}
+LISTS: Final = {"methods": "tools", "prompts": "prompts", "resources": "templates"}
+#: How many forms of one list are kept.
+FORMS: Final = 64
 #: What the revisions call the three answers of a method about running on its own.
-TASK_SUPPORT = {"optional": "optional", "required": "required", "never": "forbidden"}
+TASK_SUPPORT: Final = {"optional": "optional", "required": "required", "never": "forbidden"}
 
 
 class Entries(NamedTuple):
@@ -37,24 +41,26 @@ class Catalogue:
     def __init__(self, hub: Plexus, names: Names) -> None:
         self._hub = hub
         self._names = names
-        self._lists: dict[tuple[str, str], Entries] = {}
+        #: Each list, by its revision and the scopes of whoever sees it.
+        self._lists: dict[str, dict[tuple[str, frozenset[str]], Entries]] = {
+            kind: {} for kind in LISTS.values()
+        }
         self._headers: dict[str, dict[str, str]] | None = None
         hub.on_change(self._changed)
 
     def _changed(self, change: Change) -> None:
         if change.uri is None:
-            for revision in REVISIONS:
-                self._lists.pop((LISTS[change.kind], revision), None)
+            self._lists[LISTS[change.kind]].clear()
         if change.kind == "methods":
             self._headers = None
 
-    def tools(self, revision: Revision) -> Entries:
-        """Every tool, sorted by name."""
-        return self._list("tools", revision, self._tool)
+    def tools(self, revision: Revision, principal: Principal) -> Entries:
+        """Every tool that this principal may call, sorted by name."""
+        return self._list("tools", revision, principal, self._tool)
 
-    def prompts(self, revision: Revision) -> Entries:
-        """Every prompt that is always there, sorted by name."""
-        return self._list("prompts", revision, self._prompt)
+    def prompts(self, revision: Revision, principal: Principal) -> Entries:
+        """Every prompt for this principal that is always there, sorted by name."""
+        return self._list("prompts", revision, principal, self._prompt)
 
     def prompt_entry(self, listed: dict[str, Any], revision: Revision) -> dict[str, Any]:
         """The entry of a prompt in the hub's list: one that comes and goes is called as it is."""
@@ -69,9 +75,9 @@ class Catalogue:
         parameters = [each for each in spec.parameters if each.name not in known]
         return _prompt_entry(name, given, parameters, revision)
 
-    def templates(self, revision: Revision) -> Entries:
-        """Every resource template, sorted by its text."""
-        return self._list("templates", revision, _template)
+    def templates(self, revision: Revision, principal: Principal) -> Entries:
+        """Every resource template for this principal, sorted by its text."""
+        return self._list("templates", revision, principal, _template)
 
     def headers_of(self, tool: str) -> dict[str, str]:
         """Which arguments of a tool are repeated in HTTP headers: the header by the argument."""
@@ -94,16 +100,21 @@ class Catalogue:
         self,
         kind: str,
         revision: Revision,
+        principal: Principal,
         describe: Callable[[MethodSpec, Revision], tuple[str, dict[str, Any]] | None],
     ) -> Entries:
-        entries = self._lists.get((kind, revision.name))
+        key = revision.name, self._hub.scopes(principal)
+        forms = self._lists[kind]
+        entries = forms.get(key)
         if entries is None:
-            described = (describe(spec, revision) for spec in self._hub.methods())
+            described = (describe(spec, revision) for spec in self._hub.methods(principal))
             found = sorted(
                 (entry for entry in described if entry is not None), key=lambda entry: entry[0]
             )
             entries = Entries([key for key, _ in found], [wire.encode(entry) for _, entry in found])
-            self._lists[kind, revision.name] = entries
+            if len(forms) >= FORMS:
+                forms.clear()
+            forms[key] = entries
         return entries
 
     # --- entries ------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from plexus import wire
 from plexus.errors import PlexusError
 
 __all__ = (
+    "DENIED",
     "HEADER_MISMATCH",
     "MISSING_CAPABILITY",
     "NOT_INITIALIZED",
@@ -21,6 +22,8 @@ __all__ = (
 
 #: Before `initialize`; the specification leaves the number open.
 NOT_INITIALIZED: Final = -32002
+#: What the client's scopes do not allow; the protocol has no number for it and leaves these free.
+DENIED: Final = -31001
 HEADER_MISMATCH: Final = -32020
 MISSING_CAPABILITY: Final = -32021
 UNSUPPORTED_REVISION: Final = -32022
@@ -29,7 +32,9 @@ CODES: Final[dict[str, int]] = {
     "invalid_params": wire.INVALID_PARAMS,
     "unknown_method": wire.INVALID_PARAMS,  # a tool or prompt that is not there
     "unsupported": MISSING_CAPABILITY,
+    "denied": DENIED,
     "busy": -32003,
+    "stopping": -32003,
 }
 
 #: What a refusal is over HTTP, where the revision says so.
@@ -38,6 +43,7 @@ STATUSES: Final[dict[int, int]] = {
     wire.INVALID_REQUEST: 400,
     wire.INVALID_PARAMS: 400,
     wire.METHOD_NOT_FOUND: 404,
+    DENIED: 403,
     HEADER_MISMATCH: 400,
     MISSING_CAPABILITY: 400,
     UNSUPPORTED_REVISION: 400,

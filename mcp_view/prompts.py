@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from mcp_view.calls import BufferedCall
+from mcp_view.calls import BufferedCall, trace_of
 from mcp_view.errors import ProtocolError
 from mcp_view.pages import cursor_after, cursor_key
 from mcp_view.reducer import block_of
@@ -28,7 +28,7 @@ def list_prompts(
     """`prompts/list`: a run if activations have to look up what they have."""
     server = view.server
     if not server.hub.prompts_vary():
-        prompts = server.catalogue.prompts(caller.revision)
+        prompts = server.catalogue.prompts(caller.revision, view.principal)
         return view.answer_page(request, caller, batched, b'"prompts"', prompts)
     params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
     wanted: dict[str, Any] = {"limit": server.options.page_size + 1}
@@ -36,7 +36,7 @@ def list_prompts(
     if after is not None:
         wanted["after"] = after
     call = Listing(request.id, caller, batched)
-    return view.start(call, [StartCall(call, "plexus.prompts", wanted)])
+    return view.start(call, [StartCall(call, "plexus.prompts", wanted, trace=trace_of(params))])
 
 
 class Listing(BufferedCall):
@@ -136,7 +136,7 @@ def complete(
         "given": given | known,
     }
     call = Completing(request.id, caller, batched)
-    return view.start(call, [StartCall(call, "plexus.complete", wanted)])
+    return view.start(call, [StartCall(call, "plexus.complete", wanted, trace=trace_of(params))])
 
 
 def _completed_method(view: McpConnection, reference: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -153,7 +153,7 @@ def _completed_method(view: McpConnection, reference: dict[str, Any]) -> tuple[s
         )
     else:
         raise ProtocolError(wire.INVALID_PARAMS, "ref must be a prompt or a resource")
-    if found is None:
+    if found is None or not view.principal.may(found[0].scope):
         raise ProtocolError(wire.INVALID_PARAMS, "there is nothing of that name to complete")
     spec, known = found
     return spec.name, known

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from mcp_view.calls import Call
 from mcp_view.catalogue import Entries
-from mcp_view.errors import NOT_INITIALIZED, ProtocolError, http_status
+from mcp_view.errors import DENIED, NOT_INITIALIZED, ProtocolError, http_status
 from mcp_view.lifecycle import initialize
 from mcp_view.listening import Listening, session_notice
 from mcp_view.methods import METHODS
@@ -26,7 +26,7 @@ from mcp_view.session import Caller, Session, is_stateless, stateless_caller
 from plexus import wire
 from plexus.batched import Batched
 from plexus.effects import Effect, LeaveCall, Send
-from plexus.errors import PlexusError, UnknownMethod
+from plexus.errors import NotFound, PlexusError, UnknownMethod
 from plexus.events import Request as Question
 from plexus.hub import Change
 from plexus.log import Batch
@@ -76,11 +76,13 @@ class McpConnection:
         speak."""
         self.server = server
         self.session = session
+        self.principal = principal
         self.streaming = streaming
         self.announces = announces
         #: The HTTP status that an answer given at once is to have.
         self.status = 200
-        self._principal = principal
+        #: The scope for want of which a request was refused at once.
+        self.missing_scope: str | None = None
         self._framing = framing
         self._fallback = fallback
         self._stateless = stateless
@@ -242,6 +244,8 @@ class McpConnection:
 
     def on_change(self, change: Change) -> list[Effect]:
         """The hub has changed."""
+        if not self._sees(change):
+            return []
         frames = []
         if self.announces and self.session.caller is not None:
             notice = session_notice(self.session, change)
@@ -252,6 +256,18 @@ class McpConnection:
             if notice is not None:
                 frames.append(notice)
         return self.sending(frames)
+
+    def _sees(self, change: Change) -> bool:
+        """Whether what has changed is there for this client."""
+        if change.principal is not None and change.principal != self.principal.name:
+            return False
+        if change.uri is None or self.principal.scopes is None:
+            return True
+        try:
+            spec, _ = self.server.hub.find_resource(change.uri)
+        except NotFound:
+            return False
+        return self.principal.may(spec.scope)
 
     def farewell(self) -> list[Effect]:
         """The server is about to end: streams that listen are told so."""
@@ -299,11 +315,15 @@ class McpConnection:
 
     def find(self, run: int) -> Run:
         """A run of this client; raises NotFound."""
-        return self.server.hub.runs.find(run, self._principal)
+        return self.server.hub.runs.find(run, self.principal)
+
+    def steer(self, run: int) -> Run:
+        """A run of this client to stop or to answer; raises NotFound and Denied."""
+        return self.server.hub.steer(run, self.principal)
 
     def kept(self) -> list[Run]:
         """The runs that this client was promised would be kept."""
-        return self.server.hub.runs.kept(self._principal)
+        return self.server.hub.runs.kept(self.principal)
 
     def asks(self, caller: Caller) -> frozenset[str]:
         """The kinds of questions that can be put to a client here."""
@@ -371,6 +391,8 @@ class McpConnection:
     ) -> list[Effect]:
         """Answer a request with an error."""
         self.status = http_status(error.code)
+        if error.code == DENIED and isinstance(error.data, dict):
+            self.missing_scope = error.data.get("scope")
         reply = wire.encode_error(request_id, error.code, error.message, error.data)
         return self._reply(reply, batched)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mcp_view.calls import BufferedCall
+from mcp_view.calls import BufferedCall, trace_of
 from mcp_view.errors import ProtocolError, protocol_error
 from mcp_view.pages import cursor_after, cursor_key
 from mcp_view.session import Caller
@@ -32,7 +32,7 @@ def list_templates(
     view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
 ) -> list[Effect]:
     """`resources/templates/list`."""
-    templates = view.server.catalogue.templates(caller.revision)
+    templates = view.server.catalogue.templates(caller.revision, view.principal)
     return view.answer_page(request, caller, batched, b'"resourceTemplates"', templates)
 
 
@@ -47,7 +47,7 @@ def list_resources(
     if after is not None:
         wanted["after"] = after
     call = Listing(request.id, caller, batched)
-    return view.start(call, [StartCall(call, "plexus.resources", wanted)])
+    return view.start(call, [StartCall(call, "plexus.resources", wanted, trace=trace_of(params))])
 
 
 class Listing(BufferedCall):

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mcp_view.catalogue import Entries
-from mcp_view.errors import MISSING_CAPABILITY, ProtocolError
+from mcp_view.errors import MISSING_CAPABILITY, ProtocolError, protocol_error
 from mcp_view.questions import answer_of, in_words, request_of
 from mcp_view.results import structured_part, tool_body
 from mcp_view.revisions import Revision
@@ -18,7 +18,7 @@ from mcp_view.session import TASKS_EXTENSION, Caller
 from plexus import wire
 from plexus.batched import Batched
 from plexus.effects import Effect
-from plexus.errors import InvalidParams, NotFound, UnknownMethod
+from plexus.errors import Denied, InvalidParams, NotFound, UnknownMethod
 from plexus.events import Cancelled, Error, Request, Terminal
 from plexus.run import Run, wall_ms
 
@@ -109,8 +109,11 @@ def _iso(monotonic: float) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def find_task(view: McpConnection, request: wire.Request, caller: Caller) -> Run:
-    """The task that a request names; raises ProtocolError."""
+def find_task(
+    view: McpConnection, request: wire.Request, caller: Caller, *, steer: bool = False
+) -> Run:
+    """The task that a request names, to `steer` it if it is to be more than looked at; raises
+    ProtocolError."""
     if caller.revision.tasks == "extension" and not caller.has_tasks:
         raise ProtocolError(
             MISSING_CAPABILITY,
@@ -123,10 +126,12 @@ def find_task(view: McpConnection, request: wire.Request, caller: Caller) -> Run
     if not isinstance(task, str) or not DIGITS.fullmatch(task):
         raise unknown
     try:
-        run = view.find(int(task))
+        run = view.steer(int(task)) if steer else view.find(int(task))
         view.server.hub.resolve(run.method)
     except (NotFound, UnknownMethod):
         raise unknown from None
+    except Denied as error:
+        raise protocol_error(error, caller.revision) from None
     if run.kept_s is None:
         raise unknown
     return run
@@ -200,7 +205,7 @@ def update_task(
     view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
 ) -> list[Effect]:
     """`tasks/update`: answers to what a task asks."""
-    run = find_task(view, request, caller)
+    run = find_task(view, request, caller, steer=True)
     params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
     given = params.get("inputResponses")
     if not isinstance(given, dict):
@@ -219,7 +224,7 @@ def cancel_task(
     view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
 ) -> list[Effect]:
     """`tasks/cancel`."""
-    run = find_task(view, request, caller)
+    run = find_task(view, request, caller, steer=True)
     revision = caller.revision
     if revision.tasks == "extension":
         run.cancel("cancelled by request")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mcp_view import tasks
-from mcp_view.calls import RELATED_TASK, Call
+from mcp_view.calls import RELATED_TASK, Call, trace_of
 from mcp_view.errors import MISSING_CAPABILITY, ProtocolError
 from mcp_view.progress import Counted, Steps
 from mcp_view.questions import missing_capability
@@ -35,9 +35,8 @@ def list_tools(
     view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
 ) -> list[Effect]:
     """`tools/list`."""
-    return view.answer_page(
-        request, caller, batched, b'"tools"', view.server.catalogue.tools(caller.revision)
-    )
+    tools = view.server.catalogue.tools(caller.revision, view.principal)
+    return view.answer_page(request, caller, batched, b'"tools"', tools)
 
 
 def call_tool(
@@ -60,7 +59,8 @@ def call_tool(
     if "task" in params or spec.background == "required":
         call.as_task = _task_of(params, spec, caller)
         if call.as_task is not None:
-            start = StartCall(call, spec.name, arguments, owns=False, asks=caller.asks)
+            trace = trace_of(params)
+            start = StartCall(call, spec.name, arguments, owns=False, asks=caller.asks, trace=trace)
             return view.start(call, [start])
     meta = params.get("_meta")
     if meta.__class__ is dict:
@@ -74,7 +74,7 @@ def task_result(
     view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
 ) -> list[Effect]:
     """`tasks/result`: wait for the end of a task and give what the call would have given."""
-    run = tasks.find_task(view, request, caller)
+    run = tasks.find_task(view, request, caller, steer=True)  # what it asks is asked here
     call = ToolCall(request.id, caller, batched, view.server.hub.resolve(run.method))
     call.related_task = True
     return view.start(call, [AttachCall(call, run.id)])

@@ -86,6 +86,8 @@ class NativeConnection:
         self._starting = 0
         #: By method, what its items have in common. Only methods that exist get here.
         self._outlines: dict[str, bytes] = {}
+        #: The scope for want of which a call was refused.
+        self.missing_scope: str | None = None
 
     @property
     def idle(self) -> bool:
@@ -150,10 +152,13 @@ class NativeConnection:
         params = request.params
         if isinstance(params, list):
             params = params[0] if params and isinstance(params[0], dict) else _positional(params)
-        number = (params or {}).get("subscription")
-        if not isinstance(number, int) or isinstance(number, bool):
+        given = params or {}
+        number = given.get("subscription")
+        if number.__class__ is not int or len(given) > 1:
             error = wire.encode_error(
-                request.id, wire.INVALID_PARAMS, "subscription must be the number of one"
+                request.id,
+                wire.INVALID_PARAMS,
+                "subscription must be the number of one, and nothing else is known here",
             )
             return self._reply(error, batched)
         call = self._subscriptions.pop(number, None)
@@ -194,6 +199,8 @@ class NativeConnection:
     def on_refused(self, call: Subscription, error: PlexusError) -> list[Effect]:
         """The call did not begin, for this reason."""
         self._starting -= 1
+        if error.code == "denied" and isinstance(error.data, dict):
+            self.missing_scope = error.data.get("scope")
         if call.silent:
             return []
         return self._answer(call, _error(call.id, error))

@@ -68,6 +68,10 @@ class Activation:
     namespace: ClassVar[str]
     #: The activation's own version, as in "1.0.0".
     version: ClassVar[str]
+    #: What a caller must have to call any method here that does not say so itself. If nothing is
+    #: said, that is "read", which everybody has, for what is read-only, for prompts and for
+    #: resources, and the first part of the namespace for everything else.
+    scope: ClassVar[str | None] = None
     #: Activations that live inside this one: `solar.earth.info` is `info` of a child `earth`.
     children: Sequence[Activation | type[Activation]] = ()
     #: The hub that this activation is registered with; set when it is.
@@ -143,6 +147,8 @@ class MethodMark(NamedTuple):
     resource: ResourceMark | None = None
     #: The names of all the prompts that a method makes, if it makes more than one.
     template: str | None = None
+    #: What a caller must have, if that is not as the activation has it.
+    scope: str | None = None
 
 
 MARK = "__plexus_method__"
@@ -165,6 +171,7 @@ def method(
     background: InBackground = "optional",
     listed: bool = True,
     schema: dict[str, Any] | None = None,
+    scope: str | None = None,
 ) -> Callable[[F], F]: ...
 def method(
     function: F | None = None,
@@ -181,6 +188,7 @@ def method(
     background: InBackground = "optional",
     listed: bool = True,
     schema: dict[str, Any] | None = None,
+    scope: str | None = None,
 ) -> F | Callable[[F], F]:
     """Mark an async generator, or a coroutine that returns a value, as callable from outside.
 
@@ -193,18 +201,27 @@ def method(
     see `Hints`. `background` says whether a caller may, must or cannot leave the run to itself.
     A method that is not `listed` can be called but is not offered to models. `schema` is shown
     for the parameters in place of the one that is read from the type hints, which still validate.
+    `scope` is what a caller must have to call it; see `Activation.scope`.
     """
     hints = Hints(read_only, destructive, idempotent, open_world)
     note = MethodMark(title, deadline_s, follows, name, hints, background, listed, schema)
+    note = note._replace(scope=scope)
     return _marking(note) if function is None else _marking(note)(function)
 
 
 @overload
 def prompt(function: F, /) -> F: ...
 @overload
-def prompt(*, title: str | None = None, template: str | None = None) -> Callable[[F], F]: ...
 def prompt(
-    function: F | None = None, /, *, title: str | None = None, template: str | None = None
+    *, title: str | None = None, template: str | None = None, scope: str | None = None
+) -> Callable[[F], F]: ...
+def prompt(
+    function: F | None = None,
+    /,
+    *,
+    title: str | None = None,
+    template: str | None = None,
+    scope: str | None = None,
 ) -> F | Callable[[F], F]:
     """Mark a method that makes a prompt: a text, or messages, for a model.
 
@@ -214,8 +231,10 @@ def prompt(
     With a `template` like "notes.note.{name}" it makes every prompt whose name begins so; the
     rest of the name, as it is, is that parameter. Which there are, `prompts` says; the method
     itself is not listed.
+
+    `scope` is what a caller must have to get it, and to see it; without one everybody has it.
     """
-    note = MethodMark(title, role="prompt", template=template)
+    note = MethodMark(title, role="prompt", template=template, scope=scope)
     return _marking(note) if function is None else _marking(note)(function)
 
 
@@ -225,14 +244,18 @@ def resource(
     name: str | None = None,
     title: str | None = None,
     mime_type: str | None = "text/plain",
+    scope: str | None = None,
 ) -> Callable[[F], F]:
     """Mark a method that reads what is at an address.
 
     Parts like `{id}` of the address, and those of one `{?a,b}` at its end, are the method's
     parameters. It returns `str`, `Resource` or `list[Resource]`, or yields `Resource`.
+    `scope` is what a caller must have to read it, and to see it; without one everybody has it.
     """
     there = ResourceMark(uri, name, title, mime_type)
-    return _marking(MethodMark(title, hints=Hints(read_only=True), role="resource", resource=there))
+    return _marking(
+        MethodMark(title, hints=Hints(read_only=True), role="resource", resource=there, scope=scope)
+    )
 
 
 def completer(method: str, argument: str) -> Callable[[F], F]:

@@ -7,6 +7,7 @@ are made for every message, and a dataclass costs half a millisecond of every st
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 __all__ = ("AttachCall", "Effect", "LeaveCall", "Remind", "Send", "StartCall", "WatchChanges")
@@ -25,10 +26,11 @@ class StartCall:
     """Call a method; the driver answers with `on_started` or `on_refused` and this `call`.
 
     Whoever `owns` the run holds it back by not reading; one that nobody reads must not be held.
-    `asks` are the kinds of questions that this caller can answer; None stands for all.
+    `asks` are the kinds of questions that this caller can answer; None stands for all. `trace` is
+    the trace context that came with the request, as W3C's headers have it.
     """
 
-    __slots__ = ("asks", "call", "method", "owns", "params")
+    __slots__ = ("asks", "call", "method", "owns", "params", "trace")
 
     def __init__(
         self,
@@ -38,12 +40,14 @@ class StartCall:
         *,
         owns: bool = True,
         asks: frozenset[str] | None = None,
+        trace: Mapping[str, str] | None = None,
     ) -> None:
         self.call = call
         self.method = method
         self.params = params
         self.owns = owns
         self.asks = asks
+        self.trace = trace
 
 
 class AttachCall:

@@ -35,6 +35,7 @@ __all__ = (
     "Content",
     "Error",
     "Event",
+    "EventMeta",
     "Gap",
     "Image",
     "Log",

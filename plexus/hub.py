@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -17,6 +17,7 @@ from plexus.context import Context
 from plexus.defects import report
 from plexus.errors import (
     Busy,
+    Denied,
     InvalidParams,
     NotFound,
     PlexusError,
@@ -25,6 +26,15 @@ from plexus.errors import (
 )
 from plexus.limits import Limits
 from plexus.listing import lists
+from plexus.nodes import (
+    NAME_LENGTH,
+    Node,
+    describe,
+    methods_of,
+    read_activation,
+    seen,
+    walk,
+)
 from plexus.principal import LOCAL, Principal
 from plexus.prompts import Prompts
 from plexus.pump import Pump
@@ -32,7 +42,7 @@ from plexus.questions import Questions
 from plexus.resources import Resources
 from plexus.run import Run
 from plexus.runs import Runs, random_numbers
-from plexus.signature import MethodSpec, is_name, read_methods
+from plexus.signature import MethodSpec
 from plexus.validation import invalid_params
 from plexus.version import __version__
 
@@ -40,11 +50,13 @@ __all__ = ("Call", "Change", "Plexus")
 
 logger = logging.getLogger("plexus.hub")
 
+#: What callers and runs are told at the end.
+STOPPING = "the server is stopping"
 #: Named parameters that belong to the call and not to the method.
 RUN_KEY = "_run"
 AFTER = "_after"
-#: Tool names of at most 64 characters are what every host takes.
-NAME_LENGTH = 64
+#: For how many sets of scopes the schema is kept. Tokens of others may have any scopes at all.
+VARIANTS = 64
 
 
 class Call(NamedTuple):
@@ -63,6 +75,8 @@ class Change(NamedTuple):
 
     kind: Literal["methods", "prompts", "resources", "resource"]
     uri: str | None = None
+    #: Who alone can see the change, by name; None for everybody.
+    principal: str | None = None
 
 
 #: Which list a method stands in.
@@ -71,15 +85,6 @@ LISTS: dict[Role, Change] = {
     "prompt": Change("prompts"),
     "resource": Change("resources"),
 }
-
-
-class Node(NamedTuple):
-    """An activation in its place."""
-
-    path: str
-    activation: Activation
-    methods: list[MethodSpec]
-    children: list[Any]  # of nodes, which a NamedTuple cannot say of itself
 
 
 class Plexus:
@@ -105,7 +110,12 @@ class Plexus:
         self._retired: list[Node] = []
         self._methods: dict[str, MethodSpec] = {}
         self._legacy: dict[str, str] = {}
-        self._described: dict[str, Any] | None = None
+        #: The scopes that methods have.
+        self._scopes: frozenset[str] = frozenset()
+        #: The schema, by the scopes of whoever reads it.
+        self._described: dict[frozenset[str], dict[str, Any]] = {}
+        #: No more calls from outside are taken; and none at all.
+        self.draining = False
         self._closing = False
         self._resources = Resources(())
         self._prompts = Prompts(())
@@ -118,10 +128,10 @@ class Plexus:
 
         One that has the namespace of another takes its place; runs of the old one go on.
         """
-        node = _read_activation(activation, "")
-        methods = {spec.name: spec for spec in _methods_of(node)}
+        node = read_activation(activation)
+        methods = {spec.name: spec for spec in methods_of(node)}
         old = self._nodes.get(node.path)
-        replaced = {spec.name for spec in _methods_of(old)} if old else set()
+        replaced = {spec.name for spec in methods_of(old)} if old else set()
         legacy = {name: dotted for name, dotted in self._legacy.items() if dotted not in replaced}
         for name in methods:
             flat = name.replace(".", "_")
@@ -135,17 +145,35 @@ class Plexus:
         methods = kept | methods
         resources = Resources(methods.values())
         prompts = Prompts(methods.values())
-        for inner in _walk(node):
+        for inner in walk(node):
             inner.activation.plexus = self
         self._methods = methods
+        self._scopes = frozenset(spec.scope for spec in methods.values())
         self._resources = resources
         self._prompts = prompts
         self._legacy = legacy
         self._nodes[node.path] = node
+        self._changed(node, old)
+
+    def unregister(self, namespace: str) -> None:
+        """Let an activation go, with its children; its runs go on. Raises NotFound."""
+        old = self._nodes.pop(namespace, None)
+        if old is None:
+            raise NotFound(f"there is no activation {namespace}")
+        gone = {spec.name for spec in methods_of(old)}
+        self._methods = {name: spec for name, spec in self._methods.items() if name not in gone}
+        self._scopes = frozenset(spec.scope for spec in self._methods.values())
+        self._resources = Resources(self._methods.values())
+        self._prompts = Prompts(self._methods.values())
+        self._legacy = {flat: name for flat, name in self._legacy.items() if name not in gone}
+        self._changed(None, old)
+
+    def _changed(self, new: Node | None, old: Node | None) -> None:
+        """Tell of an activation that came or went, or of one in the place of another."""
         if old is not None:
             self._retired.append(old)
-        self._described = None
-        touched = {*_lists_of(node), *(_lists_of(old) if old else ())}
+        self._described.clear()
+        touched = {change for node in (new, old) if node is not None for change in _lists_of(node)}
         for change in LISTS.values():
             if change in touched:
                 self.announce(change)
@@ -167,21 +195,37 @@ class Plexus:
     def activations(self) -> Iterator[tuple[str, Activation]]:
         """Every activation with its path, children after their parents."""
         return (
-            (node.path, node.activation) for root in self._nodes.values() for node in _walk(root)
+            (node.path, node.activation) for root in self._nodes.values() for node in walk(root)
         )
 
-    def methods(self) -> list[MethodSpec]:
-        """Every method, sorted by name."""
-        return [self._methods[name] for name in sorted(self._methods)]
+    def methods(self, principal: Principal = LOCAL) -> list[MethodSpec]:
+        """Every method that this principal may call, sorted by name."""
+        specs = (self._methods[name] for name in sorted(self._methods))
+        return [spec for spec in specs if principal.may(spec.scope)]
 
-    def resolve(self, name: str) -> MethodSpec:
-        """The method of this name, dotted or in the legacy spelling; raises UnknownMethod."""
+    def scopes(self, principal: Principal = LOCAL) -> frozenset[str]:
+        """The scopes that methods have, as far as this principal has them too.
+
+        Two principals for whom they are the same see the same.
+        """
+        if principal.scopes is None:
+            return self._scopes
+        return frozenset(filter(principal.may, self._scopes))
+
+    def check_scope(self, spec: MethodSpec, principal: Principal) -> None:
+        """Raise Denied if this principal may not call this method."""
+        _check_scope(spec.name, spec.scope, principal)
+
+    def resolve(self, name: str, principal: Principal = LOCAL) -> MethodSpec:
+        """The method of this name, dotted or in the legacy spelling; raises UnknownMethod, which
+        tells a principal only of methods that it may call."""
         spec = self._methods.get(name) or self._methods.get(self._legacy.get(name, ""))
         if spec is None:
             # Comparing takes quadratic time, so what cannot be a slip of the pen is not compared.
-            candidates = self._methods if len(name) <= 2 * NAME_LENGTH else ()
+            short = len(name) <= 2 * NAME_LENGTH
+            candidates = [each.name for each in self.methods(principal)] if short else ()
             nearest = difflib.get_close_matches(name, candidates, n=3, cutoff=0.5)
-            name = name if len(name) <= 2 * NAME_LENGTH else f"{name[:NAME_LENGTH]}..."
+            name = name if short else f"{name[:NAME_LENGTH]}..."
             hint = f"; did you mean {nearest[0]}?" if nearest else ""
             raise UnknownMethod(f"there is no method {name}{hint}", data={"nearest": nearest})
         return spec
@@ -193,7 +237,8 @@ class Plexus:
     async def list_resources(
         self, principal: Principal = LOCAL, after: str | None = None, limit: int = 100
     ) -> list[Listed]:
-        """The first so many resources after this address, in the order of their addresses."""
+        """The first so many resources that this principal may read, after this address and in
+        the order of their addresses."""
         activations = [activation for _, activation in self.activations()]
         return await self._resources.page(activations, principal, after, limit)
 
@@ -205,7 +250,8 @@ class Plexus:
     async def list_prompts(
         self, principal: Principal = LOCAL, after: str | None = None, limit: int = 100
     ) -> list[ListedPrompt]:
-        """The first so many prompts after this name, in the order of their names."""
+        """The first so many prompts that this principal may ask for, after this name and in the
+        order of their names."""
         activations = [activation for _, activation in self.activations()]
         return await self._prompts.page(activations, principal, after, limit)
 
@@ -223,15 +269,18 @@ class Plexus:
         *,
         parent: Context | None = None,
         asks: frozenset[str] | None = None,
+        trace: Mapping[str, str] | None = None,
     ) -> Call:
         """Begin a run, or find the one that is meant; raises before anything has happened.
 
         `parent` is the call that this one is made from; `asks` are the kinds of questions that
-        the caller can answer, None for all of them.
+        the caller can answer, None for all of them; `trace` is the trace context that it sent.
         """
-        if self._closing:
-            raise Busy("the server is stopping", code="stopping")
-        spec = self._methods.get(name) or self.resolve(name)
+        if self.draining and (parent is None or self._closing):
+            raise Busy(STOPPING, code="stopping")
+        spec = self._methods.get(name) or self.resolve(name, principal)
+        if principal.scopes is not None:
+            self.check_scope(spec, principal)
         arguments = params if params.__class__ is dict else _named(spec, params)
         key, after = None, 0
         if RUN_KEY in arguments or AFTER in arguments:
@@ -263,20 +312,40 @@ class Plexus:
         parent_id = None if parent is None else parent.run_id
         run = self.runs.begin(spec.name, principal, parent_id, deadline_s, key)
         run.asks = asks
+        self.runs.tell_begun(run, arguments, trace)
         if spec.context_name is not None:
             arguments[spec.context_name] = Context(self, run, parent)
         self.pump.submit((run, spec.function, arguments, spec.kind == "stream"))
         return Call(run, 0, True, True)
 
+    def steer(self, run_id: int, principal: Principal) -> Run:
+        """The run of this number, to stop or to answer it; raises NotFound if there is none or
+        it is somebody else's, and Denied if this principal could not have begun it.
+
+        The same principal may come with fewer scopes than the run was begun with.
+        """
+        run = self.runs.find(run_id, principal)
+        if principal.scopes is not None:
+            scope = run.scope or self.resolve(run.method).scope
+            _check_scope(run.method, scope, principal)
+        return run
+
     # --- what there is ------------------------------------------------------------------------
 
-    def described(self) -> dict[str, Any]:
-        """The whole schema, with its hash; the same at every boot of the same code."""
-        if self._described is None:
-            roots = [_describe(self._nodes[path]) for path in sorted(self._nodes)]
+    def described(self, principal: Principal = LOCAL) -> dict[str, Any]:
+        """The schema of all that this principal may call, with its hash; the same at every boot
+        of the same code."""
+        scopes = self.scopes(principal)
+        if scopes not in self._described:
+            if len(self._described) >= VARIANTS:
+                self._described.clear()
+            if scopes == self._scopes:
+                roots = [describe(self._nodes[path]) for path in sorted(self._nodes)]
+            else:
+                roots = seen(self.described()["activations"], scopes)
             body = {"name": self.name, "version": self.version, "activations": roots}
-            self._described = body | {"hash": schema.digest(body)}
-        return self._described
+            self._described[scopes] = body | {"hash": schema.digest(body)}
+        return self._described[scopes]
 
     @property
     def hash(self) -> str:
@@ -284,15 +353,28 @@ class Plexus:
         text: str = self.described()["hash"]
         return text
 
-    async def close(self, *, reason: str = "the server is stopping") -> None:
+    async def drain(self, within_s: float) -> bool:
+        """Take no more calls from outside, and wait for the runs under way; False if some still
+        are after that time. What those call themselves is let in."""
+        self.draining = True
+        for run in self.runs.running():
+            spec = self._methods.get(run.method)
+            # Whoever only looks, and for ever, loses nothing; there is no end to wait for.
+            if run.deadline is None and spec is not None and spec.hints.read_only:
+                run.cancel(STOPPING)
+        return await self.runs.wait_idle(within_s)
+
+    async def close(self, *, reason: str = STOPPING) -> None:
         """Stop every run, wait for their terminals, and let the activations clean up."""
-        self._closing = True
+        self.draining = self._closing = True
         self.runs.cancel_all(reason)
+        if self.runs.elsewhere is not None:
+            self.runs.elsewhere.close()
         await self.runs.wait_idle(self.limits.cancel_s + 1.0)
         roots = [*self._nodes.values(), *self._retired]
         self._retired = []
         # The same object may have been registered again, and is closed once.
-        nodes = {id(node.activation): node for root in roots for node in _walk(root)}
+        nodes = {id(node.activation): node for root in roots for node in walk(root)}
         for path, activation, *_ in nodes.values():
             try:
                 await activation.close()
@@ -300,74 +382,22 @@ class Plexus:
                 logger.exception("%s did not close cleanly", path)
 
 
-def _read_activation(activation: Activation | type[Activation], parent: str) -> Node:
-    cls = activation if isinstance(activation, type) else type(activation)
-    where = cls.__name__
-    if not issubclass(cls, Activation):
-        raise RegistrationError(f"{where}: must be a subclass of plexus.Activation")
-    for attribute in ("namespace", "version"):
-        if not isinstance(getattr(cls, attribute, None), str):
-            raise RegistrationError(f"{where}: needs a class attribute {attribute!r}")
-    if not is_name(cls.namespace):
-        raise RegistrationError(
-            f"{where}: namespace {cls.namespace!r} must be lower case letters, digits "
-            "and underscores"
+def _check_scope(method: str, scope: str, principal: Principal) -> None:
+    if not principal.may(scope):
+        raise Denied(
+            f"{method} needs the scope {scope!r}, which {principal.name} does not have",
+            data={"scope": scope},
         )
-    if not (cls.__doc__ or "").strip():
-        raise RegistrationError(f"{where}: needs a docstring; it is what callers read")
-    try:
-        instance = activation() if isinstance(activation, type) else activation
-    except Exception as error:
-        raise RegistrationError(f"{where}: could not be made: {error}") from error
-    path = f"{parent}.{cls.namespace}" if parent else cls.namespace
-    methods = read_methods(instance, path)
-    for spec in methods:
-        if len(spec.name) > NAME_LENGTH:
-            raise RegistrationError(f"{where}: {spec.name} is over {NAME_LENGTH} characters long")
-    children = [_read_activation(child, path) for child in instance.children]
-    names = [child.path for child in children]
-    if len(names) > len(set(names)):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise RegistrationError(f"{where}: has two children called {twice}")
-    if not methods and not children:
-        raise RegistrationError(f"{where}: has no method; mark one with @method")
-    return Node(path, instance, methods, children)
-
-
-def _walk(node: Node) -> Iterator[Node]:
-    yield node
-    for child in node.children:
-        yield from _walk(child)
-
-
-def _methods_of(node: Node) -> Iterator[MethodSpec]:
-    return (spec for inner in _walk(node) for spec in inner.methods)
 
 
 def _lists_of(node: Node) -> Iterator[Change]:
     """The lists that an activation with its children stands in."""
-    for inner in _walk(node):
+    for inner in walk(node):
         yield from (LISTS[spec.role] for spec in inner.methods)
         if lists(inner.activation, "resources"):
             yield LISTS["resource"]
         if lists(inner.activation, "prompts"):
             yield LISTS["prompt"]
-
-
-def _describe(node: Node) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "namespace": node.path,
-        "version": node.activation.version,
-        "description": " ".join((node.activation.__doc__ or "").split()),
-        "methods": [
-            schema.describe_method(spec) for spec in sorted(node.methods, key=lambda s: s.name)
-        ],
-    }
-    if node.children:
-        body["children"] = [
-            _describe(child) for child in sorted(node.children, key=lambda c: c.path)
-        ]
-    return body | {"hash": schema.digest(body)}
 
 
 def _named(spec: MethodSpec, params: dict[str, Any] | list[Any] | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ it is declared, so that it has a schema, and says so to everybody else.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
@@ -15,9 +16,10 @@ from plexus.context import Context
 from plexus.errors import InvalidParams, NotFound, PlexusError, TooBig
 from plexus.events import Error, Terminal
 from plexus.hub import Call, Plexus
-from plexus.principal import Principal
+from plexus.principal import READ, Principal
 from plexus.run import Run
 from plexus.transcript import transcript
+from plexus.watching import RunsChanged, changes
 
 __all__ = ("PlexusItself",)
 
@@ -36,21 +38,25 @@ class PlexusItself(Activation):
         self._hub = hub
 
     @method(read_only=True, open_world=False)
-    async def schema(self, namespace: str | None = None) -> dict[str, Any]:
-        """Describe every activation with the JSON Schemas of its methods.
+    async def schema(self, namespace: str | None = None, *, ctx: Context) -> dict[str, Any]:
+        """Describe every activation with the JSON Schemas of its methods that you may call.
 
         Args:
             namespace: Describe only this activation, as in "bash" or "solar.earth".
         """
-        whole = self._hub.described()
+        whole = self._hub.described(ctx.principal)
         return whole if namespace is None else _find(whole["activations"], namespace)
 
     @method(read_only=True, open_world=False)
-    async def hash(self) -> str:
+    async def hash(self, *, ctx: Context) -> str:
         """The SHA-256 of the schema: it changes when, and only when, the schema does."""
-        return self._hub.hash
+        text: str = self._hub.described(ctx.principal)["hash"]
+        return text
 
-    @method(deadline_s=None)
+    # What follows a run, and what asks for another method, is no scope of its own: it reaches
+    # only what is the caller's, and the hub looks at the method that is meant.
+
+    @method(deadline_s=None, scope=READ)
     async def call(
         self, method: str, params: dict[str, Any] | None = None, *, ctx: Context
     ) -> dict[str, Any]:
@@ -73,6 +79,8 @@ class PlexusItself(Activation):
     ) -> list[dict[str, Any]]:
         """List your runs, the newest first: those under way and those that ended lately.
 
+        One that is in another process has a `process`, which says in which.
+
         Args:
             state: Only runs in this state, as in "running" or "error".
             limit: At most so many.
@@ -81,7 +89,18 @@ class PlexusItself(Activation):
         chosen = [run for run in runs if state is None or run.state == state]
         return [run.described() for run in chosen[: max(limit, 0)]]
 
-    @method(follows=True, read_only=True, open_world=False)
+    @method(listed=False, deadline_s=None, read_only=True, open_world=False)
+    async def watch(self, interval_s: float = 0.5, *, ctx: Context) -> AsyncIterator[RunsChanged]:
+        """Tell of all your runs, then of each that begins, says something or ends.
+
+        Args:
+            interval_s: Seconds from one look to the next, from 0.1 to 60.
+        """
+        async with aclosing(changes(self._hub.runs, ctx.principal, ctx.run_id, interval_s)) as told:
+            async for event in told:
+                yield event
+
+    @method(follows=True, read_only=True, open_world=False, scope=READ)
     def attach(self, run: int, after: int = 0, *, principal: Principal) -> tuple[Run, int]:
         """Follow a run of yours: the items after a given one, then live ones to the end.
 
@@ -91,7 +110,7 @@ class PlexusItself(Activation):
         """
         return self._hub.runs.find(run, principal), after
 
-    @method(destructive=True, idempotent=True, open_world=False)
+    @method(destructive=True, idempotent=True, open_world=False, scope=READ)
     async def cancel(self, run: int, reason: str | None = None, *, ctx: Context) -> bool:
         """Stop a run of yours. True if it was still running.
 
@@ -99,12 +118,10 @@ class PlexusItself(Activation):
             run: The run's number.
             reason: What the run's terminal shall say.
         """
-        found = self._hub.runs.find(run, ctx.principal)
-        was_running = found.terminal is None
-        found.cancel(reason or "cancelled by request")
-        return was_running
+        found = self._hub.steer(run, ctx.principal)
+        return await found.stop(reason or "cancelled by request")
 
-    @method
+    @method(scope=READ)
     async def respond(self, run: int, request: str, answer: Any, *, ctx: Context) -> bool:
         """Answer what a run of yours asks.
 
@@ -113,10 +130,10 @@ class PlexusItself(Activation):
             request: The request's number, as its `request` event has it.
             answer: What fits the request's schema, or null to decline.
         """
-        self._hub.runs.find(run, ctx.principal).answer(request, answer)
+        await self._hub.steer(run, ctx.principal).respond(request, answer)
         return True
 
-    @method(listed=False)
+    @method(listed=False, scope=READ)
     async def unsubscribe(self, subscription: int) -> bool:
         """End a subscription of this connection, and its run if this connection began it.
 
@@ -173,7 +190,8 @@ class PlexusItself(Activation):
             value: What of it is there already.
             given: Other arguments that are there already.
         """
-        spec = self._hub.resolve(method)
+        spec = self._hub.resolve(method, ctx.principal)
+        self._hub.check_scope(spec, ctx.principal)
         return await completion.complete(spec, argument, value, given or {}, ctx.principal)
 
     @resource("run://{run}{?after}", name="run", title="What a run said")

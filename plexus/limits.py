@@ -1,7 +1,9 @@
 """Every bound of the core and of what is read from a wire, in one frozen table.
 
-A limit is a default with a reason beside it; settings may replace the whole table. Whoever
-refuses something because of a limit says which and how large it is.
+A limit is a default with a reason beside it, and a sentence that begins with "Past it" on what
+happens to whatever is past it; settings may replace the whole table. Whoever refuses something
+because of a limit says which and how large it is. `substrate config limits` prints the table from
+these comments, and every row of it has tests.
 """
 
 from __future__ import annotations
@@ -19,44 +21,92 @@ class Limits:
     """The bounds in force. Sizes are in bytes, times in seconds."""
 
     #: One incoming message. A tool call is small; a larger body is a mistake or an attack.
+    #: Past it: HTTP 413; -32600 on a pipe; a WebSocket is closed with 1009.
     message_bytes: int = 1 * MIB
     #: Nesting of an incoming message. The encoder stops at 253, so what comes in must be able to
     #: go out again inside some envelope.
+    #: Past it: -32600 with the limit.
     message_depth: int = 64
     #: Containers in one message: a mebibyte of `[]` would hold the loop for 100 ms.
+    #: Past it: -32600 with the limit.
     message_containers: int = 50_000
     #: Requests in one batch.
+    #: Past it: -32600 with the limit.
     batch_requests: int = 100
+    #: The header of one HTTP request. Tokens and cookies are a few hundred bytes.
+    #: Past it: HTTP 431, and the connection is closed.
+    header_bytes: int = 64 * KIB
+    #: How long the header of an HTTP request may take to arrive, and how long a new connection may
+    #: be silent. Whoever sends a byte now and then would hold a descriptor for ever.
+    #: Past it: HTTP 408, and the connection is closed.
+    header_s: float = 10.0
+    #: How long the body of an HTTP request may take to arrive.
+    #: Past it: HTTP 408, and the connection is closed.
+    body_s: float = 60.0
+    #: Connections that are open at the same time. Each costs a descriptor and some 30 KB.
+    #: Past it: HTTP 503, and the connection is closed.
+    connections: int = 512
     #: Calls under way on one connection.
+    #: Past it: -32003 `busy` with the limit.
     calls_in_flight: int = 128
+    #: Runs under way in this process that no other run has begun.
+    #: Past it: -32003 `busy` with the limit.
+    runs_in_flight: int = 1024
+    #: Requests that a client from elsewhere may send at once, after it was silent.
+    #: Past it: -32003 with `retry_after_s`; over HTTP also 429.
+    rate_burst: int = 1000
+    #: Requests a second that a client from elsewhere may go on to send.
+    #: Past it: -32003 with `retry_after_s`; over HTTP also 429.
+    rate_per_s: float = 100.0
     #: Resources that one client is told about when they change.
+    #: Past it: -32602 with the limit.
     subscriptions: int = 1024
     #: Runs that are kept because somebody was promised that they would be.
+    #: Past it: -32003 `busy` with the limit.
     kept_runs: int = 1024
     #: One event on its way to the log. A picture fits; a film should be a resource.
+    #: Past it: the run ends with `too_big`.
     event_bytes: int = 1 * MIB
     #: One terminal, and one buffered answer as a whole.
+    #: Past it: the run ends with `too_big`.
     answer_bytes: int = 10 * MIB
     #: How far a run may be ahead of its owner before it is held; an item counts its bytes and
     #: one KiB more, so that this is about a thousand small items.
+    #: Past it: the run waits until its reader has caught up.
     high_water_bytes: int = 1 * MIB
     #: What a run's log keeps for those who come later. More than the high-water mark, so that
     #: an owner never finds a gap.
+    #: Past it: the oldest items go, and a late watcher gets a `gap`.
     log_items: int = 8192
     log_bytes: int = 16 * MIB
     #: What is kept of runs that have ended, so that they can be looked at and resumed.
+    #: Past it: the oldest is forgotten: `not_found`.
     finished_runs: int = 256
     finished_bytes: int = 64 * MIB
     finished_s: float = 3600.0
     #: How long a method may run unless it declares a deadline of its own.
+    #: Past it: the run ends with `deadline`.
     run_s: float = 600.0
-    #: How long a run that was told to stop may take to do so before it is abandoned.
+    #: How long a run that was told to stop may take to do so.
+    #: Past it: it is abandoned: it ends with `cancelled`, and that is logged.
     cancel_s: float = 5.0
     #: How long a question to a person stays open.
+    #: Past it: the method that asked gets `no_answer`.
     answer_s: float = 300.0
     #: How long a run whose caller vanished waits for it to come back.
+    #: Past it: the run is cancelled.
     orphan_s: float = 10.0
     #: How long one write to a peer may take.
+    #: Past it: the peer is cut off: `lagged`.
     write_s: float = 30.0
-    #: How long a silent stream stays silent before a keep-alive; proxies cut at 30 to 60 s.
+    #: How long a silent stream stays silent; proxies cut at 30 to 60 s.
+    #: Past it: a keep-alive is written.
     keep_alive_s: float = 15.0
+    #: How often a WebSocket peer is pinged, and how long it may take to answer. The system gives up
+    #: on what was sent after twice that, so a dead peer is gone after three times that at most.
+    #: Past it: the connection is closed.
+    ping_s: float = 20.0
+    #: How long calls may go on when the server is told to stop; service managers kill after 30 s
+    #: and more.
+    #: Past it: what is left is cancelled.
+    drain_s: float = 30.0

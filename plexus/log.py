@@ -10,6 +10,7 @@ knows nothing of readers.
 from __future__ import annotations
 
 import bisect
+from collections.abc import Iterator
 
 from plexus.events import Event, Terminal
 from plexus.limits import Limits
@@ -140,6 +141,10 @@ class ItemLog:
     def size_after(self, seq: int) -> int:
         """Bytes of the items after this number."""
         return sum(map(len, self.raws[max(seq + 1 - self.first, 0) :]))
+
+    def numbered(self, after: int) -> Iterator[tuple[int, Event]]:
+        """The events after this number, each with its own; `after` must not lie before the log."""
+        return enumerate(self.events[after + 1 - self.first :], after + 1)
 
     def read(self, after: int, max_items: int, max_bytes: int) -> Batch:
         """The items after this number, at most so many; `after` must not lie before the log."""

@@ -18,7 +18,14 @@ from plexus.activation import Activation
 from plexus.errors import PlexusError, PluginError
 from plexus.hub import Plexus
 
-__all__ = ("GROUP", "Broken", "load_plugins")
+__all__ = (
+    "GROUP",
+    "Broken",
+    "find_activations",
+    "load_plugins",
+    "module_of_file",
+    "plugin_errors",
+)
 
 #: The entry-point group that a plugin package names its activations in.
 GROUP = "plexus.activations"
@@ -41,17 +48,29 @@ def load_plugins(hub: Plexus, names: Iterable[str], folder: Path | None) -> list
     sources: list[tuple[str, Iterator[type[Activation]]]] = list(_entry_points())
     if folder is not None and folder.is_dir():
         sources += [(str(path), _from_file(path)) for path in sorted(folder.glob("*.py"))]
-    sources += [(name, _from_name(name)) for name in names]
+    sources += [(name, find_activations(name)) for name in names]
     for source, found in sources:
         try:
-            for activation in found:
-                hub.register(activation)
+            with plugin_errors():
+                for activation in found:
+                    hub.register(activation)
         except PlexusError as error:
             broken.append(Broken(source, error.message))
-        # A plugin is somebody else's code: importing it may raise anything, sys.exit included.
-        except (Exception, SystemExit) as error:  # noqa: BLE001
-            broken.append(Broken(source, f"{type(error).__name__}: {error}"))
     return broken
+
+
+@contextlib.contextmanager
+def plugin_errors() -> Iterator[None]:
+    """Make a PluginError of whatever a plugin raises; what that was is its cause.
+
+    A plugin is somebody else's code: importing it may raise anything, sys.exit included.
+    """
+    try:
+        yield
+    except PlexusError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise PluginError(f"{type(error).__name__}: {error}") from error
 
 
 def _entry_points() -> Iterator[tuple[str, Iterator[type[Activation]]]]:
@@ -80,7 +99,11 @@ def _names_group(folder: Path) -> bool:
     return False
 
 
-def _from_name(name: str) -> Iterator[type[Activation]]:
+def find_activations(name: str) -> Iterator[type[Activation]]:
+    """The activations that `module:Class`, `module` or the path of a Python file leads to.
+
+    Raises PluginError if it leads nowhere, and whatever importing it raises.
+    """
     if name.endswith(".py") or "/" in name:
         yield from _from_file(Path(name))
         return
@@ -109,7 +132,7 @@ def _from_name(name: str) -> Iterator[type[Activation]]:
 def _from_file(path: Path) -> Iterator[type[Activation]]:
     if not path.is_file():
         raise PluginError(f"there is no file {path}")
-    module_name = f"plexus_plugin_{path.stem}"
+    module_name = module_of_file(path)
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
         raise PluginError(f"{path} is not a Python file")
@@ -121,6 +144,11 @@ def _from_file(path: Path) -> Iterator[type[Activation]]:
         del sys.modules[module_name]
         raise
     yield from _activations_in(module)
+
+
+def module_of_file(path: Path) -> str:
+    """The name under which a plugin file is imported."""
+    return f"plexus_plugin_{path.stem}"
 
 
 def _activations_in(module: object) -> Iterator[type[Activation]]:

@@ -1,16 +1,47 @@
-"""Who is calling."""
+"""Who is calling, and what they may call."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final
 
-__all__ = ("LOCAL", "Principal")
+__all__ = ("LOCAL", "READ", "Principal", "is_scope")
+
+#: The least scope, which everybody has.
+READ: Final = "read"
+_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_.")
 
 
-class Principal(NamedTuple):
-    """An identity. Runs, answers and keys belong to one and are invisible to all others."""
+def is_scope(text: object) -> bool:
+    """Whether this can be a scope: lower case letters, digits, underscores and dots."""
+    return isinstance(text, str) and text != "" and _LETTERS.issuperset(text)
 
-    name: str
+
+class Principal:
+    """An identity. Runs, answers and keys belong to one and are invisible to all others.
+
+    Who it is, is its name alone: the same principal may come with more scopes by one way and
+    with fewer by another. `scopes` are what it may call this time; None stands for everything.
+    """
+
+    __slots__ = ("name", "scopes")
+
+    def __init__(self, name: str, scopes: frozenset[str] | None = None) -> None:
+        self.name: Final = name
+        self.scopes: Final = scopes
+
+    def may(self, scope: str) -> bool:
+        """Whether it may call what has this scope."""
+        return self.scopes is None or scope in self.scopes or scope == READ
+
+    def __eq__(self, other: object) -> bool:
+        return self.name == other.name if isinstance(other, Principal) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        scopes = "everything" if self.scopes is None else " ".join(sorted(self.scopes)) or READ
+        return f"<Principal {self.name}: {scopes}>"
 
 
 #: The person at this machine: whoever started the process, or reaches it by loopback.

@@ -7,7 +7,7 @@ from typing import Any
 
 from plexus.activation import Activation, ListedPrompt
 from plexus.errors import NotFound, RegistrationError
-from plexus.listing import page_of
+from plexus.listing import page_of, shown
 from plexus.principal import Principal
 from plexus.roles import read_variable
 from plexus.signature import MethodSpec
@@ -62,8 +62,10 @@ class Prompts:
         fixed = {
             name: ListedPrompt(name, spec.title, spec.description)
             for name, spec in self._fixed.items()
+            if principal.may(spec.scope)
         }
-        return await page_of("prompts", activations, fixed, principal, after, limit)
+        shows = shown((spec for _, spec in self._open), self.find, principal)
+        return await page_of("prompts", activations, fixed, principal, after, limit, shows)
 
 
 def _fits(spec: MethodSpec, variable: str, value: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from plexus.activation import Activation, Listed
 from plexus.errors import NotFound, RegistrationError
-from plexus.listing import page_of
+from plexus.listing import page_of, shown
 from plexus.principal import Principal
 from plexus.roles import read_variable
 from plexus.signature import MethodSpec
@@ -58,8 +58,11 @@ class Resources:
         limit: int,
     ) -> list[Listed]:
         """The first so many resources after this address, of all activations."""
-        fixed = {uri: _listed(spec) for uri, spec in self._fixed.items()}
-        return await page_of("resources", activations, fixed, principal, after, limit)
+        fixed = {
+            uri: _listed(spec) for uri, spec in self._fixed.items() if principal.may(spec.scope)
+        }
+        shows = shown(self._open, self.find, principal)
+        return await page_of("resources", activations, fixed, principal, after, limit, shows)
 
 
 def _openness(spec: MethodSpec) -> tuple[int, str]:

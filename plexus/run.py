@@ -126,6 +126,16 @@ class Run:
             return "cancelling"
         return "asking" if self.questions else "running"
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it is the copy of a run of another process."""
+        return False
+
+    @property
+    def scope(self) -> str | None:
+        """The scope of its method, where only the run's own process may know it."""
+        return None
+
     def described(self) -> dict[str, Any]:
         """What `plexus.runs` says of it."""
         described: dict[str, Any] = {
@@ -298,6 +308,12 @@ class Run:
 
     # --- stopping -----------------------------------------------------------------------------
 
+    async def stop(self, reason: str) -> bool:
+        """Tell the run to stop, wherever it is; True if it was still running."""
+        was_running = self.terminal is None
+        self.cancel(reason)
+        return was_running
+
     def cancel(self, reason: str) -> None:
         """Tell the run to stop; the first reason stands. It ends when its cleanup has run."""
         if self.terminal is not None or self.cancel_reason is not None:
@@ -356,6 +372,14 @@ class Run:
         if tell is not None:
             tell(self, request, True)
         return request, future
+
+    async def pass_on(self, method: str, params: dict[str, Any]) -> Any:
+        """Have the process of a run that is elsewhere call a method; raises PlexusError."""
+        raise NotImplementedError
+
+    async def respond(self, request: str, answer: Any) -> None:
+        """Answer a question of the run, wherever that is; raises as `answer` does."""
+        self.answer(request, answer)
 
     def answer(self, request: str, answer: Any) -> None:
         """Answer a question; raises NotFound, or InvalidParams and leaves the question open."""

@@ -5,6 +5,8 @@ Rules:
   secret: another principal that knows it is still told that there is no such run.
 - What has ended is kept within three bounds (count, bytes, age) so that it can be attached to.
 - One timer serves all deadlines; it stops when nothing is under way and starts with the next run.
+- Whoever wants to log, count or trace is told of every beginning and end, and of every call that
+  led to no run. With nobody to tell, that costs one look at an empty list.
 """
 
 from __future__ import annotations
@@ -15,19 +17,31 @@ import os
 import struct
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from plexus.errors import Busy, InvalidParams, NotFound
+from plexus.errors import Busy, InvalidParams, NotFound, PlexusError
 from plexus.limits import Limits
 from plexus.principal import Principal
 from plexus.run import Run
 
-__all__ = ("Runs", "random_numbers")
+if TYPE_CHECKING:  # only a server that is told of other processes has use for it
+    from plexus.elsewhere import Elsewhere
+
+__all__ = ("Began", "Ended", "Refused", "Runs", "random_numbers")
 
 logger = logging.getLogger("plexus.runs")
 
 #: How often deadlines are looked at. They are minutes and seconds, so this is exact enough.
 TICK_S = 0.25
+
+#: Told of a run that begins, with its arguments and the trace context that its caller sent.
+Began = Callable[[Run, Mapping[str, Any], Mapping[str, str] | None], None]
+#: Told of a run that has ended.
+Ended = Callable[[Run], None]
+#: Told of a call that led to no run: the method that was asked for, by whom, and why not.
+Refused = Callable[[str, Principal, PlexusError], None]
 
 
 def random_numbers() -> Iterator[int]:
@@ -58,6 +72,11 @@ class Runs:
         self._abandoned = 0
         #: Those who wait until nothing is under way.
         self._idle: set[asyncio.Event] = set()
+        #: The runs of other processes, if those tell of them.
+        self.elsewhere: Elsewhere | None = None
+        self._on_begin: list[Began] = []
+        self._on_end: list[Ended] = []
+        self._on_refused: list[Refused] = []
 
     def begin(
         self,
@@ -67,11 +86,15 @@ class Runs:
         deadline_s: float | None,
         key: str | None,
     ) -> Run:
-        """A new run, entered in the books."""
+        """A new run, entered in the books; raises Busy when too many are under way. Those that
+        other runs begin are not refused: whoever is let in can finish."""
+        if len(self._running) >= self.limits.runs_in_flight and parent is None:
+            limit = self.limits.runs_in_flight
+            raise Busy(f"at most {limit} runs may be under way", data={"limit": limit})
         run_id = self._new_id()
         while run_id in self._running or run_id in self._finished:
             run_id = self._new_id()
-        run = Run(run_id, method, principal, self.limits, self._on_end, parent, deadline_s)
+        run = Run(run_id, method, principal, self.limits, self._ended_now, parent, deadline_s)
         self._running[run_id] = run
         if key is not None:
             run.key = key
@@ -94,6 +117,8 @@ class Runs:
         run = self._running.get(run_id) or self._finished.get(run_id)
         if run is None and run_id in self._kept:
             run = self._kept[run_id][0]
+        if run is None and self.elsewhere is not None:
+            run = self.elsewhere.find(run_id)
         if run is None or run.principal != principal:
             raise NotFound(f"there is no run {run_id}")
         return run
@@ -114,15 +139,24 @@ class Runs:
         return [run for run, _ in self._kept.values() if run.principal == principal]
 
     def of(self, principal: Principal) -> list[Run]:
-        """This principal's runs, the newest first."""
+        """This principal's runs, those of other processes too, the newest first."""
         self._forget_old(time.monotonic())
         known = [*self._finished.values(), *self._running.values()]
+        if self.elsewhere is not None:
+            known += self.elsewhere.all()
         mine = [run for run in known if run.principal == principal]
         return sorted(mine, key=lambda run: run.started_at, reverse=True)
 
     def running(self) -> list[Run]:
-        """Every run under way, whoever began it."""
+        """Every run of this process under way, whoever began it."""
         return list(self._running.values())
+
+    def under_way(self, principal: Principal) -> list[Run]:
+        """This principal's runs that are under way, those of other processes too."""
+        known = self.running()
+        if self.elsewhere is not None:
+            known += self.elsewhere.running()
+        return [run for run in known if run.principal == principal]
 
     def counts(self) -> dict[str, int]:
         """How many runs are, or ended, in which state since the start."""
@@ -148,9 +182,45 @@ class Runs:
             self._idle.discard(idle)
         return True
 
+    # --- who is told --------------------------------------------------------------------------
+
+    def on_begin(self, began: Began) -> Callable[[], None]:
+        """Be told of every run that begins; call what is returned to be told no more."""
+        self._on_begin.append(began)
+        return partial(self._on_begin.remove, began)
+
+    def on_end(self, ended: Ended) -> Callable[[], None]:
+        """Be told of every run that has ended; call what is returned to be told no more."""
+        self._on_end.append(ended)
+        return partial(self._on_end.remove, ended)
+
+    def on_refused(self, refused: Refused) -> Callable[[], None]:
+        """Be told of every call that leads to no run; call what is returned to be told no more."""
+        self._on_refused.append(refused)
+        return partial(self._on_refused.remove, refused)
+
+    def tell_begun(
+        self, run: Run, arguments: Mapping[str, Any], trace: Mapping[str, str] | None
+    ) -> None:
+        """Say that this run begins, with these arguments."""
+        if self._on_begin:
+            self._tell(self._on_begin, run, arguments, trace)
+
+    def tell_refused(self, method: str, principal: Principal, error: PlexusError) -> None:
+        """Say that a call of this method was refused."""
+        if self._on_refused:
+            self._tell(self._on_refused, method, principal, error)
+
+    def _tell(self, listeners: list[Callable[..., None]], *news: Any) -> None:
+        for listener in listeners.copy():
+            try:
+                listener(*news)
+            except Exception:  # whoever watches must not change what is watched
+                logger.exception("a watcher of runs failed")
+
     # --- ends ---------------------------------------------------------------------------------
 
-    def _on_end(self, run: Run) -> None:
+    def _ended_now(self, run: Run) -> None:
         del self._running[run.id]
         assert run.terminal is not None, "a run that has ended has a terminal"
         self._ended[run.terminal.type] += 1
@@ -166,6 +236,8 @@ class Runs:
         if self._idle and not self._running:
             for idle in self._idle:
                 idle.set()
+        if self._on_end:
+            self._tell(self._on_end, run)
 
     def _forget_oldest(self) -> None:
         run = self._finished_order.popleft()

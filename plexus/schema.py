@@ -97,6 +97,7 @@ def describe_method(spec: MethodSpec) -> Schema:
         "name": spec.name,
         "description": spec.description,
         "streaming": spec.kind in ("stream", "follow"),
+        "scope": spec.scope,
     }
     if spec.title:
         described["title"] = spec.title

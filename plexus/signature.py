@@ -31,7 +31,7 @@ from plexus.activation import (
 from plexus.context import Context
 from plexus.errors import RegistrationError
 from plexus.events import Event
-from plexus.principal import Principal
+from plexus.principal import READ, Principal, is_scope
 from plexus.roles import Completer, check_role, read_completers
 from plexus.templates import NameTemplate, Template
 
@@ -82,6 +82,8 @@ class MethodSpec:
     role: Role
     hints: Hints
     background: InBackground
+    #: What a caller must have to call it, and to see it in a list.
+    scope: str
     #: Whether it is offered to models; it can be called in any case.
     listed: bool
     #: A JSON Schema that is shown for the parameters in place of the one that is read.
@@ -142,6 +144,11 @@ def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
             f"{where}: takes the place of what lists an activation's {name}; call it otherwise "
             f'and mark it @method(name="{name}")'
         )
+    if name == "scope":
+        raise RegistrationError(
+            f"{where}: takes the place of the activation's scope; call it otherwise and mark it "
+            '@method(name="scope")'
+        )
     given = mark.schema
     if given is not None and (not isinstance(given, dict) or given.get("type") != "object"):
         raise RegistrationError(f'{where}: the schema that is given must have "type": "object"')
@@ -194,6 +201,7 @@ def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
         role=mark.role,
         hints=mark.hints,
         background=mark.background,
+        scope=_scope(mark, owner, path, where),
         listed=mark.listed and mark.template is None,
         given_schema=given,
         resource=None if mark.resource is None else _named(mark.resource, called),
@@ -204,6 +212,23 @@ def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
     )
     check_role(spec, where)
     return spec
+
+
+def _scope(mark: MethodMark, owner: Activation, path: str, where: str) -> str:
+    scope = type(owner).scope if mark.scope is None else mark.scope
+    if scope is None:
+        if mark.role != "method" or mark.hints.read_only:
+            return READ
+        scope = path.partition(".")[0]
+        if scope == READ:
+            raise RegistrationError(
+                f"{where}: needs a scope: that of its namespace, {READ!r}, is what everybody has"
+            )
+    if not is_scope(scope):
+        raise RegistrationError(
+            f"{where}: the scope {scope!r} must be lower case letters, digits, underscores and dots"
+        )
+    return scope
 
 
 def _named(there: ResourceMark, called: str) -> ResourceMark:

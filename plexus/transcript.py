@@ -22,7 +22,7 @@ def transcript(run: Run, after: int = 0) -> str:
         seq = log.first - 1
     pieces = [text]
     size = 0
-    for event in log.events[seq + 1 - log.first :]:
+    for number, event in log.numbered(seq):
         piece = text_of(event)
         if size and size + len(piece) > PAGE_CHARACTERS:
             break
@@ -32,7 +32,7 @@ def transcript(run: Run, after: int = 0) -> str:
         if piece:
             pieces.append(piece)
         size += len(piece)
-        seq += 1
+        seq = number
     text = "".join(pieces)
     more = "continues" if seq < log.last else "still running" if run.terminal is None else None
     if more is None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -15,12 +13,22 @@ from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
 from plexus import wire
 from plexus.hub import Plexus
-from substrate.guard import Guard, local_names
+from plexus.principal import Principal
+from substrate.access.authentication import Access
+from substrate.access.routes import OAuthMetadata, RotateToken, StartSession
+from substrate.admission import Admission
+from substrate.guard import Guard, allowed_names
 from substrate.http import RpcEndpoint, RunEvents
 from substrate.mcp_http.endpoint import McpEndpoint
 from substrate.mcp_http.pair import PairMessages, PairStream
 from substrate.mcp_http.sessions import Sessions
+from substrate.metrics import Metrics
 from substrate.open_streams import OpenStreams
+from substrate.page.serving import PageFiles, send_page
+from substrate.publishing.frames import PATH as PUBLISHING_PATH
+from substrate.publishing.receiving import PublishingSocket
+from substrate.refusals import Refusals
+from substrate.responses import header, send_bytes
 from substrate.websocket import MessageSocket
 
 __all__ = ("IDENTITY", "HotRoute", "build_app")
@@ -45,40 +53,72 @@ class HotRoute:
             await self.app(scope, receive, send)
 
 
-def build_app(
-    hub: Plexus, port: int, mcp: McpServer, open_streams: OpenStreams | None = None
-) -> ASGIApp:
-    """Everything that is served on this port. What is open is entered in `open_streams`, for
-    whoever ends the server."""
-    opened = OpenStreams() if open_streams is None else open_streams
+class Index:
+    """`GET /`: who this is. A browser gets a page, and everybody else JSON."""
 
-    async def index(_: Request) -> Response:
+    def __init__(self, version: str) -> None:
         body = {
             "name": IDENTITY,
-            "version": hub.version,
+            "version": version,
             "rpc": "/rpc",
             "events": "/runs/{run}/events",
             "mcp": "/mcp",
         }
-        return Response(wire.encode_pretty(body) + b"\n", media_type="application/json")
+        self._body = wire.encode_pretty(body) + b"\n"
 
-    def native_view() -> NativeConnection:
+    async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
+        """Answer, the same for everybody: there is nothing secret in it."""
+        if b"text/html" in header(scope, b"accept"):
+            await send_page(scope, send)
+        else:
+            await send_bytes(send, 200, self._body)
+
+
+def build_app(
+    hub: Plexus,
+    port: int,
+    mcp: McpServer,
+    open_streams: OpenStreams | None = None,
+    access: Access | None = None,
+    metrics: Metrics | None = None,
+    *,
+    rate_local: bool = False,
+) -> ASGIApp:
+    """Everything that is served on this port. What is open is entered in `open_streams`, for
+    whoever ends the server. Without `access` everybody is let in, which is for tests."""
+    metrics = metrics or Metrics(hub, Refusals())
+    opened = OpenStreams() if open_streams is None else open_streams
+    allowed = Access.open() if access is None else access
+
+    def native_view(_: Principal) -> NativeConnection:
         return NativeConnection(MESSAGES, hub.limits, hub.new_id)
 
-    def mcp_view() -> McpConnection:
-        return McpConnection(mcp, Session(), fallback=native_view())
+    def mcp_view(principal: Principal) -> McpConnection:
+        native = native_view(principal)
+        return McpConnection(mcp, Session(), principal=principal, fallback=native)
 
     pair = PairStream(mcp, opened)
     app = Starlette(
         routes=[
-            Route("/", index),
+            Route("/", Index(hub.version), methods=["GET"]),
+            Route("/page/{name}", PageFiles()),
+            Route("/session", StartSession(allowed)),
+            Route("/token/rotate", RotateToken(allowed)),
+            Route("/.well-known/oauth-protected-resource{path:path}", OAuthMetadata(allowed)),
+            Route("/metrics", metrics),
             Route("/rpc", RpcEndpoint(hub)),
             Route("/runs/{run:int}/events", RunEvents(hub)),
             Route("/sse", pair),
             Route("/messages", PairMessages(mcp, pair)),
+            WebSocketRoute(PUBLISHING_PATH, PublishingSocket(hub)),
             WebSocketRoute("/rpc", MessageSocket(hub, native_view, opened)),
             WebSocketRoute("/mcp", MessageSocket(hub, mcp_view, opened, "mcp")),
         ]
     )
     endpoint = McpEndpoint(mcp, Sessions(hub.limits), opened)
-    return Guard(HotRoute("/mcp", endpoint, app), local_names(port))
+    names = allowed_names(port, allowed.hosts, allowed.origins)
+    on_refused = metrics.refusals.request
+    admission = Admission(
+        HotRoute("/mcp", endpoint, app), hub, rate_local=rate_local, on_refused=on_refused
+    )
+    return Guard(admission, names, allowed, hub.limits, on_refused)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 from activations.approvals import Approvals
 from activations.arbor import Arbor
@@ -15,13 +17,23 @@ from plexus.itself import PlexusItself
 from plexus.plugins import Broken, load_plugins
 from substrate.settings import Settings
 
-__all__ = ("build_hub",)
+__all__ = ("MakeHub", "build_hub", "built_in_hub")
+
+#: What makes the hub of a project, and names the plugins that could not be loaded.
+MakeHub: TypeAlias = Callable[[Settings, Path], tuple[Plexus, list[Broken]]]
 
 DAY_S = 24 * 3600.0
 
 
 def build_hub(settings: Settings, project: Path) -> tuple[Plexus, list[Broken]]:
     """The hub of this project, and the plugins that could not be loaded."""
+    hub = built_in_hub(settings, project)
+    broken = load_plugins(hub, settings.activation, project / settings.activations_folder)
+    return hub, broken
+
+
+def built_in_hub(settings: Settings, project: Path) -> Plexus:
+    """A hub with what is built in, and nothing else."""
     hub = Plexus(limits=settings.limits)
     hub.register(PlexusItself(hub))
     hub.register(Health())
@@ -39,5 +51,4 @@ def build_hub(settings: Settings, project: Path) -> tuple[Plexus, list[Broken]]:
     chat = Chat(arbor, providers, settings.chat_model)
     hub.register(chat)
     hub.register(ClaudeCode(chat))
-    broken = load_plugins(hub, settings.activation, project / settings.activations_folder)
-    return hub, broken
+    return hub

@@ -9,8 +9,6 @@ from __future__ import annotations
 import dataclasses
 import gc
 import importlib
-import logging
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,9 @@ from typing import Any
 import click
 
 from plexus.version import __version__
+from substrate.logs import announce, set_up_logging
 from substrate.settings import (
+    TOKEN,
     Settings,
     SettingsError,
     did_you_mean,
@@ -35,11 +35,24 @@ SETTINGS = frozenset(field.name for field in dataclasses.fields(Settings))
 #: Subcommands by name, each a click command in a module of its own.
 COMMANDS = {
     "arbor": "substrate.commands.arbor:arbor",
+    "attach": "substrate.commands.attach:attach",
     "call": "substrate.commands.call:call",
+    "cancel": "substrate.commands.cancel:cancel",
+    "chat": "substrate.commands.chat:chat",
+    "check": "substrate.commands.check:check",
+    "codegen": "substrate.commands.codegen:codegen",
+    "completion": "substrate.commands.completion:completion",
     "config": "substrate.commands.config:config",
+    "dev": "substrate.commands.dev:dev",
+    "doctor": "substrate.commands.doctor:doctor",
     "list": "substrate.commands.list:list_methods",
     "mcp": "substrate.commands.mcp:mcp",
+    "new": "substrate.commands.new:new",
+    "respond": "substrate.commands.respond:respond",
+    "runs": "substrate.commands.runs:runs",
     "schema": "substrate.commands.schema:schema",
+    "token": "substrate.commands.token:token",
+    "watch": "substrate.commands.watch:watch",
 }
 
 
@@ -79,7 +92,43 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="substrate")
 @click.option("--stdio", is_flag=True, help="Speak newline-delimited JSON-RPC on stdin and stdout.")
 @click.option("--mcp", is_flag=True, help="With --stdio: speak MCP, as hosts for models do.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port on 127.0.0.1.  [default: 4444]")
+@click.option(
+    "--watch",
+    is_flag=True,
+    default=None,
+    help="With --stdio: start a server beside it, to watch its runs in a browser.",
+)
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: 4444]")
+@click.option(
+    "--bind",
+    metavar="ADDRESS",
+    help="Address to listen on; one that others reach needs --allow-host.  [default: 127.0.0.1]",
+)
+@click.option(
+    "--auth",
+    type=click.Choice(["token", "off"]),
+    help="Whether callers need a token; off on this machine only.  [default: token]",
+)
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Another name that the server is called by. May be repeated.",
+)
+@click.option(
+    "--allow-origin",
+    "origins",
+    multiple=True,
+    metavar="ORIGIN",
+    help="A web page elsewhere that may call, as in https://example.org. May be repeated.",
+)
+@click.option(
+    "--token",
+    envvar=TOKEN,
+    metavar="TOKEN",
+    help="Token for the server that a command asks.  [default: the one in its lock file]",
+)
 @click.option(
     "--activation",
     multiple=True,
@@ -120,32 +169,43 @@ class LazyGroup(click.Group):
     help="How long runs may go on after the input of --stdio ends.  [default: 2]",
 )
 @click.option(
+    "--idle-exit",
+    "idle_exit_s",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="End the server after so long without a connection.  [default: never]",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     help="What is logged to stderr.  [default: warning]",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="Lines for a person or for a program.  [default: text]",
+)
 @click.pass_context
-def cli(ctx: click.Context, /, *, stdio: bool, mcp: bool, **flags: Any) -> None:
+def cli(ctx: click.Context, /, *, stdio: bool, mcp: bool, token: str | None, **flags: Any) -> None:
     """Tools that stream. With no command: serve HTTP and WebSocket on 127.0.0.1."""
+    del token  # of use to commands only, which look for it themselves
     try:
         loaded = read_settings(flags, Path.cwd())
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
+    settings = loaded.settings
+    set_up_logging(settings.log_level, settings.log_format)
     for variable in loaded.unknown:
         advice = did_you_mean(variable, map(variable_of, setting_names()))
-        click.echo(f"Warning: {variable} is set, but is no setting{advice}", err=True)
-    settings = loaded.settings
-    logging.basicConfig(
-        level=settings.log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+        announce(f"Warning: {variable} is set, but is no setting{advice}")
     ctx.obj = settings
     if ctx.invoked_subcommand is not None:
         return
     if stdio:
         entry = "substrate.mcp_stdio:serve_mcp_stdio" if mcp else "substrate.stdio:serve_stdio"
         _serve(entry, settings)
+    elif flags["watch"]:
+        raise click.UsageError("--watch goes with --stdio; a server itself can always be watched.")
     elif mcp:
         raise click.UsageError("--mcp goes with --stdio; over HTTP, MCP is always at /mcp.")
     else:

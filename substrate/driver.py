@@ -188,8 +188,15 @@ class Connection:
 
     def _start_call(self, effect: StartCall) -> None:
         try:
-            call = self._hub.call(effect.method, effect.params, self._principal, asks=effect.asks)
+            call = self._hub.call(
+                effect.method,
+                effect.params,
+                self._principal,
+                asks=effect.asks,
+                trace=effect.trace,
+            )
         except PlexusError as error:
+            self._hub.runs.tell_refused(effect.method, self._principal, error)
             self._run(self._view.on_refused(effect.call, error))
             return
         self.attach(effect.call, call.run, call.after, owner=call.owned and effect.owns)

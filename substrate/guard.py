@@ -1,23 +1,58 @@
 """The guard: what every request passes before anything else sees it, WebSocket upgrades too.
 
-It wraps the whole app, so no route can be forgotten, and it fails closed: a request without a
-Host that is ours is refused, and so is one that a foreign web page sent. Nothing of the body
-has been read by then.
+It wraps the whole app, so no route can be forgotten, and it fails closed. In this order: the Host
+must be ours (DNS rebinding), an Origin must be allowed (web pages), what is posted must be JSON
+(forms) and small enough, and there must be a token. Nothing of the body has been read by then.
+Who it was stands in `scope["principal"]`, and how that is known in `scope["credential"]`.
 """
 
 from __future__ import annotations
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
-from substrate.responses import send_json
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ("Guard", "local_names")
+from plexus.limits import Limits
+from plexus.principal import LOCAL
+from substrate.access.authentication import Access, Credential
+from substrate.access.refusals import AccessRefused
+from substrate.cors import is_preflight, send_preflight, with_origin
+from substrate.refusals import OnRefused
+from substrate.responses import Headers, send_json, send_unread
+
+__all__ = ("Guard", "Names", "allowed_names", "local_names")
 
 #: "Misdirected request": this server does not answer for that name.
-MISDIRECTED = 421
-FORBIDDEN = 403
+MISDIRECTED: Final = 421
+FORBIDDEN: Final = 403
+TOO_BIG: Final = 413
+UNSUPPORTED: Final = 415
 #: The WebSocket close code for a policy violation.
-POLICY_VIOLATION = 1008
+POLICY_VIOLATION: Final = 1008
+REVOKED: Final = "the token is no longer one of this server"
+
+#: What is shown to whoever asks: who this is, the files of its page, which are the same for all,
+#: and where others issue tokens for it.
+INDEX: Final = "/"
+PUBLIC: Final = ("/page/", "/.well-known/")
+#: What changes nothing, so that a browser sends no Origin with it.
+SAFE: Final = frozenset({"GET", "HEAD"})
+#: Of these a second one would leave open which of them counts.
+AUTHORIZATIONS: Final = (b"authorization", b"x-claude-code-ide-authorization")
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+
+class Names(NamedTuple):
+    """What a server is called, and who may call it from a web page; all in lower case."""
+
+    hosts: frozenset[bytes]
+    #: The origins of the server's own pages.
+    own: frozenset[bytes]
+    #: The origins of other pages.
+    others: frozenset[bytes]
 
 
 def local_names(port: int) -> frozenset[bytes]:
@@ -27,43 +62,227 @@ def local_names(port: int) -> frozenset[bytes]:
     return frozenset(full | set(names) if port == 80 else full)
 
 
-class Guard:
-    """Refuses requests for other hosts (DNS rebinding) and from other origins (web pages)."""
+def allowed_names(port: int, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> Names:
+    """The names of this machine, and these. A host without a port is meant with the server's own
+    port, and without one too: what is in front of the server may have the usual one."""
+    local = local_names(port)
+    further: set[bytes] = set()
+    for host in hosts:
+        name = host.lower().encode()
+        has_port = b":" in name.rpartition(b"]")[2]
+        further |= {name} if has_port else {name, b"%b:%d" % (name, port)}
+    own = {b"http://" + host for host in local | further}
+    own |= {b"https://" + host for host in further}
+    others = frozenset(origin.lower().encode() for origin in origins)
+    return Names(local | further, frozenset(own), others - own)
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[bytes]) -> None:
+
+class _Refusal(NamedTuple):
+    """Why a request is not let in."""
+
+    #: A word for it, for those who count.
+    word: str
+    status: int
+    reason: str
+    #: What would have been let in.
+    limit: int | None = None
+
+
+class Guard:
+    """Refuses whoever may not come in."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        names: Names,
+        access: Access,
+        limits: Limits,
+        on_refused: OnRefused | None = None,
+    ) -> None:
         self._app = app
-        self._hosts = hosts
-        self._origins = frozenset(b"http://" + host for host in hosts)
+        self._names = names
+        self._access = access
+        self._body_bytes = limits.message_bytes
+        self._on_refused = on_refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        headers: list[tuple[bytes, bytes]] = scope["headers"]
-        found = dict(headers)
-        host, origin = found.get(b"host"), found.get(b"origin")
-        repeated = len(found) != len(headers)
+        raw: RawHeaders = scope["headers"]
+        headers = dict(raw)
+        repeated = len(raw) != len(headers)
+        origin = headers.get(b"origin")
+        own = origin is not None and origin.lower() in self._names.own
+        refusal = self._check_names(headers, raw if repeated else [], own=own)
+        if refusal is None and scope["type"] == "http":
+            if origin is not None and not own:
+                if is_preflight(scope["method"], headers):
+                    await send_preflight(send, origin, headers)
+                    return
+                send = with_origin(send, origin)
+            if scope["method"] == "POST":
+                refusal = self._check_body(headers)
+        if refusal is not None:
+            await self._refuse(scope, receive, send, refusal)
+        elif self._access.is_open:
+            scope["principal"] = LOCAL
+            scope["credential"] = EVERYBODY
+            await self._app(scope, receive, send)
+        elif _is_public(scope):
+            await self._app(scope, receive, send)
+        else:
+            if repeated:
+                headers = _without_repeated(headers, raw)
+            await self._pass_known(scope, receive, send, headers, own=own)
+
+    def _check_names(
+        self, headers: Mapping[bytes, bytes], repeated: RawHeaders, *, own: bool
+    ) -> _Refusal | None:
+        host = headers.get(b"host")
         if (
             host is None
-            or host.lower() not in self._hosts
-            or (repeated and _count(headers, b"host") > 1)
+            or host.lower() not in self._names.hosts
+            or (repeated and _count(repeated, b"host") > 1)
         ):
-            await _refuse(scope, send, MISDIRECTED, "this server does not answer for that Host")
-        elif origin is not None and (
-            origin.lower() not in self._origins or (repeated and _count(headers, b"origin") > 1)
+            return _Refusal("host", MISDIRECTED, "this server does not answer for that Host")
+        origin = headers.get(b"origin")
+        if origin is not None and (
+            not (own or origin.lower() in self._names.others)
+            or (repeated and _count(repeated, b"origin") > 1)
         ):
-            await _refuse(scope, send, FORBIDDEN, "requests from that Origin are not allowed")
+            return _Refusal("origin", FORBIDDEN, "requests from that Origin are not allowed")
+        return None
+
+    def _check_body(self, headers: Mapping[bytes, bytes]) -> _Refusal | None:
+        """A form can be posted from any page, JSON from an allowed one only."""
+        if not _is_json(headers.get(b"content-type")):
+            return _Refusal("content_type", UNSUPPORTED, "the body must be application/json")
+        limit = self._body_bytes
+        if _number(headers.get(b"content-length", b"0")) > limit:
+            reason = f"the body is over {limit} bytes"
+            return _Refusal("too_big", TOO_BIG, reason, limit)
+        return None
+
+    # --- who it is ----------------------------------------------------------------------------
+
+    async def _pass_known(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        headers: Mapping[bytes, bytes],
+        *,
+        own: bool,
+    ) -> None:
+        """Find out who it is, and pass the request on with that."""
+        is_socket = scope["type"] == "websocket"
+        changes = is_socket or scope["method"] not in SAFE
+        try:
+            credential = await self._access.authenticate(headers, changes=changes, own_origin=own)
+        except AccessRefused as refused:
+            self._tell(scope, "token", refused.status)
+            await _send_refused(scope, receive, send, refused)
+            return
+        scope["principal"] = credential.principal
+        scope["credential"] = credential
+        if is_socket:
+            receive = self._while_known(credential, receive, send)
+        await self._app(scope, receive, send)
+
+    def _while_known(self, credential: Credential, receive: Receive, send: Send) -> Receive:
+        """What a WebSocket sends for as long as its token is good; then it is closed."""
+
+        async def receive_known() -> Message:
+            nonlocal credential
+            message = await receive()
+            if message["type"] != "websocket.receive":
+                return message
+            still = await self._access.still(credential)
+            if still is None or still.principal.scopes != credential.principal.scopes:
+                await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": REVOKED})
+                return {"type": "websocket.disconnect", "code": POLICY_VIOLATION}
+            credential = still
+            return message
+
+        return receive_known
+
+    # --- refusing -----------------------------------------------------------------------------
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send, refusal: _Refusal) -> None:
+        self._tell(scope, refusal.word, refusal.status)
+        if scope["type"] == "websocket":
+            # Before it is accepted: the upgrade fails.
+            reason = refusal.reason
+            await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
         else:
-            await self._app(scope, receive, send)
+            limit = {} if refusal.limit is None else {"limit": refusal.limit}
+            await _answer(scope, receive, send, refusal.status, {"error": refusal.reason, **limit})
+
+    def _tell(self, scope: Scope, word: str, status: int) -> None:
+        if self._on_refused is not None:
+            client = scope.get("client")
+            self._on_refused(word, None if client is None else client[0], status)
 
 
-def _count(headers: list[tuple[bytes, bytes]], name: bytes) -> int:
+#: Who comes in where nobody is asked.
+EVERYBODY: Final = Credential(LOCAL)
+
+
+async def _send_refused(scope: Scope, receive: Receive, send: Send, refused: AccessRefused) -> None:
+    """Say that there is no token, or not the right one."""
+    if scope["type"] == "websocket":
+        # Accepted first: only so can the client be told why. Nothing that it sends is read.
+        protocol = next(iter(scope["subprotocols"]), None)
+        await send({"type": "websocket.accept", "subprotocol": protocol})
+        reason = refused.reason
+        await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
+        return
+    challenge = refused.challenge
+    extra = None if challenge is None else [(b"www-authenticate", challenge)]
+    await _answer(scope, receive, send, refused.status, {"error": refused.reason}, extra)
+
+
+async def _answer(
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    status: int,
+    value: Mapping[str, Any],
+    extra: Headers | None = None,
+) -> None:
+    """A whole response. The body, if there is one, is not looked at."""
+    if any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"]):
+        await send_unread(receive, send, status, value, extra)
+    else:
+        await send_json(send, status, value, extra)
+
+
+def _is_public(scope: Scope) -> bool:
+    """Whether it is shown to whoever asks."""
+    if scope["type"] != "http" or scope["method"] not in SAFE:
+        return False
+    path: str = scope["path"]
+    return path == INDEX or path.startswith(PUBLIC)
+
+
+def _without_repeated(headers: Mapping[bytes, bytes], raw: RawHeaders) -> dict[bytes, bytes]:
+    """The headers without a token that came twice."""
+    twice = {name for name in AUTHORIZATIONS if _count(raw, name) > 1}
+    return {name: b"" if name in twice else value for name, value in headers.items()}
+
+
+def _count(headers: RawHeaders, name: bytes) -> int:
     return sum(key == name for key, _ in headers)
 
 
-async def _refuse(scope: Scope, send: Send, status: int, reason: str) -> None:
-    if scope["type"] == "websocket":
-        await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
-    else:
-        await send_json(send, status, {"error": reason})
+@lru_cache(maxsize=256)
+def _is_json(content_type: bytes | None) -> bool:
+    return (content_type or b"").partition(b";")[0].strip().lower() == b"application/json"
+
+
+def _number(value: bytes) -> int:
+    """A declared length; what is no number is left to the HTTP server, which refuses it."""
+    # Never more digits than Python likes to read.
+    return int(value[:20]) if value.isdigit() else 0

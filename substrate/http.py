@@ -18,12 +18,14 @@ from native_rpc.protocol import NativeConnection
 from plexus import wire
 from plexus.errors import NotFound
 from plexus.hub import Plexus
-from plexus.principal import LOCAL
 from plexus.run import Run
+from substrate.access.authentication import Credential
 from substrate.driver import Connection
 from substrate.peer import Peer
+from substrate.responses import EVENT_STREAM as EVENT_STREAM_TYPE
 from substrate.responses import (
     BodyTooBig,
+    Headers,
     header,
     read_body,
     send_bytes,
@@ -39,6 +41,8 @@ KEEP_ALIVE = b": keep-alive\n\n"
 #: come back well before its run is given up.
 GREETING = b"retry: 500\n\n"
 
+Posted = wire.Message | list[wire.Message]
+
 
 class RpcEndpoint:
     """`POST /rpc`."""
@@ -50,10 +54,6 @@ class RpcEndpoint:
         """Answer one request."""
         if scope["method"] != "POST":
             await send_json(send, 405, {"error": "use POST"}, [(b"allow", b"POST")])
-            return
-        content_type = header(scope, b"content-type").partition(b";")[0].strip().lower()
-        if content_type != b"application/json":
-            await send_json(send, 415, {"error": "the body must be application/json"})
             return
         wanted = _wanted(header(scope, b"accept"))
         if wanted is None:
@@ -68,15 +68,15 @@ class RpcEndpoint:
             return
         message = wire.decode(body, limits)
         if wanted == "stream" and not isinstance(message, wire.Invalid):
-            await self._stream(message, receive, send)
+            await self._stream(message, scope["credential"], receive, send)
         else:
-            await self._once(message, receive, send)
+            await self._once(message, scope["credential"], receive, send)
 
     async def _once(
-        self, message: wire.Message | list[wire.Message], receive: Receive, send: Send
+        self, message: Posted, credential: Credential, receive: Receive, send: Send
     ) -> None:
         view = NativeConnection(MESSAGES, self._hub.limits, self._hub.new_id, buffered=True)
-        connection = Connection(self._hub, view, LOCAL)
+        connection = Connection(self._hub, view, credential.principal)
         async with Peer(receive, connection) as peer:
             connection.receive(message)
             frames = connection.collect()
@@ -88,20 +88,26 @@ class RpcEndpoint:
             if peer.gone:
                 return
             if frames:
-                status = 400 if isinstance(message, wire.Invalid) else 200
-                await send_bytes(send, status, frames[0])
+                challenge = _challenge(message, view, credential)
+                status = 400 if isinstance(message, wire.Invalid) else 403 if challenge else 200
+                await send_bytes(send, status, frames[0], extra=challenge)
             else:
                 await send_empty(send, 202)
 
     async def _stream(
-        self, message: wire.Message | list[wire.Message], receive: Receive, send: Send
+        self, message: Posted, credential: Credential, receive: Receive, send: Send
     ) -> None:
         view = NativeConnection(EVENT_STREAM, self._hub.limits, self._hub.new_id, resumable=True)
-        connection = Connection(self._hub, view, LOCAL)
+        connection = Connection(self._hub, view, credential.principal)
         async with Peer(receive, connection) as peer:
             connection.receive(message)
             if view.idle and not connection.unsent:
                 await send_empty(send, 202)
+                return
+            challenge = _challenge(message, view, credential)
+            if challenge is not None:
+                body = b"".join(connection.collect())
+                await send_bytes(send, 403, body, EVENT_STREAM_TYPE, challenge)
                 return
             await stream_frames(view, connection, peer, send, self._hub)
 
@@ -118,7 +124,7 @@ class RunEvents:
             await send_json(send, 405, {"error": "use GET"}, [(b"allow", b"GET")])
             return
         try:
-            run = self._hub.runs.find(scope["path_params"]["run"], LOCAL)
+            run = self._hub.runs.find(scope["path_params"]["run"], scope["principal"])
             after = _after(scope, run)
         except NotFound as error:
             await send_json(send, 404, {"error": error.message})
@@ -131,7 +137,7 @@ class RunEvents:
             await send_empty(send, 204)
             return
         view = NativeConnection(EVENT_STREAM, self._hub.limits, self._hub.new_id, resumable=True)
-        connection = Connection(self._hub, view, LOCAL)
+        connection = Connection(self._hub, view, scope["principal"])
         # Whoever comes back to a run that lost its caller is its caller again.
         owner = run.orphan_deadline is not None
         async with Peer(receive, connection) as peer:
@@ -165,6 +171,12 @@ async def stream_frames(
         return  # the client does not read; leaving closes its connection
     if not peer.gone:
         await send({"type": "http.response.body", "body": b""})
+
+
+def _challenge(message: Posted, view: NativeConnection, credential: Credential) -> Headers | None:
+    """How to get the scope for want of which this call was refused, if it was and there is a way.
+    In a batch others may have been answered, so there it is left at the error."""
+    return credential.step_up(view.missing_scope) if isinstance(message, wire.Request) else None
 
 
 def _wanted(accept: bytes) -> Literal["stream", "once"] | None:

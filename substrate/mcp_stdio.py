@@ -7,6 +7,7 @@ from mcp_view.session import Session
 from native_rpc.framing import LINES
 from native_rpc.protocol import NativeConnection
 from plexus.hub import Plexus
+from substrate.assembly import MakeHub, build_hub
 from substrate.driver import View
 from substrate.mcp import make_mcp_server, mcp_options
 from substrate.settings import Settings
@@ -25,9 +26,9 @@ class Lines:
         return LINES.items(LINES.message(template), first, parts)
 
 
-def serve_mcp_stdio(settings: Settings) -> None:
+def serve_mcp_stdio(settings: Settings, make_hub: MakeHub = build_hub) -> None:
     """Serve until the input ends."""
-    serve_view(settings, _mcp_view)
+    serve_view(settings, _mcp_view, make_hub)
 
 
 def _mcp_view(hub: Plexus, settings: Settings) -> View:

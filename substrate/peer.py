@@ -43,6 +43,8 @@ class Peer:
         """Stop watching."""
         if self._watching is not None:
             self._watching.cancel()
+            # The two would keep each other, and all of the connection, until a collection.
+            self._watching = None
 
     async def __aenter__(self) -> Peer:
         return self

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import contextlib
+from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
 
@@ -17,6 +19,7 @@ __all__ = (
     "send_bytes",
     "send_empty",
     "send_json",
+    "send_unread",
     "start_stream",
 )
 
@@ -30,6 +33,11 @@ STREAM_HEADERS: Headers = [
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 ]
+
+
+#: How much, and for how long, is thrown away of a body that nobody wants.
+LINGER_BYTES: Final = 4 * 1024 * 1024
+LINGER_S: Final = 1.0
 
 
 class BodyTooBig(Exception):
@@ -80,6 +88,29 @@ async def send_bytes(
 async def send_json(send: Send, status: int, value: Any, extra: Headers | None = None) -> None:
     """A whole response with a value as JSON."""
     await send_bytes(send, status, wire.encode(value), extra=extra)
+
+
+async def send_unread(
+    receive: Receive, send: Send, status: int, value: Any, extra: Headers | None = None
+) -> None:
+    """A whole response to a request that nobody has read, nor will. What the client still sends
+    is thrown away for a moment: a connection that is closed under it would take the answer along.
+    """
+    body = wire.encode(value)
+    headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(body))]
+    await send(
+        {"type": "http.response.start", "status": status, "headers": headers + (extra or [])}
+    )
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    unread = LINGER_BYTES
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_S):
+            while unread > 0:
+                message = await receive()
+                unread -= len(message.get("body", b""))
+                if not message.get("more_body", False):
+                    break
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def send_empty(send: Send, status: int) -> None:

@@ -1,13 +1,15 @@
-"""The server on 127.0.0.1: a socket, uvicorn, and an orderly end."""
+"""The server: a socket, uvicorn, and an orderly end."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import socket
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import uvicorn
@@ -15,16 +17,26 @@ import uvloop
 
 from mcp_view.server import McpOptions
 from plexus.hub import Plexus
+from substrate.accepting import Listener
+from substrate.access.authentication import Access
+from substrate.access.exposure import check_exposure, reached_at, url_host
+from substrate.access.opening import open_access
 from substrate.app import build_app
-from substrate.assembly import build_hub
+from substrate.assembly import MakeHub, build_hub
+from substrate.connections import HttpProtocol, LimitedConfig, watch_for_dead_peers
+from substrate.logs import announce
 from substrate.loop import close_runner
 from substrate.mcp import make_mcp_server, mcp_options
+from substrate.metrics import Metrics
+from substrate.observing import Observers
 from substrate.open_streams import OpenStreams
-from substrate.settings import Settings
+from substrate.origin import WithOrigin
+from substrate.refusals import Refusals
+from substrate.settings import Settings, SettingsError
+from substrate.stopping import StopSignals, drain
 
 __all__ = ("Server", "bind", "serve_http")
 
-HOST = "127.0.0.1"
 #: How long connections may take to close after every run has ended.
 CLOSE_S = 3
 #: How long clients that only listen may take to be told of the end.
@@ -32,28 +44,60 @@ FAREWELL_S = 1.0
 
 
 class Server(uvicorn.Server):
-    """uvicorn without its signal handlers: ours end the runs first, so that streams end too."""
+    """uvicorn without its signal handlers, because ours end the runs first so that streams end
+    too, and with connections that we accept ourselves."""
 
-    def __init__(self, config: uvicorn.Config, open_streams: OpenStreams) -> None:
+    def __init__(self, config: LimitedConfig, open_streams: OpenStreams) -> None:
         super().__init__(config)
+        self._config = config
         self._open = open_streams
+        self._listeners: list[Listener] = []
+        self._stopping = False
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept on these sockets."""
+        self.servers = []  # uvicorn would close these at the end
+        for sock in sockets or []:
+            if not self._stopping:
+                watch_for_dead_peers(sock, self._config.limits.ping_s)
+                self._listeners.append(Listener(sock, self._make_protocol))
+        self.started = True
+
+    def _make_protocol(self) -> HttpProtocol:
+        return HttpProtocol(
+            config=self._config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+
+    @property
+    def open_connections(self) -> int:
+        """How many connections are open."""
+        return len(self.server_state.connections)
+
+    def stop_accepting(self) -> None:
+        """Close what is listened on. What is open stays."""
+        self._stopping = True
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End what does not end with the runs, and then everything."""
+        self.stop_accepting()
         await self._open.finish(FAREWELL_S)
         await super().shutdown(sockets)
 
 
-def bind(port: int) -> socket.socket:
+def bind(port: int, address: str = "127.0.0.1") -> socket.socket:
     """A listening socket on this port, or on any if it is 0; raises OSError."""
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((HOST, port))
+        sock.bind((address, port))
         sock.listen(512)
     except OSError:
         sock.close()
@@ -61,14 +105,28 @@ def bind(port: int) -> socket.socket:
     return sock
 
 
-def make_server(hub: Plexus, port: int, *, mcp_options: McpOptions) -> Server:
-    """A server for this hub; run it with `serve(sockets=[...])`."""
+def make_server(
+    hub: Plexus,
+    port: int,
+    *,
+    mcp_options: McpOptions,
+    access: Access | None = None,
+    rate_local: bool = False,
+    refusals: Refusals | None = None,
+    origins: bool = False,
+) -> Server:
+    """A server for this hub; run it with `serve(sockets=[...])`. Without `access` everybody is
+    let in, which is for tests. With `rate_local` clients on this machine have a rate too. With
+    `origins` whoever watches runs can find out where each comes from."""
     open_streams = OpenStreams()
-    return Server(
-        uvicorn.Config(
-            build_app(hub, port, make_mcp_server(hub, mcp_options), open_streams),
-            http="httptools",
-            ws="websockets-sansio",
+    metrics = Metrics(hub, refusals or Refusals())
+    mcp = make_mcp_server(hub, mcp_options)
+    app = build_app(hub, port, mcp, open_streams, access, metrics, rate_local=rate_local)
+    server = Server(
+        LimitedConfig(
+            WithOrigin(app) if origins else app,
+            hub.limits,
+            metrics.refusals.request,
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -77,42 +135,84 @@ def make_server(hub: Plexus, port: int, *, mcp_options: McpOptions) -> Server:
             proxy_headers=False,
             # Compressing each small event costs more than sending it to the same machine.
             ws_per_message_deflate=False,
-            ws_max_size=hub.limits.message_bytes,
             timeout_graceful_shutdown=CLOSE_S,
         ),
         open_streams,
     )
+    metrics.add_gauge("open_connections", "Open connections.", lambda: server.open_connections)
+    return server
 
 
-def serve_http(settings: Settings) -> None:
+def serve_http(settings: Settings, make_hub: MakeHub = build_hub) -> None:
     """`substrate`: serve until a signal comes."""
     try:
-        sock = bind(settings.port)
+        check_exposure(settings)
+        sock = bind(settings.port, settings.bind)
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
     except OSError as error:
         raise click.ClickException(
-            f"cannot listen on {HOST}:{settings.port}: {error.strerror}. "
+            f"cannot listen on {settings.bind}:{settings.port}: {error.strerror}. "
             "Is a server running already? Choose another with --port."
         ) from error
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-    close_runner(runner, runner.run(_serve(settings, sock)))
+    try:
+        hub = runner.run(_serve(settings, sock, make_hub))
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from error
+    close_runner(runner, hub)
 
 
-async def _serve(settings: Settings, sock: socket.socket) -> Plexus:
-    hub, broken = build_hub(settings, Path.cwd())
+async def _serve(settings: Settings, sock: socket.socket, make_hub: MakeHub) -> Plexus:
+    hub, broken = make_hub(settings, Path.cwd())
     port = sock.getsockname()[1]
-    server = make_server(hub, port, mcp_options=mcp_options(settings))
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
-    serving = loop.create_task(server.serve(sockets=[sock]))
-    for plugin in broken:
-        click.echo(f"Plugin skipped: {plugin.source}: {plugin.reason}", err=True)
-    click.echo(f"Substrate {hub.version} on http://{HOST}:{port}  (Ctrl-C stops it)", err=True)
-    stop = loop.create_task(stopping.wait())
-    await asyncio.wait([serving, stop], return_when=asyncio.FIRST_COMPLETED)
-    await hub.close()
-    server.should_exit = True
-    await serving
-    stop.cancel()
+    with open_access(settings, hub, port, Path.cwd()) as (access, token):
+        observers = Observers(hub, settings)
+        server = make_server(
+            hub,
+            port,
+            mcp_options=mcp_options(settings),
+            access=access,
+            rate_local=settings.rate_local == "on",
+            refusals=observers.refusals,
+            origins=observers.want_origins,
+        )
+        loop = asyncio.get_running_loop()
+        signals = StopSignals()
+        serving = loop.create_task(server.serve(sockets=[sock]))
+        for plugin in broken:
+            announce(f"Plugin skipped: {plugin.source}: {plugin.reason}")
+        _welcome(f"http://{url_host(reached_at(settings.bind))}:{port}", hub.version, token)
+        stop = loop.create_task(signals.told.wait())
+        waited_for: list[asyncio.Task[Any]] = [serving, stop]
+        if settings.idle_exit_s:
+            waited_for.append(loop.create_task(_idle(server, hub, settings.idle_exit_s)))
+        await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
+        server.stop_accepting()
+        await drain(hub, signals.hurried)
+        await hub.close()
+        server.should_exit = True
+        await serving
+        for task in waited_for:
+            task.cancel()
+        observers.close()
     return hub
+
+
+async def _idle(server: Server, hub: Plexus, idle_s: float) -> None:
+    """Wait until nobody has been connected, and nothing under way, for so long."""
+    last_used = time.monotonic()
+    while time.monotonic() - last_used < idle_s:
+        await asyncio.sleep(min(idle_s / 4, 1.0))
+        if server.open_connections or hub.runs.running():
+            last_used = time.monotonic()
+
+
+def _welcome(address: str, version: str, token: str) -> None:
+    """Say where the server is, and to a person how to come in: what is not a terminal may be a
+    log, and a token is never logged."""
+    announce(f"Substrate {version} on {address}  (Ctrl-C stops it)")
+    if token and sys.stderr.isatty():
+        click.echo(f"Open {address}/#token={token}", err=True)
+    elif token:
+        announce("`substrate token` prints the token that callers need.")

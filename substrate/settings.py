@@ -21,6 +21,7 @@ from plexus.limits import Limits
 __all__ = (
     "FILE",
     "PREFIX",
+    "TOKEN",
     "Loaded",
     "Settings",
     "SettingsError",
@@ -36,6 +37,8 @@ PREFIX = "SUBSTRATE_"
 #: What stands between `limits` and the name of a limit in a variable.
 NESTED = "__"
 FILE = "substrate.toml"
+#: The token that commands send: no setting, because settings are shown and written to files.
+TOKEN = "SUBSTRATE_TOKEN"
 #: What a setting that holds several texts can be.
 LIST = "a list of texts"
 
@@ -46,6 +49,24 @@ class Settings:
 
     #: The port of the server on 127.0.0.1; 0 for any that is free.
     port: int = dataclasses.field(default=4444, metadata={"ge": 0, "le": 65535})
+    #: The address that the server listens on. One that other machines reach needs `hosts`.
+    bind: str = "127.0.0.1"
+    #: Who may call over HTTP and WebSocket: whoever has a token, or every program that reaches the
+    #: server; the latter on this machine only.
+    auth: Literal["token", "off"] = "token"
+    #: Names that the server is called by besides those of this machine, as in `example.org` or
+    #: `example.org:8443`.
+    hosts: tuple[str, ...] = ()
+    #: Web pages elsewhere that may call the server, as in `https://example.org`; they need a token
+    #: all the same.
+    origins: tuple[str, ...] = ()
+    #: Whose OAuth tokens are taken too, as in `https://login.example.org`; empty for nobody's.
+    oauth_issuer: str = ""
+    #: What this server is called in those tokens; empty for the address of its `/mcp`.
+    oauth_audience: str = ""
+    #: Whether clients on this machine have a rate too; those elsewhere always do. Behind a proxy
+    #: on this machine everybody is one.
+    rate_local: Literal["off", "on"] = "off"
     #: Activations to load: `module:Class`, `module`, or the path of a Python file.
     activation: tuple[str, ...] = ()
     #: The folder of plugin files, relative to the project folder.
@@ -70,6 +91,11 @@ class Settings:
     chat_silent_s: float = dataclasses.field(default=120.0, metadata={"ge": 1})
     #: How many seconds runs may go on after the input of `--stdio` has ended.
     eof_grace_s: float = dataclasses.field(default=2.0, metadata={"ge": 0})
+    #: Whether `--stdio` starts a server beside it, if the project has none, so that its runs can be
+    #: watched in a browser.
+    watch: bool = False
+    #: After how many seconds without any connection the server ends; 0 for never.
+    idle_exit_s: float = dataclasses.field(default=0.0, metadata={"ge": 0})
     #: How tools are called over MCP: some hosts refuse dots.
     mcp_tool_names: Literal["dot", "underscore", "dash"] = "dot"
     #: Who is sent progress over MCP: clients that asked for it, or all.
@@ -83,8 +109,12 @@ class Settings:
     #: After how many seconds an MCP response stream is ended, so that the client comes back for
     #: the rest (2025-11-25); 0 for never.
     mcp_stream_s: float = dataclasses.field(default=0.0, metadata={"ge": 0})
-    #: What is logged to stderr.
+    #: What is logged to stderr; from `info` on, a line for each run that ends.
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
+    #: What a line of the log is: text for a person, or JSON for a program.
+    log_format: Literal["text", "json"] = "text"
+    #: Whether the line about a run shows its arguments, whatever they hold.
+    log_arguments: bool = False
     #: The bounds on everything; in the environment `SUBSTRATE_LIMITS__RUN_S` and so on.
     limits: Limits = dataclasses.field(default_factory=Limits)
 
@@ -116,9 +146,9 @@ def read_settings(flags: Mapping[str, Any], project: Path) -> Loaded:
     by_flag = dict.fromkeys(given, "flag")
     known = {variable_of(name): name for name in setting_names()}
     variables = sorted(name for name in os.environ if name.startswith(PREFIX))
-    unknown = [name for name in variables if name not in known]
+    unknown = [name for name in variables if name not in known and name != TOKEN]
     file = project / FILE
-    if len(unknown) == len(variables) and not file.is_file():
+    if not known.keys() & set(variables) and not file.is_file():
         return Loaded(Settings(**given), by_flag, unknown)
     settings, origins = _read_sources(file)
     return Loaded(dataclasses.replace(settings, **given), origins | by_flag, unknown)
@@ -136,6 +166,8 @@ def allowed(name: str) -> str:
     least, most, above = (bounds.get(bound) for bound in ("ge", "le", "gt"))
     if typing.get_origin(hint) is Literal:
         return "one of " + ", ".join(typing.get_args(hint))
+    if hint is bool:
+        return "true or false"
     if hint not in (int, float):
         return "text" if hint is str else LIST
     kind = "a whole number" if hint is int else "a number"

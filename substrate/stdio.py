@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import errno
 import fcntl
+import importlib
 import logging
 import os
 import signal
@@ -29,9 +30,12 @@ from native_rpc.protocol import NativeConnection
 from plexus.hub import Plexus
 from plexus.principal import LOCAL
 from plexus.wire import Lines
-from substrate.assembly import build_hub
+from substrate.assembly import MakeHub, build_hub
 from substrate.driver import Connection, View
 from substrate.loop import close_runner
+from substrate.observing import Observers
+from substrate.origin import ORIGIN, STDIO
+from substrate.publishing.lookout import Lookout
 from substrate.settings import Settings
 
 __all__ = ("StdioServer", "claim_stdio", "serve_stdio", "serve_view")
@@ -46,6 +50,8 @@ PIPE_BYTES = 256 * 1024
 FLUSH_S = 2.0
 #: How much may wait to be written before no more requests are read.
 UNSENT_BYTES = 1024 * 1024
+#: Imported only if a server is wanted beside.
+BESIDE = "substrate.publishing.beside"
 
 
 def claim_stdio() -> tuple[int, int]:
@@ -238,32 +244,52 @@ class StdioServer:
             self._writable.set_result(None)
 
 
-def serve_stdio(settings: Settings) -> None:
+def serve_stdio(settings: Settings, make_hub: MakeHub = build_hub) -> None:
     """`substrate --stdio`: serve the native view until the input ends."""
-    serve_view(settings, _native_view)
+    serve_view(settings, _native_view, make_hub)
 
 
 def _native_view(hub: Plexus, _: Settings) -> View:
     return NativeConnection(LINES, hub.limits, hub.new_id)
 
 
-def serve_view(settings: Settings, make_view: Callable[[Plexus, Settings], View]) -> None:
+def serve_view(
+    settings: Settings,
+    make_view: Callable[[Plexus, Settings], View],
+    make_hub: MakeHub = build_hub,
+) -> None:
     """Serve a view of the hub that the settings describe, until the input ends."""
     input_fd, output_fd = claim_stdio()
+    ORIGIN.set(STDIO)
     runner = asyncio.Runner()
-    close_runner(runner, runner.run(_run(settings, make_view, input_fd, output_fd)))
+    close_runner(runner, runner.run(_run(settings, make_view, make_hub, input_fd, output_fd)))
 
 
 async def _run(
     settings: Settings,
     make_view: Callable[[Plexus, Settings], View],
+    make_hub: MakeHub,
     input_fd: int,
     output_fd: int,
 ) -> Plexus:
-    hub, broken = build_hub(settings, Path.cwd())
+    hub, broken = make_hub(settings, Path.cwd())
     for plugin in broken:
         logger.error("plugin skipped: %s: %s", plugin.source, plugin.reason)
+    observers = Observers(hub, settings)
     view = make_view(hub, settings)
+    lookout = Lookout(hub, Path.cwd())
     server = StdioServer(hub, view, input_fd, output_fd, eof_grace_s=settings.eof_grace_s)
+    beside = _server_beside(settings, lookout) if settings.watch else None
     await server.serve()
+    if beside is not None:
+        beside.cancel()
+    await lookout.close()
+    observers.close()
     return hub
+
+
+def _server_beside(settings: Settings, lookout: Lookout) -> asyncio.Task[None]:
+    """See that there is a server of the project, and that it is told at once."""
+    see_to_server = importlib.import_module(BESIDE).see_to_server
+    seeing: Coroutine[Any, Any, None] = see_to_server(settings, Path.cwd(), lookout.look)
+    return asyncio.get_running_loop().create_task(seeing)

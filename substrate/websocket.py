@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from plexus import wire
 from plexus.hub import Plexus
-from plexus.principal import LOCAL
+from plexus.principal import Principal
 from substrate.driver import Connection, View
 from substrate.open_streams import OpenStreams
 
@@ -30,7 +30,7 @@ class MessageSocket:
     def __init__(
         self,
         hub: Plexus,
-        make_view: Callable[[], View],
+        make_view: Callable[[Principal], View],
         open_streams: OpenStreams,
         subprotocol: str | None = None,
     ) -> None:
@@ -46,7 +46,8 @@ class MessageSocket:
         await send(
             {"type": "websocket.accept", "subprotocol": self._subprotocol if offered else None}
         )
-        connection = Connection(self._hub, self._make_view(), LOCAL)
+        principal: Principal = scope["principal"]
+        connection = Connection(self._hub, self._make_view(principal), principal)
         self._open.add(connection)
         try:
             await self._serve(connection, receive, send)

@@ -31,7 +31,7 @@ FAILED_S = 1.0
 
 RESOURCES = Change("resources")
 PROMPTS = Change("prompts")
-#: What makes something come or go, and in which list. Heads are what plugins offer as prompts.
+#: What makes something come or go, and in whose list. Heads are what plugins offer as prompts.
 COMES_AND_GOES: dict[ChangeKind, Change] = {
     "tree_created": RESOURCES,
     "tree_claimed": RESOURCES,
@@ -120,20 +120,24 @@ class Announcing:
                 self._after = max(self._after, await self._store.last_change())
                 self._lists.update((RESOURCES, PROMPTS))
             self._lists.update(
-                COMES_AND_GOES[row.kind] for row in rows if row.kind in COMES_AND_GOES
+                COMES_AND_GOES[row.kind]._replace(principal=row.principal)
+                for row in rows
+                if row.kind in COMES_AND_GOES
             )
-            for uri in dict.fromkeys(_touched(rows)):
-                self._hub.announce(Change("resource", uri))
+            for change in dict.fromkeys(_touched(rows)):
+                self._hub.announce(change)
         if self._lists and self._due_in() == 0:
             lists, self._lists = self._lists, set()
             self._told_at = time.monotonic()
-            for each in sorted(lists):
-                self._hub.announce(each)
+            for each in sorted(lists, key=lambda change: (change.kind, change.principal or "")):
+                everybody = each._replace(principal=None)
+                if each == everybody or everybody not in lists:
+                    self._hub.announce(each)
 
 
-def _touched(rows: Iterable[ChangeRow]) -> Iterable[str]:
-    """The addresses of what has changed."""
+def _touched(rows: Iterable[ChangeRow]) -> Iterable[Change]:
+    """What has changed, by its address, for whom it belongs to."""
     for row in rows:
-        yield tree_uri(row.tree)
+        yield Change("resource", tree_uri(row.tree), row.principal)
         if row.node is not None and row.kind not in HEAD_KINDS:
-            yield node_uri(row.tree, row.node)
+            yield Change("resource", node_uri(row.tree, row.node), row.principal)

@@ -20,7 +20,7 @@ from activations.arbor.events import (
     whole_node,
 )
 from activations.arbor.model import PAGE_ITEMS, Handle, NewNode
-from activations.arbor.opening import WithStore
+from activations.arbor.opening import WRITE, WithStore
 from activations.arbor.pages import check_limit, page_of
 from plexus import Context, InvalidParams, Resource, method
 
@@ -46,7 +46,7 @@ class Item:
 class Nodes(WithStore):
     """Single nodes."""
 
-    @method(title="Add a text", destructive=False, open_world=False)
+    @method(title="Add a text", destructive=False, open_world=False, scope=WRITE)
     async def node_create_text(
         self,
         tree_id: str,
@@ -66,7 +66,7 @@ class Nodes(WithStore):
         """
         return await self._create(ctx, tree_id, parent, NewNode(content, metadata=metadata))
 
-    @method(title="Add a handle", destructive=False, open_world=False)
+    @method(title="Add a handle", destructive=False, open_world=False, scope=WRITE)
     async def node_create_external(
         self,
         tree_id: str,
@@ -89,7 +89,7 @@ class Nodes(WithStore):
         item = NewNode(handle=read_handle(handle), metadata=metadata)
         return await self._create(ctx, tree_id, parent, item)
 
-    @method(title="Add many nodes", destructive=False, open_world=False)
+    @method(title="Add many nodes", destructive=False, open_world=False, scope=WRITE)
     async def node_append(
         self, tree_id: str, nodes: list[Item], parent: str | None = None, *, ctx: Context
     ) -> Appended:
@@ -179,7 +179,7 @@ class Nodes(WithStore):
         bones = await store.path_bones(ctx.principal.name, tree_id, node_id)
         return PathIds(tree_id, [bone.id for bone in bones])
 
-    @method(title="Edit a node", destructive=False, open_world=False)
+    @method(title="Edit a node", destructive=False, open_world=False, scope=WRITE)
     async def node_edit(
         self,
         tree_id: str,
@@ -204,7 +204,7 @@ class Nodes(WithStore):
         node = await store.edit(ctx.principal.name, tree_id, node_id, content, new, metadata)
         return Created(tree_id, node.id, node.parent, node.replaces)
 
-    @method(title="Move a node", destructive=True, idempotent=True, open_world=False)
+    @method(title="Move a node", destructive=True, idempotent=True, open_world=False, scope=WRITE)
     async def node_move(
         self,
         tree_id: str,
@@ -226,7 +226,7 @@ class Nodes(WithStore):
         moved = await store.move(ctx.principal.name, tree_id, node_id, parent, position)
         return node_data(moved)
 
-    @method(title="Delete a node", destructive=True, open_world=False)
+    @method(title="Delete a node", destructive=True, open_world=False, scope=WRITE)
     async def node_delete(self, tree_id: str, node_id: str, *, ctx: Context) -> Deleted:
         """Delete a node and all that is below it.
 

@@ -19,7 +19,10 @@ from plexus import Activation, Failed
 if TYPE_CHECKING:  # a store is imported when it is opened
     from activations.arbor.store import Store
 
-__all__ = ("WithStore",)
+__all__ = ("WRITE", "WithStore")
+
+#: The scope of whatever changes a tree.
+WRITE = "arbor.write"
 
 STORE = "activations.arbor.store"
 SQLITE = "activations.arbor.sqlite"
@@ -77,6 +80,14 @@ class WithStore(Activation):
             where = where.rpartition("@")[2].partition("?")[0]
             return f"postgresql {where}, schema {version}"
         return f"sqlite {self._path()}, schema {version}"
+
+    def size(self) -> int | None:
+        """Bytes of the file and its log; None if none is open, or trees are kept elsewhere."""
+        if self._opened is None or self._database.startswith(POSTGRES):
+            return None
+        path = self._path()
+        files = (path, path.with_name(path.name + "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
 
     def _path(self) -> Path:
         name = self._database.removeprefix("sqlite:///")

@@ -17,8 +17,8 @@ from typing import Any
 from activations.arbor.events import Imported
 from activations.arbor.importing import FORMAT, Import, read_lines
 from activations.arbor.model import PAGE_ITEMS, Node, Tree
-from activations.arbor.opening import WithStore
-from plexus import Content, Context, InvalidParams, PlexusError, Progress, method, wire
+from activations.arbor.opening import WRITE, WithStore
+from plexus import Content, Context, Denied, InvalidParams, PlexusError, Progress, method, wire
 
 __all__ = ("Transfer",)
 
@@ -27,6 +27,8 @@ __all__ = ("Transfer",)
 PIECE = 100_000
 #: An export or an import of a very large tree, read by somebody slow.
 TRANSFER_S = 6 * 3600.0
+#: The scope of whoever may read files of the server: whoever may run commands there can anyway.
+FILES = "bash"
 
 
 class Transfer(WithStore):
@@ -62,7 +64,13 @@ class Transfer(WithStore):
             yield Progress(count, message="nodes")
         yield Content(_line({"end": count}))
 
-    @method(title="Import a tree", deadline_s=TRANSFER_S, destructive=False, open_world=False)
+    @method(
+        title="Import a tree",
+        deadline_s=TRANSFER_S,
+        destructive=False,
+        open_world=False,
+        scope=WRITE,
+    )
     async def tree_import(
         self,
         lines: list[str] | str | None = None,
@@ -80,6 +88,11 @@ class Transfer(WithStore):
         """
         if (lines is None) is (path is None):
             raise InvalidParams("give either lines or path")
+        if path is not None and not ctx.principal.may(FILES):
+            raise Denied(
+                f"reading a file of the server needs the scope {FILES!r}; give lines",
+                data={"scope": FILES},
+            )
         principal = ctx.principal.name
         owner = principal if owner_id is None else owner_id
         work = Import(await self.store(), owner)

@@ -15,7 +15,7 @@ from activations.arbor.events import (
     tree_data,
 )
 from activations.arbor.model import PAGE_ITEMS, Refs, State
-from activations.arbor.opening import WithStore
+from activations.arbor.opening import WRITE, WithStore
 from activations.arbor.pages import BATCH_NODES, batches, check_limit
 from activations.arbor.render import Bounds, draw
 from activations.arbor.resolving import resolver
@@ -27,7 +27,7 @@ __all__ = ("Trees",)
 class Trees(WithStore):
     """Whole trees."""
 
-    @method(title="Create a tree", destructive=False, open_world=False)
+    @method(title="Create a tree", destructive=False, open_world=False, scope=WRITE)
     async def tree_create(
         self,
         metadata: dict[str, Any] | None = None,
@@ -118,7 +118,13 @@ class Trees(WithStore):
         """
         return await self._list(ctx, "archived", after, limit)
 
-    @method(title="Change a tree's metadata", destructive=True, idempotent=True, open_world=False)
+    @method(
+        title="Change a tree's metadata",
+        destructive=True,
+        idempotent=True,
+        open_world=False,
+        scope=WRITE,
+    )
     async def tree_update_metadata(
         self, tree_id: str, metadata: dict[str, Any] | None, *, ctx: Context
     ) -> TreeData:
@@ -131,7 +137,7 @@ class Trees(WithStore):
         store = await self.store()
         return tree_data(await store.update_metadata(ctx.principal.name, tree_id, metadata))
 
-    @method(title="Claim a tree", destructive=False, open_world=False)
+    @method(title="Claim a tree", destructive=False, open_world=False, scope=WRITE)
     async def tree_claim(
         self, tree_id: str, owner_id: str | None = None, count: int = 1, *, ctx: Context
     ) -> RefData:
@@ -147,7 +153,7 @@ class Trees(WithStore):
         owner = principal if owner_id is None else owner_id
         return _refs(tree_id, owner, await store.claim(principal, tree_id, owner, count))
 
-    @method(title="Release a tree", destructive=True, open_world=False)
+    @method(title="Release a tree", destructive=True, open_world=False, scope=WRITE)
     async def tree_release(
         self, tree_id: str, owner_id: str | None = None, count: int = 1, *, ctx: Context
     ) -> RefData:
@@ -163,7 +169,7 @@ class Trees(WithStore):
         owner = principal if owner_id is None else owner_id
         return _refs(tree_id, owner, await store.release(principal, tree_id, owner, count))
 
-    @method(title="Delete a tree", destructive=True, idempotent=True, open_world=False)
+    @method(title="Delete a tree", destructive=True, idempotent=True, open_world=False, scope=WRITE)
     async def tree_delete(self, tree_id: str, *, ctx: Context) -> TreeData:
         """Schedule a tree for deletion, whoever holds it. Until it is archived, a claim keeps it.
 

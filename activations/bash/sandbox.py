@@ -37,6 +37,7 @@ SECRETS = (
     ".git-credentials",
     ".npmrc",
     ".pypirc",
+    ".local/state/substrate",
 )
 
 #: What programs need of /run: how names are resolved, and NixOS's programs.

@@ -42,7 +42,7 @@ class ClaudeCode(Activation):
         """Take the sessions of this chat."""
         self._chat = chat
 
-    @method(deadline_s=TURN_S, schema=CHAT_SCHEMA, open_world=True)
+    @method(deadline_s=TURN_S, schema=CHAT_SCHEMA, open_world=True, scope="chat")
     async def chat(
         self,
         session_name: str,
@@ -64,7 +64,7 @@ class ClaudeCode(Activation):
             async for event in events:
                 yield event
 
-    @method(title="Create a Claude Code session", destructive=False, open_world=False)
+    @method(title="Create a Claude Code session", destructive=False, open_world=False, scope="chat")
     async def create(
         self,
         name: str,
@@ -125,7 +125,7 @@ class ClaudeCode(Activation):
         """
         return await self._chat.get(session_name, ctx=ctx)
 
-    @method(title="Delete a Claude Code session", destructive=True, open_world=False)
+    @method(title="Delete a Claude Code session", destructive=True, open_world=False, scope="chat")
     async def delete(self, session_name: str, *, ctx: Context) -> DeletedSession:
         """Delete a session. What Claude Code itself has written about it stays.
 
@@ -134,7 +134,7 @@ class ClaudeCode(Activation):
         """
         return await self._chat.delete(session_name, ctx=ctx)
 
-    @method(title="Fork a Claude Code session", destructive=False, open_world=False)
+    @method(title="Fork a Claude Code session", destructive=False, open_world=False, scope="chat")
     async def fork(self, session_name: str, new_name: str, *, ctx: Context) -> SessionData:
         """Make another session that shares what was said so far.
 

@@ -23,12 +23,15 @@ from activations.chat.stored import messages_of
 from activations.chat.summarising import summarised
 from activations.chat.tools import Tools
 from activations.chat.turn import Turn
-from plexus import Context, InvalidParams
+from plexus import Context, Denied, InvalidParams
 
 if TYPE_CHECKING:  # a store is imported when it is opened
     from activations.arbor.store import Store
 
 __all__ = ("Engine",)
+
+#: The scope of whoever may run commands here: a provider that runs tools itself can do no less.
+COMMANDS = "bash"
 
 
 class Engine:
@@ -37,9 +40,14 @@ class Engine:
     def __init__(self, providers: ProviderSource) -> None:
         self._providers = providers
 
-    async def provider_of(self, model: str) -> Provider:
+    async def provider_of(self, model: str, ctx: Context) -> Provider:
         """The provider of this model, if it can be asked now; raises why it cannot."""
         provider, name = self._providers.find(model)
+        if provider.runs_tools and not ctx.principal.may(COMMANDS):
+            raise Denied(
+                f"{model} runs commands of its own, which needs the scope {COMMANDS!r}",
+                data={"scope": COMMANDS},
+            )
         await provider.check(name)
         return provider
 
@@ -59,7 +67,7 @@ class Engine:
             raise InvalidParams(f"max_turns: {fault}", data={"errors": faults})
         session = await find_session(store, ctx, name)
         model = session.setup.model
-        provider = await self.provider_of(model)
+        provider = await self.provider_of(model, ctx)
         recording: Recording
         if begin.ephemeral:
             recording = NoRecorder()
@@ -72,7 +80,7 @@ class Engine:
         try:
             setup = session.setup
             if setup.model != model:
-                provider = await self.provider_of(setup.model)
+                provider = await self.provider_of(setup.model, ctx)
             tools = Tools(ctx, setup.tools, setup.approve)
             talk = _Talk(ctx, store, session, provider, tools, recording, messages, begin)
             async with aclosing(talk.events()) as events:

@@ -122,7 +122,8 @@ class Keeping:
     def _checked(self, setup: Setup, ctx: Context) -> Setup:
         """The setup, if it can be had; raises InvalidParams, or what the model is refused with."""
         self.providers.find(setup.model)
-        list(chosen_methods(ctx.plexus, setup.tools))
+        for spec in chosen_methods(ctx.plexus, setup.tools):
+            ctx.plexus.check_scope(spec, ctx.principal)
         for name in ("max_tokens", "context_tokens"):
             value = getattr(setup, name)
             if value is not None and value < 1:

@@ -77,7 +77,9 @@ class Tools:
         self._approve = approve
         # Models take no dots; the hub sees to it that no two names are the same without them.
         self._specs = {
-            spec.name.replace(".", "_"): spec for spec in chosen_methods(ctx.plexus, patterns)
+            spec.name.replace(".", "_"): spec
+            for spec in chosen_methods(ctx.plexus, patterns)
+            if ctx.principal.may(spec.scope)  # a model is offered what its caller may do
         }
 
     def offered(self) -> list[Tool]:

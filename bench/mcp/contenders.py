@@ -53,7 +53,7 @@ def ours_stdio(activation: str = "Bench") -> Command:
 
 def ours_http() -> Command:
     """The program over HTTP, likewise."""
-    flags = ("--port", "0", "--mcp-progress-rate", "0")
+    flags = ("--port", "0", "--auth", "off", "--mcp-progress-rate", "0")
     return (*_SUBSTRATE, *flags, "--activation", "bench.activation:Bench")
 
 

@@ -64,9 +64,9 @@ def connect(
 ) -> Client:
     """A client for this target, to be entered with `async with`.
 
-    `token` is what the server showed at its start. Entering raises ConnectionLost if there is no
-    server, and Denied if it does not take the token; this raises ValueError for a target that is
-    none.
+    `token` is what `substrate token` prints, or one that was made for this program. Entering raises
+    ConnectionLost if there is no server, and Denied if it does not take the token, which over
+    HTTP is found out by the first call; this raises ValueError for a target that is none.
     """
     limits = limits or ClientLimits()
     if reconnect_s is not None:

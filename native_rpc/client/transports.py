@@ -32,6 +32,8 @@ LAST_WORDS_S = 1.0
 #: How often a silent WebSocket is asked whether it is alive, and how long it may take to answer.
 PING_S = 20.0
 UNAUTHORIZED, FORBIDDEN = 401, 403
+#: The close code of a server that does not let somebody in.
+POLICY_VIOLATION = 1008
 
 
 class StdioPipe:
@@ -119,7 +121,7 @@ class WebSocketPipe:
     async def open(cls, url: str, token: str | None, limits: ClientLimits) -> WebSocketPipe:
         """Connect; raises ConnectionLost, or Denied if the server wants somebody else."""
         from websockets.asyncio.client import connect
-        from websockets.exceptions import InvalidHandshake, InvalidStatus
+        from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
         try:
             socket = await connect(
@@ -141,6 +143,17 @@ class WebSocketPipe:
             raise kind(f"{url} answered with HTTP {status}") from error
         except (OSError, TimeoutError, InvalidHandshake) as error:
             raise ConnectionLost(f"cannot connect to {url}: {error}") from error
+        # A server that does not take the token accepts, so that it can say why, and closes.
+        try:
+            with anyio.fail_after(limits.connect_s):
+                await (await socket.ping())
+        except ConnectionClosed as error:
+            if error.rcvd is not None and error.rcvd.code == POLICY_VIOLATION:
+                raise Denied(f"{url} refused the connection: {error.rcvd.reason}") from error
+            raise ConnectionLost(f"cannot connect to {url}: {error}") from error
+        except TimeoutError as error:
+            socket.transport.abort()
+            raise ConnectionLost(f"cannot connect to {url}: no answer") from error
         return cls(socket, url)
 
     async def send(self, frames: list[bytes]) -> None:

@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 from plexus.errors import InvalidParams, PlexusError, UnknownMethod
 from substrate.cli import settings_of
 from substrate.commands.catalogue import find_method, method_names, nearest
-from substrate.commands.display import Display, JsonLines, Readable, Streams
+from substrate.commands.display import Display, Streams, choose_display
 from substrate.commands.listing import print_namespaces
 from substrate.commands.local import LocalTarget
 from substrate.commands.parameters import (
@@ -142,12 +142,8 @@ class MethodCommand(click.Command):
 
 def _display(ctx: click.Context, streams: Streams) -> Display:
     group = ctx.parent.params if ctx.parent is not None else {}
-    wants = {name: ctx.params.get(name) or group.get(name) for name in ("_json", "_text")}
-    if wants["_json"] and wants["_text"]:
-        raise click.UsageError("--json and --text exclude each other.", ctx)
-    if wants["_json"] or (not wants["_text"] and not streams.out.isatty()):
-        return JsonLines(streams)
-    return Readable(streams)
+    wants = {name: bool(ctx.params.get(name) or group.get(name)) for name in ("_json", "_text")}
+    return choose_display(streams, as_json=wants["_json"], as_text=wants["_text"])
 
 
 def _flag_names(option: click.Option) -> list[str]:
@@ -229,9 +225,7 @@ def call(ctx: click.Context, /, **_: Any) -> None:
     are readable; piped, or with --json, each is a line of JSON. Ctrl-C stops the run. The exit
     code is 0 if the run did its work, 1 if it failed, 2 for a wrong call, 130 after Ctrl-C.
 
-    \b
-    Completion in bash (in zsh and fish put their names in place of it):
-      eval "$(_SUBSTRATE_COMPLETE=bash_source substrate)"
+    `substrate completion` sets up a shell to complete methods and their parameters.
     """
     if ctx.invoked_subcommand is None:
         choice = Choice(bool(ctx.params.get("local")), ctx.params.get("url"))

@@ -36,6 +36,7 @@ class Method:
     name: str
     summary: str
     streaming: bool
+    scope: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class HubCatalogue:
         methods: dict[str, list[Method]] = {}
         for spec in self._hub.methods():
             path = spec.name.rpartition(".")[0]
-            entry = Method(spec.name, spec.summary, spec.kind != "plain")
+            entry = Method(spec.name, spec.summary, spec.kind != "plain", spec.scope)
             methods.setdefault(path, []).append(entry)
         return [
             Namespace(path, activation.version, _one_line(activation.__doc__), tuple(found))
@@ -99,7 +100,12 @@ class SchemaCatalogue:
                 node["version"],
                 _one_line(node["description"]),
                 tuple(
-                    Method(entry["name"], _summary(entry["description"]), entry["streaming"])
+                    Method(
+                        entry["name"],
+                        _summary(entry["description"]),
+                        entry["streaming"],
+                        entry.get("scope", ""),
+                    )
                     for entry in node["methods"]
                 ),
             )

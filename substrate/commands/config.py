@@ -1,4 +1,5 @@
-"""`substrate config`: every setting, its value, where that comes from and what it means."""
+"""`substrate config`: every setting, its value, where that comes from and what it means; and the
+limits, each with its reason and with what happens past it."""
 
 from __future__ import annotations
 
@@ -14,11 +15,14 @@ import click
 
 from plexus import wire
 from plexus.limits import Limits
-from substrate.cli import given_flags
+from substrate.cli import given_flags, settings_of
 from substrate.commands.values import as_written
 from substrate.settings import FILE, Loaded, Settings, allowed, read_settings, setting_names
 
-__all__ = ("config", "meanings")
+__all__ = ("config", "limit_rows", "meanings")
+
+#: What stands between the reason for a limit and what happens past it.
+PAST = "Past it: "
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,7 +36,18 @@ class Row:
     meaning: str
 
 
-@click.command(short_help="Show every setting and where it comes from.")
+@dataclasses.dataclass(frozen=True, slots=True)
+class LimitRow:
+    """One limit."""
+
+    limit: str
+    value: Any
+    unit: str
+    reason: str
+    past: str
+
+
+@click.group(short_help="Show every setting and where it comes from.", invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON for each setting.")
 @click.pass_context
 def config(ctx: click.Context, *, as_json: bool) -> None:
@@ -41,6 +56,8 @@ def config(ctx: click.Context, *, as_json: bool) -> None:
     Flags win over SUBSTRATE_* variables, which win over substrate.toml in this folder. A limit is
     SUBSTRATE_LIMITS__NAME as a variable and stands under [limits] in the file.
     """
+    if ctx.invoked_subcommand is not None:
+        return
     rows = _rows(read_settings(given_flags(ctx), Path.cwd()), ctx)
     if as_json:
         for row in rows:
@@ -49,6 +66,42 @@ def config(ctx: click.Context, *, as_json: bool) -> None:
         _print_table(rows)
     else:
         _print_plain(rows)
+
+
+@config.command(short_help="Show every limit, its reason, and what happens past it.")
+@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each limit.")
+@click.pass_context
+def limits(ctx: click.Context, *, as_json: bool) -> None:
+    """Show every limit with its value, its reason, and what is said past it.
+
+    SUBSTRATE_LIMITS__NAME sets one, and so does its name under [limits] in substrate.toml.
+    """
+    rows = limit_rows(settings_of(ctx).limits)
+    if as_json:
+        for row in rows:
+            click.echo(wire.encode(row).decode())
+    elif sys.stdout.isatty():
+        _print_limit_table(rows)
+    else:
+        _print_limits_plain(rows)
+
+
+def limit_rows(in_force: Limits) -> list[LimitRow]:
+    """Every limit, in the order of the table."""
+    rows = []
+    for name, text in meanings(Limits).items():
+        reason, _, past = text.partition(PAST)
+        rows.append(LimitRow(name, getattr(in_force, name), unit_of(name), reason.strip(), past))
+    return rows
+
+
+def unit_of(name: str) -> str:
+    """What a limit counts, by the end of its name."""
+    if name.endswith("_per_s"):
+        return "a second"
+    if name.endswith("_s"):
+        return "s"
+    return "bytes" if name.endswith("_bytes") else ""
 
 
 def _rows(loaded: Loaded, ctx: click.Context) -> list[Row]:
@@ -99,6 +152,30 @@ def _print_plain(rows: Sequence[Row]) -> None:
     for setting, value, origin, meaning in cells:
         columns = (setting.ljust(widths[0]), value.ljust(widths[1]), origin.ljust(widths[2]))
         click.echo("  ".join([*columns, meaning]).rstrip())
+
+
+def _print_limits_plain(rows: Sequence[LimitRow]) -> None:
+    cells = [(row.limit, f"{as_written(row.value)} {row.unit}".strip()) for row in rows]
+    widths = [max(len(cell[column]) for cell in cells) for column in range(2)]
+    for row, (name, value) in zip(rows, cells, strict=True):
+        said = f"{row.reason} Past it: {row.past}"
+        click.echo(f"{name.ljust(widths[0])}  {value.ljust(widths[1])}  {said}")
+
+
+def _print_limit_table(rows: Sequence[LimitRow]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("Limit", style="green", no_wrap=True)
+    table.add_column("Value", no_wrap=True)
+    table.add_column("Why")
+    table.add_column("Past it")
+    for row in rows:
+        value = f"{as_written(row.value)} {row.unit}".strip()
+        table.add_row(row.limit, value, Text(row.reason), Text(row.past))
+    Console().print(table)
 
 
 def _print_table(rows: Sequence[Row]) -> None:

@@ -11,23 +11,25 @@ import io
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, Any, Protocol
 
 import click
 
 from plexus import wire
-
-if TYPE_CHECKING:  # rich is imported when there is progress to be shown on a terminal
-    from rich.progress import Progress
+from substrate.commands.progress_bar import ProgressBar
 
 __all__ = (
+    "DIM",
     "TERMINALS",
     "Display",
     "JsonLines",
     "Readable",
     "Streams",
+    "choose_display",
     "coloured",
     "pretty_json",
+    "short",
+    "turn_in_line",
 )
 
 Event = Mapping[str, Any]
@@ -37,7 +39,9 @@ TERMINALS = ("complete", "error", "cancelled")
 EXIT_FIELDS = frozenset(("type", "exit_code", "duration_ms", "truncated", "signal"))
 #: How much of a field is shown of an event that nobody knows; `--json` shows everything.
 SHORT = 200
-LEVEL_COLOURS = {"warning": "yellow", "error": "red", "critical": "red", "debug": "bright_black"}
+#: What stays in the background.
+DIM = "bright_black"
+LEVEL_COLOURS = {"warning": "yellow", "error": "red", "critical": "red", "debug": DIM}
 
 
 class Display(Protocol):
@@ -97,9 +101,11 @@ class Readable:
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
         self._on_terminal = streams.out.isatty()
-        self._bar = ProgressBar(streams) if streams.err.isatty() else None
+        self._bar = ProgressBar(streams.err) if streams.err.isatty() else None
         #: Whether the cursor stands after text that did not end its line.
         self._in_line = False
+        #: Whether that text is what a model thinks, on stderr.
+        self._thinking = False
         self._shows: dict[str, Callable[[Event], None]] = {
             "start": self._show_nothing,
             "content": lambda event: self._write(str(event["text"])),
@@ -113,8 +119,11 @@ class Readable:
             "gap": lambda event: self.remark(
                 f"[items {event['from']} to {event['to']} are no longer kept]", "yellow"
             ),
+            "thinking": self._show_thinking,
             "tool_use": self._show_tool_use,
+            "tool_start": lambda event: self.remark(f"   run {event['run']}", DIM),
             "tool_result": self._show_tool_result,
+            "usage": self._show_usage,
             "complete": self._show_complete,
             "error": self._show_error,
             "cancelled": self._show_cancelled,
@@ -122,6 +131,8 @@ class Readable:
 
     def show(self, event: Event, text: str | None) -> None:
         """Show one event."""
+        if self._thinking and event.get("type") != "thinking":
+            self._end_thinking()
         show = self._shows.get(str(event.get("type")))
         try:
             if show is not None:
@@ -178,6 +189,24 @@ class Readable:
     def _show_nothing(self, event: Event) -> None:
         pass
 
+    def _show_thinking(self, event: Event) -> None:
+        text = str(event["text"])
+        if not self._thinking:
+            self.settle()
+        if self._bar is not None:
+            self._bar.hide()
+        click.echo(coloured(text, DIM), self._streams.err, nl=False)
+        self._in_line = not text.endswith("\n")
+        self._thinking = True
+
+    def _end_thinking(self) -> None:
+        self._thinking = False
+        if self._in_line:
+            self._write_beside("\n")
+
+    def _show_usage(self, event: Event) -> None:
+        event["input_tokens"]  # else it is another event; the terminal sums up those of a turn
+
     def _show_progress(self, event: Event) -> None:
         done, total, message = event["done"], event.get("total"), event.get("message") or ""
         if self._bar is None:
@@ -203,6 +232,8 @@ class Readable:
             result = event["result"]
             if result is not None:
                 self._write_line(result if isinstance(result, str) else pretty_json(result))
+        elif (line := turn_in_line(event)) is not None:
+            self.remark(line, DIM)
         elif event.get("exit_code"):
             cause = f" ({event['signal']})" if event.get("signal") else ""
             self.remark(f"exit code {event['exit_code']}{cause}", "red")
@@ -222,52 +253,37 @@ class Readable:
         self._write_line(text or _fields_in_line(event))
 
 
-class ProgressBar:
-    """How far a run is, at the bottom of the terminal; gone as soon as anything is written."""
-
-    def __init__(self, streams: Streams) -> None:
-        self._streams = streams
-        self._progress: Progress | None = None
-
-    def show(self, done: float, total: float | None, message: str) -> None:
-        """Show or move the bar; a total that is not known makes it swing."""
-        if self._progress is None:
-            self._progress = _make_progress(self._streams.err)
-            self._progress.add_task("", of="")
-            self._progress.start()
-        task = self._progress.task_ids[0]
-        of = "" if total is None else f"/{total:g}"
-        self._progress.update(task, completed=done, total=total, description=message, of=of)
-
-    def hide(self) -> None:
-        """Take it away."""
-        if self._progress is not None:
-            self._progress.stop()
-            self._progress = None
-
-
-def _make_progress(stream: IO[str]) -> Progress:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.completed:g}{task.fields[of]}", markup=False),
-        TimeElapsedColumn(),
-        console=Console(file=stream),
-        transient=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )
-
-
 def coloured(message: str, colour: str | None) -> str:
     """A remark in its colour, unless the person wants none (https://no-color.org)."""
     if colour is None or os.environ.get("NO_COLOR"):
         return message
     return click.style(message, fg=colour)
+
+
+def choose_display(streams: Streams, *, as_json: bool, as_text: bool) -> Display:
+    """What was asked for, or else what suits stdout; raises UsageError."""
+    if as_json and as_text:
+        raise click.UsageError("--json and --text exclude each other.")
+    if as_json or (not as_text and not streams.out.isatty()):
+        return JsonLines(streams)
+    return Readable(streams)
+
+
+def turn_in_line(event: Event) -> str | None:
+    """The terminal of a chat's turn in one line; None if it is that of something else."""
+    usage, place = event.get("usage"), event.get("position")
+    if not isinstance(usage, dict) or "stop_reason" not in event:
+        return None
+    parts = [
+        str(event["stop_reason"]),
+        f"{usage.get('input_tokens', 0)} tokens in",
+        f"{usage.get('output_tokens', 0)} out",
+    ]
+    if usage.get("cost_usd") is not None:
+        parts.append(f"{usage['cost_usd']:.4f} USD")
+    if isinstance(place, dict):
+        parts.append(f"at {place.get('node_id')}")
+    return ", ".join(parts)
 
 
 def pretty_json(value: Any) -> str:
@@ -285,10 +301,11 @@ def _faults(data: Any) -> list[str]:
 
 def _fields_in_line(event: Event) -> str:
     """An event that nobody knows: its type, then its fields."""
-    fields = (f"{name}={_short(value)}" for name, value in event.items() if name != "type")
+    fields = (f"{name}={short(value)}" for name, value in event.items() if name != "type")
     return "  ".join([str(event.get("type", "event")), *fields])
 
 
-def _short(value: Any) -> str:
+def short(value: Any, most: int = SHORT) -> str:
+    """The beginning of a value, as it fits into a line."""
     text = value if isinstance(value, str) else wire.encode(value).decode()
-    return text if len(text) <= SHORT else text[: SHORT - 3] + "..."
+    return text if len(text) <= most else text[: most - 3] + "..."

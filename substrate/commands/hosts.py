@@ -19,11 +19,13 @@ from substrate.commands import json_text, toml_text
 
 __all__ = (
     "HOSTS",
+    "UNDERSCORES",
     "Entry",
     "Host",
     "Refused",
     "add_entry",
     "config_folder",
+    "find_entries",
     "find_entry",
     "merged",
     "own_command",
@@ -190,10 +192,15 @@ def merged(former: Any, entry: Entry) -> Entry:
     return entry
 
 
+def find_entries(host: Host, text: str) -> dict[str, Any]:
+    """Everything that the text of a host's file has by name; raises Refused."""
+    servers = _read(host, text).get(host.section)
+    return servers if isinstance(servers, dict) else {}
+
+
 def find_entry(host: Host, text: str, name: str) -> Any:
     """What the text of a host's file has under this name, or None; raises Refused."""
-    servers = _read(host, text).get(host.section)
-    return servers.get(name) if isinstance(servers, dict) else None
+    return find_entries(host, text).get(name)
 
 
 def _read(host: Host, text: str) -> dict[str, Any]:

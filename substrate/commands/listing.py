@@ -33,6 +33,7 @@ def _described(namespace: Namespace, name: str) -> dict[str, Any]:
         "namespace": namespace.path,
         "version": namespace.version,
         "streaming": method.streaming,
+        "scope": method.scope,
         "summary": method.summary,
     }
 

@@ -52,6 +52,7 @@ class Person:
             "select": self._select,
             "select_many": self._select_many,
             "form": self._form,
+            "visit": self._visit,
         }
         async with self._turn:
             return await self._answer(asks.get(request["kind"], self._prompt), request)
@@ -75,6 +76,11 @@ class Person:
             if text in YES + NO:
                 return text in YES
             self._say("Please type y or n; Ctrl-D declines.")
+
+    async def _visit(self, request: Request) -> bool:
+        """An address to open; the person does that, or not."""
+        self._say(str((request.get("details") or {}).get("url", "")))
+        return await self._confirm(request)
 
     async def _prompt(self, request: Request) -> Any:
         shape = shape_of(request.get("schema", {}), {})

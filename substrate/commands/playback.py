@@ -13,7 +13,7 @@ import asyncio
 import os
 import shlex
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Final
@@ -24,7 +24,7 @@ from substrate.commands.display import TERMINALS, Display
 from substrate.commands.person import Person
 from substrate.commands.target import OpenCall, Target
 
-__all__ = ("COMPLETE", "FAILED", "INTERRUPTED", "USAGE", "Playback")
+__all__ = ("COMPLETE", "FAILED", "INTERRUPTED", "REASONS", "USAGE", "Playback")
 
 COMPLETE: Final = 0
 FAILED: Final = 1
@@ -40,11 +40,23 @@ REASONS: Final = {
     signal.SIGTERM: "its caller was ended",
 }
 
+#: Whether a question, given as its event, still waits for an answer.
+IsOpen = Callable[[Mapping[str, Any]], Awaitable[bool]]
+
 
 class Playback:
     """Plays one call on this terminal."""
 
-    def __init__(self, target: Target, display: Display, person: Person | None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        display: Display,
+        person: Person | None,
+        is_open: IsOpen | None = None,
+    ) -> None:
+        """`is_open` is asked before a question is put to the person: whoever follows a run from its
+        beginning sees those again that were answered long ago."""
+        self._is_open = is_open
         self._target = target
         self._display = display
         self._person = person
@@ -126,19 +138,24 @@ class Playback:
     # --- questions ------------------------------------------------------------------------------
 
     def _ask(self, call: OpenCall, event: Mapping[str, Any]) -> None:
+        task = asyncio.get_running_loop().create_task(self._put(call, event))
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _put(self, call: OpenCall, event: Mapping[str, Any]) -> None:
+        """Put a question to whoever can answer it."""
+        if self._is_open is not None and not await self._is_open(event):
+            return
         if self._person is not None:
-            task = asyncio.get_running_loop().create_task(self._ask_person(call, event))
+            await self._ask_person(call, event)
         elif self._target.command is None:
-            task = asyncio.get_running_loop().create_task(self._decline(call, event))
+            await self._decline(call, event)
         else:
             self._display.remark(
                 f"{_question(event)}\n  Answer with: "
                 + answering_command(self._target.command, call.run, event),
                 "yellow",
             )
-            return
-        self._asking.add(task)
-        task.add_done_callback(self._asking.discard)
 
     async def _ask_person(self, call: OpenCall, event: Mapping[str, Any]) -> None:
         assert self._person is not None

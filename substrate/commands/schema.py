@@ -107,6 +107,7 @@ def _print_method(console: Console, method: Described) -> None:
 
     console.print(Text(method["name"], style="bold cyan"))
     console.print(indented(Text(method["description"])))
+    console.print(indented(Text.assemble(("\nScope  ", "bold"), (method["scope"], "yellow"))))
     parameters = _parameters(method["params"])
     if parameters.row_count:
         console.print(indented(Text("\nParameters", style="bold")))

@@ -16,45 +16,53 @@ import click
 from native_rpc.client import Call, Client, ConnectionLost, connect
 from native_rpc.client import Item as ClientItem
 from plexus import wire
-from plexus.errors import PlexusError
+from plexus.errors import Denied, PlexusError
 from plexus.limits import Limits
 from plexus.plugins import Broken
+from substrate.access.lockfile import find_running
 from substrate.commands.catalogue import SchemaCatalogue
+from substrate.settings import TOKEN
 
-__all__ = ("ServerTarget", "find_server", "server_url")
+__all__ = ("ServerTarget", "find_server", "identity_of", "server_url")
 
 T = TypeVar("T")
 
-HOST: Final = "127.0.0.1"
 #: What `substrate.app` says it is. A test sees that the two agree; importing it from there would
 #: import the whole HTTP server.
 IDENTITY: Final = "substrate"
 #: How long a server on this machine may take to say who it is; every command waits for it.
 PROBE_S: Final = 0.3
+#: What this machine calls itself.
+LOCAL_NAMES: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 #: More than enough for the answer that is expected.
 PROBE_BYTES: Final = 64 * 1024
 
 
-def find_server(port: int) -> bool:
+def find_server(port: int, host: str = "127.0.0.1") -> bool:
     """Whether a server of ours answers on this port."""
+    return identity_of(port, host) is not None
+
+
+def identity_of(port: int, host: str = "127.0.0.1") -> dict[str, Any] | None:
+    """What a server of ours on this port says of itself; None if there is none."""
     if port == 0:
-        return False
+        return None
     try:
         # Mostly nobody is there; the HTTP client is imported only if somebody is.
-        socket.create_connection((HOST, port), PROBE_S).close()
+        socket.create_connection((host, port), PROBE_S).close()
     except OSError:
-        return False
+        return None
     from http.client import HTTPConnection, HTTPException
 
-    connection = HTTPConnection(HOST, port, timeout=PROBE_S)
+    connection = HTTPConnection(host, port, timeout=PROBE_S)
     try:
         connection.request("GET", "/", headers={"accept": "application/json"})
         body = wire.decode_value(connection.getresponse().read(PROBE_BYTES), Limits())
     except (OSError, HTTPException, PlexusError, ValueError):
-        return False  # somebody else
+        return None  # somebody else
     finally:
         connection.close()
-    return isinstance(body, dict) and body.get("name") == IDENTITY
+    return body if isinstance(body, dict) and body.get("name") == IDENTITY else None
 
 
 def server_url(address: str) -> str:
@@ -120,8 +128,16 @@ class ServerTarget:
     #: A server reports its plugins itself, when it starts.
     broken: Sequence[Broken] = ()
 
-    def __init__(self, url: str, name: str, command: Sequence[str]) -> None:
+    def __init__(
+        self, url: str, name: str, command: Sequence[str], token: str | None = None
+    ) -> None:
+        """`token` is sent to the server; without one, the one in the lock file of a server of
+        this user on this machine."""
         self._url = url
+        self._token = token or _token_of(url)
+        #: For how long the server may be away in the middle of a call; None for as long as the
+        #: client thinks right.
+        self.reconnect_s: float | None = None
         self.name = name
         self.command = command
 
@@ -131,13 +147,16 @@ class ServerTarget:
         return SchemaCatalogue(self.run(self._schema()))
 
     async def _schema(self) -> dict[str, Any]:
-        async with connect(self._url, reconnect_s=0) as client:
+        async with connect(self._url, token=self._token, reconnect_s=0) as client:
             return await client.schema()
 
     @asynccontextmanager
     async def call(self, method: str, params: dict[str, Any]) -> AsyncIterator[ServerCall]:
         """Begin a call; leaving it stops the run. Raises PlexusError if it is refused."""
-        async with connect(self._url) as client, client.call(method, params) as call:
+        async with (
+            connect(self._url, token=self._token, reconnect_s=self.reconnect_s) as client,
+            client.call(method, params) as call,
+        ):
             yield ServerCall(client, call)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -148,6 +167,20 @@ class ServerTarget:
             raise click.ClickException(
                 f"{error.message}. Is {self.name} running? --local does without one."
             ) from error
+        except Denied as error:
+            raise click.ClickException(
+                f"{error.message}. Give its token with `substrate --token TOKEN` or in {TOKEN}."
+            ) from error
 
     def close(self) -> None:
         """Nothing is held between calls."""
+
+
+def _token_of(url: str) -> str | None:
+    """The token of a server on this machine, as its lock file has it. No other machine is ever
+    sent one from there."""
+    parts = urlsplit(url)
+    if parts.hostname not in LOCAL_NAMES:
+        return None
+    running = find_running(parts.port or 80)
+    return None if running is None else running.token

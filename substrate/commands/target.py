@@ -9,6 +9,7 @@ what can only be meant for a hub of our own (`--local`, `--activation`, `--bash-
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 import click
 
 from plexus.plugins import Broken
+from substrate.access.exposure import reached_at, url_host
 from substrate.cli import settings_of
 from substrate.commands.catalogue import Catalogue
 from substrate.commands.display import coloured
@@ -29,7 +31,11 @@ __all__ = (
     "OpenCall",
     "Target",
     "choose_target",
+    "need_server",
     "report_broken",
+    "running_server",
+    "server_option",
+    "spelled",
     "target_options",
 )
 
@@ -113,10 +119,15 @@ def target_options() -> list[click.Option]:
     """The flags that make a `Choice`, as every command has them."""
     return [
         click.Option(["--local"], is_flag=True, help="Never ask a server: use this process."),
-        click.Option(
-            ["--url"], metavar="URL", help="Ask this server: ws://host:port or http://host:port."
-        ),
+        server_option(),
     ]
+
+
+def server_option() -> click.Option:
+    """The flag that names a server, for a command that needs one."""
+    return click.Option(
+        ["--url"], metavar="URL", help="Ask this server: ws://host:port or http://host:port."
+    )
 
 
 def choose_target(ctx: click.Context, choice: Choice) -> Target:
@@ -124,6 +135,7 @@ def choose_target(ctx: click.Context, choice: Choice) -> Target:
     settings = settings_of(ctx)
     given = ctx.find_root().params
     hub_flags = [flag for name, flag in HUB_FLAGS.items() if given.get(name)]
+    target: Target | None = None
     if choice.url is not None:
         about_here = ["--local"] if choice.local else hub_flags
         if about_here:
@@ -132,25 +144,62 @@ def choose_target(ctx: click.Context, choice: Choice) -> Target:
                 "leave one out.",
                 ctx,
             )
-        try:
-            url = server_url(choice.url)
-        except ValueError as error:
-            raise click.UsageError(f"--url: {error}", ctx) from error
-        command = ["substrate", "call", "--url", choice.url]
-        target: Target = ServerTarget(url, f"the server at {choice.url}", command)
+        target = _named_server(ctx, choice.url)
     # A completion is wanted at once, and a server that hangs must not hold up a shell.
-    elif not (choice.local or hub_flags or ctx.resilient_parsing) and find_server(settings.port):
-        target = ServerTarget(
-            server_url(f"127.0.0.1:{settings.port}"),
-            f"the server on port {settings.port}",
-            ["substrate", "--port", str(settings.port), "call"],
-        )
-    else:
+    elif not (choice.local or hub_flags or ctx.resilient_parsing):
+        target = running_server(ctx)
+    if target is None:
         target = LocalTarget(settings, Path.cwd())
         if not ctx.resilient_parsing:
             report_broken(target.broken)
     ctx.call_on_close(target.close)
     return target
+
+
+def need_server(ctx: click.Context, url: str | None) -> ServerTarget:
+    """The server that is named, or else runs; raises ClickException that says what to do."""
+    if url is not None:
+        return _named_server(ctx, url)
+    server = running_server(ctx)
+    if server is None:
+        raise click.ClickException(
+            f"no server runs on port {settings_of(ctx).port}. Start one with `substrate`, or name "
+            "another with `substrate --port PORT` or --url."
+        )
+    return server
+
+
+def spelled(ctx: click.Context, command: str, *words: str) -> str:
+    """A command that reaches the same server as this one, ready to be typed."""
+    url, port = ctx.params.get("url"), ctx.find_root().params.get("port")
+    before = ["--port", str(port)] if url is None and port is not None else []
+    after = [] if url is None else ["--url", url]
+    return shlex.join(["substrate", *before, command, *after, *words])
+
+
+def running_server(ctx: click.Context) -> ServerTarget | None:
+    """The server that answers on the port of the settings, if one does."""
+    settings = settings_of(ctx)
+    host = reached_at(settings.bind)
+    if not find_server(settings.port, host):
+        return None
+    return ServerTarget(
+        server_url(f"{url_host(host)}:{settings.port}"),
+        f"the server on port {settings.port}",
+        ["substrate", "--port", str(settings.port), "call"],
+        ctx.find_root().params.get("token"),
+    )
+
+
+def _named_server(ctx: click.Context, address: str) -> ServerTarget:
+    """The server at this address, whether it is there or not; raises UsageError."""
+    try:
+        url = server_url(address)
+    except ValueError as error:
+        raise click.UsageError(f"--url: {error}", ctx) from error
+    command = ["substrate", "call", "--url", address]
+    token = ctx.find_root().params.get("token")
+    return ServerTarget(url, f"the server at {address}", command, token)
 
 
 def report_broken(broken: Sequence[Broken]) -> None:

@@ -15,7 +15,8 @@ from starlette.types import Receive, Send
 from mcp_view.protocol import McpConnection
 from mcp_view.server import McpServer
 from plexus import wire
-from plexus.principal import LOCAL
+from plexus.principal import Principal
+from substrate.access.authentication import Credential
 from substrate.driver import Connection
 from substrate.mcp_http.requests import Accept
 from substrate.mcp_http.sessions import HttpSession
@@ -42,7 +43,13 @@ class Post(NamedTuple):
     accept: Accept
     receive: Receive
     send: Send
+    credential: Credential
     session: HttpSession | None = None
+
+    @property
+    def principal(self) -> Principal:
+        """Who posted it."""
+        return self.credential.principal
 
 
 class Answers:
@@ -56,7 +63,7 @@ class Answers:
     async def give(self, view: McpConnection, post: Post) -> Rest:
         """Have the view answer this message."""
         session = post.session
-        connection = Connection(self._hub, view, LOCAL)
+        connection = Connection(self._hub, view, post.principal)
         connection.receive(post.message)
         if not view.idle:
             if session is not None:
@@ -124,11 +131,15 @@ class Answers:
         extra: Headers | None = None,
     ) -> None:
         """Everything there is to say, in one piece."""
-        message, accept, _, send, session = post
+        message, accept, _, send, credential, session = post
         if not messages:
             await send_empty(send, 202)  # what was asked for was cancelled meanwhile
             return
         status = 200 if view.status == 200 else _status(view, message, session)
+        if isinstance(message, wire.Request) and view.missing_scope is not None:
+            challenge = credential.step_up(view.missing_scope)
+            if challenge is not None:
+                status, extra = 403, challenge
         if len(messages) == 1 and (
             status != 200 or (accept.json and not (accept.stream and _has_token(message)))
         ):

@@ -22,10 +22,10 @@ from native_rpc.protocol import NativeConnection
 from plexus import wire
 from plexus.effects import WatchChanges
 from plexus.errors import UnknownMethod
-from plexus.principal import LOCAL
+from plexus.principal import Principal
 from substrate.driver import Connection
 from substrate.mcp_http.answers import Answers, Post, Posted, Rest
-from substrate.mcp_http.requests import accept_of, headers_of, is_json, names_stateless
+from substrate.mcp_http.requests import accept_of, headers_of, names_stateless
 from substrate.mcp_http.sessions import HttpSession, Sessions
 from substrate.mcp_http.streams import EventLog
 from substrate.open_streams import OpenStreams
@@ -72,9 +72,9 @@ class McpEndpoint:
         if verb == "POST":
             answering = await self._post(scope, receive, send)
         elif verb == "GET":
-            answering = self._get(headers_of(scope), receive, send)
+            answering = self._get(headers_of(scope), scope["principal"], receive, send)
         elif verb == "DELETE":
-            answering = self._delete(headers_of(scope), send)
+            answering = self._delete(headers_of(scope), scope["principal"], send)
         else:
             answering = send_json(send, 405, {"error": "use GET, POST or DELETE"}, ALL_VERBS)
         rest = await answering
@@ -89,8 +89,6 @@ class McpEndpoint:
         if not accept.json and not accept.stream:
             error = "accept application/json or text/event-stream"
             return send_json(send, 406, {"error": error})
-        if not is_json(headers.get(b"content-type")):
-            return send_json(send, 415, {"error": "the body must be application/json"})
         limit = self._limits.message_bytes
         try:
             body = await read_body(scope, receive, limit)
@@ -100,21 +98,22 @@ class McpEndpoint:
         message = wire.decode(body, self._limits)
         if isinstance(message, wire.Invalid):
             return _refuse(send, 400, message.id, message.code, message.message, message.data)
+        post = Post(message, accept, receive, send, scope["credential"])
         if _is_stateless(message, headers):
-            return self._answer_stateless(Post(message, accept, receive, send), scope)
+            return self._answer_stateless(post, scope)
         session_id = headers.get(SESSION_ID)
         if session_id is None:
-            return self._answer_without_session(Post(message, accept, receive, send))
-        session = self._sessions.find(session_id, LOCAL)
+            return self._answer_without_session(post)
+        session = self._sessions.find(session_id, post.principal)
         if session is None:
             return _refuse_unknown(send, message)
-        return self._answer_in_session(Post(message, accept, receive, send, session), session)
+        return self._answer_in_session(post._replace(session=session), session)
 
     def _answer_stateless(self, post: Post, scope: Scope) -> Answering:
-        message, accept, _, send, _ = post
+        message, accept, _, send, _, _ = post
         if not isinstance(message, wire.Request):
             if isinstance(message, wire.Notification):
-                return self._note(message, send)
+                return self._note(message, post)
             reason = "without a handshake each body is one request"
             return _refuse(send, 400, None, wire.INVALID_REQUEST, reason)
         mismatch = routing.check(self._server, message, scope["headers"])
@@ -125,44 +124,44 @@ class McpEndpoint:
             if not accept.anything:
                 return send_json(send, 406, {"error": "accept text/event-stream to listen"})
             streaming = True
-        view = self._view(Session(), message, streaming=streaming, stateless=True)
+        view = self._view(Session(), post, streaming=streaming, stateless=True)
         return self._answers.give(view, post)
 
     def _answer_in_session(self, post: Post, session: HttpSession) -> Answering:
-        message, accept, _, send, _ = post
+        message, accept, _, send, _, _ = post
         if isinstance(message, wire.Notification) and self._is_native(message):
-            return self._note(message, send)
+            return self._note(message, post)
         if message.__class__ is not wire.Request and _deliver(message, session):
             return send_empty(send, 202)
-        view = self._view(session.state, message, streaming=accept.stream)
+        view = self._view(session.state, post, streaming=accept.stream)
         return self._answers.give(view, post)
 
     def _answer_without_session(self, post: Post) -> Answering:
-        message, accept, _, send, _ = post
+        message, accept, _, send, _, _ = post
         if isinstance(message, wire.Request) and message.method == "initialize":
             return self._begin(post)
         if not isinstance(message, list):
             native = self._is_native(message)
             if native and isinstance(message, wire.Notification):
-                return self._note(message, send)
+                return self._note(message, post)
             ping = isinstance(message, wire.Request) and message.method == "ping"
             if not native and not ping:
                 request_id = message.id if isinstance(message, wire.Request) else None
                 return _refuse(send, 400, request_id, NOT_INITIALIZED, "Server not initialized")
-        view = self._view(Session(), message, streaming=accept.stream)
+        view = self._view(Session(), post, streaming=accept.stream)
         return self._answers.give(view, post)
 
     async def _begin(self, post: Post) -> None:
         """Begin a session, if the handshake is a good one."""
         state = Session()
-        view = self._view(state, post.message, streaming=False)
-        connection = Connection(self._hub, view, LOCAL)
+        view = self._view(state, post, streaming=False)
+        connection = Connection(self._hub, view, post.principal)
         connection.receive(post.message)
         answer = connection.collect()
         if state.caller is None:
             await send_bytes(post.send, view.status, answer[0])
             return
-        session = self._sessions.begin(state, LOCAL)
+        session = self._sessions.begin(state, post.principal)
         if session is None:
             reason = "too many sessions are in use"
             await send_json(post.send, 503, {"error": reason}, [(b"retry-after", RETRY_S)])
@@ -171,17 +170,19 @@ class McpEndpoint:
             view, post._replace(session=session), answer, [(SESSION_ID, session.id)]
         )
 
-    async def _note(self, message: wire.Notification, send: Send) -> None:
+    async def _note(self, message: wire.Notification, post: Post) -> None:
         """A notification that nothing under way waits for."""
-        connection = Connection(self._hub, self._view(Session(), message, streaming=False), LOCAL)
+        view = self._view(Session(), post, streaming=False)
+        connection = Connection(self._hub, view, post.principal)
         connection.receive(message)
         connection.lost()
-        await send_empty(send, 202)
+        await send_empty(post.send, 202)
 
     def _view(
-        self, state: Session, message: Posted, *, streaming: bool, stateless: bool = False
+        self, state: Session, post: Post, *, streaming: bool, stateless: bool = False
     ) -> McpConnection:
         """A view for this message alone."""
+        message = post.message
         native = None
         if not isinstance(message, list) and self._is_native(message):
             hub = self._hub
@@ -189,7 +190,7 @@ class McpEndpoint:
         return McpConnection(
             self._server,
             state,
-            principal=LOCAL,
+            principal=post.principal,
             fallback=native,
             streaming=streaming,
             announces=False,
@@ -211,12 +212,14 @@ class McpEndpoint:
 
     # --- streams that are asked for -----------------------------------------------------------
 
-    def _get(self, headers: dict[bytes, bytes], receive: Receive, send: Send) -> Answering:
+    def _get(
+        self, headers: dict[bytes, bytes], principal: Principal, receive: Receive, send: Send
+    ) -> Answering:
         session_id = headers.get(SESSION_ID)
         if session_id is None or names_stateless(headers):
             # Not 401, nor anything else that a client could take for an invitation.
             return send_json(send, 405, {"error": "use POST"}, POST_ONLY)
-        session = self._sessions.find(session_id, LOCAL)
+        session = self._sessions.find(session_id, principal)
         if session is None:
             return _refuse_unknown(send, None)
         accept = accept_of(headers.get(b"accept"))
@@ -228,7 +231,7 @@ class McpEndpoint:
             # Some clients come back for what they have had already: they may wait here, but
             # not in place of whoever listens.
             takes_part = event_id is None or not session.is_listening
-            return self._listen(session, receive, send, takes_part=takes_part)
+            return self._listen(session, principal, receive, send, takes_part=takes_part)
         stream, after = found
         if isinstance(stream, EventLog):
             body = stream.opening(after) + stream.after(after)
@@ -239,11 +242,17 @@ class McpEndpoint:
         return self._answers.stream(session, stream, peer, send, chunk)
 
     def _listen(
-        self, session: HttpSession, receive: Receive, send: Send, *, takes_part: bool
+        self,
+        session: HttpSession,
+        principal: Principal,
+        receive: Receive,
+        send: Send,
+        *,
+        takes_part: bool,
     ) -> Answering:
         """The standing stream of a session; or one that only stands there."""
-        view = McpConnection(self._server, session.state, principal=LOCAL, announces=takes_part)
-        connection = Connection(self._hub, view, LOCAL)
+        view = McpConnection(self._server, session.state, principal=principal, announces=takes_part)
+        connection = Connection(self._hub, view, principal)
         peer = Peer(receive, connection)
         if takes_part:
             connection.perform([WatchChanges()])
@@ -252,13 +261,13 @@ class McpEndpoint:
             stream = session.open(connection, view, peer, standing=True)
         return self._answers.stream(session, stream, peer, send, stream.opening())
 
-    def _delete(self, headers: dict[bytes, bytes], send: Send) -> Answering:
+    def _delete(self, headers: dict[bytes, bytes], principal: Principal, send: Send) -> Answering:
         if names_stateless(headers):
             return send_json(send, 405, {"error": "use POST"}, POST_ONLY)
         session_id = headers.get(SESSION_ID)
         if session_id is None:
             return _refuse(send, 400, None, wire.INVALID_REQUEST, "say which session is to end")
-        session = self._sessions.find(session_id, LOCAL)
+        session = self._sessions.find(session_id, principal)
         if session is None:
             return _refuse_unknown(send, None)
         self._sessions.end(session)

@@ -8,7 +8,7 @@ spoken here.
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import parse_qs
 
 from starlette.types import Receive, Scope, Send
@@ -21,9 +21,9 @@ from mcp_view.session import PROTOCOL_VERSION, Session, is_stateless
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
 from plexus import wire
-from plexus.principal import LOCAL
+from plexus.principal import Principal
 from substrate.driver import Connection
-from substrate.mcp_http.requests import accept_of, headers_of, is_json
+from substrate.mcp_http.requests import accept_of, headers_of
 from substrate.mcp_http.streams import Events, EventWriter
 from substrate.open_streams import OpenStreams
 from substrate.peer import Peer
@@ -34,7 +34,17 @@ __all__ = ("PairMessages", "PairStream")
 #: How much may wait to be written before no more messages are taken.
 UNSENT_BYTES: Final = 1024 * 1024
 
-Open = dict[bytes, Connection]
+
+class Opened(NamedTuple):
+    """A stream that is open, and whose it is."""
+
+    connection: Connection
+    principal: Principal
+
+    def belongs_to(self, principal: Principal) -> bool:
+        """Whether this one may post to it. What is posted is done with the scopes of whoever
+        opened the stream, so they must be the same."""
+        return self.principal == principal and self.principal.scopes == principal.scopes
 
 
 class NamedEvents(Events):
@@ -66,8 +76,8 @@ class PairStream:
     def __init__(self, server: McpServer, open_streams: OpenStreams) -> None:
         self._server = server
         self._writer = EventWriter(server.hub.limits, open_streams)
-        #: The connections by the names that clients post with.
-        self.connections: Open = {}
+        #: What is open, by the names that clients post with.
+        self.opened: dict[bytes, Opened] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one client until it is gone."""
@@ -80,16 +90,17 @@ class PairStream:
             return
         hub = self._server.hub
         native = NativeConnection(MESSAGES, hub.limits, hub.new_id)
-        view = McpConnection(self._server, Session(), fallback=native)
-        connection = Connection(hub, view, LOCAL)
+        principal: Principal = scope["principal"]
+        view = McpConnection(self._server, Session(), principal=principal, fallback=native)
+        connection = Connection(hub, view, principal)
         name = os.urandom(16).hex().encode()
         events = NamedEvents(connection, view, b"/messages?session_id=" + name)
-        self.connections[name] = connection
+        self.opened[name] = Opened(connection, principal)
         async with Peer(receive, connection) as peer:
             try:
                 await self._writer.write(events, peer, send, events.opening())
             finally:
-                del self.connections[name]
+                del self.opened[name]
 
 
 class PairMessages:
@@ -104,20 +115,20 @@ class PairMessages:
         if scope["method"] != "POST":
             await send_json(send, 405, {"error": "use POST"}, [(b"allow", b"POST")])
             return
-        if not is_json(headers_of(scope).get(b"content-type")):
-            await send_json(send, 415, {"error": "the body must be application/json"})
-            return
         limit = self._limits.message_bytes
         try:
             body = await read_body(scope, receive, limit)
         except BodyTooBig:
             await send_json(send, 413, {"error": f"the body is over {limit} bytes", "limit": limit})
             return
-        name = parse_qs(scope["query_string"]).get(b"session_id", [b""])[-1]
-        connection = self._stream.connections.get(name)
-        if connection is None:
+        # As text, because bytes that are not ASCII cannot be parsed.
+        query = parse_qs(scope["query_string"].decode("latin-1"))
+        name = query.get("session_id", [""])[-1].encode()
+        opened = self._stream.opened.get(name)
+        if opened is None or not opened.belongs_to(scope["principal"]):
             await send_json(send, 404, {"error": "there is no such session"})
             return
+        connection = opened.connection
         message = wire.decode(body, self._limits)
         refused = _refusal(message)
         if refused is not None:

@@ -9,7 +9,7 @@ from starlette.types import Scope
 
 from mcp_view.revisions import HANDSHAKES
 
-__all__ = ("Accept", "accept_of", "headers_of", "is_json", "names_stateless")
+__all__ = ("Accept", "accept_of", "headers_of", "names_stateless")
 
 _HANDSHAKES: Final = frozenset(name.encode() for name in HANDSHAKES)
 
@@ -50,12 +50,6 @@ def _kind(part: bytes) -> bytes:
     kind, _, parameters = part.partition(b";")
     refused = parameters.replace(b" ", b"").lower() in (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000")
     return b"" if refused else kind.strip().lower()
-
-
-@lru_cache(maxsize=256)
-def is_json(content_type: bytes | None) -> bool:
-    """Whether a body of this type is JSON."""
-    return (content_type or b"").partition(b";")[0].strip().lower() == b"application/json"
 
 
 def names_stateless(headers: dict[bytes, bytes]) -> bool:

@@ -1,0 +1,1 @@
+"""Who may come in over the network: tokens, the lock file, browser sessions, and who is who."""

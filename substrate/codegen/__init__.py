@@ -1,0 +1,1 @@
+"""Typed clients, written from the schema of a hub."""

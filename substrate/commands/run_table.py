@@ -1,0 +1,80 @@
+"""Runs as a person reads them: a table of all, or one in a line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+__all__ = ("COLOURS", "UNDER_WAY", "duration", "is_work", "print_runs", "run_in_line")
+
+Run = Mapping[str, Any]
+
+#: The states of a run that has not ended.
+UNDER_WAY: Final = ("running", "asking", "cancelling")
+#: What does some work, or waits for somebody, though its namespace is about other runs.
+WORK: Final = ("plexus.call", "approvals.permit")
+COLOURS: Final = {
+    "running": "cyan",
+    "asking": "yellow",
+    "cancelling": "yellow",
+    "complete": "green",
+    "error": "red",
+    "cancelled": "yellow",
+}
+
+
+def is_work(run: Run) -> bool:
+    """Whether it does something of its own. Those of `plexus` and `approvals` look at other runs or
+    steer them: whoever lists runs makes one."""
+    method = str(run["method"])
+    return not method.startswith(("plexus.", "approvals.")) or method in WORK
+
+
+def print_runs(runs: Sequence[Run]) -> None:
+    """Print a table on the terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title in ("Run", "Method", "State", "Started", "Took", "Items", "Begun by"):
+        right = title in ("Took", "Items")
+        table.add_column(title, no_wrap=True, justify="right" if right else "left")
+    now_ms = time.time() * 1000
+    for run in runs:
+        state = str(run["state"])
+        age_ms = max(now_ms - run["started_ms"], 0)
+        table.add_row(
+            str(run["run"]),
+            Text(str(run["method"]), style="bold"),
+            Text(state, style=COLOURS.get(state, "")),
+            f"{duration(age_ms)} ago",
+            duration(run.get("duration_ms", age_ms)),
+            str(run["last_seq"]),
+            str(run.get("parent", "")),
+        )
+    Console().print(table)
+
+
+def run_in_line(run: Run) -> str:
+    """What has become of a run, in one line."""
+    at = time.strftime("%H:%M:%S")
+    line = f"{at}  {run['run']:<16}  {run['state']:<10}  {run['method']}"
+    if "duration_ms" in run:
+        line += f"  {duration(run['duration_ms'])}, {run['last_seq']} items"
+    if "parent" in run:
+        line += f"  (begun by {run['parent']})"
+    return line
+
+
+def duration(ms: float) -> str:
+    """How long something took, short."""
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    seconds = ms / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
