@@ -38,9 +38,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _data_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test, and no server that a test starts, sees or touches the trees of whoever runs it."""
+    """No test, and no server that a test starts, sees or touches the trees, or the tokens, of
+    whoever runs it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
 
 

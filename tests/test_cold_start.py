@@ -16,6 +16,8 @@ NEVER = {
     "apsw",
     "h11",
     "httptools",
+    "opentelemetry",
+    "prometheus_client",
     "psycopg",
     "pydantic_settings",
     "rich",

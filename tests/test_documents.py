@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,47 @@ def test_the_readmes_pipe_prints_what_it_shows(tmp_path: Path) -> None:
     assert done.returncode == 0
     varying = re.compile(r'("result":|"subscription":|"pid":|"duration_ms":)\d+')
     assert varying.sub(r"\1N", done.stdout) == varying.sub(r"\1N", block[2])
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> Iterator[str]:
+    """A server in an empty folder, on a port of its own."""
+    clean = {key: value for key, value in os.environ.items() if "SUBSTRATE" not in key}
+    with subprocess.Popen(
+        [sys.executable, "-m", "substrate", "--port", "0"],
+        cwd=tmp_path,
+        env=clean,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        try:
+            yield re.findall(r"http://127\.0\.0\.1:(\d+)", process.stderr.readline())[0]
+        finally:
+            process.kill()
+
+
+def test_the_readmes_requests_are_answered(port: str, tmp_path: Path) -> None:
+    """Each of them as a shell runs it, with the token and with another."""
+    commands = re.findall(r"^curl .*?(?=\n\n|\n```)", README, re.S | re.M)
+    assert len(commands) == 3
+    program = f'substrate() {{ "{sys.executable}" -m substrate --port {port} "$@"; }}\n'
+    for command in commands:
+        here = program + command.replace("localhost:4444", f"localhost:{port}")
+        answers = []
+        for script in (here, here.replace("$(substrate token)", "wrong")):
+            done = subprocess.run(
+                ["bash", "-c", script],
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=True,
+            )
+            answers.append(done.stdout)
+        said = "hi" if "echo hi" in command else "3"
+        assert f"{said}\\n" in answers[0]
+        assert "that token is not" in answers[1]
 
 
 def activation_in(text: str, file: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,6 @@ PROGRAMS = {"activations.processes.supervisor"}
 #: was forgotten. The commands of the program are not looked at: nobody imports those.
 NOT_OFFERED = {
     "plexus.context": {"value_of"},
-    "plexus.events": {"EventMeta"},
     "plexus.hub": {"Node"},
     "plexus.itself": {"buffered"},
     "plexus.pump": {"Pace"},
@@ -44,6 +44,7 @@ def public_modules() -> list[str]:
     return [name for name in names if name not in PROGRAMS]
 
 
+@cache
 def source_of(name: str) -> ast.Module:
     path = ROOT.joinpath(*name.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
@@ -100,6 +101,7 @@ def test_nothing_public_is_missing(name: str) -> None:
     assert missing == set()
 
 
+@cache
 def used_from_outside() -> dict[str, set[str]]:
     """What our modules import from each other, by the module it is imported from."""
     used: dict[str, set[str]] = {}

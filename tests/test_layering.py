@@ -46,7 +46,9 @@ IO = {"anyio", "asyncio", "starlette", "uvicorn", "websockets", "socket", "time"
 BROAD_EXCEPTS = {
     "plexus.pump": (4, "the boundary where an exception becomes something a peer can see"),
     "plexus.plugins": (2, "somebody else's module may raise anything while it is imported"),
-    "plexus.hub": (3, "somebody else's class may raise anything while it is made, asked or closed"),
+    "plexus.hub": (2, "somebody else's class may raise anything while it is asked or closed"),
+    "plexus.nodes": (1, "somebody else's class may raise anything while it is made"),
+    "plexus.runs": (1, "whoever watches runs must not change how they end"),
     "plexus.listing": (1, "somebody else's list may fail; the others' are shown"),
     "activations.health": (1, "a probe is there to fail: whatever it raises is its answer"),
     "activations.arbor.postgres.writer": (1, "a defect in a work is told to him who sent it"),

@@ -1,4 +1,4 @@
-"""Node, and the npm packages that the tests want: the conformance suites and other clients.
+"""Node, and the npm packages that the tests want: suites, other clients, and a compiler.
 
 They are installed once, by npm, which is all that must be there already. Where to is said by
 SUBSTRATE_NODE_DIR; without it they go to `.cache/node` in the repository.
@@ -19,12 +19,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ("LATEST", "PACKAGES", "STABLE", "NotInstalled", "installed", "node", "script")
+__all__ = (
+    "COMPILER",
+    "LATEST",
+    "PACKAGES",
+    "STABLE",
+    "NotInstalled",
+    "compiler",
+    "installed",
+    "node",
+    "script",
+)
 
 REPOSITORY = Path(__file__).parents[2]
 
 LATEST = "latest"
 STABLE = "stable"
+COMPILER = "compiler"
 #: What is installed, by folder: two versions of one package cannot share one. The suites need a
 #: newer Node than many systems have, so it comes along.
 PACKAGES = {
@@ -35,9 +46,11 @@ PACKAGES = {
         "@modelcontextprotocol/sdk": "1.32.2",
     },
     STABLE: {"@modelcontextprotocol/conformance": "0.1.16"},
+    COMPILER: {"typescript": "7.0.2", "@types/node": "24.19.2"},
 }
-#: Where the package `node` puts the program.
+#: Where the package `node` puts the program, and `typescript` its compiler.
 NODE = Path("node_modules", "node", "bin", "node")
+TSC = Path("node_modules", "typescript", "bin", "tsc")
 #: How long npm may take for one folder.
 INSTALL_S = 300.0
 
@@ -71,6 +84,13 @@ def installed(folder: str) -> Path:
 def node() -> Path:
     """The Node program; raises NotInstalled."""
     return installed(LATEST) / NODE
+
+
+def compiler() -> tuple[Path, Path]:
+    """TypeScript's compiler, a script for Node, and where types of packages are; raises
+    NotInstalled."""
+    place = installed(COMPILER)
+    return place / TSC, place / "node_modules" / "@types"
 
 
 def script(name: str) -> Path:

@@ -94,4 +94,5 @@ def test_errors_become_numbers_as_the_revision_has_them() -> None:
     assert not {-32002, -32042} & {code_of(word, new) for word in (*CODES, "not_found")}
     assert http_status(-32601) == 404
     assert http_status(-32603) == 200
-    assert set(STATUSES.values()) == {400, 404}
+    assert http_status(code_of("denied", new)) == 403
+    assert set(STATUSES.values()) == {400, 403, 404}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -39,11 +40,18 @@ def command(*options: str) -> list[str]:
 
 
 class Server:
-    """`substrate` as a process, on a port of its own choice or on a given one."""
+    """`substrate` as a process, on a port of its own choice or on a given one. It asks for no
+    token unless it is told to."""
 
-    def __init__(self, folder: Path, port: int = 0, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        port: int = 0,
+        settings: dict[str, str] | None = None,
+        auth: str = "off",
+    ) -> None:
         self._process = subprocess.Popen(
-            command("--port", str(port)),
+            command("--port", str(port), "--auth", auth),
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -61,6 +69,7 @@ class Server:
     def stop(self, *, kill: bool = False) -> None:
         """End it, softly or not, and wait until it is gone."""
         self._process.kill() if kill else self._process.terminate()
+        self._process.send_signal(signal.SIGINT)  # and nobody waits for what is under way
         try:
             self._process.wait(10)
         finally:
@@ -71,9 +80,11 @@ class Server:
 
 
 @contextmanager
-def serving(folder: Path, settings: dict[str, str] | None = None) -> Iterator[Server]:
+def serving(
+    folder: Path, settings: dict[str, str] | None = None, auth: str = "off"
+) -> Iterator[Server]:
     """A server for as long as the block lasts."""
-    server = Server(folder, settings=settings)
+    server = Server(folder, settings=settings, auth=auth)
     try:
         yield server
     finally:

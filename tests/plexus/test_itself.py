@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any, Literal
 
 import pytest
@@ -32,6 +33,7 @@ from plexus import (
     wire,
 )
 from plexus.itself import PlexusItself
+from plexus.watching import RunsChanged
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -228,6 +230,62 @@ async def test_runs_can_be_chosen_by_state_and_number(open_hub: OpenHub) -> None
     assert await value(hub, "plexus.runs", {"state": "error"}) == []
 
 
+# --- watch ---------------------------------------------------------------------------------------
+
+
+async def test_watch_tells_of_all_runs_then_of_what_changes_and_never_of_itself(
+    open_hub: OpenHub,
+) -> None:
+    slow = Slow()
+    hub = open_hub(slow, Demo)
+    await value(hub, "demo.echo", ["x"])
+    watching = hub.call("plexus.watch", {"interval_s": 0.1})
+    told: list[dict[str, Any]] = []
+    async with aclosing(watching.run.batches(0, owner=True)) as batches:
+
+        async def until_told(method: str, state: str) -> None:
+            async with asyncio.timeout(5):
+                while not any(run["method"] == method and run["state"] == state for run in told):
+                    batch = await anext(batches)
+                    for event in batch.events:
+                        assert isinstance(event, RunsChanged)
+                        told.extend(event.runs)
+
+        await until_told("demo.echo", "complete")
+        run = hub.call("slow.wait").run
+        await until_told("slow.wait", "running")
+        run.cancel("enough")
+        await until_told("slow.wait", "cancelled")
+        assert not any(run["method"] == "plexus.watch" for run in told)
+    watching.run.cancel("enough")
+    await settled(watching.run)
+
+
+async def test_watch_tells_what_is_no_longer_kept_and_nothing_of_others(open_hub: OpenHub) -> None:
+    hub = open_hub(Demo, limits=Limits(finished_runs=1))
+    watching = hub.call("plexus.watch", {"interval_s": 0.1})
+    first = hub.call("demo.echo", ["x"])
+    await read(first)
+    await read(hub.call("demo.echo", ["y"], OTHER))  # pushes the first one out
+    gone: list[int] = []
+    numbers: list[int] = []
+    async with aclosing(watching.run.batches(0, owner=True)) as batches, asyncio.timeout(5):
+        await read(hub.call("demo.echo", ["z"]))
+        while not numbers:
+            for event in (await anext(batches)).events:
+                assert isinstance(event, RunsChanged)
+                gone += event.gone
+                numbers += [run["run"] for run in event.runs]
+        last = numbers[-1]
+        await read(hub.call("demo.echo", ["y"], OTHER))
+        while last not in gone:
+            for event in (await anext(batches)).events:
+                assert isinstance(event, RunsChanged)
+                gone += event.gone
+    watching.run.cancel("enough")
+    await settled(watching.run)
+
+
 # --- attach, cancel, respond, unsubscribe --------------------------------------------------------
 
 
@@ -383,7 +441,7 @@ def test_the_hubs_own_methods_say_what_to_expect_of_them() -> None:
     hub.register(PlexusItself(hub))
     specs = {spec.name.removeprefix("plexus."): spec for spec in hub.methods()}
     unlisted = {name for name, spec in specs.items() if not spec.listed}
-    assert unlisted == {"unsubscribe", "resources", "prompts", "complete"}
+    assert unlisted == {"unsubscribe", "resources", "prompts", "complete", "watch"}
     reading = {name for name, spec in specs.items() if spec.hints.read_only}
     assert reading == {
         "schema",
@@ -394,6 +452,7 @@ def test_the_hubs_own_methods_say_what_to_expect_of_them() -> None:
         "prompts",
         "complete",
         "transcript",
+        "watch",
     }
     assert specs["cancel"].hints == Hints(None, True, True, False)
 

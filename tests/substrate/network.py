@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,12 +20,15 @@ ANSWER_S = 15.0
 
 
 class Server:
-    """`substrate` as a process."""
+    """`substrate` as a process. It asks for no token unless it is told to."""
 
-    def __init__(self, *options: str, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, *options: str, settings: dict[str, str] | None = None, auth: str = "off"
+    ) -> None:
         clean = {key: value for key, value in os.environ.items() if "SUBSTRATE" not in key}
+        command = [sys.executable, "-m", "substrate", "--port", "0", "--auth", auth]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "substrate", "--port", "0", "--activation", str(DEMO), *options],
+            [*command, "--activation", str(DEMO), *options],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             cwd=REPOSITORY,
@@ -37,6 +41,17 @@ class Server:
         found = re.search(rb"http://127\.0\.0\.1:(\d+)", line)
         assert found is not None, said.decode()
         self.port = int(found[1])
+
+    @property
+    def token(self) -> str:
+        """The server's own token, as its lock file has it."""
+        return str(self.lock["authToken"])
+
+    @property
+    def lock(self) -> dict[str, Any]:
+        """The lock file."""
+        content: dict[str, Any] = json.loads(lock_file(self.port).read_text())
+        return content
 
     @property
     def ws(self) -> str:
@@ -70,8 +85,9 @@ class Server:
         return self.call(method, params, Accept="text/event-stream")
 
     def stop(self) -> int:
-        """End it and return its exit code."""
+        """End it, without waiting for what is under way, and return its exit code."""
         self.process.terminate()
+        self.process.send_signal(signal.SIGINT)  # two of the same kind could become one
         try:
             return self.process.wait(ANSWER_S)
         finally:
@@ -81,10 +97,22 @@ class Server:
             self.process.stderr.close()
 
 
+def lock_file(port: int) -> Path:
+    """Where the lock file of a server on this port is."""
+    return Path(os.environ["XDG_STATE_HOME"]) / "substrate" / "servers" / f"{port}.json"
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The header that a token goes in."""
+    return {"Authorization": f"Bearer {token}"}
+
+
 @contextmanager
-def serving(*options: str, settings: dict[str, str] | None = None) -> Iterator[Server]:
+def serving(
+    *options: str, settings: dict[str, str] | None = None, auth: str = "off"
+) -> Iterator[Server]:
     """A server for as long as the block lasts."""
-    server = Server(*options, settings=settings)
+    server = Server(*options, settings=settings, auth=auth)
     try:
         yield server
     finally:

@@ -1,37 +1,35 @@
-"""The guard: foreign hosts and origins reach nothing, on no route and by no upgrade."""
+"""The guard: foreign hosts and origins, forms, and whoever has no token reach nothing, on no
+route and by no upgrade, and nothing of the body is read for them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from network import Server, serving
+from network import Server, bearer, serving
 from starlette.applications import Starlette
 from starlette.routing import Route, WebSocketRoute
-from starlette.types import Message, Scope
-from websockets.exceptions import InvalidStatus
+from starlette.types import ASGIApp, Message, Scope
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from mcp_view.server import McpOptions
-from plexus import Plexus
+from plexus import Limits, Plexus
+from plexus.principal import Principal
+from substrate.access.authentication import Access
 from substrate.app import HotRoute, build_app
-from substrate.guard import Guard, local_names
+from substrate.guard import Guard, allowed_names
 from substrate.mcp import make_mcp_server
 
 pytestmark = pytest.mark.anyio
 
 PORT = 4444
-ROUTES = [
-    ("GET", "/"),
-    ("POST", "/rpc"),
-    ("GET", "/runs/1/events"),
-    ("POST", "/mcp"),
-    ("GET", "/mcp"),
-    ("DELETE", "/mcp"),
-    ("GET", "/sse"),
-    ("POST", "/messages"),
-    ("GET", "/nowhere"),
-]
+TOKEN = "the-token-of-this-server"
+RIGHT = (b"authorization", f"Bearer {TOKEN}".encode())
+HOST = (b"host", b"127.0.0.1:4444")
+JSON = (b"content-type", b"application/json")
+#: What is shown to whoever asks.
+PUBLIC = {"/", "/page/index.html", "/.well-known/oauth-protected-resource"}
 EVIL_HOSTS = [
     "evil.example",
     "localhost.evil.example:4444",
@@ -42,6 +40,8 @@ EVIL_HOSTS = [
     "127.0.0.2:4444",
     "[::2]:4444",
     "127.0.0.1:4444 ",
+    "evil.example#127.0.0.1:4444",
+    "evil@127.0.0.1:4444",
     "",
 ]
 EVIL_ORIGINS = [
@@ -51,71 +51,144 @@ EVIL_ORIGINS = [
     "http://127.0.0.1",
     "http://127.0.0.1:44444",
     "http://localhost.evil.example:4444",
+    "http://127.0.0.1:4444@evil.example",
     "file://",
     "",
+]
+WRONG_TOKENS = [
+    "",
+    "Bearer",
+    "Bearer ",
+    f"Bearer {TOKEN[:-1]}",
+    f"Bearer {TOKEN}x",
+    f"Bearer {TOKEN.upper()}",
+    f"Bearer {'x' * len(TOKEN)}",
+    f"Bearer {'x' * 10_000}",
+    f"Basic {TOKEN}",
+    TOKEN,
+    f"Bearer {TOKEN} {TOKEN}",
+    "Bearer \xff\xfe",
+]
+
+Headers = list[tuple[bytes, bytes]]
+
+
+def routes() -> list[tuple[str, str]]:
+    """Every route that there is, as the app itself lists them: the kind and the path."""
+    app = build_app(hub := Plexus(), PORT, make_mcp_server(hub, McpOptions()))
+    assert isinstance(app, Guard)
+    found: list[tuple[str, str]] = []
+    inner: ASGIApp = app
+    while not isinstance(inner, Starlette):
+        if isinstance(inner, HotRoute):
+            found.append(("http", inner.path))
+            inner = inner.app
+        else:
+            inner = vars(inner)["_app"]
+    for route in inner.routes:
+        assert isinstance(route, Route | WebSocketRoute), "a route that the tests do not know"
+        path = route.path.replace("{run:int}", "1").replace("{path:path}", "")
+        path = path.replace("{name}", "index.html")
+        found.append(("http" if isinstance(route, Route) else "websocket", path))
+    return found
+
+
+ROUTES = [*routes(), ("http", "/nowhere"), ("websocket", "/nowhere")]
+VERBS = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"]
+CASES = [
+    (kind, verb, path) for kind, path in ROUTES for verb in (VERBS if kind == "http" else ["GET"])
 ]
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving() as running:
+    with serving(auth="token") as running:
         yield running
 
 
-async def ask(headers: list[tuple[bytes, bytes]], kind: str = "http") -> tuple[list[Message], bool]:
-    """Send one request through a guard; what it answered, and whether the app was entered."""
-    entered = False
+class Asked:
+    """One request through a guard."""
 
-    async def app(_: Scope, __: object, ___: object) -> None:
-        nonlocal entered
-        entered = True
+    def __init__(self) -> None:
+        self.answered: list[Message] = []
+        self.principal: Principal | None = None
+        self.entered = False
 
-    async def never() -> Message:
-        raise AssertionError("nothing of the request may be read")
+    @property
+    def status(self) -> int | None:
+        """The status of the answer, or the code of the close."""
+        if not self.answered:
+            return None
+        found: list[int | None] = [m.get("status", m.get("code")) for m in self.answered]
+        return next(status for status in found if status is not None)
 
-    answered: list[Message] = []
+
+async def ask(
+    headers: Headers,
+    kind: str = "http",
+    verb: str = "POST",
+    path: str = "/rpc",
+    query: bytes = b"",
+    access: Access | None = None,
+) -> Asked:
+    """Send one request through a guard that asks for a token."""
+    asked = Asked()
+
+    async def app(scope: Scope, __: object, ___: object) -> None:
+        asked.entered = True
+        asked.principal = scope.get("principal")
+
+    async def receive() -> Message:
+        answer = b"".join(message.get("body", b"") for message in asked.answered)
+        assert answer, "nothing of the request may be read before it is answered"
+        return {"type": "http.disconnect"}
 
     async def send(message: Message) -> None:
-        answered.append(message)
+        asked.answered.append(message)
 
-    scope = {"type": kind, "method": "POST", "path": "/rpc", "headers": headers}
-    await Guard(app, local_names(PORT))(scope, never, send)
-    return answered, entered
-
-
-@pytest.mark.parametrize("host", EVIL_HOSTS)
-@pytest.mark.parametrize("kind", ["http", "websocket"])
-async def test_a_foreign_host_is_refused_before_anything_is_read(host: str, kind: str) -> None:
-    answered, entered = await ask([(b"host", host.encode())], kind)
-    assert not entered
-    assert answered[0].get("status", answered[0].get("code")) in (421, 1008)
+    scope: Scope = {"type": kind, "path": path, "headers": headers, "query_string": query}
+    if kind == "http":
+        scope["method"] = verb
+    else:
+        scope["subprotocols"] = []
+    access = access or Access(TOKEN, port=PORT)
+    names = allowed_names(PORT, access.hosts, access.origins)
+    await Guard(app, names, access, Limits())(scope, receive, send)
+    return asked
 
 
-@pytest.mark.parametrize("origin", EVIL_ORIGINS)
-@pytest.mark.parametrize("kind", ["http", "websocket"])
-async def test_a_foreign_origin_is_refused_before_anything_is_read(origin: str, kind: str) -> None:
-    headers = [(b"host", b"127.0.0.1:4444"), (b"origin", origin.encode())]
-    answered, entered = await ask(headers, kind)
-    assert not entered
-    assert answered[0].get("status", answered[0].get("code")) in (403, 1008)
+# --- names ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        [],
-        [(b"host", b"127.0.0.1:4444"), (b"host", b"127.0.0.1:4444")],
-        [
-            (b"host", b"127.0.0.1:4444"),
-            (b"origin", b"http://127.0.0.1:4444"),
-            (b"origin", b"http://127.0.0.1:4444"),
-        ],
-    ],
-)
-async def test_a_missing_or_doubled_header_is_refused(headers: list[tuple[bytes, bytes]]) -> None:
-    answered, entered = await ask(headers)
-    assert not entered
-    assert answered[0]["status"] in (403, 421)
+@pytest.mark.parametrize(("kind", "verb", "path"), CASES)
+async def test_no_route_is_reached_by_a_foreign_host_or_origin(
+    kind: str, verb: str, path: str
+) -> None:
+    for host in EVIL_HOSTS:
+        asked = await ask([(b"host", host.encode()), RIGHT, JSON], kind, verb, path)
+        assert not asked.entered, host
+        assert asked.status in (421, 1008)
+    for origin in EVIL_ORIGINS:
+        headers = [HOST, (b"origin", origin.encode()), RIGHT, JSON]
+        asked = await ask(headers, kind, verb, path)
+        assert not asked.entered, origin
+        assert asked.status in (403, 1008)
+
+
+@pytest.mark.parametrize(("kind", "verb", "path"), CASES)
+async def test_no_route_is_reached_with_a_missing_or_doubled_name(
+    kind: str, verb: str, path: str
+) -> None:
+    origin = (b"origin", b"http://127.0.0.1:4444")
+    for headers, status in (
+        ([RIGHT, JSON], 421),
+        ([HOST, HOST, RIGHT, JSON], 421),
+        ([HOST, (b"host", b"evil.example"), RIGHT, JSON], 421),
+        ([HOST, origin, origin, RIGHT, JSON], 403),
+    ):
+        asked = await ask(headers, kind, verb, path)
+        assert not asked.entered
+        assert asked.status in (status, 1008)
 
 
 @pytest.mark.parametrize(
@@ -124,37 +197,179 @@ async def test_a_missing_or_doubled_header_is_refused(headers: list[tuple[bytes,
 async def test_the_servers_own_names_are_let_through(host: str) -> None:
     origin = f"http://{host}".encode()
     for headers in ([], [(b"origin", origin)]):
-        _, entered = await ask([(b"host", host.encode()), *headers])
-        assert entered
+        assert (await ask([(b"host", host.encode()), *headers, RIGHT, JSON])).entered
 
 
-@pytest.mark.parametrize(("verb", "path"), ROUTES)
-def test_every_route_of_the_real_server_is_guarded(server: Server, verb: str, path: str) -> None:
-    assert server.status(verb, path, {"Host": "evil.example"}) == 421
-    assert server.status(verb, path, {"Origin": "http://evil.example"}) == 403
+async def test_a_configured_host_is_let_through_with_and_without_the_port() -> None:
+    access = Access(TOKEN, port=PORT, hosts=("Example.org", "other.example:8443"))
+    for host, status in (
+        ("example.org", None),
+        ("example.org:4444", None),
+        ("EXAMPLE.ORG", None),
+        ("other.example:8443", None),
+        ("other.example", 421),
+        ("other.example:4444", 421),
+        ("example.org:8443", 421),
+        ("sub.example.org", 421),
+        ("example.org.evil", 421),
+    ):
+        asked = await ask([(b"host", host.encode()), RIGHT, JSON], access=access)
+        assert asked.status == status, host
+        assert asked.entered == (status is None)
 
 
-def test_no_route_is_outside_of_the_guard() -> None:
-    hub = Plexus()
-    app = build_app(hub, PORT, make_mcp_server(hub, McpOptions()))
-    assert isinstance(app, Guard)
-    hot = vars(app)["_app"]
-    assert isinstance(hot, HotRoute)
-    assert isinstance(hot.app, Starlette)
-    listed = {route.path for route in hot.app.routes if isinstance(route, Route | WebSocketRoute)}
-    named = {path for _, path in ROUTES if path != "/nowhere"}
-    assert {path.replace("{run:int}", "1") for path in listed | {hot.path}} == named
+# --- bodies --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [b"text/plain", b"application/x-www-form-urlencoded", b"multipart/form-data; boundary=x"],
+)
+async def test_what_a_form_can_post_reaches_no_route(kind: bytes) -> None:
+    for _, path in ROUTES:
+        asked = await ask([HOST, RIGHT, (b"content-type", kind)], path=path)
+        assert (asked.entered, asked.status) == (False, 415)
+        assert (await ask([HOST, RIGHT], path=path)).status == 415
+
+
+@pytest.mark.parametrize("declared", [b"1048577", b"9" * 18, b"9" * 5000])
+async def test_a_body_that_says_that_it_is_too_big_reaches_no_route(declared: bytes) -> None:
+    for _, path in ROUTES:
+        asked = await ask([HOST, JSON, (b"content-length", declared), RIGHT], path=path)
+        assert (asked.entered, asked.status) == (False, 413)
+        assert b'"limit":1048576' in asked.answered[1]["body"]
+
+
+def test_a_client_that_is_refused_in_mid_body_still_gets_the_answer(server: Server) -> None:
+    """The connection is closed afterwards, and must not take the answer along."""
+    body = b" " * 1_000_000
+    with server.request("POST", "/rpc", body, bearer("wrong")) as response:
+        assert response.status == 401
+        assert b"token" in response.read()
+    with server.request("POST", "/rpc", body * 3, bearer(server.token)) as response:
+        assert response.status == 413
+
+
+# --- tokens --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "verb", "path"), CASES)
+async def test_no_route_but_the_public_ones_is_reached_without_the_token(
+    kind: str, verb: str, path: str
+) -> None:
+    public = kind == "http" and verb in ("GET", "HEAD") and path in PUBLIC
+    refused: list[Headers] = [[HOST, JSON]]
+    refused += [[HOST, JSON, (b"authorization", w.encode("latin-1"))] for w in WRONG_TOKENS]
+    refused += [[HOST, JSON, RIGHT, RIGHT]]
+    refused += [[HOST, JSON, (b"cookie", b"substrate_4444=" + TOKEN.encode())]]
+    for headers in refused:
+        asked = await ask(headers, kind, verb, path, query=f"token={TOKEN}".encode())
+        assert asked.entered == public, headers
+        if not public:
+            assert asked.status == (401 if kind == "http" else 1008)
+        assert asked.principal is None
+    asked = await ask([HOST, JSON, RIGHT], kind, verb, path)
+    assert asked.entered
+    assert asked.principal == (None if public else Principal("local"))
+
+
+async def test_the_header_of_an_ide_is_taken_too() -> None:
+    ide = b"x-claude-code-ide-authorization"
+    assert (await ask([HOST, JSON, (ide, TOKEN.encode())])).entered
+    assert (await ask([HOST, JSON, (ide, b"wrong")])).status == 401
+    assert (await ask([HOST, JSON, (ide, TOKEN.encode()), (ide, b"wrong")])).status == 401
+    # An Authorization that is wrong is not made up for.
+    wrong = (b"authorization", b"Bearer wrong")
+    assert (await ask([HOST, JSON, (ide, TOKEN.encode()), wrong])).status == 401
+
+
+async def test_a_refusal_says_what_to_send() -> None:
+    without, wrong = (
+        await ask([HOST, JSON]),
+        await ask([HOST, JSON, (b"authorization", b"Bearer x")]),
+    )
+    assert (b"www-authenticate", b"Bearer") in without.answered[0]["headers"]
+    assert (b"www-authenticate", b'Bearer error="invalid_token"') in wrong.answered[0]["headers"]
+
+
+async def test_a_websocket_without_a_token_is_accepted_only_to_be_told_why() -> None:
+    asked = await ask([HOST], "websocket")
+    assert [message["type"] for message in asked.answered] == [
+        "websocket.accept",
+        "websocket.close",
+    ]
+    assert "token" in asked.answered[1]["reason"]
+
+
+async def test_who_counts_refusals_is_told_of_each_and_of_no_secret() -> None:
+    told: list[tuple[str, str | None, int | None]] = []
+
+    async def nothing(*_: object) -> None:
+        return None
+
+    def note(reason: str, address: str | None, status: int | None) -> None:
+        told.append((reason, address, status))
+
+    guard = Guard(nothing, allowed_names(PORT), Access(TOKEN), Limits(), note)
+    wrong = (b"authorization", b"Bearer wrong")
+    for headers in ([JSON], [HOST, (b"origin", b"null")], [HOST], [HOST, JSON, wrong]):
+        scope = {"type": "http", "method": "POST", "path": "/rpc", "client": ("10.1.1.1", 9)}
+        await guard(scope | {"headers": headers}, nothing, nothing)  # type: ignore[arg-type]
+    assert told == [
+        ("host", "10.1.1.1", 421),
+        ("origin", "10.1.1.1", 403),
+        ("content_type", "10.1.1.1", 415),
+        ("token", "10.1.1.1", 401),
+    ]
+
+
+# --- the real server -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", sorted({path for kind, path in ROUTES if kind == "http"}))
+def test_every_route_of_the_real_server_is_guarded(server: Server, path: str) -> None:
+    for verb in ("GET", "POST", "DELETE"):
+        right = bearer(server.token)
+        assert server.status(verb, path, right | {"Host": "evil.example"}) == 421
+        assert server.status(verb, path, right | {"Origin": "http://evil.example"}) == 403
+        posts = {"Content-Type": "application/json"} if verb == "POST" else {}
+        if verb != "GET" or path not in PUBLIC:
+            assert server.status(verb, path, posts) == 401
+            assert server.status(verb, path, posts | bearer("wrong")) == 401
+            assert server.status(verb, f"{path}?token={server.token}", posts) == 401
+
+
+def test_the_real_server_answers_whoever_has_the_token(server: Server) -> None:
+    with server.call("demo.echo", ["hi"], **bearer(server.token)) as response:
+        assert response.status == 200
+    with server.call("demo.echo", ["hi"]) as response:
+        assert response.status == 401
+        assert response.headers["WWW-Authenticate"] == "Bearer"
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null"])
 @pytest.mark.parametrize("path", ["/rpc", "/mcp"])
 def test_a_web_page_cannot_open_a_websocket(server: Server, origin: str, path: str) -> None:
+    headers = bearer(server.token) | {"Origin": origin}
     with (
         pytest.raises(InvalidStatus) as refused,
-        connect(f"ws://127.0.0.1:{server.port}{path}", additional_headers={"Origin": origin}),
+        connect(f"ws://127.0.0.1:{server.port}{path}", additional_headers=headers),
     ):
         pass
     assert refused.value.response.status_code == 403
+
+
+@pytest.mark.parametrize("headers", [{}, bearer("wrong")])
+@pytest.mark.parametrize("path", ["/rpc", "/mcp", "/nowhere"])
+def test_a_websocket_without_the_token_is_closed_for_violating_the_policy(
+    server: Server, path: str, headers: dict[str, str]
+) -> None:
+    url = f"ws://127.0.0.1:{server.port}{path}?token={server.token}"
+    with connect(url, additional_headers=headers, subprotocols=["mcp"]) as socket:  # type: ignore[list-item]
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.recv(timeout=10)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1008
 
 
 def test_the_server_listens_on_loopback_only(server: Server) -> None:

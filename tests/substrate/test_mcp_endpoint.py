@@ -89,7 +89,7 @@ def test_what_a_verb_cannot_do_is_said_by_its_status(
     [
         ({"Accept": "image/png"}, 406),
         ({"Accept": "application/json;q=0"}, 406),
-        ({"Accept": "image/png", "Content-Type": "text/plain"}, 406),
+        ({"Accept": "image/png", "Content-Type": "text/plain"}, 415),
         ({"Content-Type": "text/plain"}, 415),
         ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
         ({"Content-Type": "Application/JSON; charset=utf-8"}, 200),

@@ -13,6 +13,7 @@ from mcp_view.server import McpOptions
 from mcp_view.session import Session
 from plexus import Limits, wire
 from plexus.principal import LOCAL, Principal
+from substrate.access.authentication import Credential
 from substrate.driver import Connection
 from substrate.mcp import make_mcp_server
 from substrate.mcp_http.endpoint import McpEndpoint
@@ -141,7 +142,8 @@ async def test_a_client_for_whom_there_is_no_room_is_told_to_come_again(
         sent.append(message)
 
     headers = [(b"content-type", b"application/json")]
-    await endpoint({"method": "POST", "headers": headers}, receive, send)
+    scope = {"method": "POST", "headers": headers, "credential": Credential(LOCAL)}
+    await endpoint(scope, receive, send)
     assert sent[0]["status"] == 503
     assert dict(sent[0]["headers"])[b"retry-after"].isdigit()
 

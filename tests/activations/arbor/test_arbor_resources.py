@@ -185,6 +185,10 @@ async def test_ids_are_suggested_by_their_beginnings(grove: Grove) -> None:
 # --- changes --------------------------------------------------------------------------------------
 
 
+#: Whose trees these are.
+ME = LOCAL.name
+
+
 class Ear:
     """Hears what a hub says."""
 
@@ -200,10 +204,10 @@ async def test_the_hub_is_told_what_has_changed(grove: Grove) -> None:
     tree = await grove.tree()
     ear = Ear(grove)
     node = await grove.text(tree, "a")
-    touched = Change("resource", f"arbor://tree/{tree}")
-    made = Change("resource", f"arbor://tree/{tree}/node/{node}")
+    touched = Change("resource", f"arbor://tree/{tree}", ME)
+    made = Change("resource", f"arbor://tree/{tree}/node/{node}", ME)
     await until(lambda: ear.count(touched) > 0 and ear.count(made) > 0)
-    await until(lambda: ear.count(Change("resources")) > 0)
+    await until(lambda: ear.count(Change("resources", None, ME)) > 0)
     await grove.value("node_delete", tree_id=tree, node_id=node)
     await until(lambda: ear.count(made) > 1)
 
@@ -211,14 +215,14 @@ async def test_the_hub_is_told_what_has_changed(grove: Grove) -> None:
 async def test_the_hub_is_told_of_heads_that_come_go_and_move(grove: Grove) -> None:
     store = await grove.arbor.store()
     ear = Ear(grove)
-    prompts = Change("prompts")
+    prompts = Change("prompts", None, "me")
     head = await store.create_head("me", "chat", "a")
-    touched = Change("resource", f"arbor://tree/{head.position.tree}")
-    root = Change("resource", f"arbor://tree/{head.position.tree}/node/{head.position.node}")
+    touched = Change("resource", f"arbor://tree/{head.position.tree}", "me")
+    root = Change("resource", f"arbor://tree/{head.position.tree}/node/{head.position.node}", "me")
     await until(lambda: all(ear.count(each) for each in (prompts, touched, root)))
     held = await store.hold("me", "chat", "a", "holder")
     _, [node] = await store.advance("me", head.id, "holder", [NewNode("text")])
-    made = Change("resource", f"arbor://tree/{head.position.tree}/node/{node.id}")
+    made = Change("resource", f"arbor://tree/{head.position.tree}/node/{node.id}", "me")
     await until(lambda: ear.count(made) > 0)
     before = ear.count(touched), ear.count(root)
     await store.move_head("me", "chat", "a", held.position.node, "holder")
@@ -235,8 +239,8 @@ async def test_the_hub_is_told_of_heads_that_come_go_and_move(grove: Grove) -> N
 async def test_the_very_first_change_is_told_too(grove: Grove) -> None:
     ear = Ear(grove)
     tree = await grove.tree()
-    await until(lambda: ear.count(Change("resource", f"arbor://tree/{tree}")) > 0)
-    await until(lambda: ear.count(Change("resources")) > 0)
+    await until(lambda: ear.count(Change("resource", f"arbor://tree/{tree}", ME)) > 0)
+    await until(lambda: ear.count(Change("resources", None, ME)) > 0)
 
 
 async def test_the_hub_is_told_what_another_process_has_changed(
@@ -246,7 +250,7 @@ async def test_the_hub_is_told_what_another_process_has_changed(
     ear = Ear(grove)
     async with growing(tmp_path / "arbor.db") as elsewhere:
         node = await elsewhere.text(tree, "a")
-        made = Change("resource", f"arbor://tree/{tree}/node/{node}")
+        made = Change("resource", f"arbor://tree/{tree}/node/{node}", ME)
         await until(lambda: ear.count(made) > 0)
 
 
@@ -259,9 +263,9 @@ async def test_that_lists_have_changed_is_told_now_and_then_and_at_the_end(grove
         await asyncio.sleep(0.01)
     last = await grove.text(tree, "last")
     written = time.monotonic()
-    made = Change("resource", f"arbor://tree/{tree}/node/{last}")
+    made = Change("resource", f"arbor://tree/{tree}/node/{last}", ME)
     await until(lambda: ear.count(made) > 0)
-    lists = Change("resources")
+    lists = Change("resources", None, ME)
     await until(lambda: any(at > written and each == lists for at, each in ear.heard))
     times = [at for at, each in ear.heard if each == lists]
     assert all(later - sooner >= 0.9 * LISTS_S for sooner, later in pairwise(times))
@@ -272,5 +276,5 @@ async def test_a_flood_is_told_in_short(grove: Grove) -> None:
     ear = Ear(grove)
     await grove.value("node_append", tree_id=tree, nodes=[{"content": "x"}] * 10_000)
     await until(lambda: ear.count(Change("resources")) > 0)
-    await until(lambda: ear.count(Change("resource", f"arbor://tree/{tree}")) > 0)
+    await until(lambda: ear.count(Change("resource", f"arbor://tree/{tree}", ME)) > 0)
     assert len(ear.heard) < 3000

@@ -120,6 +120,16 @@ class Output:
             assert not self._ended, f"it ended without {pattern!r}: {self.text!r}"
             self._read(end, pattern)
 
+    def comes(self, pattern: str, within_s: float) -> bool:
+        """Whether this comes within so many seconds; to do something again if it does not."""
+        end = time.monotonic() + within_s
+        while not re.search(pattern, self.text):
+            ready, _, _ = select.select([self._fd], [], [], max(end - time.monotonic(), 0))
+            if not ready or self._ended:
+                return False
+            self._read(end, pattern)
+        return True
+
     def rest(self) -> str:
         """Read to the end; all that came."""
         end = time.monotonic() + WAIT_S
@@ -182,9 +192,9 @@ def started(*arguments: str, cwd: Path, **variables: str) -> Iterator[Process]:
 
 
 @contextlib.contextmanager
-def server(cwd: Path) -> Iterator[str]:
-    """A server in this project; its port."""
-    with started("--port", "0", cwd=cwd) as process:
+def server(cwd: Path, *flags: str) -> Iterator[str]:
+    """A server in this project, started with these flags; its port."""
+    with started("--port", "0", *flags, cwd=cwd) as process:
         yield process.err.wait_for(r"http://127\.0\.0\.1:(\d+)")[1]
 
 

@@ -74,3 +74,26 @@ def test_meanings_are_the_comments_in_the_source(cls: type) -> None:
 def test_without_the_source_meanings_are_just_missing() -> None:
     made = type("Made", (), {})
     assert meanings(made) == {}
+
+
+def test_every_limit_has_a_value_a_reason_and_what_happens_past_it(tmp_path: Path) -> None:
+    listed = run("config", "limits", "--json", cwd=tmp_path, SUBSTRATE_LIMITS__RUN_S="7.5")
+    assert listed.returncode == 0, listed.stderr
+    rows = {row["limit"]: row for row in lines(listed.stdout)}
+    assert list(rows) == [name[7:] for name in setting_names() if name.startswith("limits.")]
+    assert rows["run_s"] == {
+        "limit": "run_s",
+        "value": 7.5,
+        "unit": "s",
+        "reason": "How long a method may run unless it declares a deadline of its own.",
+        "past": "the run ends with `deadline`.",
+    }
+
+
+def test_limits_are_aligned_text_when_piped_and_a_table_on_a_terminal(tmp_path: Path) -> None:
+    text = run("config", "limits", cwd=tmp_path).stdout
+    assert "rate_per_s          100.0 a second  Requests a second" in text
+    with terminal("config", "limits", cwd=tmp_path) as screen:
+        code, shown = screen.end()
+    assert code == 0
+    assert "Past it" in without_colours(shown)

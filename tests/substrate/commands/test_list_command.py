@@ -59,6 +59,7 @@ def test_the_json_form_is_one_method_a_line(tmp_path: Path) -> None:
         "namespace": "count",
         "version": "1.0.0",
         "streaming": True,
+        "scope": "count",
         "summary": "Count from 1 up to TO.",
     }
     assert entries["plexus.hash"]["streaming"] is False

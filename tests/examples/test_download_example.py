@@ -1,0 +1,353 @@
+"""The example that downloads: with servers on this machine that can, and cannot, give a part."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import download
+import pytest
+from download import Download, Fetched, Resumed
+
+from plexus import DeadlineExceeded, Denied, Failed, InvalidParams, Progress, TooBig
+from plexus.testing import expect, local
+
+pytestmark = pytest.mark.anyio
+
+BODY = bytes(range(256)) * 4096  # 1 MiB
+SHA256 = hashlib.sha256(BODY).hexdigest()
+
+
+class Origin(ThreadingHTTPServer):
+    """A server with one file, that does as it is told."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.body = BODY
+        self.ranges = True
+        self.etag: str | None = '"1"'
+        self.sized = True
+        #: After how many bytes of an answer the connection breaks.
+        self.breaks_after: int | None = None
+        #: Where it sends everybody on to.
+        self.moved_to: str | None = None
+        self.status = 200
+        #: Set to let an answer that hangs after its first bytes go on.
+        self.hangs: threading.Event | None = None
+        self.asked: list[dict[str, str]] = []
+        #: Set when a client is gone in the middle of an answer.
+        self.left = threading.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/files/a.bin"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers as its server says."""
+
+    protocol_version = "HTTP/1.1"
+    server: Origin
+
+    def do_GET(self) -> None:
+        origin = self.server
+        origin.asked.append(dict(self.headers))
+        self.close_connection = True
+        if origin.moved_to is not None:
+            self._answer(302, {"Location": origin.moved_to, "Content-Length": "0"})
+            return
+        if origin.status != 200:
+            self._answer(origin.status, {"Content-Length": "0"})
+            return
+        body, headers, status = origin.body, {}, 200
+        if origin.etag:
+            headers["ETag"] = origin.etag
+        wanted = self.headers.get("Range")
+        if origin.ranges and wanted and self.headers.get("If-Range") in (None, origin.etag):
+            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+            if start >= len(body):
+                self._answer(416, {"Content-Range": f"bytes */{len(body)}", "Content-Length": "0"})
+                return
+            headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
+            body, status = body[start:], 206
+        if origin.sized:
+            headers["Content-Length"] = str(len(body))
+        self._answer(status, headers)
+        first = len(body) if origin.breaks_after is None else origin.breaks_after
+        try:
+            if origin.hangs is not None:
+                self.wfile.write(body[:1000])
+                self.wfile.flush()
+                origin.hangs.wait(20)
+                body, first = body[1000:], first - 1000
+            self.wfile.write(body[:first])
+        except OSError:
+            origin.left.set()
+
+    def _answer(self, status: int, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def origin() -> Iterator[Origin]:
+    with Origin() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            if server.hangs is not None:
+                server.hangs.set()
+            server.shutdown()
+            thread.join()
+
+
+def files(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in folder.iterdir()}
+
+
+def content(file: Path) -> bytes:
+    return file.read_bytes()
+
+
+@contextlib.asynccontextmanager
+async def _broken_off(folder: Path, origin: Origin, after: int) -> Any:
+    """A download that was broken off after so many bytes, and what calls it again."""
+    async with local(Download(folder)) as plexus:
+        origin.breaks_after = after
+        events = await plexus.events("download.fetch", url=origin.url)
+        expect(events).fails("broken_off", saying=str(after))
+        assert files(folder)["a.bin.part"] == after
+        origin.breaks_after = None
+        yield plexus
+
+
+# --- a whole file --------------------------------------------------------------------------------
+
+
+async def test_a_file_is_fetched_with_progress_and_has_its_checksum(
+    tmp_path: Path, origin: Origin
+) -> None:
+    async with local(Download(tmp_path)) as plexus:
+        events = await plexus.events("download.fetch", url=origin.url, sha256=SHA256.upper())
+    said = expect(events).completes(size=len(BODY), sha256=SHA256).progresses(to=len(BODY))
+    assert said.of(Progress)[0].total == len(BODY)
+    assert content(tmp_path / "a.bin") == BODY
+    assert files(tmp_path) == {"a.bin": len(BODY)}
+
+
+async def test_a_file_of_unknown_size_is_fetched_too(tmp_path: Path, origin: Origin) -> None:
+    origin.sized = False
+    async with local(Download(tmp_path)) as plexus:
+        found = await plexus.call("download.fetch", url=origin.url, name="other name.bin")
+    assert isinstance(found, Fetched)
+    assert files(tmp_path) == {"other name.bin": len(BODY)}
+
+
+async def test_an_empty_file_is_a_file(tmp_path: Path, origin: Origin) -> None:
+    origin.body = b""
+    async with local(Download(tmp_path)) as plexus:
+        await plexus.call("download.fetch", url=origin.url)
+    assert files(tmp_path) == {"a.bin": 0}
+
+
+# --- the rest of one -----------------------------------------------------------------------------
+
+
+async def test_a_download_goes_on_where_it_was_broken_off(tmp_path: Path, origin: Origin) -> None:
+    async with _broken_off(tmp_path, origin, 300_000) as plexus:
+        events = await plexus.events("download.fetch", url=origin.url, sha256=SHA256)
+    assert expect(events).completes(size=len(BODY)).of(Resumed) == [Resumed(at=300_000)]
+    assert origin.asked[-1]["Range"] == "bytes=300000-"
+    assert files(tmp_path) == {"a.bin": len(BODY)}
+
+
+async def test_a_server_that_gives_no_parts_is_asked_for_all_of_it(
+    tmp_path: Path, origin: Origin
+) -> None:
+    origin.ranges = False
+    async with _broken_off(tmp_path, origin, 300_000) as plexus:
+        events = await plexus.events("download.fetch", url=origin.url, sha256=SHA256)
+    assert expect(events).completes(size=len(BODY)).of(Resumed) == []
+    assert content(tmp_path / "a.bin") == BODY
+
+
+async def test_a_part_of_an_older_version_is_not_gone_on_with(
+    tmp_path: Path, origin: Origin
+) -> None:
+    async with _broken_off(tmp_path, origin, 300_000) as plexus:
+        origin.body, origin.etag = BODY[::-1], '"2"'
+        events = await plexus.events("download.fetch", url=origin.url)
+    assert expect(events).completes(size=len(BODY)).of(Resumed) == []
+    assert content(tmp_path / "a.bin") == BODY[::-1]
+
+
+@pytest.mark.parametrize("etag", [None, 'W/"1"'])
+async def test_where_versions_cannot_be_told_apart_it_begins_anew(
+    tmp_path: Path, origin: Origin, etag: str | None
+) -> None:
+    origin.etag = etag
+    async with _broken_off(tmp_path, origin, 300_000) as plexus:
+        events = await plexus.events("download.fetch", url=origin.url, sha256=SHA256)
+    assert "Range" not in origin.asked[-1]
+    assert expect(events).completes().of(Resumed) == []
+
+
+async def test_a_part_that_is_too_long_begins_anew(tmp_path: Path, origin: Origin) -> None:
+    async with _broken_off(tmp_path, origin, 300_000) as plexus:
+        origin.body = BODY[:1000]
+        events = await plexus.events("download.fetch", url=origin.url)
+    expect(events).completes(size=1000)
+    assert content(tmp_path / "a.bin") == BODY[:1000]
+
+
+async def test_what_was_stopped_can_be_gone_on_with(tmp_path: Path, origin: Origin) -> None:
+    origin.hangs = threading.Event()
+    async with local(Download(tmp_path)) as plexus:
+        async with plexus.stream("download.fetch", url=origin.url) as stream:
+            assert (await anext(stream)).type == "progress"
+        origin.hangs.set()
+        assert origin.left.wait(10), "the connection was not closed"
+        part = files(tmp_path)["a.bin.part"]
+        assert 0 < part < len(BODY)
+        origin.hangs = None
+        events = await plexus.events("download.fetch", url=origin.url, sha256=SHA256)
+    assert expect(events).of(Resumed) == [Resumed(at=part)]
+
+
+# --- bounds --------------------------------------------------------------------------------------
+
+
+async def test_a_file_that_is_too_large_is_refused_before_it_is_fetched(
+    tmp_path: Path, origin: Origin
+) -> None:
+    async with local(Download(tmp_path)) as plexus:
+        with pytest.raises(TooBig):
+            await plexus.call("download.fetch", url=origin.url, max_bytes=len(BODY) - 1)
+        assert files(tmp_path) == {}
+        await plexus.call("download.fetch", url=origin.url, max_bytes=len(BODY))
+
+
+async def test_a_file_that_turns_out_too_large_is_broken_off(
+    tmp_path: Path, origin: Origin
+) -> None:
+    origin.sized = False
+    async with local(Download(tmp_path)) as plexus:
+        with pytest.raises(TooBig):
+            await plexus.call("download.fetch", url=origin.url, max_bytes=200_000)
+    assert files(tmp_path)["a.bin.part"] <= 200_000
+
+
+async def test_a_server_that_takes_too_long_is_given_up(tmp_path: Path, origin: Origin) -> None:
+    origin.hangs = threading.Event()
+    async with local(Download(tmp_path)) as plexus:
+        with pytest.raises(DeadlineExceeded):
+            await plexus.call("download.fetch", url=origin.url, seconds=0.3)
+
+
+async def test_a_silent_server_is_given_up(
+    tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "SILENT_S", 0.2)
+    origin.hangs = threading.Event()
+    async with local(Download(tmp_path)) as plexus:
+        expect(await plexus.events("download.fetch", url=origin.url)).fails("broken_off")
+
+
+async def test_what_has_another_checksum_is_not_kept(tmp_path: Path, origin: Origin) -> None:
+    async with local(Download(tmp_path)) as plexus:
+        events = await plexus.events("download.fetch", url=origin.url, sha256="0" * 64)
+    expect(events).fails("checksum", saying=SHA256)
+    assert files(tmp_path) == {}
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["file:///etc/passwd", "ftp://127.0.0.1/a", "/etc/passwd", "http://", "http://[::1", "data:,a"],
+)
+async def test_only_http_is_fetched(tmp_path: Path, url: str) -> None:
+    async with local(Download(tmp_path)) as plexus:
+        with pytest.raises(InvalidParams):
+            await plexus.call("download.fetch", url=url, name="a")
+    assert files(tmp_path) == {}
+
+
+@pytest.mark.parametrize("name", ["../a", "a/b", ".bashrc", "", "a\n", "x" * 201, None])
+async def test_a_file_goes_into_the_folder_and_nowhere_else(
+    tmp_path: Path, origin: Origin, name: str | None
+) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    url = origin.url if name else origin.url.replace("a.bin", "%2E%2E")
+    async with local(Download(inner)) as plexus:
+        with pytest.raises(InvalidParams):
+            await plexus.call("download.fetch", url=url, name=name)
+    assert set(files(tmp_path)) == {"inner"}
+    assert files(inner) == {}
+
+
+async def test_a_file_that_is_there_is_not_replaced(tmp_path: Path, origin: Origin) -> None:
+    async with local(Download(tmp_path)) as plexus:
+        await plexus.call("download.fetch", url=origin.url)
+        with pytest.raises(InvalidParams, match="there already"):
+            await plexus.call("download.fetch", url=origin.url)
+    assert len(origin.asked) == 1
+
+
+async def test_it_is_sent_on_but_not_for_ever_and_not_anywhere(
+    tmp_path: Path, origin: Origin
+) -> None:
+    async with local(Download(tmp_path)) as plexus:
+        with Origin() as door:
+            thread = threading.Thread(target=door.serve_forever, kwargs={"poll_interval": 0.01})
+            thread.start()
+            try:
+                door.moved_to = origin.url
+                await plexus.call("download.fetch", url=door.url, name="sent_on")
+                door.moved_to = door.url
+                with pytest.raises(Failed, match="more than 5 times"):
+                    await plexus.call("download.fetch", url=door.url)
+                door.moved_to = "file:///etc/passwd"
+                with pytest.raises(InvalidParams):
+                    await plexus.call("download.fetch", url=door.url)
+            finally:
+                door.shutdown()
+                thread.join()
+    assert files(tmp_path) == {"sent_on": len(BODY)}
+
+
+async def test_only_hosts_that_are_allowed_are_asked(tmp_path: Path, origin: Origin) -> None:
+    async with local(Download(tmp_path, hosts={"example.org"})) as plexus:
+        with pytest.raises(Denied):
+            await plexus.call("download.fetch", url=origin.url)
+    assert origin.asked == []
+
+
+async def test_what_the_server_says_is_said(tmp_path: Path, origin: Origin) -> None:
+    origin.status = 404
+    async with local(Download(tmp_path)) as plexus:
+        with pytest.raises(Failed, match="404 Not Found"):
+            await plexus.call("download.fetch", url=origin.url)
+
+
+async def test_a_server_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with Origin() as gone:
+        url = gone.url
+    async with local(Download(tmp_path)) as plexus:
+        expect(await plexus.events("download.fetch", url=url)).fails("unreachable")

@@ -1,0 +1,101 @@
+"""A web page can make a browser send requests to this machine. None of those that need nobody's
+permission has an effect, and none that needs it gets it. The server asks for no token here, so
+nothing else stands between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+from network import Server, serving
+
+pytestmark = pytest.mark.timeout(60)
+
+#: What a form, or a script without permission, can say that it sends.
+SIMPLE = (
+    "text/plain",
+    "text/plain;charset=UTF-8",
+    "application/x-www-form-urlencoded",
+    "multipart/form-data; boundary=x",
+    "text/plain; application/json",
+    "",
+)
+PATHS = ("/rpc", "/mcp", "/messages", "/sse", "/", "/runs/1/events", "/session", "/token/rotate")
+CALL = {"jsonrpc": "2.0", "id": 1, "method": "demo.echo", "params": {"text": "effect"}}
+TOOL = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "tools/call",
+    "params": {
+        "name": "demo.echo",
+        "arguments": {"text": "effect"},
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving() as running:
+        yield running
+
+
+def effects(server: Server) -> int:
+    """How many calls have come through."""
+    with server.call("plexus.runs") as response:
+        runs = json.loads(response.read())["result"]["terminal"]["result"]
+    return sum(run["method"] == "demo.echo" for run in runs)
+
+
+@pytest.mark.parametrize("kind", SIMPLE)
+@pytest.mark.parametrize("origin", [None, "null", "http://evil.example", "https://127.0.0.1"])
+def test_what_is_posted_without_permission_has_no_effect(
+    server: Server, kind: str, origin: str | None
+) -> None:
+    headers = {"Content-Type": kind} | ({} if origin is None else {"Origin": origin})
+    for path in PATHS:
+        for body in (CALL, TOOL):
+            with server.request("POST", path, json.dumps(body).encode(), headers) as response:
+                assert response.status in (403, 405, 415), (path, response.status)
+                assert not _allowances(response.headers)
+    assert effects(server) == 0
+
+
+@pytest.mark.parametrize("verb", ["GET", "HEAD", "OPTIONS", "TRACE"])
+def test_what_is_fetched_has_no_effect(server: Server, verb: str) -> None:
+    asked = quote(json.dumps(CALL))
+    for path in ("/rpc", "/mcp", "/messages", "/", "/runs/1/events", "/rpc/demo.echo"):
+        for query in (f"?{asked}", f"?message={asked}", "?method=demo.echo&text=effect"):
+            response = server.request(verb, path + query, headers={"Accept": "*/*"})
+            assert not _allowances(response.headers)
+            response.close()
+    assert effects(server) == 0
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null"])
+def test_nobody_gets_the_permission_to_send_more(server: Server, origin: str) -> None:
+    for path in PATHS:
+        headers = {
+            "Origin": origin,
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "content-type, authorization",
+            "Access-Control-Request-Private-Network": "true",
+        }
+        with server.request("OPTIONS", path, headers=headers) as response:
+            assert response.status == 403
+            assert not _allowances(response.headers)
+
+
+def test_the_same_call_has_an_effect_when_a_program_makes_it(server: Server) -> None:
+    with server.request("POST", "/rpc", CALL) as response:
+        assert response.status == 200
+    assert effects(server) == 1
+
+
+def _allowances(headers: object) -> list[str]:
+    return [line for line in str(headers).lower().splitlines() if "access-control" in line]

@@ -1,0 +1,37 @@
+"""The table of limits as `docs/operating.md` has it; run this file to write it there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from plexus.limits import Limits
+from substrate.commands.config import limit_rows
+
+__all__ = ("DOCUMENT", "filled")
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "operating.md"
+HEAD = "| Limit | Default | Why | Past it |\n|---|---|---|---|\n"
+PLACE = re.compile(re.escape(HEAD) + r"(\|.*\n)*")
+
+
+def shown(value: float, unit: str) -> str:
+    """A value as a person would say it."""
+    if unit == "bytes":
+        for size, name in ((1024 * 1024, "MiB"), (1024, "KiB")):
+            if value % size == 0:
+                return f"{value // size:,} {name}"
+    return f"{value:,g} {unit}".strip() if isinstance(value, float) else f"{value:,} {unit}".strip()
+
+
+def filled(text: str) -> str:
+    """The document with the table as it is now."""
+    rows = [
+        f"| `{row.limit}` | {shown(row.value, row.unit)} | {row.reason} | {row.past} |\n"
+        for row in limit_rows(Limits())
+    ]
+    return PLACE.sub(lambda _: HEAD + "".join(rows), text)
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(filled(DOCUMENT.read_text()))

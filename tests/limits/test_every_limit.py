@@ -1,0 +1,58 @@
+"""Every limit of the table has a test at it, past it, and after it was let go."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from limit_table import DOCUMENT, filled
+
+from plexus.limits import Limits
+from substrate.commands.config import limit_rows
+
+NAMES = [field.name for field in dataclasses.fields(Limits)]
+#: What the tests of a limit have to show, as `@pytest.mark.limit(name, *parts)` says it.
+PARTS = {"at", "past", "after"}
+
+
+def marks() -> Iterator[tuple[str, list[str]]]:
+    """What each test in this folder says that it shows."""
+    for file in Path(__file__).parent.glob("test_*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            for mark in node.decorator_list:
+                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.limit":
+                    assert node.name.startswith("test_"), node.name
+                    name, *parts = [ast.literal_eval(argument) for argument in mark.args]
+                    yield name, parts
+
+
+SHOWN: dict[str, set[str]] = defaultdict(set)
+for limit, parts in marks():
+    SHOWN[limit] |= set(parts)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_limit_is_tested_at_it_past_it_and_after_it_was_let_go(name: str) -> None:
+    assert SHOWN[name] == PARTS
+
+
+def test_only_limits_that_exist_are_tested() -> None:
+    assert set(SHOWN) <= set(NAMES)
+
+
+def test_the_table_in_the_documents_is_the_one_in_force() -> None:
+    text = DOCUMENT.read_text()
+    assert text == filled(text), "run `python -m tests.limits.limit_table`"
+
+
+def test_every_limit_has_a_reason_and_says_what_happens_past_it() -> None:
+    rows = limit_rows(Limits())
+    assert [row.limit for row in rows] == NAMES
+    assert all(row.reason and row.past for row in rows)
+    assert {row.unit for row in rows} == {"", "s", "bytes", "a second"}

@@ -1,0 +1,313 @@
+"""The limits of runs, on a hub of its own: at each, past it, and after it was let go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from conftest import OpenHub
+from hub_calls import WAIT_S, end_of, follow, ignore, quiet, read, settled, until
+
+from plexus import Activation, Confirm, Content, Context, Limits, NotFound, Plexus, method, wire
+from plexus.errors import Busy
+from plexus.events import Cancelled, Error, Event, Gap, Request, Result
+from plexus.log import ITEM_WEIGHT
+from plexus.principal import LOCAL
+from plexus.run import Run
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+
+KIB = 1024
+
+
+class Work(Activation):
+    """Does as much as it is told."""
+
+    namespace = "work"
+    version = "1.0.0"
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    @method
+    async def say(self, chars: int, times: int = 1) -> AsyncIterator[Content]:
+        """Say a text of so many characters so often."""
+        for _ in range(times):
+            yield Content(text="x" * chars)
+            self.made += 1
+
+    @method
+    async def give(self, chars: int) -> str:
+        """Give a text of so many characters."""
+        return "x" * chars
+
+    @method
+    async def wait(self, seconds: float = 600.0) -> str:
+        """Wait for so long."""
+        await asyncio.sleep(seconds)
+        return "waited"
+
+    @method
+    async def tidy(self, seconds: float) -> str:
+        """Wait until stopped, and then for so long."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(seconds)
+        return "never"
+
+    @method
+    async def ask(self, *, ctx: Context) -> str:
+        """Ask for a yes."""
+        return "yes" if await ctx.ask(Confirm("Really?")) else "no"
+
+    @method
+    async def delegate(self, *, ctx: Context) -> Any:
+        """Have another run do it."""
+        return await ctx.call("work.give", chars=3)
+
+
+def code(event: Event) -> str:
+    assert isinstance(event, Error), event
+    return event.code
+
+
+def limit_in(event: Event) -> Any:
+    assert isinstance(event, Error), event
+    return event.data["limit"]
+
+
+def size_of(chars: int) -> int:
+    """How large the event of such a text is."""
+    return len(wire.encode_event(Content(text="x" * chars)))
+
+
+async def is_well(hub: Plexus) -> None:
+    """Whatever was refused, the next call is answered."""
+    assert await end_of(hub, "work.give", [1]) == Result("x")
+
+
+@pytest.mark.limit("runs_in_flight", "at", "past", "after")
+async def test_runs_past_the_limit_are_refused_until_one_has_ended(open_hub: OpenHub) -> None:
+    hub = open_hub(Work(), limits=Limits(runs_in_flight=3))
+    runs = [hub.call("work.wait").run for _ in range(3)]
+    with pytest.raises(Busy) as refused:
+        hub.call("work.wait")
+    assert (refused.value.code, refused.value.data) == ("busy", {"limit": 3})
+    runs[0].cancel("enough")
+    await settled(runs[0])
+    await is_well(hub)
+
+
+async def test_a_run_that_is_let_in_can_call_others_at_the_limit(open_hub: OpenHub) -> None:
+    hub = open_hub(Work(), limits=Limits(runs_in_flight=1))
+    assert await end_of(hub, "work.delegate") == Result("xxx")
+
+
+@pytest.mark.limit("kept_runs", "at", "past", "after")
+async def test_promises_past_the_limit_are_refused_until_one_is_over(open_hub: OpenHub) -> None:
+    hub = open_hub(Work(), limits=Limits(kept_runs=2))
+    first, second, third = (hub.call("work.give", [1]).run for _ in range(3))
+    hub.runs.keep(first, 0.05)
+    hub.runs.keep(second, 60)
+    with pytest.raises(Busy) as refused:
+        hub.runs.keep(third, 60)
+    assert refused.value.data == {"limit": 2}
+    await until(lambda: hub.runs.kept(LOCAL) == [second])
+    hub.runs.keep(third, 60)
+
+
+@pytest.mark.limit("event_bytes", "at", "past", "after")
+async def test_an_event_past_the_limit_ends_its_run_and_no_other(open_hub: OpenHub) -> None:
+    hub = open_hub(Work(), limits=Limits(event_bytes=size_of(100)))
+    assert (await end_of(hub, "work.say", [100])).type == "complete"
+    past = await end_of(hub, "work.say", [101])
+    assert (code(past), limit_in(past)) == ("too_big", size_of(100))
+    await is_well(hub)
+
+
+@pytest.mark.limit("answer_bytes", "at", "past", "after")
+async def test_a_value_past_the_limit_ends_its_run_and_no_other(open_hub: OpenHub) -> None:
+    size = len(wire.encode_event(Result("x" * 500)))
+    hub = open_hub(Work(), limits=Limits(answer_bytes=size))
+    assert await end_of(hub, "work.give", [500]) == Result("x" * 500)
+    past = await end_of(hub, "work.give", [501])
+    assert (code(past), limit_in(past)) == ("too_big", size)
+    await is_well(hub)
+
+
+@pytest.mark.limit("high_water_bytes", "at", "past", "after")
+async def test_a_run_waits_for_its_reader_at_the_high_water_mark(open_hub: OpenHub) -> None:
+    each = size_of(10 * KIB) + ITEM_WEIGHT
+    work = Work()
+    hub = open_hub(work, limits=Limits(high_water_bytes=20 * each))
+    near = hub.call("work.say", {"chars": 10 * KIB, "times": 10}).run
+    near.reader(0, ignore, owner=True)
+    assert (await settled(near)).type == "complete"
+    work.made = 0
+    far = hub.call("work.say", {"chars": 10 * KIB, "times": 200}).run
+    reader = far.reader(0, ignore, owner=True)
+    await until(lambda: work.made > 0)
+    await quiet(500)
+    assert far.terminal is None
+    assert work.made <= 21
+    taken: list[Event] = []
+    async with asyncio.timeout(WAIT_S):
+        while not taken or not taken[-1].terminal:
+            taken += reader.take().events
+            await asyncio.sleep(0)
+    assert len(taken) == 201
+
+
+async def first_seen(run: Run) -> tuple[bool, int]:
+    """Whether a late watcher gets a gap, and how many items it gets."""
+    events = await follow(run)
+    return isinstance(events[0], Gap), len(events)
+
+
+@pytest.mark.limit("log_items", "at", "past", "after")
+async def test_a_late_watcher_gets_a_gap_when_a_log_holds_too_many_items(
+    open_hub: OpenHub,
+) -> None:
+    hub = open_hub(Work(), limits=Limits(log_items=100))
+    at = hub.call("work.say", {"chars": 1, "times": 99}).run
+    await settled(at)
+    assert await first_seen(at) == (False, 100)
+    past = hub.call("work.say", {"chars": 1, "times": 5000}).run
+    await settled(past)
+    gap, seen = await first_seen(past)
+    assert gap
+    assert 100 <= seen < 5000
+    after = hub.call("work.say", {"chars": 1, "times": 99}).run
+    await settled(after)
+    assert await first_seen(after) == (False, 100)
+
+
+@pytest.mark.limit("log_bytes", "at", "past", "after")
+async def test_a_late_watcher_gets_a_gap_when_a_log_holds_too_many_bytes(
+    open_hub: OpenHub,
+) -> None:
+    hub = open_hub(Work(), limits=Limits(log_bytes=20 * size_of(KIB)))
+    at = hub.call("work.say", {"chars": KIB, "times": 19}).run
+    await settled(at)
+    assert await first_seen(at) == (False, 20)
+    past = hub.call("work.say", {"chars": KIB, "times": 200}).run
+    await settled(past)
+    gap, seen = await first_seen(past)
+    assert gap
+    assert seen <= 22  # the gap, what fits, and the terminal
+    after = hub.call("work.say", {"chars": KIB, "times": 19}).run
+    await settled(after)
+    assert await first_seen(after) == (False, 20)
+
+
+def is_known(hub: Plexus, run: Run) -> bool:
+    try:
+        hub.runs.find(run.id, LOCAL)
+    except NotFound:
+        return False
+    return True
+
+
+async def ended(hub: Plexus, chars: int = 1) -> Run:
+    run = hub.call("work.give", [chars]).run
+    await settled(run)
+    return run
+
+
+@pytest.mark.limit("finished_runs", "at", "past", "after")
+async def test_the_oldest_run_is_forgotten_when_too_many_have_ended(open_hub: OpenHub) -> None:
+    hub = open_hub(Work(), limits=Limits(finished_runs=3))
+    runs = [await ended(hub) for _ in range(3)]
+    assert [is_known(hub, run) for run in runs] == [True, True, True]
+    runs.append(await ended(hub))
+    assert [is_known(hub, run) for run in runs] == [False, True, True, True]
+    runs.append(await ended(hub))
+    assert [is_known(hub, run) for run in runs] == [False, False, True, True, True]
+
+
+@pytest.mark.limit("finished_bytes", "at", "past", "after")
+async def test_old_runs_are_forgotten_when_they_hold_too_much(open_hub: OpenHub) -> None:
+    size = len(wire.encode_event(Result("x" * 1000)))
+    hub = open_hub(Work(), limits=Limits(finished_bytes=2 * size))
+    runs = [await ended(hub, 1000) for _ in range(2)]
+    assert [is_known(hub, run) for run in runs] == [True, True]
+    runs.append(await ended(hub, 1000))
+    assert [is_known(hub, run) for run in runs] == [False, True, True]
+    runs.append(await ended(hub, 10))
+    assert is_known(hub, runs[-1])
+
+
+@pytest.mark.limit("finished_s", "at", "past", "after")
+async def test_a_run_is_forgotten_when_it_ended_long_ago(open_hub: OpenHub) -> None:
+    hub = open_hub(Work(), limits=Limits(finished_s=0.5))
+    run = await ended(hub)
+    assert is_known(hub, run)
+    await until(lambda: not is_known(hub, run))
+    assert is_known(hub, await ended(hub))
+
+
+@pytest.mark.limit("run_s", "at", "past", "after")
+async def test_a_run_that_takes_too_long_ends_with_its_deadline(open_hub: OpenHub) -> None:
+    hub = open_hub(Work(), limits=Limits(run_s=0.5))
+    assert await end_of(hub, "work.wait", [0.1]) == Result("waited")
+    past = await end_of(hub, "work.wait")
+    assert code(past) == "deadline"
+    assert isinstance(past, Error)
+    assert past.data == {"limit_s": 0.5}
+    await is_well(hub)
+
+
+@pytest.mark.limit("cancel_s", "at", "past", "after")
+async def test_a_run_that_does_not_stop_in_time_is_abandoned(open_hub: OpenHub) -> None:
+    hub = open_hub(Work(), limits=Limits(cancel_s=0.5))
+    at, past = (hub.call("work.tidy", [seconds]).run for seconds in (0.1, 2.0))
+    await quiet()
+    for run in (at, past):
+        run.cancel("enough")
+    assert await settled(at) == Cancelled("enough")
+    abandoned = await settled(past)
+    assert isinstance(abandoned, Cancelled)
+    assert "abandoned" in (abandoned.reason or "")
+    assert hub.runs.counts()["abandoned"] == 1
+    await is_well(hub)
+
+
+async def question_of(run: Run) -> str:
+    await until(lambda: bool(run.questions))
+    assert run.questions is not None
+    return next(iter(run.questions))
+
+
+@pytest.mark.limit("answer_s", "at", "past", "after")
+async def test_a_question_that_nobody_answers_in_time_is_closed(open_hub: OpenHub) -> None:
+    hub = open_hub(Work(), limits=Limits(answer_s=1.0))
+    past = hub.call("work.ask").run
+    at = hub.call("work.ask").run
+    at.answer(await question_of(at), True)
+    assert await settled(at) == Result("yes")
+    events = await follow(past)
+    assert isinstance(events[0], Request)
+    assert events[0].timeout_s == 1.0
+    assert code(events[-1]) == "no_answer"
+    after = hub.call("work.ask").run
+    after.answer(await question_of(after), False)
+    assert await settled(after) == Result("no")
+
+
+@pytest.mark.limit("orphan_s", "at", "past", "after")
+async def test_a_run_whose_caller_does_not_come_back_in_time_is_stopped(
+    open_hub: OpenHub,
+) -> None:
+    hub = open_hub(Work(), limits=Limits(orphan_s=0.5))
+    at, past = (hub.call("work.wait", [seconds]).run for seconds in (1.5, 600.0))
+    for run in (at, past):
+        run.orphan(run.reader(0, ignore, owner=True))
+    at.reader(0, ignore, owner=True)
+    stopped = await settled(past)
+    assert isinstance(stopped, Cancelled)
+    assert "did not come back" in (stopped.reason or "")
+    assert await settled(at) == Result("waited")
+    assert (await read(hub.call("work.give", [1])))[-1] == Result("x")

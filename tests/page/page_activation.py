@@ -1,0 +1,217 @@
+"""An activation that shows everything that the page can show."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import struct
+import zlib
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from plexus import (
+    Activation,
+    Complete,
+    Confirm,
+    Content,
+    Context,
+    Event,
+    Form,
+    Image,
+    Progress,
+    Prompt,
+    Select,
+    SelectMany,
+    method,
+)
+from plexus.events import Log
+
+__all__ = ("Showcase",)
+
+
+class Stdout(Event):
+    """As `bash.execute` says it."""
+
+    data: str
+
+
+class Stderr(Event):
+    """As `bash.execute` says it."""
+
+    data: str
+
+
+class Reading(Event):
+    """Something that no view knows."""
+
+    celsius: float
+    place: dict[str, Any]
+
+
+class Counted(Complete):
+    """How many there were."""
+
+    total: int
+
+
+@dataclasses.dataclass
+class Part:
+    """A part of something."""
+
+    name: str
+    weight: float = 1.0
+    fragile: bool = False
+
+
+@dataclasses.dataclass
+class Trip:
+    """What a form asks."""
+
+    city: str
+    nights: int = 1
+    by_train: bool = True
+
+
+def _png() -> str:
+    """A red square of 8 by 8."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        body = kind + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    rows = b"".join(b"\0" + b"\xc0\x20\x20" * 8 for _ in range(8))
+    header = struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0)
+    parts = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + parts).decode()
+
+
+MARKDOWN = """# A heading
+
+Some *words*, **bold** ones, `code`, and [a link](https://example.org/).
+
+- one
+- two
+    - inside
+
+> quoted
+
+```python
+print("<b>no markup</b>")
+```
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+<img src=x onerror="document.title = 'broken into'">
+[a script](javascript:alert(1))
+"""
+
+
+class Showcase(Activation):
+    """Shows everything that a page can show."""
+
+    namespace = "showcase"
+    version = "1.0.0"
+
+    @method
+    async def mixed(self) -> AsyncIterator[Content | Progress | Image | Log | Reading | Counted]:
+        """Say one of everything."""
+        for start in range(0, len(MARKDOWN), 40):
+            yield Content(text=MARKDOWN[start : start + 40])
+        for done in range(0, 101, 25):
+            yield Progress(done=done, total=100, message="copying")
+        yield Image(data=_png(), mime_type="image/png")
+        yield Log(level="warning", message="it is getting late")
+        yield Reading(celsius=21.5, place={"room": "kitchen", "walls": [1, 2, 3]})
+        yield Counted(total=6)
+
+    @method(deadline_s=None)
+    async def many(
+        self, count: int = 10_000, kind: Literal["stdout", "content", "data"] = "stdout"
+    ) -> AsyncIterator[Stdout | Content | Reading | Counted]:
+        """Say a lot, as fast as it is taken.
+
+        Args:
+            count: How many items.
+            kind: Of what kind.
+        """
+        for number in range(1, count + 1):
+            if kind == "stdout":
+                yield Stdout(data=f"\x1b[3{number % 7 + 1}mline\x1b[0m {number}\n")
+            elif kind == "content":
+                yield Content(text=f"word {number} " + ("\n\n" if number % 20 == 0 else ""))
+            else:
+                yield Reading(celsius=float(number), place={"number": number})
+        yield Counted(total=count)
+
+    @method(deadline_s=None)
+    async def steady(
+        self, count: int = 100, pause_s: float = 0.05
+    ) -> AsyncIterator[Stdout | Stderr | Counted]:
+        """Say a number now and then.
+
+        Args:
+            count: How many.
+            pause_s: How long it waits before each.
+        """
+        for number in range(1, count + 1):
+            await asyncio.sleep(pause_s)
+            yield Stdout(data=f"<{number}>\n")
+        yield Counted(total=count)
+
+    @method
+    async def ask(self, *, ctx: Context) -> AsyncIterator[Content | Counted]:
+        """Ask one question of every kind."""
+        sure = await ctx.ask(Confirm("Shall we go?"))
+        yield Content(text=f"confirm={sure}\n\n")
+        name = await ctx.ask(Prompt("What is your name?"))
+        yield Content(text=f"prompt={name}\n\n")
+        where = await ctx.ask(Select("Where to?", options=["sea", "hills"]))
+        yield Content(text=f"select={where}\n\n")
+        what = await ctx.ask(SelectMany("What do you take?", options=["tent", "boat", "map"]))
+        yield Content(text=f"many={','.join(what)}\n\n")
+        trip = await ctx.ask(Form("Which trip?", Trip))
+        yield Content(text=f"form={trip.city}/{trip.nights}/{trip.by_train}\n\n")
+        yield Counted(total=5)
+
+    @method
+    async def shape(
+        self,
+        label: str,
+        size: Literal["small", "large"] = "small",
+        amount: Annotated[int, Field(ge=1, le=10)] = 3,
+        wet: bool = False,
+        part: Part | None = None,
+        parts: list[Part] | None = None,
+        words: list[str] | None = None,
+        either: int | str | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Give back what came in.
+
+        Args:
+            label: What it is called. "taken" is refused.
+            size: How large it is.
+            amount: How many of them.
+            wet: Whether it is wet.
+            part: One part.
+            parts: More parts.
+            words: Some words.
+            either: A number or a text.
+            extra: Anything else.
+        """
+        return {
+            "label": label,
+            "size": size,
+            "amount": amount,
+            "wet": wet,
+            "part": None if part is None else dataclasses.asdict(part),
+            "parts": [dataclasses.asdict(each) for each in parts or []],
+            "words": words,
+            "either": either,
+            "extra": extra,
+        }

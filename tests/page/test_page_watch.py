@@ -1,0 +1,137 @@
+"""The page's views of all runs and of the server's health."""
+
+from __future__ import annotations
+
+import http.client
+import re
+from collections.abc import Iterator
+
+import pytest
+from network import bearer
+from page_browser import Site, opened, shoot, violations
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with opened() as site:
+        yield site
+
+
+@pytest.fixture
+def page(site: Site) -> Iterator[Page]:
+    with site.page() as page:
+        yield page
+
+
+def elsewhere(site: Site, method: str, **params: object) -> http.client.HTTPResponse:
+    """Begin a run as another program does."""
+    headers = bearer(site.server.token) | {"Accept": "text/event-stream"}
+    stream: http.client.HTTPResponse = site.server.call(method, params, **headers)
+    return stream
+
+
+def test_a_run_of_another_program_is_seen_followed_and_stopped(site: Site, page: Page) -> None:
+    site.open(page, "watch")
+    with elsewhere(site, "showcase.steady", count=10_000) as stream:
+        row = page.locator("tr", has_text="showcase.steady").filter(has_text="running")
+        expect(row).to_be_visible()
+        # How far it is comes by itself.
+        expect(row.locator("td.number").nth(1)).to_have_text(re.compile(r"^\d{2,}$"))
+        shoot(page, "watch")
+        row.get_by_role("link").click()
+        expect(page.locator(".terminal").first).to_contain_text("<1>")
+        expect(page.locator(".b-output .seq").first).to_contain_text("#1")
+        page.go_back()
+        row.get_by_role("button", name=re.compile("^Stop")).click()
+        expect(
+            page.locator("tr", has_text="showcase.steady").filter(has_text="cancelled").first
+        ).to_be_visible()
+        assert b"stopped in the browser" in stream.read()
+
+
+def test_leaving_a_run_of_another_program_does_not_stop_it(site: Site, page: Page) -> None:
+    with elsewhere(site, "showcase.steady", count=60, pause_s=0.05) as stream:
+        site.open(page, "watch")
+        row = page.locator("tr", has_text="showcase.steady").filter(has_text="running")
+        row.get_by_role("link").click()
+        page.locator(".terminal").first.wait_for()
+        site.open(page, "explore")
+        page.locator(".namespaces").wait_for()
+        assert b'"total":60' in stream.read()
+
+
+def test_what_another_program_is_asked_can_be_answered_here(site: Site, page: Page) -> None:
+    with elsewhere(site, "demo.delete") as stream:
+        badge = page.locator("#badge")
+        expect(badge).to_have_text("1 question")
+        badge.click()
+        question = page.locator(".question")
+        expect(question).to_contain_text("Delete 3 files?")
+        assert violations(page) == []
+        question.get_by_role("button", name="Yes").click()
+        expect(question).to_contain_text("Where?")
+        question.get_by_label("there").check()
+        question.get_by_role("button", name="Answer").click()
+        assert b"deleted there" in stream.read()
+        expect(badge).to_be_hidden()
+
+
+def test_runs_can_be_filtered(site: Site, page: Page) -> None:
+    site.call("demo.echo", text="x")
+    site.open(page, "watch")
+    expect(page.locator("tbody tr", has_text="demo.echo").first).to_be_visible()
+    page.keyboard.press("/")
+    page.keyboard.type("steady")
+    expect(page.locator("tbody tr", has_text="demo.echo")).to_have_count(0)
+    page.locator("#search").fill("plexus.")
+    expect(page.locator("tbody tr")).to_have_count(0)
+    page.get_by_label("also what only looks").check()
+    expect(page.locator("tbody tr", has_text="plexus.watch").first).to_be_visible()
+
+
+def test_a_server_that_went_away_is_heard_again(site: Site, page: Page) -> None:
+    site.open(page, "watch")
+    page.get_by_text("ended lately").wait_for()
+    site.proxy.down = True
+    site.proxy.cut()
+    expect(page.get_by_text("is not heard")).to_be_visible()
+    site.proxy.down = False
+    expect(page.get_by_text("ended lately")).to_be_visible(timeout=15_000)
+
+
+def test_looking_does_not_push_ended_runs_out(site: Site, page: Page) -> None:
+    site.open(page, "watch")
+    page.get_by_text("ended lately").wait_for()
+    before = len(site.call("plexus.runs", limit=1000))
+    page.wait_for_timeout(2500)
+    # One run more: the call that asks.
+    assert len(site.call("plexus.runs", limit=1000)) - before <= 1
+
+
+def test_health_is_live(site: Site, page: Page) -> None:
+    site.open(page, "health")
+    expect(page.get_by_text("Healthy")).to_be_visible()
+    expect(page.locator("tr", has_text="showcase")).to_contain_text("well")
+    expect(page.locator("tr", has_text="runs_in_flight")).to_contain_text("1024")
+    for _ in range(20):
+        site.call("demo.echo", text="x")
+    ended = page.get_by_role("img", name=re.compile("Runs ended: .* most [1-9]"))
+    expect(ended).to_be_visible()
+    expect(page.locator(".plot-line").first).to_have_attribute("points", re.compile(r"\d.* .*\d"))
+
+
+@pytest.mark.parametrize("view", ["watch", "health"])
+@pytest.mark.parametrize(("dark", "phone"), [(False, False), (True, False), (False, True)])
+def test_the_views_of_the_server_are_accessible(
+    site: Site, view: str, dark: bool, phone: bool
+) -> None:
+    with site.page(dark=dark, phone=phone) as page:
+        site.open(page, view)
+        page.locator("tbody tr").first.wait_for()
+        if view == "health":
+            page.wait_for_timeout(3000)
+        assert violations(page) == []
+        shoot(page, f"{view}{'-dark' if dark else ''}{'-phone' if phone else ''}")

@@ -1,0 +1,145 @@
+"""Whoever watches runs: what is told, to whom, and that watching changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hub_calls import OTHER, call, end_of
+
+from plexus import LOCAL, Activation, Context, Failed, Plexus, PlexusError, Principal, method
+from plexus.events import Result
+from plexus.run import Run
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+
+
+class Steps(Activation):
+    """Calls and fails."""
+
+    namespace = "steps"
+    version = "1.0.0"
+
+    @method
+    async def one(self, text: str = "x") -> str:
+        """Say it again."""
+        return text
+
+    @method
+    async def two(self, *, ctx: Context) -> str:
+        """Have another do it."""
+        return str(await ctx.call("steps.one", text="inner"))
+
+    @method
+    async def fail(self) -> str:
+        """Fail."""
+        raise Failed("no", code="no_luck")
+
+
+@pytest.fixture
+def hub() -> Plexus:
+    hub = Plexus()
+    hub.register(Steps())
+    return hub
+
+
+async def test_every_beginning_and_end_is_told_in_their_order(hub: Plexus) -> None:
+    told: list[tuple[str, str, Any]] = []
+
+    def began(run: Run, arguments: Mapping[str, Any], trace: Mapping[str, str] | None) -> None:
+        assert run.terminal is None
+        told.append(("began", run.method, (dict(arguments), trace)))
+
+    def ended(run: Run) -> None:
+        assert run.terminal is not None
+        assert run.ended_at is not None
+        assert run.log.total == sum(map(len, run.log.raws))  # all of it is counted by then
+        told.append(("ended", run.method, run.terminal.type))
+
+    hub.runs.on_begin(began)
+    hub.runs.on_end(ended)
+    await call(hub, "steps.two")
+    await call(hub, "steps.fail")
+    assert told == [
+        ("began", "steps.two", ({}, None)),
+        ("began", "steps.one", ({"text": "inner"}, None)),
+        ("ended", "steps.one", "complete"),
+        ("ended", "steps.two", "complete"),
+        ("began", "steps.fail", ({}, None)),
+        ("ended", "steps.fail", "error"),
+    ]
+
+
+async def test_a_run_that_another_began_knows_which_and_has_no_trace_of_its_own(
+    hub: Plexus,
+) -> None:
+    begun: dict[str, tuple[Run, Mapping[str, str] | None]] = {}
+    hub.runs.on_begin(lambda run, _, trace: begun.update({run.method: (run, trace)}))
+    given = {"traceparent": "00-1-2-01"}
+    run = hub.call("steps.two", trace=given).run
+    assert await hub.runs.wait_idle(5)
+    assert begun["steps.two"] == (run, given)
+    inner, trace = begun["steps.one"]
+    assert (inner.parent, trace) == (run.id, None)
+
+
+async def test_a_call_that_leads_to_no_run_begins_none_and_ends_none(hub: Plexus) -> None:
+    told: list[Run] = []
+    hub.runs.on_begin(lambda run, *_: told.append(run))
+    hub.runs.on_end(told.append)
+    for name, params in (("no.such", {}), ("steps.one", {"text": 1})):
+        with pytest.raises(PlexusError):
+            hub.call(name, params)
+    assert told == []
+
+
+async def test_whoever_refuses_a_call_can_say_so(hub: Plexus) -> None:
+    told: list[tuple[str, Principal, PlexusError]] = []
+    stop = hub.runs.on_refused(lambda *news: told.append(news))
+    error = Failed("no")
+    hub.runs.tell_refused("a.b", OTHER, error)
+    stop()
+    hub.runs.tell_refused("a.b", LOCAL, error)
+    assert told == [("a.b", OTHER, error)]
+
+
+async def test_whoever_has_had_enough_is_told_no_more(hub: Plexus) -> None:
+    told: list[Run] = []
+    stops = [hub.runs.on_begin(lambda run, *_: told.append(run)), hub.runs.on_end(told.append)]
+    await call(hub, "steps.one")
+    for stop in stops:
+        stop()
+    await call(hub, "steps.one")
+    assert len(told) == 2
+
+
+async def test_a_watcher_that_fails_changes_nothing_for_the_run_or_the_others(
+    hub: Plexus, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise TypeError("watching went wrong")
+
+    told: list[Run] = []
+    hub.runs.on_begin(fail)
+    hub.runs.on_end(fail)
+    hub.runs.on_end(told.append)
+    terminal = await end_of(hub, "steps.one", {"text": "y"})
+    assert isinstance(terminal, Result)
+    assert terminal.result == "y"
+    assert [run.method for run in told] == ["steps.one"]
+    assert caplog.text.count("a watcher of runs failed") == 2
+
+
+async def test_a_watcher_may_stop_watching_while_it_is_told(hub: Plexus) -> None:
+    told: list[str] = []
+
+    def once(_: Run) -> None:
+        told.append("once")
+        stop()
+
+    stop = hub.runs.on_end(once)
+    hub.runs.on_end(lambda _: told.append("always"))
+    await call(hub, "steps.one")
+    await call(hub, "steps.one")
+    assert told == ["once", "always", "always"]

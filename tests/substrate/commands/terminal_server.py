@@ -1,0 +1,102 @@
+"""A server for the tests of the commands that look at runs, and runs on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from command_line import Process, add_plugin, eventually, lines, run, server, started
+
+from native_rpc.client import connect
+from plexus.errors import PlexusError
+from substrate.access.lockfile import find_running
+
+ASKS = '''
+    from collections.abc import AsyncIterator
+    from plexus import Activation, Confirm, Content, Context, Prompt, Select, method
+
+    class Asks(Activation):
+        """Asks the person."""
+        namespace = "asks"
+        version = "1.0.0"
+
+        @method
+        async def confirm(self, *, ctx: Context) -> bool:
+            """Ask yes or no."""
+            return await ctx.ask(Confirm("Really?"))
+
+        @method
+        async def colour(self, *, ctx: Context) -> str:
+            """Ask for one of two."""
+            return await ctx.ask(Select("Colour?", options=["red", "blue"]))
+
+        @method
+        async def twice(self, *, ctx: Context) -> AsyncIterator[Content]:
+            """Ask twice."""
+            yield Content(f"sure: {await ctx.ask(Confirm('Really?'))}\\n")
+            yield Content(f"name: {await ctx.ask(Prompt('Your name?'))}\\n")
+'''
+
+
+class Running:
+    """A server, and what a test wants to know of it."""
+
+    def __init__(self, project: Path, port: str) -> None:
+        self.project = project
+        self.port = port
+        self.flags = ["--port", port]
+
+    def run(self, *arguments: str, stdin: str = "") -> Any:
+        """Run a command that asks the server."""
+        return run(*self.flags, *arguments, cwd=self.project, stdin=stdin)
+
+    def ask(self, method: str, **params: Any) -> Any:
+        """What the server answers, without a process for it."""
+        return asyncio.run(self._asked(method, params))
+
+    async def _asked(self, method: str, params: dict[str, Any]) -> Any:
+        server = find_running(int(self.port))
+        assert server is not None
+        async with connect(f"ws://127.0.0.1:{self.port}", token=server.token) as client:
+            return await client.call(method, params)
+
+    def runs(self, *flags: str) -> list[dict[str, Any]]:
+        """What `substrate runs` lists."""
+        listed = self.run("runs", *flags)
+        assert listed.returncode == 0, listed.stderr
+        return lines(listed.stdout)
+
+    @contextmanager
+    def called(self, *arguments: str, state: str = "running") -> Iterator[tuple[Process, int]]:
+        """A call beside the test, and the number of its run, which is in this state; it is stopped
+        at the end."""
+        before = {entry["run"] for entry in self.ask("plexus.runs")}
+        with started(*self.flags, "call", *arguments, cwd=self.project) as process:
+            found: list[int] = []
+
+            def begun() -> bool:
+                found[:] = [
+                    entry["run"]
+                    for entry in self.ask("plexus.runs", state=state)
+                    if entry["run"] not in before and entry["method"] == arguments[0]
+                ]
+                return bool(found)
+
+            eventually(begun, f"{arguments[0]} is {state}")
+            try:
+                yield process, found[0]
+            finally:
+                # A run whose caller was killed waits for it for a while.
+                with suppress(PlexusError):
+                    self.ask("plexus.cancel", run=found[0])
+
+
+@contextmanager
+def running(project: Path) -> Iterator[Running]:
+    """A server that has `asks`."""
+    add_plugin(project, "asks", ASKS)
+    with server(project) as port:
+        yield Running(project, port)

@@ -1,0 +1,72 @@
+"""`substrate attach`: following a run from its beginning, or from where one was."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+from command_line import lines, started, terminal, without_colours
+from terminal_server import Running, running
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("project")) as found:
+        yield found
+
+
+def test_a_run_is_shown_from_the_first_item_and_then_as_it_goes_on(server: Running) -> None:
+    gate = server.project / "gate-first"
+    script = f"echo early; until [ -e {gate} ]; do sleep 0.05; done; echo late; exit 3"
+    with server.called("bash.execute", script) as (process, number):
+        process.out.wait_for("early")
+        attach = [*server.flags, "attach", str(number), "--text"]
+        with started(*attach, cwd=server.project) as follower:
+            follower.out.wait_for("early\n")
+            gate.touch()
+            assert follower.end() == 1
+            assert follower.out.rest() == "early\nlate\n"
+            assert "exit code 3" in follower.err.rest()
+
+
+def test_it_begins_after_the_item_that_is_named(server: Running) -> None:
+    with server.called("bash.execute", "echo hi; sleep 100") as (process, number):
+        process.out.wait_for("hi")
+        server.run("cancel", str(number))
+        assert process.end() == 1
+    whole = lines(server.run("attach", str(number)).stdout)
+    assert [event["type"] for event in whole] == ["start", "stdout", "cancelled"]
+    assert lines(server.run("attach", str(number), "--after", "2").stdout) == whole[2:]
+    # With a run, `watch` is the same.
+    assert lines(server.run("watch", str(number)).stdout) == whole
+
+
+def test_ctrl_c_leaves_and_says_how_to_stop_the_run(server: Running) -> None:
+    with server.called("bash.execute", "echo hi; sleep 100") as (_, number):
+        with started(*server.flags, "attach", str(number), cwd=server.project) as follower:
+            follower.out.wait_for("hi")
+            follower.signal(signal.SIGINT)
+            assert follower.end() == 130
+            assert f"cancel {number}` stops it" in follower.err.rest()
+        assert [entry["state"] for entry in server.runs() if entry["run"] == number] == ["running"]
+
+
+def test_a_run_that_is_not_there_is_told_with_where_to_look(server: Running) -> None:
+    refused = server.run("attach", "77")
+    assert refused.returncode == 1
+    assert "there is no run 77. `substrate --port" in refused.stderr
+
+
+def test_what_is_open_is_asked_and_what_was_answered_is_not(server: Running) -> None:
+    with server.called("asks.twice", state="asking") as (process, number):
+        assert server.run("respond", f"{number}.1", "--yes").returncode == 0
+        process.out.wait_for("sure: True")
+        with terminal(*server.flags, "attach", str(number), cwd=server.project) as screen:
+            screen.screen.wait_for(r"Your name\?: $")
+            screen.type("Zoë\n")
+            code, text = screen.end()
+        assert code == 0
+        assert "Really?" not in text
+        assert without_colours(text).splitlines()[-1] == "name: Zoë"
+        assert process.end() == 0

@@ -1,0 +1,311 @@
+"""`substrate chat`: talking at a terminal, with one message, and through a pipe."""
+
+from __future__ import annotations
+
+import json
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_line import (
+    WAIT_S,
+    Terminal,
+    lines,
+    run,
+    server,
+    terminal,
+    without_colours,
+)
+
+
+@pytest.fixture(params=["here", "server"])
+def flags(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
+    """Flags with which a conversation is held in its own process, or on a server."""
+    if request.param == "here":
+        yield ["--database", str(tmp_path / "trees.db")]
+    else:
+        with server(tmp_path, "--database", str(tmp_path / "trees.db")) as port:
+            yield ["--port", port]
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> list[str]:
+    """Flags for a conversation in its own process, with a store of its own."""
+    return ["--database", str(tmp_path / "trees.db")]
+
+
+class Screen:
+    """A conversation, read on from where it was read last."""
+
+    def __init__(self, screen: Terminal) -> None:
+        self._terminal = screen
+        self._read = 0
+
+    def see(self, pattern: str) -> str:
+        """Wait for this after what was seen before; all up to it."""
+        found = self._terminal.screen.wait_for(rf"(?s)^.{{{self._read}}}.*?{pattern}")
+        seen = self._terminal.screen.text[self._read : found.end()]
+        self._read = found.end()
+        return without_colours(seen)
+
+    def say(self, line: str) -> None:
+        """Type a line at the prompt."""
+        self.see(r"tea> ")
+        self._terminal.type(line + "\n")
+
+    def type(self, text: str) -> None:
+        self._terminal.type(text)
+
+    def press(self, key: str, pattern: str) -> None:
+        """Press a key until this comes of it: Python's readline misses a signal that comes just
+        before it begins to wait for the next character."""
+        whole = rf"(?s)^.{{{self._read}}}.*?{pattern}"
+        end = time.monotonic() + WAIT_S
+        self._terminal.type(key)
+        while not self._terminal.screen.comes(whole, 1.0):
+            assert time.monotonic() < end, f"pressed {key!r} in vain"
+            self._terminal.type(key)
+        self.see(pattern)
+
+    def leave(self) -> int:
+        self.see(r"tea> ")
+        self._terminal.type("\x04")
+        return self._terminal.end()[0]
+
+
+# --- one message ----------------------------------------------------------------------------------
+
+
+def test_one_message_gives_its_answer_and_nothing_else(flags: list[str], tmp_path: Path) -> None:
+    first = run(*flags, "chat", "tea", "--new", "-m", "Green?", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.startswith("You said: Green?")
+    piped = run(*flags, "chat", "tea", cwd=tmp_path, stdin="a **b**\nc\n")
+    assert piped.stdout == "You said: a **b**\nc\n"
+    assert "end_turn" in piped.stderr
+    events = lines(run(*flags, "chat", "tea", "--json", cwd=tmp_path, stdin="once more").stdout)
+    assert (events[0]["type"], events[-1]["type"]) == ("start", "complete")
+    # Without a name it is the session that was used last.
+    assert run(*flags, "chat", "-m", "you?", cwd=tmp_path).stdout == "You said: you?\n"
+
+
+def test_a_session_that_is_not_there_is_not_begun_by_mistake(
+    own: list[str], tmp_path: Path
+) -> None:
+    assert run(*own, "chat", "tea", "--new", "-m", "x", cwd=tmp_path).returncode == 0
+    missing = run(*own, "chat", "teas", "-m", "x", cwd=tmp_path)
+    assert missing.returncode == 1
+    assert "there is no session 'teas'. Did you mean tea? `--new` begins it." in missing.stderr
+    taken = run(*own, "chat", "tea", "--new", "-m", "x", cwd=tmp_path)
+    assert taken.returncode == 1
+    assert "there is a session 'tea' already" in taken.stderr
+
+
+def test_what_the_model_cannot_do_is_told_with_the_next_step(
+    own: list[str], tmp_path: Path
+) -> None:
+    wrong = run(*own, "chat", "--new", "--model", "nobody:x", "-m", "x", cwd=tmp_path)
+    assert wrong.returncode == 1
+    assert "unknown_model" in wrong.stderr
+    nothing = run(*own, "chat", cwd=tmp_path, stdin="\n")
+    assert nothing.returncode == 2
+    assert "stdin is empty" in nothing.stderr
+
+
+def test_thoughts_and_tools_are_beside_the_answer(own: list[str], tmp_path: Path) -> None:
+    thought = run(*own, "chat", "--new", "-m", "/think deep thoughts", cwd=tmp_path)
+    assert thought.stdout.startswith("You said: deep thoughts")
+    assert "deep thoughts\n" in thought.stderr
+    call = ["call", "chat.create", "tools", "--tools", "health.*", "--approve", "none"]
+    assert run(*own, *call, cwd=tmp_path).returncode == 0
+    used = run(*own, "chat", "tools", "-m", "/tool health.check {}", cwd=tmp_path)
+    assert used.returncode == 0, used.stderr
+    shown = used.stderr.splitlines()
+    assert "-> health.check {}" in shown
+    assert any(line.startswith("<- ") and len(line) < 200 for line in shown)
+
+
+# --- a conversation -------------------------------------------------------------------------------
+
+
+def test_a_conversation_streams_is_rendered_and_goes_on(flags: list[str], tmp_path: Path) -> None:
+    with terminal(*flags, "chat", "tea", "--model", "echo:slow", cwd=tmp_path) as opened:
+        screen = Screen(opened)
+        screen.see(r"There is no session 'tea'\. Begin it\? \[Y/n\]: ")
+        screen.type("\n")
+        screen.see("tea with echo:slow")
+        screen.say("the **third** `word`")
+        answer = screen.see("tokens in, ")
+        assert "You said: the third word" in answer
+        assert "\x1b[1mthird\x1b[0m" in opened.screen.text
+        # A command and what only looks like one.
+        screen.say("/think about")
+        screen.see(r"There is no command /think; /help shows them\. //think says it as it is\.")
+        screen.say("//think about it")
+        screen.see(r"\x1b\[90mabout ")
+        screen.see("You said: about it")
+        assert screen.leave() == 0
+    exported = run(*flags, "call", "chat.history", "tea", cwd=tmp_path)
+    kinds = [each["kind"] for each in lines(exported.stdout)[-1]["result"]["messages"]]
+    assert kinds == ["user", "assistant", "user", "thinking", "assistant"]
+
+
+def test_ctrl_c_stops_the_answer_which_is_kept(flags: list[str], tmp_path: Path) -> None:
+    run(*flags, "chat", "tea", "--new", "--model", "echo:slow", "-m", "hi", cwd=tmp_path)
+    with terminal(*flags, "chat", "tea", cwd=tmp_path) as opened:
+        screen = Screen(opened)
+        screen.say(" ".join(f"word{n}" for n in range(200)))
+        screen.see("You said: word0 word1 word2 ")
+        screen.type("\x03")
+        screen.see(r"Stopped; what there is of the answer is kept\.")
+        # At the prompt it only says how to leave.
+        screen.see("tea> ")
+        screen.type("half a line")
+        screen.see("half a line")
+        screen.press("\x03", "Ctrl-D or /quit leaves")
+        screen.say("/history")
+        seen = screen.see(r"assistant \(cancelled\): You said: word0 [^\n]*")
+        assert "word199" not in seen.rpartition("assistant")[2]
+        screen.say("/quit")
+        assert opened.end()[0] == 0
+
+
+def test_what_a_tool_may_do_is_asked_in_the_middle(flags: list[str], tmp_path: Path) -> None:
+    call = ["call", "chat.create", "tea", "--tools", "bash.execute"]
+    assert run(*flags, *call, cwd=tmp_path).returncode == 0
+    with terminal(*flags, "chat", "tea", cwd=tmp_path) as opened:
+        screen = Screen(opened)
+        screen.say('//tool bash.execute {"command": "echo from the tool"}')
+        screen.see(r"-> bash\.execute ")
+        screen.see(r"\[y/n\] $")
+        screen.type("y\n")
+        screen.see(r"<- [^\n]*from the tool")
+        screen.see("answered: ")
+        assert screen.leave() == 0
+
+
+def test_branches_are_made_listed_and_gone_to(own: list[str], tmp_path: Path) -> None:
+    run(*own, "chat", "tea", "--new", "-m", "first", cwd=tmp_path)
+    with terminal(*own, "chat", "tea", cwd=tmp_path) as opened:
+        screen = Screen(opened)
+        screen.see("1 user: first")
+        screen.say("second")
+        screen.see("You said: second")
+        screen.say("/edit 2 another first")
+        screen.see("You said: another first")
+        screen.say("/branches")
+        listed = screen.see(r"2 +\d+ messages +You said: second")
+        assert "*   1" in listed
+        screen.say("/branches 2")
+        screen.see("1 user: second")
+        screen.say("/regenerate")
+        screen.see("You said: second")
+        # The text of an old message is there to be changed.
+        screen.say("/edit")
+        screen.see("say instead> .*second")
+        screen.type(" thoughts\n")
+        screen.see("You said: second thoughts")
+        screen.say("/back 2")
+        screen.see("nothing was said here yet")
+        for line, complaint in [
+            ("/back", "there is none yet"),
+            ("/branches 99", "There is no branch 99"),
+            ("/edit x", "'x' is no number from 1 on"),
+            ("/export", "Say where to"),
+            ("/model nope", r"unknown_model.*`/model` shows"),
+        ]:
+            screen.say(line)
+            screen.see(complaint)
+        assert screen.leave() == 0
+
+
+def test_it_is_exported_and_the_model_changed(own: list[str], tmp_path: Path) -> None:
+    run(*own, "chat", "tea", "--new", "-m", "first", cwd=tmp_path)
+    run(*own, "chat", "other", "--new", "-m", "elsewhere", cwd=tmp_path)
+    with terminal(*own, "chat", "tea", cwd=tmp_path) as opened:
+        screen = Screen(opened)
+        screen.say("/export talk.md")
+        screen.see(r"Wrote talk\.md")
+        screen.say("/export talk.json")
+        screen.see(r"Wrote talk\.json")
+        screen.say("/export talk.md")
+        screen.see(r"Replace it\? \[y/N\]: ")
+        screen.type("n\n")
+        screen.say("/model echo:slow")
+        screen.see("echo:slow answers from now on")
+        screen.say("/model")
+        screen.see(r"\* echo:slow")
+        screen.say("/sessions")
+        screen.see(r"\* tea")
+        screen.say("/help")
+        screen.see("/regenerate")
+        screen.say("/sessions other")
+        screen.see("user: elsewhere")
+        screen.see("other> ")
+        screen.type("/quit\n")
+        assert opened.end()[0] == 0
+    assert "You said: first" in (tmp_path / "talk.md").read_text()
+    assert json.loads((tmp_path / "talk.json").read_text())["session"]["name"] == "tea"
+
+
+def test_the_history_of_lines_is_its_owners_alone(
+    own: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("readline")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    run(*own, "chat", "tea", "--new", "-m", "x", cwd=tmp_path)
+    with terminal(*own, "chat", "tea", cwd=tmp_path) as opened:
+        screen = Screen(opened)
+        screen.say("remember this")
+        screen.see("You said: remember this")
+        assert screen.leave() == 0
+    history = tmp_path / "state" / "substrate" / "chat_history"
+    assert "remember this" in history.read_text()
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
+    with terminal(*own, "chat", "tea", cwd=tmp_path) as opened:
+        screen = Screen(opened)
+        screen.see("tea> ")
+        screen.type("\x1b[A")  # the key that goes up
+        screen.see("remember this$")
+        screen.type("\n")
+        screen.see("You said: remember this")
+        assert screen.leave() == 0
+
+
+def test_a_message_of_several_lines_is_typed_with_backslashes(
+    own: list[str], tmp_path: Path
+) -> None:
+    run(*own, "chat", "tea", "--new", "-m", "x", cwd=tmp_path)
+    with terminal(*own, "chat", "tea", cwd=tmp_path) as opened:
+        screen = Screen(opened)
+        screen.say("one\\")
+        screen.see(r"\.\.\. ")
+        screen.type("two\n")
+        screen.see("You said: one\r\ntwo")
+        assert screen.leave() == 0
+
+
+def test_what_a_model_says_does_not_steer_the_terminal(own: list[str], tmp_path: Path) -> None:
+    run(*own, "chat", "tea", "--new", "-m", "x", cwd=tmp_path)
+    with terminal(*own, "chat", "tea", "-m", "a\x1b]0;owned\x07b", cwd=tmp_path) as opened:
+        code, text = opened.end()
+    assert code == 0
+    assert "You said: a]0;ownedb" in text
+    assert "\x1b]0" not in text
+
+
+# --- `substrate call` -----------------------------------------------------------------------------
+
+
+def test_the_end_of_a_turn_is_one_dim_line_for_call_too(own: list[str], tmp_path: Path) -> None:
+    run(*own, "chat", "tea", "--new", "-m", "x", cwd=tmp_path)
+    with terminal(*own, "call", "chat.send", "tea", "/think hm", cwd=tmp_path) as opened:
+        code, text = opened.end()
+    assert code == 0
+    thought, answer, last = without_colours(text).splitlines()
+    assert (thought, answer) == ("hm", "You said: hm")
+    assert last.startswith("end_turn, ")
+    assert "tokens in, " in last
+    assert "\x1b[90mend_turn" in text

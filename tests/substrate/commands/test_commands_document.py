@@ -1,0 +1,78 @@
+"""`docs/commands.md` lists every command with what its help says of it.
+
+`python tests/substrate/commands/test_commands_document.py` writes it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from substrate.cli import cli
+
+#: The group whose commands are the methods there are.
+METHODS = "call"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "commands.md"
+
+HEAD = """\
+# Commands
+
+`substrate` with no command serves; `substrate COMMAND --help` says everything about one. Flags before the command are settings (`substrate config`): `substrate --port 4445 runs`.
+
+- Where it makes sense, a command asks the server that runs on the port of the settings, and else does the work itself; `--local` never asks one, `--url` names one. `runs`, `watch`, `attach`, `cancel` and `respond` are about a server's runs and need one.
+- On a terminal the output is for a person. Piped, or with `--json`, it is one JSON object a line.
+- Exit codes: 0 it went well, 1 it failed, 2 it was called wrongly, 130 after Ctrl-C.
+
+| Command | |
+|---|---|
+"""  # noqa: E501 - a paragraph of Markdown is one line
+
+
+def commands(group: click.Group, ctx: click.Context, path: str) -> Iterator[tuple[str, str]]:
+    """Every command inside this one, and the first paragraph of its help."""
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        assert command is not None
+        if command.hidden:
+            continue
+        words = [each.make_metavar(ctx) for each in command.params if is_plain(each)]
+        if name == METHODS:
+            assert isinstance(command, click.Group)
+            words.append(command.subcommand_metavar or "")
+        usage = " ".join([path, name, *words])
+        yield usage, " ".join((command.help or "").partition("\n\n")[0].split())
+        if isinstance(command, click.Group) and name != METHODS:
+            yield from commands(command, click.Context(command, parent=ctx), f"{path} {name}")
+
+
+def is_plain(parameter: click.Parameter) -> bool:
+    return isinstance(parameter, click.Argument)
+
+
+def document() -> str:
+    ctx = click.Context(cli, info_name="substrate")
+    rows = [(escaped(usage), escaped(said)) for usage, said in commands(cli, ctx, "substrate")]
+    return HEAD + "".join(f"| `{usage}` | {said} |\n" for usage, said in rows)
+
+
+def escaped(text: str) -> str:
+    """A text that does not end its cell of the table."""
+    return text.replace("|", r"\|")
+
+
+def test_every_command_is_in_the_document_with_its_help() -> None:
+    assert DOCUMENT.read_text() == document(), (
+        "run `python tests/substrate/commands/test_commands_document.py`"
+    )
+
+
+def test_every_command_says_what_it_does() -> None:
+    ctx = click.Context(cli, info_name="substrate")
+    for usage, said in commands(cli, ctx, "substrate"):
+        assert said.endswith((".", ":")), usage
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(document())

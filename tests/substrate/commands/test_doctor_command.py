@@ -1,0 +1,252 @@
+"""`substrate doctor`: what is well, what is not, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import add_plugin, lines, run, server, terminal, without_colours
+
+from plexus.version import __version__
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder in which no host is set up, with no store and no lock files."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    for variable in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(variable, str(folder / variable.lower()))
+    for variable in ("CLAUDE_CONFIG_DIR", "CODEX_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    return folder
+
+
+def examined(project: Path, *flags: str, **variables: str) -> tuple[int, list[dict[str, Any]]]:
+    """The exit code and the findings."""
+    done = run(*flags, "doctor", "--json", cwd=project, **variables)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, lines(done.stdout)
+
+
+def of(findings: list[dict[str, Any]], check: str) -> list[tuple[str, str]]:
+    """What was found about one thing: how bad it is, and what was said with what to do."""
+    return [
+        (each["level"], f"{each['message']}. {each['next']}")
+        for each in findings
+        if each["check"] == check
+    ]
+
+
+def test_a_fresh_machine_is_well(tmp_path: Path) -> None:
+    code, findings = examined(tmp_path)
+    assert code == 0, findings
+    assert {each["level"] for each in findings} <= {"ok", "warning"}
+    checks = {each["check"] for each in findings}
+    assert checks >= {
+        *("python", "uvloop", "open files", "sandbox", "server", "lock files", "data", "store"),
+        *("plugins", "project", "chat"),
+        *("claude-code", "claude-desktop", "codex", "gemini", "vscode"),
+    }
+
+
+def test_on_a_terminal_every_line_begins_with_how_it_is(tmp_path: Path) -> None:
+    with terminal("doctor", cwd=tmp_path) as screen:
+        code, text = screen.end()
+    assert code == 0
+    first, *_, last = without_colours(text).splitlines()
+    assert first.startswith("OK       python")
+    assert last.startswith("0 problems, ")
+
+
+def test_a_server_of_ours_is_asked(tmp_path: Path) -> None:
+    with server(tmp_path) as port:
+        code, findings = examined(tmp_path, "--port", port)
+        assert code == 0, findings
+        [(level, said), (_, activations)] = of(findings, "server")
+        assert (level, __version__ in said) == ("ok", True)
+        assert "activations are well" in activations
+        assert of(findings, "token") == [("ok", "the server takes it. ")]
+        assert of(findings, "lock files")[-1][1].startswith("1 of servers that run")
+        wrong_code, wrong = examined(tmp_path, "--port", port, "--token", "wrong")
+        assert wrong_code == 1
+        [(level, said)] = of(wrong, "token")
+        assert level == "problem"
+        assert "substrate --token TOKEN doctor" in said
+
+
+def test_somebody_else_on_the_port_is_a_problem(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        code, findings = examined(tmp_path, "--port", str(other.getsockname()[1]))
+    assert code == 1
+    [(level, said)] = of(findings, "server")
+    assert level == "problem"
+    assert "no substrate answers on port" in said
+    assert "use another port" in said
+
+
+def test_a_lock_file_that_was_left_behind_is_told_of_once(tmp_path: Path, home: Path) -> None:
+    folder = home / "xdg_state_home" / "substrate" / "servers"
+    folder.mkdir(parents=True, mode=0o700)
+    with subprocess.Popen(["true"]) as gone:
+        pid = gone.pid
+    entry = {"port": 1, "authToken": "x", "pid": pid, "startTime": 1}
+    (folder / "1.json").write_text(json.dumps(entry))
+    (folder / "2.json").write_text("no lock file")
+    folder.chmod(0o755)
+    code, findings = examined(tmp_path)
+    assert code == 1
+    said = [f"{level}: {text}" for level, text in of(findings, "lock files")]
+    assert said[0].startswith(f"problem: others can look into {folder}")
+    assert said[1].startswith("warning: the server on port 1 had left its lock file behind")
+    assert said[2] == f"warning: {folder}/2.json is no lock file. rm {folder}/2.json"
+    assert not (folder / "1.json").exists()
+    folder.chmod(0o700)
+    (folder / "2.json").unlink()
+    assert examined(tmp_path)[0] == 0
+
+
+def test_the_store_is_opened_and_one_that_cannot_be_is_a_problem(tmp_path: Path) -> None:
+    file = tmp_path / "trees.db"
+    made = run("--database", str(file), "chat", "--new", "-m", "x", cwd=tmp_path)
+    assert made.returncode == 0
+    code, findings = examined(tmp_path, "--database", str(file))
+    assert code == 0
+    [(level, said)] = of(findings, "store")
+    assert level == "ok"
+    assert str(file) in said
+    assert "schema " in said
+    assert said.endswith("MiB. ")
+    with sqlite3.connect(file) as newer:
+        newer.execute("PRAGMA user_version = 999")
+    newer.close()
+    code, findings = examined(tmp_path, "--database", str(file))
+    assert code == 1
+    [(level, said)] = of(findings, "store")
+    assert level == "problem"
+    assert "cannot be opened" in said
+
+
+def test_a_broken_plugin_is_a_problem(tmp_path: Path) -> None:
+    broken = add_plugin(tmp_path, "broken", "def (")
+    code, findings = examined(tmp_path)
+    assert code == 1
+    [(level, said)] = of(findings, "plugins")
+    assert level == "problem"
+    assert f"{broken} was skipped: SyntaxError" in said
+
+
+def test_a_sandbox_that_is_set_must_be_there(tmp_path: Path) -> None:
+    empty = tmp_path / "bin"
+    empty.mkdir()
+    code, findings = examined(tmp_path, "--bash-sandbox", "strict", PATH=str(empty))
+    assert code == 1
+    assert of(findings, "sandbox")[0][0] == "problem"
+    assert "Install bubblewrap" in of(findings, "sandbox")[0][1]
+
+
+def test_the_default_model_must_be_ready_and_the_others_may(tmp_path: Path) -> None:
+    keys = dict.fromkeys(("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY"), "")
+    code, findings = examined(tmp_path, SUBSTRATE_CHAT_MODEL="anthropic:claude-x", **keys)
+    assert code == 1
+    problems = [text for level, text in of(findings, "chat") if level == "problem"]
+    assert len(problems) == 1
+    assert problems[0].startswith("anthropic:claude-x answers, and is not ready. ")
+    assert "ANTHROPIC_API_KEY" in problems[0] or "pip install" in problems[0]
+
+
+def test_few_open_files_are_a_warning(tmp_path: Path) -> None:
+    limited = subprocess.run(
+        ["bash", "-c", f"ulimit -n 256; exec {sys.executable} -m substrate doctor --json"],
+        cwd=tmp_path,
+        env=os.environ | {"SUBSTRATE_PORT": "0"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    [(level, said)] = of(lines(limited.stdout), "open files")
+    assert (level, limited.returncode) == ("warning", 0)
+    assert "ulimit -n" in said
+
+
+# --- hosts ----------------------------------------------------------------------------------------
+
+
+def claude(home: Path, entry: Any) -> None:
+    (home / ".claude.json").write_text(json.dumps({"mcpServers": {"substrate": entry}}))
+
+
+def test_an_entry_that_was_installed_is_well(tmp_path: Path) -> None:
+    for host in ("claude-desktop", "codex", "gemini", "vscode"):
+        assert run("mcp", "install", host, "--yes", cwd=tmp_path).returncode == 0
+    code, findings = examined(tmp_path)
+    assert code == 0, findings
+    for host in ("claude-desktop", "codex", "gemini", "vscode"):
+        [(level, said)] = of(findings, host)
+        assert level == "ok"
+        assert "substrate in " in said
+    assert "does not know us" in of(findings, "claude-code")[0][1]
+
+
+@pytest.mark.parametrize(
+    ("entry", "complaint"),
+    [
+        ({"command": "/nowhere/substrate", "args": ["--stdio", "--mcp"]}, "which is not there"),
+        ({"command": sys.executable, "args": ["-m", "substrate", "--stdio"]}, "not say --mcp"),
+        ({"env": {}}, "neither a command nor a url"),
+        ("text", "is no entry"),
+    ],
+)
+def test_an_entry_that_cannot_work_is_a_problem(
+    entry: Any, complaint: str, tmp_path: Path, home: Path
+) -> None:
+    claude(home, entry)
+    code, findings = examined(tmp_path)
+    assert code == 1
+    [(level, said)] = of(findings, "claude-code")
+    assert level == "problem"
+    assert complaint in said
+    assert said.endswith("substrate mcp install claude-code")
+
+
+def test_a_server_elsewhere_and_one_by_another_name_are_known(tmp_path: Path, home: Path) -> None:
+    claude(home, {"type": "http", "url": "http://127.0.0.1:4444/mcp"})
+    flags = ["-m", "substrate", "--stdio", "--mcp"]
+    others = {"mine": {"command": sys.executable, "args": flags}, "theirs": {"command": "x"}}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": others}))
+    code, findings = examined(tmp_path)
+    assert code == 0, findings
+    [server, mine] = of(findings, "claude-code")
+    assert "asks the server at http://127.0.0.1:4444/mcp" in server[1]
+    assert mine[1].startswith("mine in .mcp.json")
+
+
+def test_names_with_dots_are_a_problem_where_they_are_refused(tmp_path: Path, home: Path) -> None:
+    folder = home / ".codex"
+    folder.mkdir()
+    arguments = ["-m", "substrate", "--stdio", "--mcp"]
+    text = (
+        f'[mcp_servers.substrate]\ncommand = "{sys.executable}"\nargs = {json.dumps(arguments)}\n'
+    )
+    (folder / "config.toml").write_text(text)
+    code, findings = examined(tmp_path)
+    assert code == 1
+    assert "names with dots, which Codex refuses" in of(findings, "codex")[0][1]
+    (folder / "config.toml").write_text(text.replace('"--mcp"', '"--mcp", "--mcp-tool-names=dash"'))
+    assert examined(tmp_path)[0] == 0
+
+
+def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path, home: Path) -> None:
+    (home / ".claude.json").write_text("{")
+    code, findings = examined(tmp_path)
+    assert code == 1
+    assert ".claude.json cannot be read" in of(findings, "claude-code")[0][1]

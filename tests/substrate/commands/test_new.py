@@ -1,0 +1,208 @@
+"""`substrate new`: a package whose test passes, and nothing of anybody's overwritten."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from command_line import environment, lines, run
+
+from substrate.assembly import built_in_hub
+from substrate.commands.new import TAKEN
+from substrate.settings import Settings
+
+FILES = {"README.md", "pyproject.toml", "src/weather/__init__.py", "tests/test_weather.py"}
+
+
+#: Nothing is fetched: the packages that it needs, and that build it, are those of the tests.
+INSTALL = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
+
+
+def written(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def weather(tmp_path: Path) -> Path:
+    made = run("new", "weather", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    return tmp_path / "weather"
+
+
+def test_a_package_is_written_and_every_file_of_it_is_said(tmp_path: Path) -> None:
+    made = run("new", "weather", cwd=tmp_path)
+    assert made.returncode == 0
+    assert written(tmp_path / "weather") == FILES
+    for file in FILES:
+        assert f"Wrote weather/{file}" in made.stdout
+    assert "substrate dev" in made.stdout
+
+
+def test_its_tests_pass_before_it_is_installed(weather: Path) -> None:
+    tested = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=weather,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert tested.returncode == 0, tested.stdout
+    assert "2 passed" in tested.stdout
+
+
+def test_one_of_its_methods_streams_and_the_other_returns(weather: Path) -> None:
+    loaded = ("--activation", str(weather / "src" / "weather" / "__init__.py"), "call", "--json")
+    count = run(*loaded, "weather.count", "3", "--pause-s", "0", cwd=weather)
+    assert "".join(each.get("text", "") for each in lines(count.stdout)) == "1\n2\n3\n"
+    assert lines(count.stdout)[-1] == {"type": "complete"}
+    hello = run(*loaded, "weather.hello", "Ada", cwd=weather)
+    assert lines(hello.stdout) == [{"type": "complete", "result": "Hello, Ada!"}]
+
+
+def test_there_is_nothing_in_it_to_put_right(weather: Path) -> None:
+    checked = run("check", "--strict", str(weather), cwd=weather)
+    assert (checked.returncode, checked.stdout) == (0, "2 methods: nothing to put right\n")
+
+
+def test_its_code_has_the_style_of_ours(weather: Path) -> None:
+    for step in (["check", "--select", "E,F,I,B,UP,W"], ["format", "--check"]):
+        styled = subprocess.run(
+            [sys.executable, "-m", "ruff", *step, "--no-cache", "--line-length", "100", "."],
+            cwd=weather,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert styled.returncode == 0, styled.stdout
+
+
+def test_its_readme_says_how_to_install_test_and_add_it(weather: Path) -> None:
+    readme = (weather / "README.md").read_text()
+    for command in (
+        "pip install -e .",
+        "python -m pytest",
+        "claude mcp add weather -- substrate --stdio --mcp",
+    ):
+        assert command in readme
+    assert "$" not in readme
+
+
+def test_a_name_of_two_words_is_spelt_as_each_place_wants_it(tmp_path: Path) -> None:
+    assert run("new", "build_logs", "--folder", "somewhere/else", cwd=tmp_path).returncode == 0
+    folder = tmp_path / "somewhere" / "else"
+    described = tomllib.loads((folder / "pyproject.toml").read_text())
+    assert described["project"]["name"] == "build-logs"
+    assert described["project"]["entry-points"]["plexus.activations"] == {
+        "build_logs": "build_logs:BuildLogs"
+    }
+    assert "class BuildLogs(Activation)" in (folder / "src/build_logs/__init__.py").read_text()
+
+
+def test_it_is_found_by_its_entry_point_once_it_is_installed(weather: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    installed = subprocess.run(
+        [sys.executable, "-m", "pip", "install", *INSTALL, "--target", str(site), str(weather)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert installed.returncode == 0, installed.stderr
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+    listed = run("list", "--local", "--json", cwd=elsewhere, PYTHONPATH=path)
+    assert "weather.count" in {each["name"] for each in lines(listed.stdout)}
+
+
+# --- what is refused ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [None, "mine"])
+def test_a_folder_that_exists_is_left_as_it_is(tmp_path: Path, content: str | None) -> None:
+    folder = tmp_path / "weather"
+    folder.mkdir()
+    if content:
+        (folder / "pyproject.toml").write_text(content)
+    refused = run("new", "weather", cwd=tmp_path)
+    assert refused.returncode == 1
+    assert "exists already" in refused.stderr
+    assert "--folder" in refused.stderr
+    assert written(folder) == ({"pyproject.toml"} if content else set())
+    if content:
+        assert (folder / "pyproject.toml").read_text() == content
+
+
+def test_a_file_in_the_place_of_the_folder_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "weather").write_text("mine")
+    assert run("new", "weather", cwd=tmp_path).returncode == 1
+    assert (tmp_path / "weather").read_text() == "mine"
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    refused = run("new", "weather", "--folder", "file/weather", cwd=tmp_path)
+    assert refused.returncode == 1
+    assert "cannot be written" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Weather", "Try weather."),
+        ("my tool", "Try my_tool."),
+        ("BuildLogs", "Try build_logs."),
+        ("build-logs", "Try build_logs."),
+        ("a__b", "Try a_b."),
+        ("weather_", "Try weather."),
+        ("../weather", "Try weather."),
+        ("9lives", "beginning with a letter"),
+        ("_x", "Try x."),
+        ("wetterüber", "A good name is"),
+        ("", "A good name is"),
+        ("import", "of Python itself"),
+        ("json", "of Python itself"),
+        ("bash", "taken by Substrate"),
+        ("plexus", "taken by Substrate"),
+        ("click", "installed here"),
+        ("a_name_that_is_longer_than_it_should_be", "over 24 characters"),
+    ],
+)
+def test_a_bad_name_is_refused_and_a_good_one_is_said(tmp_path: Path, name: str, said: str) -> None:
+    refused = run("new", "--", name, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert said in refused.stderr
+    assert written(tmp_path) == set()
+
+
+def test_every_namespace_that_is_built_in_is_taken(tmp_path: Path) -> None:
+    hub = built_in_hub(Settings(database=str(tmp_path / "arbor.db")), tmp_path)
+    assert {path.partition(".")[0] for path, _ in hub.activations()} <= TAKEN
+
+
+def test_the_templates_are_part_of_the_wheel() -> None:
+    built = subprocess.run(
+        [sys.executable, "-c", LIST_WHEEL], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert built.returncode == 0, built.stderr
+    names = json.loads(built.stdout)
+    assert sum(name.startswith("substrate/templates/activation/") for name in names) == len(FILES)
+
+
+#: The names of the files that hatchling would put into the wheel.
+LIST_WHEEL = f"""
+import json
+from hatchling.builders.wheel import WheelBuilder
+builder = WheelBuilder({str(Path(__file__).parents[3])!r})
+print(json.dumps([f.distribution_path for f in builder.recurse_included_files()]))
+"""

@@ -1,0 +1,109 @@
+"""`substrate respond`: answering what runs ask, from another terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from command_line import lines, terminal
+from terminal_server import Running, running
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("project")) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("method", "flags", "result"),
+    [
+        ("asks.confirm", ["--yes"], True),
+        ("asks.confirm", ["--no"], False),
+        ("asks.confirm", ["--answer", "false"], False),
+        ("asks.colour", ["--answer", '"blue"'], "blue"),
+    ],
+)
+def test_a_question_is_answered_by_its_number(
+    method: str, flags: list[str], result: object, server: Running
+) -> None:
+    with server.called(method, state="asking") as (process, number):
+        listed = lines(server.run("respond", "--json").stdout)
+        assert [entry["approval_id"] for entry in listed] == [f"{number}.1"]
+        answered = server.run("respond", f"{number}.1", *flags)
+        assert answered.returncode == 0, answered.stderr
+        assert process.end() == 0
+        assert lines(process.out.rest())[-1]["result"] == result
+
+
+def test_a_refusal_may_say_why(server: Running) -> None:
+    with server.called("asks.colour", state="asking") as (process, number):
+        flags = ["--no", "--message", "no colours today", "--json"]
+        answered = lines(server.run("respond", f"{number}.1", *flags).stdout)
+        assert answered[0]["approved"] is False
+        assert process.end() == 1
+        assert "no colours today" in lines(process.out.rest())[-1]["message"]
+
+
+def test_an_answer_that_does_not_fit_leaves_the_question_open(server: Running) -> None:
+    with server.called("asks.colour", state="asking") as (process, number):
+        wrong = server.run("respond", f"{number}.1", "--answer", '"green"')
+        assert wrong.returncode == 1
+        assert "must be one of red, blue" in wrong.stderr
+        assert "respond --json` shows the schema" in wrong.stderr
+        assert server.run("respond", f"{number}.1", "--answer", '"red"').returncode == 0
+        assert process.end() == 0
+
+
+def test_everything_that_is_open_is_asked_one_after_the_other(server: Running) -> None:
+    with (
+        server.called("asks.confirm", state="asking") as (first, _),
+        server.called("asks.colour", state="asking") as (second, _),
+        terminal(*server.flags, "respond", cwd=server.project) as screen,
+    ):
+        screen.screen.wait_for(r"1 of 2: run \d+, asks.confirm")
+        screen.screen.wait_for(r"Really\? \[y/n\] $")
+        screen.type("y\n")
+        screen.screen.wait_for(r"2 of 2: run \d+, asks.colour")
+        screen.screen.wait_for(r"Choose: $")
+        screen.type("2\n")
+        assert screen.end()[0] == 0
+        assert lines(first.out.wait_for(r"(\{.*complete.*\})\n")[1])[0]["result"] is True
+        assert lines(second.out.wait_for(r"(\{.*complete.*\})\n")[1])[0]["result"] == "blue"
+
+
+def test_ctrl_c_leaves_what_is_open_as_it_is(server: Running) -> None:
+    with server.called("asks.confirm", state="asking") as (_, number):
+        with terminal(*server.flags, "respond", cwd=server.project) as screen:
+            screen.screen.wait_for(r"\[y/n\] $")
+            screen.type("\x03")
+            assert screen.end()[0] == 130
+        assert lines(server.run("respond", "--json").stdout)[0]["run"] == number
+        listed = server.run("respond")
+        assert f"Answer with: substrate {' '.join(server.flags)} respond {number}.1 --yes" in (
+            listed.stderr
+        )
+
+
+def test_with_nothing_open_that_is_said(server: Running) -> None:
+    assert server.run("respond", "--json").stdout == ""
+    with terminal(*server.flags, "respond", cwd=server.project) as screen:
+        assert "Nothing waits for an answer." in screen.end()[1]
+    gone = server.run("respond", "1.1", "--yes")
+    assert gone.returncode == 1
+    assert "It may have been answered by now." in gone.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--yes"], "Say which question is meant"),
+        (["1.1", "--no", "--answer", "1"], "--no and --answer exclude each other"),
+        (["1.1", "--message", "x"], "--message goes with --no"),
+        (["1.1", "--answer", "blue"], "Text needs its quotes"),
+    ],
+)
+def test_wrong_flags_are_a_usage_error(flags: list[str], complaint: str, server: Running) -> None:
+    refused = server.run("respond", *flags)
+    assert refused.returncode == 2
+    assert complaint in refused.stderr

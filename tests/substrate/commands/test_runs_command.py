@@ -1,0 +1,82 @@
+"""`substrate runs` and `substrate cancel`: what runs on a server, and stopping it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_line import lines, run, terminal, without_colours
+from terminal_server import Running, running
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("project")) as found:
+        yield found
+
+
+def test_what_is_under_way_is_listed_newest_first_and_what_ended_if_asked_for(
+    server: Running,
+) -> None:
+    with (
+        server.called("bash.execute", "sleep 100") as (_, older),
+        server.called("bash.execute", "sleep 100") as (_, newer),
+    ):
+        listed = server.runs()
+        assert [entry["run"] for entry in listed] == [newer, older]
+        assert {entry["state"] for entry in listed} == {"running"}
+        assert server.run("cancel", str(newer)).returncode == 0
+        assert newer in [entry["run"] for entry in server.runs("--state", "cancelled")]
+    everything = server.runs("--all")
+    started = [entry["started_ms"] for entry in everything]
+    assert started == sorted(started, reverse=True)
+    # The listing itself is a run, which is of interest to nobody unless they say so.
+    assert "plexus.runs" in {entry["method"] for entry in everything}
+    assert "plexus.runs" not in {entry["method"] for entry in server.runs("--state", "complete")}
+
+
+def test_on_a_terminal_it_is_a_table_and_json_if_asked_for(server: Running) -> None:
+    with server.called("bash.execute", "sleep 100") as (_, number):
+        with terminal(*server.flags, "runs", cwd=server.project) as screen:
+            code, text = screen.end()
+        assert code == 0
+        header, row = without_colours(text).splitlines()
+        assert header.split()[:4] == ["Run", "Method", "State", "Started"]
+        assert row.split()[:3] == [str(number), "bash.execute", "running"]
+        with terminal(*server.flags, "runs", "--json", cwd=server.project) as screen:
+            assert json.loads(screen.end()[1])["run"] == number
+
+
+def test_an_empty_list_says_where_there_are_more(server: Running) -> None:
+    with terminal(*server.flags, "runs", "--state", "asking", cwd=server.project) as screen:
+        assert "There is no such run." in screen.end()[1]
+    assert server.runs("--state", "asking") == []
+
+
+def test_a_run_is_stopped_with_the_reason_that_is_given(server: Running) -> None:
+    with server.called("bash.execute", "sleep 100") as (process, number):
+        stopped = server.run("cancel", str(number), "--reason", "enough")
+        assert stopped.stdout == f"Run {number} is told to stop.\n"
+        assert process.end() == 1
+        assert lines(process.out.rest())[-1] == {"type": "cancelled", "reason": "enough"}
+        again = server.run("cancel", str(number), "--json")
+        assert lines(again.stdout) == [{"run": number, "was_running": False}]
+
+
+def test_a_run_that_is_not_there_cannot_be_stopped(server: Running) -> None:
+    refused = server.run("cancel", "77")
+    assert refused.returncode == 1
+    assert "there is no run 77" in refused.stderr
+    assert f"`substrate {' '.join(server.flags)} runs`" in refused.stderr
+    assert server.run("cancel", "seventy").returncode == 2
+
+
+@pytest.mark.parametrize(
+    "command", [["runs"], ["watch"], ["attach", "1"], ["cancel", "1"], ["respond"]]
+)
+def test_without_a_server_it_is_said_how_to_get_one(command: list[str], tmp_path: Path) -> None:
+    refused = run(*command, cwd=tmp_path)
+    assert refused.returncode == 1
+    assert "no server runs on port 0. Start one with `substrate`" in refused.stderr

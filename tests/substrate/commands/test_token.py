@@ -1,0 +1,217 @@
+"""`substrate token`: the server's token, a new one, and further ones; and who sends them."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_line import COUNT, add_plugin, run, server, started
+
+
+@pytest.fixture(autouse=True)
+def _homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens and lock files of this test alone."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    add_plugin(folder, "count", COUNT)
+    return folder
+
+
+@pytest.fixture
+def port(project: Path) -> Iterator[str]:
+    with server(project) as number:
+        yield number
+
+
+def printed(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line that a command printed."""
+    assert done.returncode == 0, done.stderr
+    [line] = done.stdout.splitlines()
+    return line
+
+
+def status(port: str, token: str, method: str = "health.check") -> int:
+    """The status of a call with this token."""
+    connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=20)
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": {}})
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+    try:
+        connection.request("POST", "/rpc", body, headers)
+        with connection.getresponse() as response:
+            return response.status
+    finally:
+        connection.close()
+
+
+# --- the server's own ----------------------------------------------------------------------------
+
+
+def test_it_prints_the_token_of_the_running_server_and_nothing_else(
+    port: str, project: Path
+) -> None:
+    token = printed(run("--port", port, "token", cwd=project))
+    assert re.fullmatch(r"[\w-]{43}", token)
+    assert status(port, token) == 200
+    link = printed(run("--port", port, "token", "--link", cwd=project))
+    assert link == f"http://127.0.0.1:{port}/#token={token}"
+
+
+def test_without_a_server_it_says_what_to_do(project: Path) -> None:
+    done = run("--port", "1", "token", cwd=project)
+    assert done.returncode == 1
+    assert "no server of yours runs on port 1" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_server_that_asks_for_none_has_none(project: Path) -> None:
+    with started("--port", "0", "--auth", "off", cwd=project) as process:
+        port = process.err.wait_for(r"http://127\.0\.0\.1:(\d+)")[1]
+        done = run("--port", port, "token", cwd=project)
+        assert done.returncode == 1
+        assert "asks for no token" in done.stderr
+        assert run("--port", port, "call", "count.up", "1", cwd=project).returncode == 0
+
+
+def test_rotate_replaces_the_token_everywhere(port: str, project: Path) -> None:
+    old = printed(run("--port", port, "token", cwd=project))
+    new = printed(run("--port", port, "token", "rotate", cwd=project))
+    assert new != old
+    assert printed(run("--port", port, "token", cwd=project)) == new
+    assert status(port, old) == 401
+    assert status(port, new) == 200
+    assert run("--port", port, "call", "count.up", "1", cwd=project).returncode == 0
+
+
+# --- further ones --------------------------------------------------------------------------------
+
+
+def test_a_token_is_made_used_listed_and_revoked(port: str, project: Path) -> None:
+    flags = ["--scope", "count", "--scope", "chat", "--expires", "30d"]
+    secret = printed(run("token", "create", "phone", *flags, cwd=project))
+    assert status(port, secret) == 200
+    described = json.loads(printed(run("token", "list", "--json", cwd=project)))
+    assert described["expires_ms"] - described["created_ms"] == 30 * 24 * 3600 * 1000
+    assert described | {"created_ms": 0, "expires_ms": 0} == {
+        "name": "phone",
+        "principal": "phone",
+        "scopes": ["chat", "count"],
+        "created_ms": 0,
+        "expires_ms": 0,
+        "expired": False,
+    }
+    listed = run("token", "list", cwd=project).stdout
+    assert "phone" in listed
+    assert secret not in listed + json.dumps(described)
+    assert run("token", "revoke", "phone", cwd=project).returncode == 0
+    assert status(port, secret) == 401
+    assert run("token", "list", cwd=project).stdout == ""
+
+
+def test_a_token_may_call_what_its_scopes_say(port: str, project: Path) -> None:
+    reads = printed(run("token", "create", "reads", cwd=project))
+    counts = printed(run("token", "create", "counts", "--scope", "count", cwd=project))
+    everything = printed(run("token", "create", "all", "--scope", "*", cwd=project))
+    for token, code in ((reads, 1), (counts, 0), (everything, 0)):
+        done = run("--port", port, "call", "count.up", "1", cwd=project, SUBSTRATE_TOKEN=token)
+        assert (done.returncode == 0) == (code == 0), done.stderr
+        called = run("--token", token, "--port", port, "call", "health.check", cwd=project)
+        assert called.returncode == 0, called.stderr
+
+
+def test_a_token_can_be_for_what_is_ones_own(port: str, project: Path) -> None:
+    own = printed(run("token", "create", "phone", "--as", "local", cwd=project))
+    other = printed(run("token", "create", "guest", cwd=project))
+    assert run("--port", port, "call", "count.up", "1", cwd=project).returncode == 0
+    for token, seen in ((own, True), (other, False)):
+        done = run("--token", token, "--port", port, "call", "plexus.runs", cwd=project)
+        assert ("count.up" in done.stdout) == seen
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["create", "Phone"], "is no name"),
+        (["create", "phone", "--scope", "a b"], "is no scope"),
+        (["create", "phone", "--as", "ada@example.org"], "is no name"),
+        (["create", "phone", "--expires", "soon"], "is no time"),
+        (["create", "phone", "--expires", "0d"], "is no time"),
+        (["revoke", "phone"], "there is no token called 'phone'"),
+    ],
+)
+def test_what_cannot_be_is_explained(project: Path, arguments: list[str], said: str) -> None:
+    done = run("token", *arguments, cwd=project)
+    assert done.returncode != 0
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_name_is_taken_once(project: Path) -> None:
+    assert run("token", "create", "phone", cwd=project).returncode == 0
+    done = run("token", "create", "phone", cwd=project)
+    assert done.returncode == 1
+    assert "revoke it first" in done.stderr
+
+
+def test_a_damaged_file_is_reported(project: Path, tmp_path: Path) -> None:
+    assert run("token", "create", "phone", cwd=project).returncode == 0
+    (tmp_path / "data" / "substrate" / "tokens.json").write_text("{")
+    for arguments in (["list"], ["create", "x"], ["revoke", "phone"]):
+        done = run("token", *arguments, cwd=project)
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+
+
+# --- commands that ask a server ------------------------------------------------------------------
+
+
+def test_commands_find_the_token_by_themselves(port: str, project: Path) -> None:
+    for arguments in (
+        ["--port", port, "call", "count.up", "1"],
+        ["--port", port, "list"],
+        ["--port", port, "schema", "count.up"],
+        ["call", "--url", f"http://localhost:{port}", "count.up", "1"],
+        ["call", "--url", f"ws://127.0.0.1:{port}", "count.up", "1"],
+    ):
+        done = run(*arguments, cwd=project)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("scheme", ["ws", "http"])
+def test_a_wrong_token_is_said_to_be_wrong_at_once(port: str, project: Path, scheme: str) -> None:
+    url = f"{scheme}://127.0.0.1:{port}"
+    for arguments in (["call", "--url", url, "count.up", "1"], ["list", "--url", url]):
+        done = run("--token", "wrong", *arguments, cwd=project)
+        assert done.returncode == 1
+        assert "SUBSTRATE_TOKEN" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert "wrong" not in done.stderr
+
+
+def test_a_server_of_another_user_is_not_sent_our_token(port: str, project: Path) -> None:
+    """Nor is one that only has the port of a server that is gone."""
+    lock = Path(os.environ["XDG_STATE_HOME"]) / "substrate" / "servers" / f"{port}.json"
+    content = json.loads(lock.read_text())
+    lock.write_text(json.dumps(content | {"startTime": 1}))
+    done = run("--port", port, "call", "count.up", "1", cwd=project)
+    assert done.returncode == 1
+    assert "token" in done.stderr
+
+
+def test_the_variable_is_no_setting_and_is_not_complained_about(project: Path) -> None:
+    done = run("config", cwd=project, SUBSTRATE_TOKEN="secret")
+    assert done.returncode == 0
+    assert "secret" not in done.stdout + done.stderr
+    assert "Warning" not in done.stderr

@@ -1,0 +1,106 @@
+"""`substrate watch`: every run as it begins, asks and ends."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import lines, started, terminal
+from terminal_server import Running, running
+
+from plexus.watching import IN_EVENT
+from substrate.commands.watch import Changes
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("project")) as found:
+        yield found
+
+
+def test_all_runs_are_watched_as_they_begin_ask_and_end(server: Running) -> None:
+    with (
+        server.called("asks.confirm", state="asking") as (_, asking),
+        started(*server.flags, "watch", cwd=server.project) as watcher,
+    ):
+        watcher.out.wait_for(rf'"run":{asking},"method":"asks.confirm","state":"asking"')
+        server.ask("bash.execute", command="true")
+        watcher.out.wait_for(r'"method":"bash.execute","state":"complete"')
+        server.ask("approvals.respond", approval_id=f"{asking}.1", approve=False)
+        watcher.out.wait_for(rf'"run":{asking},"method":"asks.confirm","state":"complete"')
+        watcher.signal(signal.SIGINT)
+        assert watcher.end() == 130
+        # Those that only look at the others are not told of.
+        seen = {entry["method"] for entry in lines(watcher.out.rest())}
+        assert seen == {"asks.confirm", "bash.execute"}
+        assert "Traceback" not in watcher.err.rest()
+
+
+def test_on_a_terminal_a_change_is_a_line_and_says_how_to_answer(server: Running) -> None:
+    with (
+        server.called("asks.confirm", state="asking") as (process, number),
+        terminal(*server.flags, "watch", cwd=server.project) as screen,
+    ):
+        screen.screen.wait_for(rf"{number} +asking +asks.confirm")
+        screen.screen.wait_for(r"respond` answers")
+        assert server.run("respond", f"{number}.1", "--yes").returncode == 0
+        screen.screen.wait_for(rf"{number} +complete +asks.confirm")
+        assert process.end() == 0
+        screen.type("\x03")
+        assert screen.end()[0] == 130
+
+
+def test_a_server_that_goes_away_ends_the_watching(tmp_path: Path) -> None:
+    with started("--port", "0", cwd=tmp_path) as process:
+        port = process.err.wait_for(r"http://127\.0\.0\.1:(\d+)")[1]
+        there = Running(tmp_path, port)
+        call = [*there.flags, "call", "bash.execute", "sleep 100"]
+        with (
+            started(*call, cwd=tmp_path),
+            started(*there.flags, "watch", cwd=tmp_path) as watcher,
+        ):
+            watcher.out.wait_for("bash.execute")
+            process.signal(signal.SIGKILL)
+            assert watcher.end() == 1
+            assert f"Is the server on port {port} running?" in watcher.err.rest()
+
+
+# --- changes --------------------------------------------------------------------------------------
+
+
+def entry(number: int, state: str) -> dict[str, Any]:
+    return {"run": number, "state": state, "method": "a.b"}
+
+
+def test_what_had_ended_before_is_not_told() -> None:
+    changes = Changes()
+    there = [entry(2, "running"), entry(1, "complete")]
+    assert list(changes.told(there, [])) == [entry(2, "running")]
+    # Another item of it is no news here.
+    assert list(changes.told([entry(2, "running") | {"last_seq": 7}], [])) == []
+    assert list(changes.told([entry(2, "error")], [])) == [entry(2, "error")]
+
+
+def test_what_there_was_before_may_come_in_several_events() -> None:
+    changes = Changes()
+    many = [entry(number, "complete") for number in range(1, IN_EVENT + 1)]
+    assert list(changes.told(many, [])) == []
+    assert list(changes.told([entry(IN_EVENT + 1, "complete")], [])) == []
+    assert list(changes.told([entry(IN_EVENT + 2, "complete")], [])) != []
+
+
+def test_what_began_and_ended_between_two_looks_is_told_in_the_order_of_beginning() -> None:
+    changes = Changes()
+    assert list(changes.told([], [])) == []
+    news = [entry(3, "running"), entry(2, "error"), entry(1, "complete")]
+    assert [each["run"] for each in changes.told(news, [])] == [1, 2, 3]
+
+
+def test_a_run_that_was_forgotten_before_anybody_saw_its_end_is_told_as_that() -> None:
+    changes = Changes()
+    list(changes.told([entry(1, "asking"), entry(2, "complete")], []))
+    assert list(changes.told([], [1, 2])) == [entry(1, "forgotten")]
+    assert list(changes.told([], [1])) == []

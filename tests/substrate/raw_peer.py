@@ -1,0 +1,122 @@
+"""A peer that speaks HTTP and WebSocket byte by byte, so that it can do everything wrong."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from network import ANSWER_S, Server, serving
+
+__all__ = ("RawPeer", "call_of", "frame_of", "limited", "post_of")
+
+
+@contextmanager
+def limited(*options: str, **limits: float) -> Iterator[Server]:
+    """A server that lets everybody in, with these limits."""
+    settings = {f"SUBSTRATE_LIMITS__{name.upper()}": str(value) for name, value in limits.items()}
+    with serving(*options, settings=settings) as server:
+        yield server
+
+
+def call_of(method: str, params: Any = None, request_id: Any = 1) -> dict[str, Any]:
+    """A call as a message."""
+    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params or {}}
+
+
+def post_of(port: int, message: Any, path: str = "/rpc", accept: str = "application/json") -> bytes:
+    """A request that posts this message, as bytes."""
+    body = message if isinstance(message, bytes) else json.dumps(message).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAccept: {accept}\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def frame_of(payload: bytes, opcode: int = 1) -> bytes:
+    """A WebSocket frame as a client sends it."""
+    mask = os.urandom(4)
+    size = len(payload)
+    length = bytes([0x80 | size]) if size < 126 else bytes([0x80 | 126]) + struct.pack("!H", size)
+    masked = bytes(byte ^ mask[index % 4] for index, byte in enumerate(payload))
+    return bytes([0x80 | opcode]) + length + mask + masked
+
+
+class RawPeer:
+    """One connection."""
+
+    def __init__(self, port: int, receive_bytes: int | None = None) -> None:
+        """`receive_bytes`: what the system may take before it is read."""
+        self.port = port
+        self.sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        if receive_bytes is not None:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        self.sock.settimeout(ANSWER_S)
+        self.sock.connect(("127.0.0.1", port))
+
+    def __enter__(self) -> RawPeer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sock.close()
+
+    def send(self, data: bytes) -> None:
+        self.sock.sendall(data)
+
+    def post(self, message: Any, path: str = "/rpc", accept: str = "application/json") -> None:
+        """Post a message; the response is not read."""
+        self.send(post_of(self.port, message, path, accept))
+
+    def response(self) -> tuple[int, http.client.HTTPMessage, bytes]:
+        """The next response as a whole."""
+        response = http.client.HTTPResponse(self.sock)
+        response.begin()
+        return response.status, response.headers, response.read()
+
+    def answer(self, message: Any) -> Any:
+        """Post a message, and return the JSON that comes back."""
+        self.post(message)
+        return json.loads(self.response()[2])
+
+    def read_until(self, mark: bytes) -> bytes:
+        """Read as far as there is this mark."""
+        data = bytearray()
+        searched = 0
+        while data.find(mark, searched) < 0:
+            searched = max(len(data) - len(mark), 0)
+            chunk = self.sock.recv(65536)
+            assert chunk, data[-1000:]
+            data += chunk
+        return bytes(data)
+
+    def read_to_end(self) -> bytes:
+        """Read until the server has closed the connection, or reset it."""
+        data = b""
+        try:
+            while chunk := self.sock.recv(65536):
+                data += chunk
+        except ConnectionResetError:
+            pass
+        return data
+
+    def upgrade(self, path: str = "/rpc") -> None:
+        """Become a WebSocket."""
+        self.send(
+            f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nUpgrade: websocket\r\n"
+            "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
+        )
+        assert b" 101 " in self.read_until(b"\r\n\r\n")
+
+    def say(self, message: Any) -> None:
+        """Send a message as a text frame."""
+        self.send(frame_of(json.dumps(message).encode()))
+
+    def reset(self) -> None:
+        """Hang up without a good-bye."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.sock.close()

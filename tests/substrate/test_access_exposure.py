@@ -1,0 +1,100 @@
+"""A server that others could reach starts only with what keeps them out."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from network import bearer, serving
+
+from substrate.access.exposure import check_exposure, is_loopback, reached_at
+from substrate.settings import Settings, SettingsError
+
+
+@pytest.mark.parametrize(
+    ("settings", "missing"),
+    [
+        (Settings(bind="0.0.0.0"), "--allow-host"),
+        (Settings(bind="::"), "--allow-host"),
+        (Settings(bind="192.0.2.7"), "--allow-host"),
+        (Settings(bind="0.0.0.0", hosts=("example.org",), auth="off"), "auth"),
+        (Settings(bind="0.0.0.0", auth="off"), "auth"),
+        (Settings(hosts=("example.org",), auth="off"), "auth"),
+        (Settings(bind="example.org"), "no address"),
+        (Settings(bind=""), "no address"),
+        (Settings(hosts=("*",)), "no name of a host"),
+        (Settings(hosts=("https://example.org",)), "no name of a host"),
+        (Settings(hosts=("example.org/x",)), "no name of a host"),
+        (Settings(hosts=("",)), "no name of a host"),
+        (Settings(origins=("*",)), "no origin"),
+        (Settings(origins=("null",)), "no origin"),
+        (Settings(origins=("example.org",)), "no origin"),
+        (Settings(origins=("https://example.org/",)), "no origin"),
+    ],
+)
+def test_what_would_let_strangers_in_is_refused(settings: Settings, missing: str) -> None:
+    with pytest.raises(SettingsError, match=missing):
+        check_exposure(settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(),
+        Settings(auth="off"),
+        Settings(bind="::1"),
+        Settings(bind="127.0.0.9", auth="off"),
+        Settings(hosts=("example.org",), origins=("https://app.example:8443",)),
+        Settings(bind="0.0.0.0", hosts=("Example.org", "example.org:8443", "[2001:db8::1]:80")),
+    ],
+)
+def test_what_keeps_strangers_out_is_fine(settings: Settings) -> None:
+    check_exposure(settings)
+
+
+def test_a_loopback_address_is_told_from_others() -> None:
+    assert is_loopback("127.0.0.1")
+    assert is_loopback("::1")
+    assert not is_loopback("0.0.0.0")
+    assert reached_at("0.0.0.0") == "127.0.0.1"
+    assert reached_at("192.0.2.7") == "192.0.2.7"
+
+
+@pytest.mark.parametrize(
+    "flags", [["--bind", "0.0.0.0"], ["--bind", "0.0.0.0", "--allow-host", "x", "--auth", "off"]]
+)
+def test_such_a_server_does_not_even_listen(flags: list[str], tmp_path: Path) -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    done = subprocess.run(
+        [sys.executable, "-m", "substrate", "--port", str(port), *flags],
+        cwd=tmp_path,
+        env={key: value for key, value in os.environ.items() if "SUBSTRATE" not in key},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "can be reached from other machines" in done.stderr
+
+
+def test_a_server_for_others_answers_for_its_names_and_with_a_token_only() -> None:
+    with serving("--bind", "0.0.0.0", "--allow-host", "tools.example", auth="token") as server:
+        named = {"Host": "tools.example"}
+        for headers, status in (
+            (named, 401),
+            (named | bearer("wrong"), 401),
+            (named | bearer(server.token), 200),
+            (bearer(server.token), 200),
+            ({"Host": f"0.0.0.0:{server.port}"} | bearer(server.token), 421),
+            (named | bearer(server.token) | {"Origin": "https://tools.example"}, 200),
+            (named | bearer(server.token) | {"Origin": "https://app.example"}, 403),
+        ):
+            with server.call("health.check", **headers) as response:
+                assert response.status == status, headers

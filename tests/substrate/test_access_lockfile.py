@@ -1,0 +1,281 @@
+"""The lock file: who can read it, when it is there, and what becomes of one that was left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from network import Server, bearer, lock_file, serving
+
+from plexus.version import __version__
+from substrate.access.lockfile import LockFile, find_running
+
+WAIT_S = 20.0
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of lock files, of this test alone."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "substrate" / "servers"
+
+
+def entry(**fields: Any) -> dict[str, Any]:
+    """What a lock file of this very process says."""
+    started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return {"port": 1, "authToken": "t", "pid": os.getpid(), "startTime": started} | fields
+
+
+def put(folder: Path, port: int, content: dict[str, Any] | str) -> Path:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = folder / f"{port}.json"
+    file.write_text(content if isinstance(content, str) else json.dumps(content))
+    return file
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+# --- a server ------------------------------------------------------------------------------------
+
+
+def test_a_server_says_where_it_is_to_its_user_alone(state: Path) -> None:
+    os.umask(before := os.umask(0))
+    with serving(auth="token") as server:
+        file = state / f"{server.port}.json"
+        assert mode(state) == 0o700
+        assert mode(file) == 0o600
+        assert server.lock == {
+            "port": server.port,
+            "authToken": server.token,
+            "projectPath": str(Path(__file__).parents[2]),
+            "pid": server.process.pid,
+            "startTime": server.lock["startTime"],
+            "version": __version__,
+            "transports": ["http", "websocket"],
+        }
+        assert len(server.token) >= 43
+        assert [path.name for path in state.iterdir()] == [file.name]
+    assert os.umask(before) == before
+
+
+def test_the_files_modes_do_not_depend_on_the_umask(state: Path) -> None:
+    before = os.umask(0)
+    try:
+        LockFile(1, Path("/project")).write("secret")
+    finally:
+        os.umask(before)
+    assert mode(state) == 0o700
+    assert mode(state / "1.json") == 0o600
+
+
+def test_a_folder_that_others_could_look_into_is_tightened(state: Path) -> None:
+    state.mkdir(mode=0o755, parents=True)
+    LockFile(1, Path("/project")).write("secret")
+    assert mode(state) == 0o700
+
+
+def test_a_folder_that_is_a_link_is_not_written_into(state: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    state.parent.mkdir(parents=True)
+    state.symlink_to(elsewhere)
+    with pytest.raises(OSError, match="folder of yours"):
+        LockFile(1, Path("/project")).write("secret")
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_file_is_gone_when_the_server_is(state: Path, number: signal.Signals) -> None:
+    server = Server(auth="token")
+    assert (state / f"{server.port}.json").exists()
+    server.process.send_signal(number)
+    server.process.wait(WAIT_S)
+    server.stop()
+    assert list(state.iterdir()) == []
+
+
+def test_two_servers_have_two_files_and_two_tokens(state: Path) -> None:
+    with serving(auth="token") as one, serving(auth="token") as other:
+        assert one.token != other.token
+        assert {path.stem for path in state.iterdir()} == {str(one.port), str(other.port)}
+        for server, token, expected in (
+            (one, one.token, 200),
+            (one, other.token, 401),
+            (other, one.token, 401),
+            (other, other.token, 200),
+        ):
+            with server.call("health.check", **bearer(token)) as response:
+                assert response.status == expected
+    assert list(state.iterdir()) == []
+
+
+def test_a_server_that_asks_for_no_token_has_no_file(state: Path) -> None:
+    with serving():
+        assert not state.exists()
+
+
+def test_what_a_killed_server_left_is_ignored_and_removed(state: Path) -> None:
+    server = Server(auth="token")
+    file = state / f"{server.port}.json"
+    server.process.kill()
+    server.process.wait(WAIT_S)
+    server.stop()
+    assert file.exists()
+    assert find_running(server.port) is None
+    assert not file.exists()
+
+
+def test_a_new_server_removes_what_others_left_and_leaves_the_rest(state: Path) -> None:
+    gone = put(state, 1, entry(pid=2**22 + 1))
+    there = put(state, 2, entry())
+    with serving(auth="token"):
+        assert not gone.exists()
+        assert there.exists()
+
+
+def test_a_server_that_cannot_write_the_file_says_so_and_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    done = subprocess.run(
+        [sys.executable, "-m", "substrate", "--port", "0"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "XDG_STATE_HOME" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_token_is_shown_to_a_person_and_not_to_a_log(state: Path) -> None:
+    ours, theirs = os.openpty()
+    with serving(auth="token") as server:
+        port = server.port
+    process = subprocess.Popen(
+        [sys.executable, "-m", "substrate", "--port", str(port)], stderr=theirs, cwd="/"
+    )
+    os.close(theirs)
+    try:
+        said = b""
+        end = time.monotonic() + WAIT_S
+        while b"#token=" not in said or not said.endswith(b"\n"):
+            assert time.monotonic() < end
+            said += os.read(ours, 65536)
+        token = json.loads((state / f"{port}.json").read_text())["authToken"]
+        assert said.decode().count(f"http://127.0.0.1:{port}/#token={token}") == 1
+    finally:
+        process.kill()
+        process.wait(WAIT_S)
+        os.close(ours)
+    logged = Server(auth="token")
+    token = logged.token
+    logged.process.terminate()
+    assert logged.process.stderr is not None
+    assert token not in logged.process.stderr.read().decode()
+    logged.stop()
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def test_the_file_of_a_running_server_is_found(state: Path) -> None:
+    put(state, 1, entry(authToken="secret"))
+    running = find_running(1)
+    assert running is not None
+    assert (running.port, running.token, running.pid) == (1, "secret", os.getpid())
+    assert find_running(2) is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"pid": 2**22 + 1},
+        {"pid": 1, "startTime": 123456789},
+        {"startTime": 1},
+        {"startTime": None},
+    ],
+)
+def test_the_file_of_another_process_is_removed(state: Path, fields: dict[str, Any]) -> None:
+    file = put(state, 1, entry(**fields))
+    assert find_running(1) is None
+    assert not file.exists()
+
+
+def test_the_file_of_a_process_that_nobody_has_waited_for_is_removed(state: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    end = time.monotonic() + WAIT_S
+    while " Z " not in (status := Path(f"/proc/{child.pid}/stat").read_text()):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    started = int(status.rpartition(")")[2].split()[19])
+    file = put(state, 1, entry(pid=child.pid, startTime=started))
+    assert find_running(1) is None
+    assert not file.exists()
+    child.wait(WAIT_S)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", '{"authToken":5,"pid":1,"startTime":1}', '{"pid":-1}']
+)
+def test_a_file_that_is_no_lock_file_is_no_server(state: Path, text: str) -> None:
+    put(state, 1, text)
+    assert find_running(1) is None
+
+
+def test_a_server_does_not_remove_what_another_one_wrote(state: Path) -> None:
+    lock = LockFile(1, Path("/project"))
+    lock.write("secret")
+    other = put(state, 1, entry(pid=1))
+    lock.remove()
+    assert other.exists()
+
+
+def test_a_reader_finds_the_old_file_or_the_new_one_and_nothing_else(state: Path) -> None:
+    lock = LockFile(1, Path("/project"))
+    lock.write("0" * 1000)
+    writer = subprocess.Popen([sys.executable, "-c", WRITER], cwd=Path(__file__).parents[2])
+    seen = set()
+    try:
+        while writer.poll() is None:
+            running = json.loads((state / "1.json").read_text())
+            seen.add(running["authToken"][0])
+            assert running["authToken"] == running["authToken"][0] * 1000
+    finally:
+        writer.kill()
+        writer.wait(WAIT_S)
+    assert writer.returncode == 0
+    assert len(seen) > 1
+    assert [path.name for path in state.iterdir()] == ["1.json"]
+
+
+WRITER = """
+from pathlib import Path
+from substrate.access.lockfile import LockFile
+for number in range(300):
+    LockFile(1, Path("/project")).write(str(number % 10) * 1000)
+"""
+
+
+def test_the_place_is_the_users_state_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    expected = tmp_path / ".local" / "state" / "substrate" / "servers" / "7.json"
+    assert LockFile(7, Path("/project")).path == expected
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "x"))
+    assert LockFile(7, Path("/project")).path == lock_file(7)

@@ -1,0 +1,374 @@
+"""What is one principal's is not there for another: every method of the real hub that names
+something is called by somebody else, and answers as if there were no such thing."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub_calls import WAIT_S, call, settled, until
+from mcp_peer import STATELESS, TASKS, McpPeer, make_server
+
+from plexus import (
+    Activation,
+    Confirm,
+    Context,
+    NotFound,
+    Plexus,
+    PlexusError,
+    Principal,
+    Result,
+    Terminal,
+    method,
+    wire,
+)
+from plexus.run import Run
+from substrate.assembly import build_hub
+from substrate.settings import Settings
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+
+ALICE = Principal("alice")
+#: May call everything, and is somebody else.
+BOB = Principal("bob")
+#: A word that stands in everything of hers.
+SECRET = "heliotrope"
+
+#: The parameters that name something of somebody's.
+OWNED = {"tree_id", "tree", "node_id", "node", "session", "session_name", "run", "approval_id"}
+#: What else a method needs before it can be called.
+NEEDED: dict[str, Any] = {
+    "answer": True,
+    "approve": True,
+    "content": "text",
+    "handle": "plugin@1.0.0::method:meta",
+    "message": "text",
+    "metadata": {},
+    "new_name": "another",
+    "nodes": [{"content": "text"}],
+    "query": "text",
+    "text": SECRET,
+}
+#: How long nothing is said by what has nothing to say and no end.
+SILENT_S = 0.3
+#: How few methods of that kind there may be: if it is fewer, this test has lost sight of them.
+LEAST = 45
+
+
+class Asks(Activation):
+    """Asks, and waits."""
+
+    namespace = "asks"
+    version = "1.0.0"
+
+    @method(deadline_s=None)
+    async def one(self, *, ctx: Context) -> bool:
+        """Ask one thing."""
+        return await ctx.ask(Confirm(f"Is it {SECRET}?"))
+
+
+class World:
+    """Everything of Alice's."""
+
+    def __init__(self, hub: Plexus) -> None:
+        self.hub = hub
+        self.ids: dict[str, Any] = {}
+
+    async def fill(self) -> None:
+        """Give her a tree, a conversation and a run that asks."""
+        tree = await self.value("arbor.tree_create", metadata={"name": SECRET})
+        node = await self.value("arbor.node_create_text", tree_id=tree["tree_id"], content=SECRET)
+        await self.value("chat.create", name=f"{SECRET}-1", model="echo:echo")
+        await self.value("chat.send", session=f"{SECRET}-1", message=SECRET)
+        run = self.hub.call("asks.one", {}, ALICE).run
+        await until(lambda: bool(run.questions))
+        request = next(iter(run.questions or {}))
+        self.ids = {
+            "tree_id": tree["tree_id"],
+            "tree": tree["tree_id"],
+            "node_id": node["node_id"],
+            "node": node["node_id"],
+            "parent": node["node_id"],
+            "session": f"{SECRET}-1",
+            "session_name": f"{SECRET}-1",
+            "run": run.id,
+            "request": request,
+            "approval_id": f"{run.id}.{request}",
+        }
+
+    async def value(self, name: str, /, **params: Any) -> Any:
+        end = (await call(self.hub, name, params, ALICE))[-1]
+        assert isinstance(end, Terminal)
+        assert not end.failed, end
+        return wire.decode_plain(end.result if isinstance(end, Result) else end)
+
+    def made_up(self) -> dict[str, Any]:
+        """Ids of the same form that nothing has."""
+        run = 2**53 - 1
+        request = self.ids["request"]
+        tree, node = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
+        return {
+            "tree_id": tree,
+            "tree": tree,
+            "node_id": node,
+            "node": node,
+            "parent": node,
+            "session": "nobodys",
+            "session_name": "nobodys",
+            "run": run,
+            "request": request,
+            "approval_id": f"{run}.{request}",
+        }
+
+    def params(self, name: str, ids: dict[str, Any]) -> dict[str, Any]:
+        """Parameters that name these things, and whatever else is needed."""
+        known = NEEDED | ids
+        spec = self.hub.resolve(name)
+        return {
+            parameter.name: known[parameter.name]
+            for parameter in spec.parameters
+            if parameter.required or parameter.name in {*OWNED, "content"}
+        }
+
+    async def outcome(self, name: str, ids: dict[str, Any], principal: Principal) -> str:
+        """What a call says first, or to its end if that comes soon, without the ids in it."""
+        said = await self.said(name, self.params(name, ids), principal)
+        for key, value in sorted(ids.items(), key=lambda item: -len(str(item[1]))):
+            if key != "request":
+                said = said.replace(str(value), "...")
+        return said
+
+    async def said(
+        self, name: str, params: dict[str, Any], principal: Principal, within_s: float = WAIT_S
+    ) -> str:
+        """What a call says to its end or, if it has none, what it says first, if anything."""
+        try:
+            begun = self.hub.call(name, params, principal)
+        except PlexusError as error:
+            return f"{error.code}: {error.message}"
+        run = begun.run
+        endless = self.is_endless(name)
+        try:
+            with suppress(TimeoutError):
+                await until(
+                    lambda: run.terminal is not None or (endless and bool(run.log.events)), within_s
+                )
+            return "\n".join(wire.encode_event(event).decode() for event in run.log.events)
+        finally:
+            if begun.fresh:
+                run.cancel("seen enough")
+                await settled(run)
+
+    def is_endless(self, name: str) -> bool:
+        spec = self.hub.resolve(name)
+        return spec.deadline_s is None or spec.kind == "follow"
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    settings = Settings(database=str(tmp_path / "arbor.db"), chat_claude_command="/nowhere/claude")
+    hub, broken = build_hub(settings, tmp_path)
+    assert not broken
+    hub.register(Asks)
+    world = World(hub)
+    await world.fill()
+    yield world
+    await hub.close()
+
+
+def naming(hub: Plexus) -> list[str]:
+    """The methods that name something of somebody's."""
+    return [spec.name for spec in hub.methods() if OWNED & set(spec.names)]
+
+
+def all_names() -> list[str]:
+    hub, _ = build_hub(Settings(), Path("/"))
+    return naming(hub)
+
+
+def test_this_knows_every_method_that_names_something() -> None:
+    assert len(all_names()) >= LEAST
+
+
+@pytest.mark.parametrize("name", all_names())
+async def test_what_is_anothers_answers_like_what_is_not_there(world: World, name: str) -> None:
+    absent = await world.outcome(name, world.made_up(), BOB)
+    assert await world.outcome(name, world.ids, BOB) == absent
+    assert SECRET not in absent
+    # And it is there for her, so that the above says something.
+    if name != "approvals.permit":
+        assert await world.outcome(name, world.ids, ALICE) != absent
+
+
+@pytest.mark.parametrize("name", all_names())
+async def test_with_fewer_scopes_another_learns_no_more(world: World, name: str) -> None:
+    reader = Principal("bob", frozenset())
+    absent = await world.outcome(name, world.made_up(), reader)
+    assert await world.outcome(name, world.ids, reader) == absent
+
+
+async def test_no_list_shows_another_anything(world: World) -> None:
+    seen = {}
+    for spec in world.hub.methods():
+        if not spec.hints.read_only or any(
+            p.required and p.name != "text" for p in spec.parameters
+        ):
+            continue
+        params = {"text": SECRET} if "text" in spec.names else {}
+        seen[spec.name] = {
+            who.name: await world.said(spec.name, params, who, within_s)
+            for who, within_s in ((ALICE, WAIT_S), (BOB, SILENT_S))
+        }
+    hers = {name for name, said in seen.items() if SECRET in said["alice"]}
+    assert hers >= {
+        *("arbor.tree_list", "arbor.search", "chat.list", "chat.search"),
+        *("approvals.pending", "approvals.watch", "plexus.resources", "plexus.prompts"),
+    }
+    assert {name for name, said in seen.items() if SECRET in said["bob"]} == set()
+    owned = [str(world.ids[key]) for key in ("tree_id", "node_id", "run", "approval_id")]
+    # The run number of an endless call may stand in a list of runs: only hers is looked for.
+    assert not [n for n, said in seen.items() for each in owned if each in said["bob"]]
+
+
+async def test_no_suggestion_tells_of_anothers(world: World) -> None:
+    looked = 0
+    for spec in world.hub.methods():
+        for argument in spec.completers:
+            looked += 1
+            params = {
+                "method": spec.name,
+                "argument": argument,
+                "value": "",
+                "given": {"tree": world.ids["tree"]},
+            }
+            assert '"values":[]' not in await world.said("plexus.complete", params, ALICE)
+            assert '"values":[]' in await world.said("plexus.complete", params, BOB)
+    assert looked >= 4
+
+
+async def test_the_same_key_of_two_principals_is_two_runs(world: World) -> None:
+    begun = [
+        world.hub.call("health.check", {"_run": "the key"}, who).run for who in (ALICE, BOB, ALICE)
+    ]
+    assert begun[0] is begun[2]
+    assert begun[0] is not begun[1]
+    # Nor can one go on where the other was.
+    world.hub.call("health.check", {"_run": "hers"}, ALICE)
+    with pytest.raises(NotFound):
+        world.hub.call("health.check", {"_run": "hers", "_after": 1}, BOB)
+
+
+async def test_what_another_tries_does_nothing_to_a_run(world: World) -> None:
+    run: Run = world.hub.runs.find(world.ids["run"], ALICE)
+    for name in naming(world.hub):
+        await world.outcome(name, world.ids, BOB)
+    assert run.terminal is None
+    assert run.cancel_reason is None
+    assert len(run.questions or {}) == 1
+    tree = await world.value("arbor.tree_get", tree_id=world.ids["tree_id"])
+    assert tree
+    assert (await world.value("chat.get", session=world.ids["session"]))["name"] == f"{SECRET}-1"
+
+
+async def test_a_child_of_her_run_is_hers_too(world: World) -> None:
+    outer = world.hub.call("plexus.call", {"method": "asks.one"}, ALICE).run
+
+    def children() -> list[Run]:
+        return [run for run in world.hub.runs.of(ALICE) if run.parent == outer.id]
+
+    await until(lambda: bool(children()))
+    [inner] = children()
+    assert inner.principal == ALICE
+    with pytest.raises(NotFound):
+        world.hub.runs.find(inner.id, BOB)
+
+
+# --- the same through a view ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(world: World) -> Any:
+    return make_server(world.hub)
+
+
+async def test_a_task_of_another_is_no_task(world: World, server: Any) -> None:
+    alice = McpPeer(world.hub, "2025-11-25", server=server, principal=ALICE)
+    bob = McpPeer(world.hub, "2025-11-25", server=server, principal=BOB)
+    created = await alice.result("tools/call", {"name": "asks.one", "arguments": {}, "task": {}})
+    task = created["task"]["taskId"]
+    assert [each["taskId"] for each in (await alice.result("tasks/list"))["tasks"]] == [task]
+    assert (await bob.result("tasks/list"))["tasks"] == []
+    for name in ("tasks/get", "tasks/cancel", "tasks/result"):
+        error = await bob.error(name, {"taskId": task})
+        absent = await bob.error(name, {"taskId": "9007199254740991"})
+        assert (error["code"], error["message"]) == (absent["code"], absent["message"])
+    assert (await alice.result("tasks/get", {"taskId": task}))["status"] != "cancelled"
+    [run] = world.hub.runs.kept(ALICE)
+    await until(lambda: bool(run.questions))
+    assert run.cancel_reason is None
+
+
+async def test_a_task_of_the_extension_cannot_be_answered_by_another(
+    world: World, server: Any
+) -> None:
+    alice = McpPeer(world.hub, "2025-11-25", server=server, principal=ALICE)
+    made = await alice.result("tools/call", {"name": "asks.one", "arguments": {}, "task": {}})
+    task = made["task"]["taskId"]
+    bob = McpPeer(world.hub, STATELESS, server=server, principal=BOB, capabilities=TASKS)
+    for name in ("tasks/get", "tasks/update", "tasks/cancel"):
+        params = {"taskId": task, "inputResponses": {}}
+        error = await bob.error(name, params)
+        absent = await bob.error(name, params | {"taskId": "9007199254740991"})
+        assert (error["code"], error["message"]) == (absent["code"], absent["message"])
+
+
+async def test_another_lists_none_of_her_resources_and_prompts(world: World, server: Any) -> None:
+    for who, hers in ((ALICE, True), (BOB, False)):
+        peer = McpPeer(world.hub, "2025-06-18", server=server, principal=who)
+        for name in ("resources/list", "prompts/list"):
+            assert (SECRET in str(await peer.result(name))) is hers
+        read = {"uri": f"arbor://tree/{world.ids['tree']}/node/{world.ids['node']}"}
+        answer = await peer.call("resources/read", read)
+        assert ("result" in answer) is hers
+        gone = await peer.call("prompts/get", {"name": f"chat.session.{SECRET}-1"})
+        assert ("result" in gone) is hers
+        run = await peer.call("resources/read", {"uri": f"run://{world.ids['run']}"})
+        assert ("result" in run) is hers
+
+
+async def test_nobody_is_told_what_happens_to_anothers_tree(world: World, server: Any) -> None:
+    peers = {
+        who.name: McpPeer(world.hub, "2025-06-18", server=server, principal=who)
+        for who in (ALICE, BOB)
+    }
+    uri = f"arbor://tree/{world.ids['tree']}"
+    for peer in peers.values():
+        await peer.result("resources/subscribe", {"uri": uri})
+    listening = McpPeer(world.hub, STATELESS, server=server, principal=BOB)
+    listening.begin(
+        "subscriptions/listen",
+        {
+            "notifications": {
+                "resourceSubscriptions": [uri],
+                "resourcesListChanged": True,
+                "promptsListChanged": True,
+            }
+        },
+    )
+    await world.value(
+        "arbor.node_create_text", tree_id=world.ids["tree"], content=f"{SECRET} again"
+    )
+    await peers["alice"].told("notifications/resources/updated")
+    await peers["alice"].told("notifications/resources/list_changed")
+    await world.value("chat.rename", session=world.ids["session"], new_name="another")
+    await peers["alice"].told("notifications/prompts/list_changed")
+    await peers["bob"].quiet()
+    await listening.quiet()
+    told = [frame["method"] for frame in peers["bob"].frames if "method" in frame]
+    assert told == []
+    heard = [frame["method"] for frame in listening.frames if "method" in frame]
+    assert heard == ["notifications/subscriptions/acknowledged"]

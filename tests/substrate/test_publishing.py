@@ -1,0 +1,569 @@
+"""What a process on stdio runs, watched and steered at the server of its project."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from native_rpc.client import connect
+from plexus.errors import Failed
+from substrate.access.lockfile import find_of_project, find_running, lock_folder
+
+WAIT_S = 30.0
+COUNT = "for i in $(seq 50); do echo $i; sleep 0.01; done"
+T = TypeVar("T")
+
+PLUGIN = '''
+import asyncio
+from collections.abc import AsyncIterator
+from plexus import Activation, Confirm, Content, Context, Prompt, method
+
+
+class Asks(Activation):
+    """Asks the person."""
+
+    namespace = "asks"
+    version = "1.0.0"
+
+    @method
+    async def confirm(self, *, ctx: Context) -> bool:
+        """Ask yes or no."""
+        return await ctx.ask(Confirm("Really?"))
+
+    @method
+    async def name(self, *, ctx: Context) -> str:
+        """Ask for a name."""
+        return await ctx.ask(Prompt("Your name?"))
+
+    @method
+    async def steps(self, number: int, every_s: float = 0.0) -> AsyncIterator[Content]:
+        """Count."""
+        for each in range(number):
+            yield Content(f"{each}\\n")
+            await asyncio.sleep(every_s)
+
+    @method
+    async def large(self, size: int) -> AsyncIterator[Content]:
+        """Say something large."""
+        yield Content("x" * size)
+        yield Content("y" * size)
+        await asyncio.sleep(3600)
+'''
+
+
+def environment() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if "SUBSTRATE" not in key}
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return make_project(tmp_path / "project")
+
+
+def make_project(folder: Path) -> Path:
+    (folder / "activations.d").mkdir(parents=True)
+    (folder / "activations.d" / "asks.py").write_text(PLUGIN)
+    return folder
+
+
+def eventually(found: Callable[[], T | None], what: str, within_s: float = WAIT_S) -> T:
+    """What is found in time."""
+    until = time.monotonic() + within_s
+    while time.monotonic() < until:
+        value = found()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"not in {within_s:g} s: {what}")
+
+
+# --- a server ------------------------------------------------------------------------------------
+
+
+class Server:
+    """`substrate` in a project."""
+
+    def __init__(self, project: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "substrate", "--port", "0"],
+            cwd=project,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        assert self.process.stderr is not None
+        found = re.search(rb"http://127\.0\.0\.1:(\d+)", self.process.stderr.readline())
+        assert found is not None
+        self.port = int(found[1])
+
+    def ask(self, method: str, **params: Any) -> Any:
+        return ask(self.port, method, **params)
+
+    def runs(self, method: str, **fields: Any) -> list[dict[str, Any]]:
+        """The runs of this method that another process has."""
+        return [
+            run
+            for run in self.ask("plexus.runs")
+            if run["method"] == method
+            and "process" in run
+            and all(run.get(name) == value for name, value in fields.items())
+        ]
+
+    def run(self, method: str, **fields: Any) -> dict[str, Any]:
+        """The one run of this method, once it is there."""
+        found = eventually(lambda: self.runs(method, **fields), f"{method} {fields}")
+        assert len(found) == 1
+        return found[0]
+
+    def items(self, run: int, after: int = 0) -> list[dict[str, Any]]:
+        """Everything that a run says, to its end, however that is."""
+
+        async def followed() -> list[dict[str, Any]]:
+            running = find_running(self.port)
+            assert running is not None
+            items: list[dict[str, Any]] = []
+            async with (
+                asyncio.timeout(WAIT_S),
+                connect(f"ws://127.0.0.1:{self.port}", token=running.token) as client,
+                client.attach(run, after) as call,
+            ):
+                with suppress(Failed):
+                    async for item in call:
+                        items.append({"seq": item.seq, **item})  # noqa: PERF401
+                last = call.terminal
+            assert last is not None
+            if not items or items[-1]["seq"] != last.seq:  # it failed, and was raised
+                items.append({"seq": last.seq, **last})
+            return items
+
+        return asyncio.run(followed())
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(WAIT_S)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+
+def ask(port: int, method: str, **params: Any) -> Any:
+    async def answer() -> Any:
+        running = find_running(port)
+        assert running is not None
+        async with connect(f"ws://127.0.0.1:{port}", token=running.token) as client:
+            async with asyncio.timeout(WAIT_S):
+                return await client.call(method, params)
+
+    return asyncio.run(answer())
+
+
+@contextmanager
+def serving(project: Path) -> Iterator[Server]:
+    server = Server(project)
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+# --- a process on stdio --------------------------------------------------------------------------
+
+
+class Host:
+    """`substrate --stdio`, with or without `--mcp`, as a host starts it."""
+
+    def __init__(self, project: Path, *flags: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "substrate", "--stdio", *flags],
+            cwd=project,
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self._called = 0
+        if "--mcp" in flags:
+            client = {"name": "test", "version": "1"}
+            hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+            self.send("initialize", hello)
+            self.answer()
+            self.write({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def write(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def send(self, method: str, params: dict[str, Any]) -> None:
+        self._called += 1
+        self.write({"jsonrpc": "2.0", "id": self._called, "method": method, "params": params})
+
+    def use(self, tool: str, **arguments: Any) -> None:
+        self.send("tools/call", {"name": tool, "arguments": arguments})
+
+    def answer(self) -> dict[str, Any]:
+        """The next answer; what else comes is left out."""
+        assert self.process.stdout is not None
+        while True:
+            line = self.process.stdout.readline()
+            assert line, "it has ended"
+            message: dict[str, Any] = json.loads(line)
+            if "id" in message and "method" not in message:
+                return message
+
+    def read_until(self, text: str) -> None:
+        """Read what comes, up to a line with this."""
+        assert self.process.stdout is not None
+        until = time.monotonic() + WAIT_S
+        while text.encode() not in self.process.stdout.readline():
+            assert time.monotonic() < until, text
+
+    def error_line(self) -> str:
+        """The next line of stderr."""
+        assert self.process.stderr is not None
+        return self.process.stderr.readline().decode()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(WAIT_S)
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+
+@contextmanager
+def hosted(project: Path, *flags: str) -> Iterator[Host]:
+    host = Host(project, *flags)
+    try:
+        yield host
+    finally:
+        host.kill()
+
+
+# --- watching ------------------------------------------------------------------------------------
+
+
+def test_a_run_of_another_process_is_listed_and_followed_from_its_first_item(project: Path) -> None:
+    with serving(project) as server, hosted(project, "--mcp") as host:
+        host.use("bash.execute", command=f"{COUNT}; sleep 1")
+        run = server.run("bash.execute", state="running")
+        assert run["process"] == {
+            "pid": host.process.pid,
+            "project": str(project),
+            "connected": True,
+        }
+        items = server.items(run["run"])
+        assert [item["seq"] for item in items] == list(range(1, len(items) + 1))
+        assert items[0]["type"] == "start"
+        said = "".join(item["data"] for item in items if item["type"] == "stdout")
+        assert said == "".join(f"{number}\n" for number in range(1, 51))
+        assert (items[-1]["type"], items[-1]["exit_code"]) == ("complete", 0)
+        assert "50" in host.answer()["result"]["content"][0]["text"]
+        ended = server.run("bash.execute", state="complete")
+        assert ended["last_seq"] == len(items)
+        assert ended["duration_ms"] > 1000
+
+
+def test_a_run_is_there_within_a_second(project: Path) -> None:
+    with serving(project) as server, hosted(project, "--mcp") as host:
+        host.use("asks.steps", number=1)
+        server.run("asks.steps")  # by now all is imported and connected
+        host.use("bash.execute", command="sleep 60")
+        eventually(lambda: server.runs("bash.execute"), "the run", within_s=1.0)
+
+
+def test_what_is_followed_later_begins_with_what_is_still_kept(project: Path) -> None:
+    with hosted(project) as host:
+        host.send("asks.steps", {"number": 20_000, "every_s": 0})
+        host.send("asks.steps", {"number": 600, "every_s": 0.01})
+        host.read_until('"complete"')
+        with serving(project) as server:
+            running = server.run("asks.steps", state="running")
+            items = server.items(running["run"], after=5)
+            assert [item["seq"] for item in items] == list(range(6, 602))
+            [ended] = [run for run in server.runs("asks.steps") if run["run"] != running["run"]]
+            gap, *rest = server.items(ended["run"])
+            assert gap["type"] == "gap"
+            assert (gap["from"], gap["seq"]) == (1, gap["to"])
+            assert [item["seq"] for item in rest] == list(range(gap["to"] + 1, 20_002))
+
+
+def test_an_item_that_is_too_large_for_a_message_arrives_whole(project: Path) -> None:
+    with serving(project) as server, hosted(project) as host:
+        host.send("asks.large", {"size": 900_000})
+        run = server.run("asks.large", last_seq=2)["run"]
+        server.ask("plexus.cancel", run=run)
+        items = server.items(run)
+        assert [item["type"] for item in items] == ["content", "content", "cancelled"]
+        assert items[0]["text"] == "x" * 900_000
+        assert items[1]["text"] == "y" * 900_000
+
+
+def test_what_was_said_can_be_read_when_its_process_has_ended(project: Path) -> None:
+    with serving(project) as server:
+        with hosted(project, "--mcp") as host:
+            host.use("bash.execute", command="echo one; sleep 0.5; echo two")
+            run = server.run("bash.execute")["run"]
+            host.answer()
+            assert host.process.stdin is not None
+            host.process.stdin.close()
+            assert host.process.wait(WAIT_S) == 0
+        items = server.items(run)
+        assert "".join(item.get("data", "") for item in items) == "one\ntwo\n"
+        assert items[-1]["type"] == "complete"
+        transcript = server.ask("plexus.transcript", run=run)
+        assert "one\ntwo\n" in transcript
+
+
+# --- steering ------------------------------------------------------------------------------------
+
+
+def test_a_run_is_stopped_from_the_server_with_all_its_processes(project: Path) -> None:
+    with serving(project) as server, hosted(project, "--mcp") as host:
+        host.use("bash.execute", command="sleep 3600 & echo $! > child; wait")
+        run = server.run("bash.execute")["run"]
+        file = project / "child"
+        child = eventually(lambda: file.exists() and int(file.read_text() or 0), "the child")
+        assert server.ask("plexus.cancel", run=run, reason="enough") is True
+        assert server.items(run)[-1]["type"] == "cancelled"
+        assert "enough" in json.dumps(host.answer())
+        eventually(lambda: not Path(f"/proc/{child}").exists(), "its process is gone")
+        assert server.ask("plexus.cancel", run=run) is False
+
+
+def test_a_question_is_answered_from_the_server(project: Path) -> None:
+    with serving(project) as server, hosted(project) as host:
+        host.send("asks.name", {})
+        run = server.run("asks.name", state="asking")["run"]
+        [pending] = eventually(
+            lambda: server.ask("approvals.pending")["approvals"], "what is asked"
+        )
+        assert (pending["run"], pending["message"]) == (run, "Your name?")
+        with pytest.raises(Exception, match="must be text"):
+            server.ask("plexus.respond", run=run, request=pending["request"], answer=5)
+        with pytest.raises(Exception, match="asks no question"):
+            server.ask("plexus.respond", run=run, request="77", answer="x")
+        assert server.ask("plexus.respond", run=run, request=pending["request"], answer="Ada")
+        assert server.items(run)[-1] == {"seq": 2, "type": "complete", "result": "Ada"}
+        assert server.ask("approvals.pending")["approvals"] == []
+
+
+def test_an_approval_and_a_permission_are_given_from_the_server(project: Path) -> None:
+    with serving(project) as server, hosted(project, "--mcp") as host:
+        for tool, arguments, outcome in (
+            ("approvals.permit", {"tool_name": "Write", "input": {"a": 1}}, '"allow"'),
+            ("asks.confirm", {}, "true"),
+        ):
+            host.use(tool, **arguments)
+            run = server.run(tool)["run"]
+            [pending] = eventually(
+                lambda: server.ask("approvals.pending")["approvals"], f"{tool} asks"
+            )
+            assert pending["run"] == run
+            server.ask("approvals.respond", approval_id=pending["approval_id"], approve=True)
+            assert outcome in json.dumps(server.items(run)[-1]).replace("\\", "")
+            if tool == "approvals.permit":
+                assert outcome in json.dumps(host.answer()).replace("\\", "")
+        assert server.ask("approvals.pending")["approvals"] == []
+        assert not server.runs("approvals.respond")  # what is passed on is no work of its own
+
+
+# --- what goes wrong -----------------------------------------------------------------------------
+
+
+def test_a_run_outlives_the_server_and_is_told_to_the_next_one(project: Path) -> None:
+    with hosted(project) as host:
+        with serving(project) as server:
+            host.send("asks.steps", {"number": 400, "every_s": 0.02})
+            run = server.run("asks.steps")["run"]
+        with serving(project) as server:  # the first was killed
+            assert server.run("asks.steps")["run"] == run
+            items = server.items(run)
+            assert [item["seq"] for item in items] == list(range(1, 402))
+            assert items[-1]["type"] == "complete"
+
+
+def test_the_runs_of_a_process_that_was_killed_end_with_an_error(project: Path) -> None:
+    with serving(project) as server:
+        with hosted(project, "--mcp") as host:
+            host.use("bash.execute", command="echo one; sleep 3600")
+            run = server.run("bash.execute")["run"]
+            eventually(lambda: "one" in server.ask("plexus.transcript", run=run), "its output")
+            host.process.send_signal(signal.SIGKILL)
+        eventually(lambda: server.runs("bash.execute", state="error"), "its end", within_s=5.0)
+        *_, said, last = server.items(run)
+        assert said["data"] == "one\n"
+        assert (last["type"], last["code"]) == ("error", "gone")
+        assert last["message"] == "its process is gone"
+        with pytest.raises(Exception, match="over"):
+            server.ask("plexus.respond", run=run, request="1", answer=True)
+
+
+def test_a_server_that_does_not_read_does_not_hold_a_run(project: Path) -> None:
+    with serving(project) as server, hosted(project) as host:
+        host.send("asks.steps", {"number": 1})
+        server.run("asks.steps")
+        server.process.send_signal(signal.SIGSTOP)
+        try:
+            host.send("bash.execute", {"command": "seq 1000000"})
+            host.read_until('"exit_code":0')
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+        ended = server.run("bash.execute", state="complete")
+        assert server.items(ended["run"])[-1]["exit_code"] == 0
+
+
+def test_the_server_of_another_project_is_told_nothing(project: Path, tmp_path: Path) -> None:
+    other = make_project(tmp_path / "other")
+    with serving(other) as stranger, hosted(project) as host:
+        host.send("asks.steps", {"number": 100, "every_s": 0.02})
+        host.read_until('"complete"')
+        assert stranger.runs("asks.steps") == []
+        with serving(project) as server:
+            host.send("asks.confirm", {})
+            server.run("asks.confirm")
+        assert stranger.runs("asks.confirm") == []
+
+
+def test_only_the_servers_own_token_can_tell_of_runs(project: Path) -> None:
+    from websockets.exceptions import ConnectionClosed
+    from websockets.sync.client import connect as open_socket
+
+    with serving(project) as server:
+        made = subprocess.run(
+            [sys.executable, "-m", "substrate", "token", "create", "guest", "--scope", "read"],
+            cwd=project,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=True,
+        )
+        header = {"Authorization": f"Bearer {made.stdout.split()[0]}"}
+        with (
+            open_socket(
+                f"ws://127.0.0.1:{server.port}/publish", additional_headers=header, proxy=None
+            ) as socket,
+            pytest.raises(ConnectionClosed) as closed,
+        ):
+            socket.recv(WAIT_S)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1008
+
+
+@pytest.mark.parametrize("frame", [b"", b"[]", b'{"kind":"hello"}', b"\xff\n"])
+def test_what_is_no_frame_ends_the_channel_and_nothing_else(project: Path, frame: bytes) -> None:
+    from websockets.exceptions import ConnectionClosed
+    from websockets.sync.client import connect as open_socket
+
+    with serving(project) as server:
+        running = find_running(server.port)
+        assert running is not None
+        header = {"Authorization": f"Bearer {running.token}"}
+        address = f"ws://127.0.0.1:{server.port}/publish"
+        with open_socket(address, additional_headers=header, proxy=None) as socket:
+            socket.send(frame)
+            with pytest.raises(ConnectionClosed):
+                socket.recv(WAIT_S)
+        assert server.ask("plexus.runs") is not None
+
+
+def test_without_a_server_nothing_is_imported_for_it(project: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "substrate", "--stdio", "--eof-grace", "5"],
+        cwd=project,
+        env=environment(),
+        input=b'{"jsonrpc":"2.0","id":1,"method":"asks.steps","params":[3,0.5]}\n',
+        capture_output=True,
+        timeout=WAIT_S,
+        check=True,
+    )
+    assert b'"complete"' in done.stdout
+    imported = set(re.findall(rb"^import time:[^|]*\|[^|]*\|\s*(\S+)$", done.stderr, re.MULTILINE))
+    assert b"substrate.publishing.lookout" in imported
+    unwanted = {b"websockets", b"substrate.publishing.channel", b"substrate.access.lockfile"}
+    assert imported & unwanted == set()
+
+
+# --- a server beside -----------------------------------------------------------------------------
+
+
+def test_watch_starts_one_server_beside_all_processes_of_a_project(project: Path) -> None:
+    pid = 0
+    try:
+        with hosted(project, "--watch", "--mcp") as one, hosted(project, "--watch") as other:
+            running = eventually(lambda: find_of_project(project), "the server")
+            pid = running.pid
+            assert os.getsid(pid) != os.getsid(one.process.pid)
+            for host in (one, other):
+                said = host.error_line()
+                assert f"http://127.0.0.1:{running.port}/" in said
+                assert running.token not in said
+            one.use("bash.execute", command="sleep 60")
+            other.send("asks.confirm", {})
+            wanted = {"bash.execute", "asks.confirm"}
+            eventually(
+                lambda: wanted <= {run["method"] for run in ask(running.port, "plexus.runs")},
+                "the runs of both",
+            )
+            assert len(list(lock_folder().iterdir())) == 1
+        assert find_of_project(project) == running  # it outlives those that wanted it
+    finally:
+        if pid:
+            os.kill(pid, signal.SIGTERM)
+            eventually(lambda: find_of_project(project) is None, "the server has ended")
+
+
+def test_a_server_that_nobody_needs_ends_by_itself(project: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "substrate", "--port", "0", "--idle-exit", "1"],
+        cwd=project,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        running = eventually(lambda: find_of_project(project), "the server")
+
+        async def stay() -> None:
+            async with connect(f"ws://127.0.0.1:{running.port}", token=running.token) as client:
+                await client.call("plexus.hash")
+                await asyncio.sleep(3.0)
+                assert process.poll() is None
+
+        asyncio.run(stay())
+        assert process.wait(WAIT_S) == 0
+        assert find_of_project(project) is None
+    finally:
+        process.kill()
+        process.wait(WAIT_S)
+
+
+def test_watch_without_stdio_says_what_it_goes_with(project: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "substrate", "--watch"],
+        cwd=project,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "--watch goes with --stdio" in done.stderr

@@ -1,0 +1,132 @@
+"""The scopes of everything that is built in: each method has exactly the one that is written here,
+and each set of scopes calls and sees exactly what it holds."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub_calls import call
+from mcp_peer import McpPeer, make_server
+
+from plexus import Denied, InvalidParams, Plexus, Principal, Result, UnknownMethod
+from substrate.assembly import build_hub
+from substrate.settings import Settings
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+
+#: Every method that is not for everybody.
+CHANGES = {
+    "bash": ["bash.execute"],
+    "arbor.write": [
+        *("arbor.node_append", "arbor.node_create_external", "arbor.node_create_text"),
+        *("arbor.node_delete", "arbor.node_edit", "arbor.node_move", "arbor.tree_claim"),
+        *("arbor.tree_create", "arbor.tree_delete", "arbor.tree_import", "arbor.tree_release"),
+        "arbor.tree_update_metadata",
+    ],
+    "chat": [
+        *("chat.configure", "chat.create", "chat.delete", "chat.edit", "chat.fork"),
+        *("chat.regenerate", "chat.rename", "chat.send", "chat.set_head"),
+        *("claudecode.chat", "claudecode.create", "claudecode.delete", "claudecode.fork"),
+    ],
+    "approvals": ["approvals.permit", "approvals.respond"],
+}
+SCOPE_OF = {name: scope for scope, names in CHANGES.items() for name in names}
+#: What changes something and is for everybody all the same: it reaches only the caller's own runs,
+#: and the method that `call` names is looked at when it is called.
+OWN = {"plexus.call", "plexus.cancel", "plexus.respond", "plexus.unsubscribe"}
+
+#: Every set of scopes there is, with and without the one that goes without saying.
+SETS = [
+    frozenset(chosen)
+    for size in range(len(CHANGES) + 2)
+    for chosen in itertools.combinations([*CHANGES, "read"], size)
+]
+
+
+@pytest.fixture
+async def hub(tmp_path: Path) -> AsyncIterator[Plexus]:
+    hub, broken = build_hub(Settings(database=str(tmp_path / "arbor.db")), tmp_path)
+    assert not broken
+    yield hub
+    await hub.close()
+
+
+def somebody(scopes: frozenset[str]) -> Principal:
+    return Principal("somebody", scopes)
+
+
+async def test_every_built_in_method_has_the_scope_that_is_promised(hub: Plexus) -> None:
+    found = {spec.name: spec.scope for spec in hub.methods()}
+    assert found == {name: SCOPE_OF.get(name, "read") for name in found}
+    assert SCOPE_OF.keys() <= found.keys()
+
+
+async def test_whatever_is_for_everybody_changes_nothing(hub: Plexus) -> None:
+    open_ = {spec for spec in hub.methods() if spec.scope == "read"}
+    changing = {s.name for s in open_ if not s.hints.read_only and s.role == "method"}
+    assert changing == OWN
+
+
+@pytest.mark.parametrize("scopes", SETS, ids=lambda scopes: "+".join(sorted(scopes)) or "none")
+async def test_each_set_of_scopes_calls_exactly_what_it_holds(
+    hub: Plexus, scopes: frozenset[str]
+) -> None:
+    principal = somebody(scopes)
+    called = set()
+    for spec in hub.methods():
+        for name in (spec.name, spec.name.replace(".", "_")):
+            # What is allowed gets as far as its parameters, and no further.
+            with pytest.raises((Denied, InvalidParams)) as caught:
+                hub.call(name, {"no such parameter": None}, principal)
+            if caught.value.code == "denied":
+                assert caught.value.data == {"scope": spec.scope}
+            else:
+                called.add(spec.name)
+    assert called == {
+        spec.name for spec in hub.methods() if SCOPE_OF.get(spec.name, "read") in {*scopes, "read"}
+    }
+    assert hub.runs.of(principal) == []
+
+
+@pytest.mark.parametrize("scopes", SETS, ids=lambda scopes: "+".join(sorted(scopes)) or "none")
+async def test_each_set_of_scopes_sees_exactly_what_it_can_call(
+    hub: Plexus, scopes: frozenset[str]
+) -> None:
+    principal = somebody(scopes)
+    may = {name for name, scope in SCOPE_OF.items() if scope in scopes}
+    [result] = await call(hub, "plexus.schema", {}, principal)
+    assert isinstance(result, Result)
+    described = {
+        entry["name"] for node in result.result["activations"] for entry in node["methods"]
+    }
+    assert described & SCOPE_OF.keys() == may
+    assert described == {spec.name for spec in hub.methods(principal)}
+    tools = await tools_of(McpPeer(hub, "2025-06-18", server=make_server(hub), principal=principal))
+    assert tools & SCOPE_OF.keys() == may
+    assert tools == {
+        spec.name for spec in hub.methods(principal) if spec.role == "method" and spec.listed
+    }
+
+
+async def tools_of(peer: McpPeer) -> set[str]:
+    tools: list[Any] = (await peer.result("tools/list"))["tools"]
+    return {tool["name"] for tool in tools}
+
+
+async def test_one_server_shows_every_caller_its_own_list(hub: Plexus) -> None:
+    server = make_server(hub)
+    for scopes in [*SETS, *reversed(SETS)]:
+        peer = McpPeer(hub, "2025-06-18", server=server, principal=somebody(scopes), checked=False)
+        may = {name for name, scope in SCOPE_OF.items() if scope in scopes}
+        assert await tools_of(peer) & SCOPE_OF.keys() == may
+
+
+@pytest.mark.parametrize("name", ["bash.execut", "arbor.tree_creat", "chat.sen"])
+async def test_a_slip_of_the_pen_tells_nothing_of_what_is_hidden(hub: Plexus, name: str) -> None:
+    with pytest.raises(UnknownMethod) as caught:
+        hub.call(name, {}, somebody(frozenset()))
+    assert not SCOPE_OF.keys() & set(caught.value.data["nearest"])

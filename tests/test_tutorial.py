@@ -1,0 +1,237 @@
+"""The tutorial, done as it stands there: every command is run, and every output compared.
+
+The commands run in an environment of their own, on a terminal, in a folder that is new. `claude`
+itself is not there; that the official client starts the same command, and sees the same tool, is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import shlex
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
+WAIT_S = 60.0
+
+#: What comes before the text that the server of `substrate dev` is to say.
+SAYS = "<!-- the server says -->\n"
+#: What differs from one time to another.
+VARYING = (
+    (re.compile(r"\x1b\[[0-9;?]*[A-Za-z]"), ""),
+    (re.compile(r"\r+\n"), "\n"),
+    (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:PORT"),
+    (re.compile(r"#token=\S+"), "#token=TOKEN"),
+    (re.compile(r"passed in [\d.]+s"), "passed in N s"),
+)
+
+
+class Block(NamedTuple):
+    """A block of the document."""
+
+    language: str
+    text: str
+    said_by_server: bool
+
+
+def blocks(text: str) -> list[Block]:
+    pattern = re.compile(rf"({re.escape(SAYS)})?^```(\w+)\n(.*?)^```$", re.S | re.M)
+    return [Block(found[2], found[3], bool(found[1])) for found in pattern.finditer(text)]
+
+
+def commands(text: str) -> Iterator[tuple[str, str]]:
+    """Each command of a block, and what it prints."""
+    for part in re.split(r"^\$ ", text, flags=re.M)[1:]:
+        command, _, output = part.partition("\n")
+        yield command, output
+
+
+def fixed(text: str) -> str:
+    for pattern, replacement in VARYING:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+class Terminal:
+    """A command on a terminal of its own."""
+
+    def __init__(self, command: str, cwd: Path, environment: dict[str, str]) -> None:
+        self._fd, theirs = os.openpty()
+        self._child = subprocess.Popen(
+            ["bash", "-c", command],
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        self._data = b""
+        self._read = 0
+
+    @property
+    def text(self) -> str:
+        return fixed(self._data.decode())
+
+    def says(self, expected: str) -> None:
+        """Wait until it has said this next."""
+        end = time.monotonic() + WAIT_S
+        while (place := self.text.find(expected, self._read)) < 0:
+            assert self._more(end), f"{expected!r} was not said: {self.text[self._read :]!r}"
+        self._read = place + len(expected)
+
+    def rest(self) -> tuple[int, str]:
+        """Its exit code, and all that it printed."""
+        end = time.monotonic() + WAIT_S
+        while self._more(end):
+            pass
+        return self._child.wait(max(end - time.monotonic(), 0.1)), self.text
+
+    def _more(self, end: float) -> bool:
+        ready, _, _ = select.select([self._fd], [], [], max(end - time.monotonic(), 0))
+        if not ready:
+            return False
+        try:
+            data = os.read(self._fd, 65536)
+        except OSError:  # nobody holds the other end any more
+            return False
+        self._data += data
+        return bool(data)
+
+    def close(self) -> None:
+        self._child.terminate()
+        try:
+            self._child.wait(10)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait(10)
+        os.close(self._fd)
+
+
+class Reader:
+    """Somebody who does what the tutorial says."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self.cwd = folder
+        self.ran: list[str] = []
+        self._environment = environment
+        self._server: Terminal | None = None
+
+    def follow(self, block: Block) -> None:
+        if block.said_by_server:
+            assert self._server is not None
+            self._server.says(fixed(block.text))
+        elif block.language == "python":
+            first, _, text = block.text.partition("\n")
+            (self.cwd / first.removeprefix("# ")).write_text(text)
+        elif block.language == "console":
+            for command, output in commands(block.text):
+                self.run(command, output)
+
+    def run(self, command: str, expected: str) -> None:
+        self.ran.append(command)
+        if command.startswith("cd "):
+            self.cwd /= command.removeprefix("cd ")
+            return
+        terminal = Terminal(command, self.cwd, self._environment)
+        if command == "substrate dev":
+            self._server = terminal
+            terminal.says(fixed(expected))
+            return
+        try:
+            code, output = terminal.rest()
+        finally:
+            terminal.close()
+        assert (command, output) == (command, fixed(expected))
+        assert code == 0
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+
+def make_environment(folder: Path) -> dict[str, str]:
+    """An environment with all that the tests have, into which more can be installed."""
+    venv.create(folder / "venv", with_pip=False, symlinks=True)
+    bin_folder = folder / "venv" / "bin"
+    site = sysconfig.get_path("purelib", vars={"base": str(folder / "venv")})
+    Path(site, "tests.pth").write_text(
+        "".join(f"import site; site.addsitedir({path!r})\n" for path in _site_folders())
+    )
+    python = bin_folder / "python"
+    substrate = f"#!{python}\nfrom substrate.__main__ import main\nmain()\n"
+    # Nothing is fetched: what builds a package is what the tests have.
+    pip = f'#!/bin/sh\nexec {python} -m pip "$@" --no-build-isolation --no-index --no-deps\n'
+    for name, text in (("substrate", substrate), ("pip", pip)):
+        (bin_folder / name).write_text(text)
+        (bin_folder / name).chmod(0o755)
+    with contextlib.closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    home = folder / "home"
+    home.mkdir()
+    return {
+        "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+        "TERM": "xterm-256color",
+        "COLUMNS": "80",
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "SUBSTRATE_PORT": str(port),
+    }
+
+
+def _site_folders() -> list[str]:
+    """Where this interpreter has its packages, and this project."""
+    return [*(path for path in sys.path if path.endswith("site-packages")), str(ROOT)]
+
+
+@pytest.mark.timeout(180)
+def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    reader = Reader(work, make_environment(tmp_path))
+    try:
+        for block in blocks(TUTORIAL):
+            reader.follow(block)
+    finally:
+        reader.close()
+    assert len(reader.ran) >= 10
+
+
+def test_it_is_under_twenty_lines_and_three_commands() -> None:
+    [source] = [block for block in blocks(TUTORIAL) if "class Weather" in block.text]
+    code = [line for line in source.text.splitlines()[1:] if line.strip()]
+    assert len(code) < 20
+    shell = "".join(block.text for block in blocks(TUTORIAL) if block.language != "python")
+    for command in ("substrate new weather", "pip install ", "claude mcp add weather -- "):
+        assert command in shell
+
+
+def test_the_official_client_starts_the_command_that_claude_code_is_given() -> None:
+    [claude] = re.findall(r"^claude mcp add weather -- (.*)$", TUTORIAL, re.M)
+    [official] = re.findall(r"^\$ python see_it\.py (.*)$", TUTORIAL, re.M)
+    assert shlex.split(claude) == shlex.split(official)
+
+
+def test_every_block_is_of_a_kind_that_is_looked_at() -> None:
+    assert {block.language for block in blocks(TUTORIAL)} == {"console", "python", "sh", "text"}
+    for block in blocks(TUTORIAL):
+        if block.language == "sh":  # what is not run is only what belongs to Claude Code
+            assert block.text.startswith("claude mcp add ")
+        assert (block.language == "text") == block.said_by_server
+    assert TUTORIAL.count("```") == 2 * len(blocks(TUTORIAL))
