@@ -1,0 +1,80 @@
+"""Making docs/reference.md from the code: every built-in method, as the schema describes it.
+
+`PYTHONPATH=. python tests/reference.py` writes the file, and a test fails if it is not that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from substrate.assembly import build_hub
+from substrate.settings import Settings
+
+__all__ = ("REFERENCE", "described", "reference")
+
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference.md"
+BEGINNING = """# Reference
+
+Every method that is built in, as `plexus.schema` describes it. Made from the code.
+"""
+
+
+def described(folder: Path) -> list[dict[str, Any]]:
+    """The activations of a hub as it is started in this folder, without any plugin."""
+
+    async def read() -> list[dict[str, Any]]:
+        hub, _ = build_hub(Settings(), folder)
+        found: list[dict[str, Any]] = hub.described()["activations"]
+        await hub.close()
+        return found
+
+    return asyncio.run(read())
+
+
+def reference(activations: list[dict[str, Any]]) -> str:
+    """The whole document."""
+    return BEGINNING + "".join(_activation(each) for each in activations)
+
+
+def _activation(activation: dict[str, Any]) -> str:
+    lines = ["", f"## {activation['namespace']}", "", activation["description"], ""]
+    for method in activation["methods"]:
+        lines += _method(method)
+    return "\n".join(lines)
+
+
+def _method(method: dict[str, Any]) -> list[str]:
+    how = "streams" if method["streaming"] else "answers once"
+    kind = {"prompt": "a prompt", "resource": "a resource"}.get(method.get("role", ""), "")
+    about = ", ".join(word for word in (how, kind, f"scope `{method['scope']}`") if word)
+    lines = [f"### {method['name']}", "", f"*{about}*", "", method["description"], ""]
+    parameters = method["params"].get("properties", {})
+    if parameters:
+        lines += ["| Parameter | Type | |", "|---|---|---|"]
+        required = method["params"].get("required", ())
+        for name, schema in parameters.items():
+            shown = f"`{name}`" if name in required else f"`{name}` (optional)"
+            text = " ".join(str(schema.get("description", "")).split()).replace("|", "\\|")
+            lines.append(f"| {shown} | {_type(schema)} | {text} |")
+        lines.append("")
+    return lines
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return " or ".join(f"`{value}`" for value in schema["enum"])
+    if "anyOf" in schema:
+        kinds = [_type(each) for each in schema["anyOf"] if each.get("type") != "null"]
+        return " or ".join(dict.fromkeys(kinds))
+    kind = schema.get("type", "anything")
+    if isinstance(kind, list):
+        return " or ".join(each for each in kind if each != "null")
+    if kind == "array":
+        return f"list of {_type(schema.get('items', {}))}"
+    return str(kind) if "$ref" not in schema else "object"
+
+
+if __name__ == "__main__":
+    REFERENCE.write_text(reference(described(REFERENCE.parent)))
