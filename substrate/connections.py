@@ -251,6 +251,12 @@ class WebSocketProtocol(StuckPeer, WebSocketsSansIOProtocol):
             self.writable.set()
         await super().send(message)
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The peer is gone."""
+        super().connection_lost(exc)
+        # A generator of its own state: the two would keep each other until a collection.
+        self.conn.parser.close()
+
     def keepalive_timeout(self) -> None:
         """The peer did not answer a ping; it need not take the good-bye either."""
         super().keepalive_timeout()

@@ -1,6 +1,7 @@
 """Every method of the real server, driven from its own schema.
 
-What fits a schema is let in, and whatever becomes of it is no defect. What does not fit, in
+What fits a schema is let in, and whatever becomes of it is no defect: a method may still say that a
+number is out of its range, or that two arguments do not go together. What does not fit, in
 whichever one place, is refused before the method is entered, by the hub and by both views.
 """
 
@@ -9,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -45,13 +45,6 @@ GIVEN = {
     ("bash.execute", "command"): HARMLESS,
     ("plexus.call", "method"): ("plexus.hash", "health.check", "no.such", ""),
 }
-#: What our schemas do not say, and methods see to themselves: ranges, what goes with what, and
-#: which texts a program can be given.
-BEYOND_SCHEMAS = re.compile(
-    r"must be (from|between|at least|above)|must not be negative|\beither\b.* or |is not known here"
-    r"|holds no subscription|there is no word in|cannot name a variable|a NUL character"
-    r"|an answer is for a question"
-)
 
 
 class Entered:
@@ -156,8 +149,6 @@ async def test_whatever_fits_a_schema_is_let_in_and_is_no_defect(
             try:
                 end = await try_out(entered, method, arguments)
                 assert getattr(end, "code", None) != "internal", caplog.text[-3000:]
-                if isinstance(end, Error) and end.code == "invalid_params":
-                    assert BEYOND_SCHEMAS.search(end.message), end
             except BaseException as error:
                 error.add_note(f"FUZZ_SEED={SEED}: {method} {arguments!r}")
                 raise
