@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# With what tests, checks and benchmarks want as well.
+COMPLETE := $(VENV)/.complete
 
 .PHONY: run test check format bench conformance node clean
 
@@ -12,29 +14,29 @@ run: $(INSTALLED)
 	$(BIN)/substrate
 
 # Install, and run all tests.
-test: $(INSTALLED)
+test: $(COMPLETE)
 	$(BIN)/python -m pytest
 
 # Style and types of source and tests.
-check: $(INSTALLED)
+check: $(COMPLETE)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(INSTALLED)
+format: $(COMPLETE)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 # Speed, as ratios to a bare loop in the same run.
-bench: $(INSTALLED)
+bench: $(COMPLETE)
 	$(BIN)/python -m bench
 
 # The official MCP conformance suites, one line a leg. Needs npm; installs the rest by itself.
-conformance: $(INSTALLED)
+conformance: $(COMPLETE)
 	$(BIN)/python -m tests.conformance.legs
 
 # Node and the npm packages that some tests want, into .cache/node or SUBSTRATE_NODE_DIR.
-node: $(INSTALLED)
+node: $(COMPLETE)
 	$(BIN)/python -m tests.conformance.node
 
 clean:
@@ -43,5 +45,9 @@ clean:
 $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(COMPLETE): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	@touch $@
