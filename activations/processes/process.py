@@ -367,7 +367,7 @@ class Launcher:
             process = self._hand_over(stdin, stdin_stays_open)
             try:
                 await process.start(request)
-            except BaseException:
+            except BaseException:  # whoever is cancelled here leaves no process behind either
                 await process.end()
                 raise
         return process
