@@ -122,10 +122,12 @@ async def _probe(path: str, activation: Activation) -> Probe:
 
 
 def _versions(ours: str) -> dict[str, str]:
-    import sqlite3  # only here: a start that asks nothing of storage imports nothing of it
+    import apsw  # only here: a start that asks nothing of storage imports nothing of it
 
     return {
         "substrate": ours,
         "python": platform.python_version(),
-        "sqlite": sqlite3.sqlite_version,
+        # The copy in apsw is the one that stores use, and not the one that Python has.
+        "sqlite": apsw.sqlite_lib_version(),
+        "apsw": apsw.apsw_version(),
     }

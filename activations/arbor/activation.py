@@ -10,10 +10,12 @@ What it promises:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 from activations.arbor.contexts import Contexts
+from activations.arbor.disk_space import check_disk
 from activations.arbor.events import Changed, change_data
 from activations.arbor.feed import follow
 from activations.arbor.nodes import Nodes
@@ -53,6 +55,9 @@ class Arbor(Trees, Nodes, Contexts, Transfer, Resources):
         A store that nobody has used or chosen is not opened for this.
         """
         if self.is_empty():
+            await asyncio.to_thread(check_disk, self._path())
             return "nothing kept yet"
-        counts = await (await self.store()).counts()
+        store = await self.store()
+        await store.check()
+        counts = await store.counts()
         return f"{self.place()}, {counts.trees} trees, {counts.nodes} nodes"

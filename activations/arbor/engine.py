@@ -21,6 +21,7 @@ __all__ = (
     "Row",
     "Transaction",
     "corrupt",
+    "damaged",
     "locked",
     "newer",
     "read_only",
@@ -121,6 +122,9 @@ class Engine(Protocol):
     async def backup(self, path: Path) -> None:
         """Write a copy of everything, as it was at one moment, while others write."""
 
+    async def check(self) -> None:
+        """Look at what the database stands on. Raises Failed if it is not well."""
+
     async def close(self) -> None:
         """Finish what waits, and let go of the database."""
 
@@ -147,6 +151,15 @@ def read_only(reason: str) -> Failed:
 def corrupt(reason: str) -> Failed:
     """What is there is no store of ours, or a damaged one."""
     return Failed(f"the store cannot be read: {reason}", code="storage_corrupt")
+
+
+def damaged(reason: str) -> Failed:
+    """Files of the store were damaged, removed or replaced from outside."""
+    return Failed(
+        f"the store is damaged: {reason}; stop every process that uses it, and restore a backup"
+        " or check what is there",
+        code="storage_damaged",
+    )
 
 
 def newer(found: int, known: int) -> Failed:

@@ -318,6 +318,10 @@ class Store(HeadStore):
         """Purge now and then, until the store is closed."""
         self._purging = PurgeTask(self.purge, every_s)
 
+    async def check(self) -> None:
+        """Look at what the store stands on. Raises Failed if it is not well."""
+        await self._engine.check()
+
     async def backup(self, path: Path) -> None:
         """Write a copy of the store, as it is at one moment, while others write."""
         await self._engine.backup(path)

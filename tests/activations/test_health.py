@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import apsw
 import pytest
 from conftest import OpenHub
 from hub_calls import end_of, follow, settled, until
@@ -42,7 +43,9 @@ async def test_check_says_versions_activations_runs_and_limits(open_hub: OpenHub
     report = wire.decode_plain(end)["result"]
     assert report["status"] == "healthy"
     assert report["uptime_s"] >= 0
-    assert report["versions"].keys() == {"substrate", "python", "sqlite"}
+    assert report["versions"].keys() == {"substrate", "python", "sqlite", "apsw"}
+    assert report["versions"]["sqlite"] == apsw.sqlite_lib_version()
+    assert report["versions"]["apsw"] == apsw.apsw_version()
     assert report["versions"]["substrate"] == hub.version
     probes = {probe["namespace"]: probe for probe in report["activations"]}
     assert probes.keys() == {"plexus", "health", "patient"}

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from arbor_checker import faults_in, ids_in
-from hub_calls import WAIT_S
+from hub_calls import WAIT_S, until
 from network import Server
 
 from native_rpc.client import Client, ConnectionLost, connect
@@ -101,6 +101,9 @@ class Round:
             async for item in client.call("bash.execute", given):
                 self.commands += item.type == "start"
 
+    def has_written(self) -> bool:
+        return bool(self.nodes)
+
     async def _chat(self, client: Client) -> None:
         await client.call("chat.create", {"name": self.session, "model": "echo:slow"})
         async for item in client.call("chat.send", {"session": self.session, "message": MESSAGE}):
@@ -153,6 +156,8 @@ async def test_a_killed_server_leaves_no_process_and_a_sound_store(tmp_path: Pat
                     async with asyncio.timeout(WAIT_S):
                         await look_at(client, before)
                 working = asyncio.create_task(this.work(client))
+                if before is None:  # a store that was never opened has nothing to look at
+                    await until(this.has_written)
                 await asyncio.sleep(chance.uniform(0, LATEST_S))
                 processes += len(marked(mark))
                 server.process.kill()

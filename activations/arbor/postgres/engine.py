@@ -101,6 +101,9 @@ class PostgresEngine:
             "this store is on a PostgreSQL server: make a backup with pg_dump", code="unsupported"
         )
 
+    async def check(self) -> None:
+        """Nothing: the disk and the files are the server's."""
+
     async def close(self) -> None:
         """Finish what waits, if the server answers, and close every connection."""
         self._closing.set()

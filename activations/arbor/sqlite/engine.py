@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import queue
 from collections.abc import Callable
@@ -13,16 +14,21 @@ from typing import Final, TypeVar
 
 import apsw
 
-from activations.arbor.engine import Transaction, storage_failed, storage_full
+from activations.arbor.disk_space import check_disk
+from activations.arbor.engine import Transaction, damaged, storage_failed, storage_full
 from activations.arbor.sqlite.ear import Ear
 from activations.arbor.sqlite.file import BUSY_S, Patience, connect, fault_of, make_file, migrate
+from activations.arbor.sqlite.file_identity import FileIdentity
 from activations.arbor.sqlite.jobs import ReadTransaction, Threads
 from activations.arbor.sqlite.writer import GROUP, Writer
 from plexus.errors import Failed
+from plexus.private_files import open_private
 
 __all__ = ("SqliteEngine", "default_path", "open_engine")
 
 T = TypeVar("T")
+
+logger = logging.getLogger("activations.arbor")
 
 READERS: Final = 4
 #: How long each of the readers pauses for each of them while somebody writes.
@@ -57,11 +63,19 @@ class SqliteEngine:
         self._readers = Threads(loop, self._read, READERS)
         self._ear = Ear(path, self._ring_soon)
         self._closed = False
+        self._identity = FileIdentity(path)
+        #: What happened to the files from outside, before they were opened and since.
+        self._left_damaged: str | None = None
+        self._replaced: str | None = None
         make_file(path)
         try:
-            migrate(path)
+            self._left_damaged = migrate(path)
         except apsw.Error as error:
             raise fault_of(error) from error
+        except OSError as error:
+            raise storage_failed(f"{path}: {error.strerror}") from error
+        if self._left_damaged is not None:
+            logger.error("the store has lost changes: %s", self._left_damaged)
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
         """Run the work in the next group; it is on the disk when this returns."""
@@ -76,6 +90,8 @@ class SqliteEngine:
     def _check_open(self) -> None:
         if self._closed:
             raise Failed("the store is closed", code="storage_closed")
+        if self._replaced is not None:
+            raise damaged(self._replaced)
 
     def on_ring(self, ring: Callable[[], None]) -> Callable[[], None]:
         """Call `ring` after commits, here or elsewhere; returns what ends it."""
@@ -104,6 +120,17 @@ class SqliteEngine:
         self._check_open()
         await self._loop.run_in_executor(None, self._backup, path)
 
+    async def check(self) -> None:
+        """Look at the disk and the files. Raises Failed if they are not well."""
+        self._check_open()
+        await self._loop.run_in_executor(None, self._check_files)
+
+    def _check_files(self) -> None:
+        fault = self._look() or self._left_damaged
+        if fault is not None:
+            raise damaged(fault)
+        check_disk(self.path)
+
     async def close(self) -> None:
         """Finish what waits; the last process to leave puts the log into the file."""
         if self._closed:
@@ -124,17 +151,33 @@ class SqliteEngine:
         while (job := self._readers.jobs.get()) is not None:
             try:
                 if connection is None:
-                    connection = connect(self.path, Patience(BUSY_S))
-                    connection.execute("PRAGMA query_only = ON")
+                    connection = self._open_reader()
                 connection.execute("BEGIN")
                 job.run(ReadTransaction(connection, self._pause_s))
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
             except apsw.Error as error:
-                job.error = fault_of(error)
+                replaced = self._look()
+                job.error = fault_of(error) if replaced is None else damaged(replaced)
+            except Failed as error:
+                job.error = error
             self._readers.settle([job])
         if connection is not None:
             connection.close()
+
+    def _open_reader(self) -> apsw.Connection:
+        """Open a connection that reads. Raises Failed if it would read other files than those
+        that the writer writes."""
+        connection = connect(self.path, Patience(BUSY_S))
+        connection.execute("PRAGMA query_only = ON")
+        # From its first read on, a connection keeps the log and the index open.
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        self._identity.note()
+        replaced = self._look()
+        if replaced is not None:
+            connection.close()
+            raise damaged(replaced)
+        return connection
 
     def _pause_s(self) -> float:
         return PAUSE_S * self._readers.busy if self._writer.busy else 0.0
@@ -153,14 +196,30 @@ class SqliteEngine:
                 if writer is None:
                     writer = Writer(self.path)
                 wrote = writer.commit(jobs)
+                if wrote:
+                    self._identity.note()
             except apsw.Error as error:
                 for job in jobs:
                     job.error = fault_of(error)
+            # Before anything is acknowledged: what was just written may be in a removed file.
+            replaced = self._look()
+            if replaced is not None:
+                wrote = False
+                for job in jobs:
+                    job.error = damaged(replaced)
             self._writer.settle(jobs, self._ring if wrote else None)
             if writer is not None:
                 writer.tidy()  # after the callers were told, so that nobody waits for it
         if writer is not None:
             writer.close()
+
+    def _look(self) -> str | None:
+        """Return which file was removed or replaced under us, now or before."""
+        if self._replaced is None:
+            self._replaced = self._identity.fault()
+            if self._replaced is not None:
+                logger.error("the store takes no more changes: %s", self._replaced)
+        return self._replaced
 
     def _backup(self, path: Path) -> None:
         path = path.absolute()
@@ -169,7 +228,7 @@ class SqliteEngine:
             if path.exists() and path.samefile(self.path):
                 raise Failed("a backup cannot take the place of the store itself", code="same_file")
             part.unlink(missing_ok=True)
-            os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            os.close(open_private(part, os.O_RDWR | os.O_EXCL))
             self._copy(part)
             part.replace(path)
             folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)

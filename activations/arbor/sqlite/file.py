@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import stat
 import time
 from pathlib import Path
 from typing import Final
@@ -21,7 +22,9 @@ from activations.arbor.engine import (
     storage_full,
 )
 from activations.arbor.schema import VERSION, statements
+from activations.arbor.sqlite.log_damage import LogSummary, read_log
 from plexus.errors import PlexusError
+from plexus.private_files import make_folders, open_private
 
 __all__ = ("BUSY_S", "Patience", "connect", "fault_of", "make_file", "migrate", "pragma")
 
@@ -52,8 +55,17 @@ def fault_of(error: apsw.Error) -> PlexusError:
 def make_file(path: Path) -> None:
     """The file is its owner's alone; that it can be written is found out here."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        make_folders(path.parent)
+        if not path.exists():
+            os.close(open_private(path, os.O_RDWR | os.O_NONBLOCK))
+        # Not opened again: closing a file drops the locks that this process has on it, which those
+        # of another engine would be.
+        mode = path.stat().st_mode
+        is_file = stat.S_ISREG(mode)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         reason = f"{path}: {error.strerror}"
         if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
@@ -61,6 +73,8 @@ def make_file(path: Path) -> None:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise storage_full(reason) from error
         raise storage_failed(reason) from error
+    if not is_file:
+        raise corrupt(f"{path} is not a regular file")
 
 
 class Patience:
@@ -92,12 +106,22 @@ def pragma(connection: apsw.Connection, name: str) -> int:
     return found
 
 
-def migrate(path: Path) -> None:
-    """Bring the file to our version; of several processes that try at once, one does it."""
+def _pragma_text(connection: apsw.Connection, name: str) -> str:
+    found = connection.pragma(name)
+    assert isinstance(found, str)
+    return found
+
+
+def migrate(path: Path) -> str | None:
+    """Bring the file to our version; of several processes that try at once, one does it. Returns
+    what is wrong with the log that the last process left, None if nothing is."""
     patience = Patience(OPENING_S)
+    log = path.with_name(path.name + "-wal")
+    left = read_log(log)
     connection = connect(path, patience)
     try:
         _check_header(connection, path)
+        fault = None if left is None else _log_fault(connection, log, left)
         _switch_to_log(connection)
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -113,6 +137,23 @@ def migrate(path: Path) -> None:
                 connection.execute("ROLLBACK")
     finally:
         connection.close()
+    return fault
+
+
+def _log_fault(connection: apsw.Connection, log: Path, left: LogSummary) -> str | None:
+    """Compare what the log held with what SQLite has recovered from it."""
+    if _pragma_text(connection, "journal_mode") != "wal":
+        return None  # a file of that name, which SQLite has nothing to do with
+    try:
+        # It copies nothing, and only says how many frames there are.
+        recovered, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+    except apsw.BusyError:
+        return None  # others use the log, and the first of them has looked
+    fault = left.fault(max(recovered, 0))
+    now = read_log(log)
+    if fault is None or now is None or now.salts != left.salts:
+        return None  # all is well, or another process has begun a new log meanwhile
+    return f"{log}: {fault}"
 
 
 def _check_header(connection: apsw.Connection, path: Path) -> int:

@@ -20,6 +20,7 @@ import apsw
 import pytest
 from arbor_checker import faults_in, ids_in
 from arbor_workers import start
+from disks import small_disk
 
 from activations.arbor.model import NewNode, Tree
 from activations.arbor.store import Store, open_store
@@ -151,24 +152,6 @@ def test_a_log_that_breaks_off_anywhere_leaves_an_earlier_state(tmp_path: Path) 
 
 
 @contextlib.contextmanager
-def _small_disk(folder: Path, megabytes: int) -> Iterator[bool]:
-    """A disk of this size at the folder; False if this user may not mount one."""
-    folder.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)],
-        capture_output=True,
-        check=False,
-    )
-    if done.returncode:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-@contextlib.contextmanager
 def _small_files(size: int) -> Iterator[None]:
     """No file may become larger than this."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -231,7 +214,7 @@ def test_a_full_disk_is_said_and_loses_nothing_and_passes(tmp_path: Path) -> Non
         yield
         (folder / "filler").unlink()
 
-    with _small_disk(folder, 16) as mounted:
+    with small_disk(folder, 16) as mounted:
         if mounted:
             (folder / "filler").write_bytes(b"x" * (10 << 20))
             asyncio.run(go(filler(), {"storage_full"}))
@@ -248,7 +231,7 @@ async def _refusal(path: Path) -> str:
 def test_what_cannot_be_written_is_said_and_passes(tmp_path: Path) -> None:
     folder = tmp_path / "disk"
     path = folder / "arbor.db"
-    with _small_disk(folder, 4) as mounted:
+    with small_disk(folder, 4) as mounted:
         tree = asyncio.run(_new_tree(path))
 
         def allow(writing: bool) -> None:
