@@ -7,15 +7,21 @@ INSTALLED := $(VENV)/.installed
 # With what tests, checks and benchmarks want as well.
 COMPLETE := $(VENV)/.complete
 
-.PHONY: run test check format bench conformance node clean
+.PHONY: run test lowest check format bench conformance node clean
 
 # Install, and serve on http://127.0.0.1:4444.
 run: $(INSTALLED)
 	$(BIN)/substrate
 
-# Install, and run all tests.
+# Install, and run all tests. They wait for processes and sockets much of their time, so there are
+# more workers than two cores. Tests of one file share a worker, because they share its servers.
 test: $(COMPLETE)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile
+
+# The smoke tests with the lowest versions that pyproject.toml allows, in .cache/lowest.
+lowest:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=...")'
+	$(PYTHON) -m tests.lowest
 
 # Style and types of source and tests.
 check: $(COMPLETE)

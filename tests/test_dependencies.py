@@ -1,0 +1,55 @@
+"""What may be installed beside us: bounds that are true, and a leg of CI that keeps them so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import lowest
+import pytest
+
+ROOT = Path(__file__).parents[1]
+#: What we subclass, or whose internals we use: a release that was not tested may break us.
+CAPPED = ("httptools", "pydantic", "uvicorn", "websockets")
+
+
+def test_every_dependency_has_one_lower_bound() -> None:
+    found = lowest.constraints()
+    assert len(found) == len({line.partition("==")[0] for line in found})
+    assert len(found) >= 25
+
+
+@pytest.mark.parametrize(
+    "wrong", ["click", "click<9", "click==8.3.3", "click>=8,>=9", "click~=8.3"]
+)
+def test_a_dependency_without_a_plain_lower_bound_is_an_error(
+    wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lowest, "requirements", lambda: [wrong])
+    with pytest.raises(ValueError, match="has no lower bound"):
+        lowest.constraints()
+
+
+def test_two_lower_bounds_of_one_dependency_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lowest, "requirements", lambda: ["rich>=13", "rich>=14"])
+    with pytest.raises(ValueError, match="rich has two lower bounds: 13 and 14"):
+        lowest.constraints()
+
+
+@pytest.mark.parametrize("name", CAPPED)
+def test_what_we_build_on_closely_has_an_upper_bound(name: str) -> None:
+    (found,) = [one for one in lowest.requirements() if one.startswith(f"{name}>=")]
+    assert re.fullmatch(rf"{name}>=[\d.]+,<[\d.]+", found)
+
+
+def test_ci_runs_the_smoke_tests_with_the_lowest_versions() -> None:
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert "make lowest" in lines
+    assert "-m tests.lowest" in (ROOT / "Makefile").read_text()
+
+
+def test_the_smoke_tests_use_every_extra_that_is_installed_for_them() -> None:
+    text = (ROOT / "tests" / "test_smoke.py").read_text()
+    used = {"oauth": "SUBSTRATE_OAUTH_ISSUER", "otel": "OTEL_EXPORTER", "postgres": "ENGINES"}
+    assert set(used) == set(lowest.EXTRAS)
+    assert all(word in text for word in used.values())
