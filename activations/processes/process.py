@@ -1,32 +1,50 @@
-"""The server's side of a program that it runs: its pipes, its control socket, its end.
+"""The server's side of a command: its control socket, its deadlines, its end.
 
-Everything here happens on the event loop with descriptors that never block: no threads, no child
-watchers, no tasks. Nothing is read from a pipe before somebody asks for it, so a command whose
-output nobody takes is held by the kernel once its pipe is full. How trees are ended is the
-business of `supervisor.py`, which is told so by closing one side of the control socket.
+Everything here happens on the event loop with descriptors that never block: no threads and no
+child watchers. How trees are ended is the business of `supervisor.py`, which the server asks to do
+so by closing one side of the control socket. The supervisor and the guard can be stopped or killed
+by the command, so every wait for them has a deadline, and a guard that misses it is killed: its
+tree then passes to the supervisor, and from a supervisor that fails too to the server.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import errno
 import os
+import signal
 import socket
-import subprocess
-import sys
 import weakref
-from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 
-__all__ = ("CannotStart", "Command", "InputPipe", "Launcher", "OutputPipe", "Process")
+from activations.processes.command import CannotStart, Command
+from activations.processes.descendants import (
+    HELPERS,
+    PidHandle,
+    adopt_orphans,
+    is_stopped,
+    kill_orphans,
+)
+from activations.processes.pipes import (
+    CHUNK_BYTES,
+    InputPipe,
+    OutputPipe,
+    open_ends,
+    resolve,
+)
+from activations.processes.supervision import Supervision
 
-#: The most that is read in one go, and so the size of an event: what a pipe holds on Linux.
-CHUNK_BYTES = 64 * 1024
+__all__ = (
+    "CHUNK_BYTES",
+    "CannotStart",
+    "Command",
+    "InputPipe",
+    "Launcher",
+    "OutputPipe",
+    "Process",
+)
 
-#: How long a killed tree may take to go. A process in the middle of a disk access can take
-#: longer than anybody should wait; its guard stays with it.
+#: How long a guard may take to end its tree. Then the supervisor does it.
 GONE_S = 2.0
 
 #: How long the supervisor and its guard may take to start a command on a busy machine.
@@ -36,150 +54,12 @@ START_S = 10.0
 #: the kernel's bound on descriptors in flight is far.
 STARTS_AT_ONCE = 32
 
-_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+#: How often to try a start for which no guard came because the supervisor had just been killed.
+START_ATTEMPTS = 3
 
-
-class CannotStart(Exception):
-    """The command did not start; `step` says what was being done and `errno` what went wrong."""
-
-    def __init__(self, step: str, number: int) -> None:
-        super().__init__(f"{step}: {os.strerror(number)}")
-        self.step = step
-        self.errno = number
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Command:
-    """What to run. The first argument is the path of the program."""
-
-    arguments: tuple[str, ...]
-    directory: str
-    environment: Mapping[str, str]
-    #: Resource limits by name, as in {"CORE": 0}.
-    limits: Mapping[str, int] = dataclasses.field(default_factory=dict)
-
-    def encoded(self) -> bytes:
-        """The request as the supervisor reads it; ValueError if something cannot be passed on."""
-        fields = [
-            self.directory,
-            str(len(self.limits)),
-            *(f"{name} {value}" for name, value in self.limits.items()),
-            str(len(self.arguments)),
-            *self.arguments,
-            *(f"{name}={value}" for name, value in self.environment.items()),
-        ]
-        for field in fields:
-            if "\0" in field:
-                raise ValueError(f"a NUL character in {field[:40]!r}")
-        body = b"\0".join(os.fsencode(field) for field in fields)
-        return len(body).to_bytes(4, "big") + body
-
-
-class OutputPipe:
-    """One of a command's two outputs: iterate over it, or read it piece by piece."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._waiter: asyncio.Future[None] | None = None
-        self._finished = False
-
-    def finish(self) -> None:
-        """Nobody writes any more: what is in the pipe is still read, but nothing is waited for."""
-        self._finished = True
-        if self._waiter is not None:
-            _resolve(self._waiter)
-
-    async def read(self) -> bytes:
-        """What is there by now, waiting until something is; nothing at the end."""
-        while True:
-            try:
-                return os.read(self._fd, CHUNK_BYTES)
-            except BlockingIOError:
-                if self._finished:
-                    return b""
-                await self._readable()
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        while data := await self.read():
-            yield data
-
-    async def _readable(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._waiter = loop.create_future()
-        loop.add_reader(self._fd, _resolve, self._waiter)
-        try:
-            await self._waiter
-        finally:
-            loop.remove_reader(self._fd)
-            self._waiter = None
-
-    def close(self) -> None:
-        self.finish()
-        os.close(self._fd)
-
-
-class InputPipe:
-    """Feeds a command that may read what it is given, leave it or end before it has read it all.
-
-    It is closed when all of it is written, unless it stays open: then more can be written, until
-    `finish()`.
-    """
-
-    def __init__(self, fd: int, data: bytes, stays_open: bool) -> None:
-        self._fd = fd
-        self._rest = memoryview(data)
-        self._stays_open = stays_open
-        self._waiters: set[asyncio.Future[None]] = set()
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_writer(fd, self._write)
-
-    async def write(self, data: bytes) -> None:
-        """Give it some more, and wait until no more than a chunk of all that is still unread.
-
-        What is written after the end, ours or the command's, is lost, as it is in any pipe.
-        """
-        if self._fd < 0 or not self._stays_open:
-            return
-        self._rest = memoryview(bytes(self._rest) + data)
-        self._loop.add_writer(self._fd, self._write)
-        while len(self._rest) > CHUNK_BYTES:
-            waiter = self._loop.create_future()
-            self._waiters.add(waiter)
-            try:
-                await waiter
-            finally:
-                self._waiters.discard(waiter)
-
-    def finish(self) -> None:
-        """Nothing more is written: close it when what is left has been."""
-        self._stays_open = False
-        if self._fd >= 0:
-            self._loop.add_writer(self._fd, self._write)
-
-    def _write(self) -> None:
-        try:
-            if self._rest:
-                self._rest = self._rest[os.write(self._fd, self._rest[:CHUNK_BYTES]) :]
-        except BlockingIOError:
-            return
-        except BrokenPipeError:
-            self.close()
-            return
-        for waiter in self._waiters:
-            _resolve(waiter)
-        if not self._rest:
-            self._loop.remove_writer(self._fd)
-            if not self._stays_open:
-                self.close()
-
-    def close(self) -> None:
-        self._rest = self._rest[:0]
-        for waiter in self._waiters:
-            _resolve(waiter)
-        if self._fd >= 0:
-            self._loop.remove_writer(self._fd)
-            os.close(self._fd)
-            self._fd = -1
+#: How often to look for helpers that were stopped, while commands run. One that is found stopped
+#: is continued; one that is found stopped twice in a row is killed.
+INSPECT_S = 1.0
 
 
 class Process:
@@ -187,6 +67,7 @@ class Process:
 
     def __init__(
         self,
+        supervision: Supervision,
         control: socket.socket,
         stdin: InputPipe | None,
         stdout: OutputPipe,
@@ -203,7 +84,14 @@ class Process:
         self.duration_s = 0.0
         #: Whether the command was still running when its time was up.
         self.expired = False
+        #: Whether a guard was about to read the request, or why there was none is known.
+        self.was_taken = False
+        self._supervision = supervision
         self._control = control
+        self._guard: PidHandle | None = None
+        self._guard_was_stopped = False
+        self._is_stuck = False
+        self._recovery: asyncio.Task[None] | None = None
         self._received = b""
         self._failure: CannotStart | None = None
         self._loop = asyncio.get_running_loop()
@@ -239,7 +127,14 @@ class Process:
         if not self._gone.done():
             with contextlib.suppress(OSError):  # not connected: the guard itself is gone
                 self._control.shutdown(socket.SHUT_WR)
+            if self._guard is not None:  # a guard that was stopped would not notice
+                self._guard.signal(signal.SIGCONT)
             self._expect_gone()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process of the tree may be left."""
+        return not self._gone.done()
 
     async def gone(self) -> None:
         """Wait until no process of the tree is left."""
@@ -262,36 +157,55 @@ class Process:
         if cancellation is not None:
             raise cancellation
 
+    def inspect(self) -> None:
+        """Continue a guard that was stopped; kill it if it is stopped again."""
+        if self._gone.done() or self._guard is None:
+            return
+        stopped = is_stopped(self._guard.pid)
+        if stopped:
+            self._guard.signal(signal.SIGKILL if self._guard_was_stopped else signal.SIGCONT)
+        self._guard_was_stopped = stopped
+
     def _on_control(self) -> None:
+        fds: list[int] = []
         try:
-            data = self._control.recv(4096)
+            data, fds, _, _ = socket.recv_fds(self._control, 4096, 1)
         except BlockingIOError:
             return
         except OSError:
             data = b""
+        for fd in fds:
+            os.set_inheritable(fd, False)
         *lines, self._received = (self._received + data).split(b"\n")
         for line in lines:
+            self.was_taken = True
             word, _, rest = line.decode().partition(" ")
-            self._on_report(word, rest)
+            if word == "guard":
+                self._guard = PidHandle(int(rest), fds[0] if fds else -1)
+                HELPERS.add(self._guard.pid)
+            else:
+                self._on_report(word, rest)
         if not data:
-            self._on_gone()
+            self._recover()
 
     def _on_report(self, word: str, rest: str) -> None:
         if word == "started":
             self.pid = int(rest)
             self._started_at = self._loop.time()
-            _resolve(self._started)
+            resolve(self._started)
         elif word == "failed":
             number, _, step = rest.partition(" ")
             self._failure = CannotStart(step, int(number))
-            _resolve(self._started)
+            resolve(self._started)
         elif word in ("exited", "signalled"):
             self.returncode = int(rest) if word == "exited" else -int(rest)
             self.duration_s = self._loop.time() - self._started_at
             self._cancel_deadline()
             self._expect_gone()
+        elif word == "stuck":
+            self._is_stuck = True
         elif word == "gone":
-            self._on_gone()
+            self._finish()
 
     def _expire(self) -> None:
         self.expired = True
@@ -303,54 +217,74 @@ class Process:
 
     def _expect_gone(self) -> None:
         if self._patience is None:
-            self._patience = self._loop.call_later(GONE_S, self._on_gone)
+            self._patience = self._loop.call_later(GONE_S, self._give_up)
 
-    def _on_gone(self) -> None:
+    def _give_up(self) -> None:
+        # A program that changed its user cannot be killed, and one in the middle of a disk access
+        # takes its time. A guard that reports this is in order and stays with them.
+        if self._is_stuck:
+            self._finish()
+        else:
+            self._recover()
+
+    def _recover(self) -> None:
+        """End the tree without the guard, which died or did not do it in time."""
+        if self._gone.done() or self._recovery is not None:
+            return
+        self._loop.remove_reader(self._control)
+        if self._guard is not None:
+            self._guard.signal(signal.SIGKILL)
+        self._recovery = self._loop.create_task(self._sweep())
+
+    async def _sweep(self) -> None:
+        try:
+            if (
+                self._guard is not None
+            ):  # it closes its descriptors before its children are passed on
+                await self._guard.ended(GONE_S)
+            await self._supervision.sweep()
+        finally:
+            self._finish()
+
+    def _finish(self) -> None:
         if self._gone.done():
             return
         self._loop.remove_reader(self._control)
         self._cancel_deadline()
         if self._patience is not None:
             self._patience.cancel()
+        if self._guard is not None:
+            HELPERS.discard(self._guard.pid)
+            self._guard.close()
         if not self._started.done():
             self._failure = CannotStart("start", errno.ETIMEDOUT if self.expired else errno.EPIPE)
-        _resolve(self._started)
-        _resolve(self._gone)
+        resolve(self._started)
+        resolve(self._gone)
         self.stdout.finish()
         self.stderr.finish()
 
 
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+class _NotTaken(CannotStart):
+    """No guard took the request, so it can be given to another supervisor."""
 
 
 class Launcher:
     """Starts commands through a supervisor, which it starts when first needed."""
 
     def __init__(self) -> None:
-        self._supervisor: subprocess.Popen[bytes] | None = None
-        self._link: socket.socket | None = None
+        self._supervision: Supervision | None = None
+        #: Supervisors that were killed and are not reaped yet.
+        self._retired: list[Supervision] = []
         self._starting = asyncio.Semaphore(STARTS_AT_ONCE)
         self._processes: weakref.WeakSet[Process] = weakref.WeakSet()
+        self._inspection: asyncio.TimerHandle | None = None
 
-    def prepare(self) -> None:
+    def prepare(self) -> Supervision:
         """Start the supervisor unless it runs; it boots while the caller goes on."""
-        if self._supervisor is not None and self._supervisor.poll() is None:
-            return
-        if self._link is not None:
-            self._link.close()
-        self._link, theirs = socket.socketpair()
-        with theirs:
-            self._link.setblocking(False)
-            # Its standard error is ours, so that a defect of its own can be seen; its session is
-            # not, so that Ctrl-C in a terminal does not reach it.
-            self._supervisor = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_SUPERVISOR)],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+        if self._supervision is None or not self._supervision.is_usable():
+            self._retire(self._supervision)
+            self._supervision = Supervision()
+        return self._supervision
 
     async def start(
         self, command: Command, stdin: bytes | None, *, stdin_stays_open: bool = False
@@ -363,65 +297,91 @@ class Launcher:
         """
         request = command.encoded()
         async with self._starting:
-            self.prepare()
-            process = self._hand_over(stdin, stdin_stays_open)
-            try:
-                await process.start(request)
-            except BaseException:  # whoever is cancelled here leaves no process behind either
-                await process.end()
-                raise
+            for _ in range(START_ATTEMPTS - 1):
+                with contextlib.suppress(_NotTaken):
+                    return await self._attempt(request, stdin, stdin_stays_open)
+            return await self._attempt(request, stdin, stdin_stays_open)
+
+    async def _attempt(self, request: bytes, stdin: bytes | None, stays_open: bool) -> Process:
+        """Start a command; raises _NotTaken if the supervisor is gone and nothing was started."""
+        supervision = self.prepare()
+        try:
+            process = self._hand_over(supervision, stdin, stays_open)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            self._retire(supervision)
+            raise _NotTaken("start", error.errno or errno.EPIPE) from error
+        self._begin_to_inspect()
+        try:
+            await process.start(request)
+        except BaseException as error:  # a start that is cancelled leaves no process either
+            await process.end()
+            if isinstance(error, CannotStart):
+                # One that cannot fork may have been given limits by a command.
+                if error.step == "fork" or not process.was_taken:
+                    self._retire(supervision)
+                if not process.was_taken and not process.expired:
+                    raise _NotTaken(error.step, error.errno) from error
+            raise
         return process
 
-    def _hand_over(self, stdin: bytes | None, stays_open: bool) -> Process:
+    def _hand_over(
+        self, supervision: Supervision, stdin: bytes | None, stays_open: bool
+    ) -> Process:
         """Make the pipes and the control socket and send the supervisor its ends of them."""
-        assert self._link is not None
-        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
-            control, guard_end = socket.socketpair()
-            ours.enter_context(control)
-            theirs.enter_context(guard_end)
-            stdout, their_stdout = _pipe(ours, theirs)
-            stderr, their_stderr = _pipe(ours, theirs)
-            if stdin is None:
-                feed = None
-                their_stdin = os.open(os.devnull, os.O_RDONLY)
-                theirs.callback(os.close, their_stdin)
-            else:
-                their_stdin, feed = _pipe(theirs, ours)
-                os.set_blocking(feed, False)
-            control.setblocking(False)
-            os.set_blocking(stdout, False)
-            os.set_blocking(stderr, False)
-            handed = [guard_end.fileno(), their_stdin, their_stdout, their_stderr]
-            socket.send_fds(self._link, [b"+"], handed)
-            process = Process(
-                control,
-                None if feed is None or stdin is None else InputPipe(feed, stdin, stays_open),
-                OutputPipe(stdout),
-                OutputPipe(stderr),
-            )
-            ours.pop_all()
+        ends = open_ends(stdin is not None, supervision.hand_over)
+        process = Process(
+            supervision,
+            ends.control,
+            None if stdin is None else InputPipe(ends.stdin, stdin, stays_open),
+            OutputPipe(ends.stdout),
+            OutputPipe(ends.stderr),
+        )
         self._processes.add(process)
         return process
 
     async def close(self) -> None:
         """End every command that still runs, and the supervisor."""
-        for process in self._processes:
+        running = list(self._processes)
+        for process in running:
             process.kill()
-        if self._supervisor is None or self._link is None:
-            return
-        self._link.shutdown(socket.SHUT_WR)
-        with self._link, contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(GONE_S):
-                # It closes its end when it exits, and it exits when its last guard has.
-                await asyncio.get_running_loop().sock_recv(self._link, 1)
-        self._supervisor.kill()
-        self._supervisor.wait()
-        self._supervisor = self._link = None
+        if self._supervision is not None:
+            await self._supervision.close()
+            self._retire(self._supervision)
+        for process in running:
+            await process.gone()
+        while self._retired:
+            await self._retired.pop().close()
+        self._stop_inspecting()
 
+    def _retire(self, supervision: Supervision | None) -> None:
+        """Do without this supervisor, unless it was replaced already."""
+        if supervision is not None and supervision is self._supervision:
+            supervision.retire()
+            self._retired.append(supervision)
+            self._supervision = None
 
-def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
-    """A pipe, each end of which is closed by the stack of the side that it belongs to."""
-    ends = os.pipe()
-    reader.callback(os.close, ends[0])
-    writer.callback(os.close, ends[1])
-    return ends
+    def _begin_to_inspect(self) -> None:
+        if self._inspection is None:
+            adopt_orphans(True)
+            self._inspect_later()
+
+    def _inspect_later(self) -> None:
+        self._inspection = asyncio.get_running_loop().call_later(INSPECT_S, self._inspect)
+
+    def _stop_inspecting(self) -> None:
+        if self._inspection is not None:
+            self._inspection.cancel()
+            self._inspection = None
+            adopt_orphans(False)
+
+    def _inspect(self) -> None:
+        """Look after the helpers and what lost them, as long as there is a command."""
+        if self._supervision is not None and not self._supervision.is_usable():
+            self._retire(self._supervision)
+        for process in list(self._processes):
+            process.inspect()
+        self._retired = [old for old in self._retired if not old.is_reaped()]
+        if kill_orphans() or self._retired or any(each.is_running for each in self._processes):
+            self._inspect_later()
+        else:
+            self._stop_inspecting()

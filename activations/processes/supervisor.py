@@ -7,23 +7,43 @@ it knows nothing of events, output or sandboxes.
     server ---link---> supervisor --fork--> guard --fork--> the command
        `-------------control---------------'
 
-- The link (our standard input) carries one byte per call, with four descriptors attached: the
-  call's control socket and the command's stdin, stdout and stderr. When the link closes, the
-  supervisor ends as soon as its guards have.
-- Each call gets a guard. It reads the request from the control socket, starts the command and
-  reports `started PID` or `failed ERRNO STEP`, then `exited CODE` or `signalled NUMBER`, and
-  `gone` when no process of the call is left. It ends the whole tree when the command ends, and
-  at once when the server closes its side of the control socket, which the kernel does for a
-  server that was killed.
+- The link (our standard input) carries one byte per request. `+` starts a call and has four
+  descriptors attached: the call's control socket and the command's stdin, stdout and stderr. `?`
+  has one, to which a byte is written when no orphan is left. When the link closes, the supervisor
+  ends as soon as its guards have; those that do not end in time are killed with their trees.
+- Each call gets a guard. It sends `guard PID` on the control socket, with a pidfd of its own
+  attached, so that the server can signal it without the risk of hitting another process. A call
+  whose control socket ends without this line was never begun and can be tried again. Then the
+  guard reads the request, starts the command and reports `started PID` or `failed ERRNO STEP`,
+  then `exited CODE` or `signalled NUMBER`, and `gone` when no process of the call is left, or
+  `stuck` when some cannot be killed. It ends the whole tree when the command ends, and at once
+  when the server closes its side of the control socket, which the kernel does for a server that
+  was killed.
 - A guard is a subreaper: whatever loses its parent below it becomes its child, also after setsid,
   a double fork or with an empty environment. It only ever signals its own children and their
   process groups. Nobody else can reap these children, so their pids cannot have passed to
   strangers, and a session that began in the tree has no members outside it. Killing a group is
   atomic towards fork. The next generation is then orphaned, becomes ours, and is killed in turn.
-- The supervisor is a subreaper too: if somebody kills a guard, its orphans end here.
+- The supervisor is a subreaper too: if a guard is killed, its orphans end here. The server is the
+  next one up (`descendants.py`): it ends what lost its guard and its supervisor.
 
-Where there is no subreaper (not Linux), only the command's process group is killed: a child that
-made a session of its own gets away.
+A command runs as the same user and can signal the supervisor and its guard. Against this:
+
+- Each of the two is continued (SIGCONT) by the kernel when its parent dies, so that a stopped one
+  still ends its processes after the server was killed. The signal does no harm to one that runs,
+  so it does not matter that the kernel sends it when the parent's *thread* ends.
+- Neither can be traced or read by other processes of the user (not dumpable), unless by root.
+- The supervisor lowers its hard limit of RLIMIT_RTTIME, which has no effect on programs without
+  real-time scheduling. All that it starts inherits the limit, and a process without privileges
+  cannot raise it again: by this mark the server tells its orphans from other children.
+
+What remains possible: after the server was killed, a process that stops the supervisor and its
+guard in a tight loop keeps them from ending it. Root can raise the limit and, having killed the
+supervisor and the guard, get away. A command can have another service start a process (cron,
+`systemd-run`, a container engine), which never was part of its tree. Where there is no subreaper
+(not Linux), only the command's process group is killed: a child that made a session of its own
+gets away, and so does every child of a guard that was killed. A sandbox closes all of these: its
+processes see neither the helpers nor other services.
 
 The request is a four byte length and then fields parted by NUL bytes: the directory, the number
 of limits, each limit as `NAME VALUE`, the number of arguments, the arguments, and the environment
@@ -33,18 +53,22 @@ as `NAME=VALUE`. The first argument is the path of the program.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import select
 import signal
 import socket
 import sys
-from collections.abc import Collection, Iterable
+import time
+from collections.abc import Iterable
 
-LIBC = ctypes.CDLL(None)
-PR_SET_CHILD_SUBREAPER = 36
+from activations.processes.family import (
+    Family,
+    continue_when_the_parent_dies,
+    harden,
+    kill_group,
+)
 
-#: We end when the server does, not when somebody interrupts or stops its group.
+#: We end when the server does, not when its process group is interrupted or terminated.
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 #: What a command gets back: an ignored signal stays ignored over exec, and besides those above
@@ -61,91 +85,13 @@ LINGER_S = 0.1
 #: How long to wait for a killed child before looking again; its death is usually heard sooner.
 RETRY_S = 0.01
 
+#: After how long a guard reports that it kills without success. The server waits twice as long,
+#: and then takes a guard that has not reported for one that was stopped.
+STUCK_S = 1.0
 
-class Family:
-    """Our children, adopted ones included, and a descriptor that turns readable when one ends."""
-
-    def __init__(self) -> None:
-        _become_subreaper()
-        self.bell, ringer = os.pipe()
-        os.set_blocking(self.bell, False)
-        os.set_blocking(ringer, False)
-        signal.set_wakeup_fd(ringer, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        self.empty = True
-
-    def reap(self) -> dict[int, int]:
-        """Bury the dead: pid to wait status. Says in `empty` whether anybody is left."""
-        with contextlib.suppress(BlockingIOError):
-            while os.read(self.bell, 4096):
-                pass
-        dead = {}
-        try:
-            while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                dead[found[0]] = found[1]
-            self.empty = False
-        except ChildProcessError:
-            self.empty = True
-        return dead
-
-    def kill(self, spare: Collection[int] = ()) -> None:
-        """Kill each child that is not spared, with all of its process group."""
-        own_group = os.getpgrp()
-        for pid in _own_children():
-            if pid in spare:
-                continue
-            group = os.getpgid(pid)  # it is our child and not reaped, so it is there
-            if group != own_group:
-                _kill_group(group)
-            else:  # it was forked a moment ago and has no session yet
-                os.kill(pid, signal.SIGKILL)
-
-
-def _kill_group(group: int) -> None:
-    # A program that changed its user may be out of our reach; it is tried again.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
-
-
-def _become_subreaper() -> None:
-    if sys.platform == "linux":
-        LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def _own_children() -> list[int]:
-    me = os.getpid()
-    try:
-        return [int(pid) for pid in _contents(f"/proc/{me}/task/{me}/children").split()]
-    except FileNotFoundError:
-        return _children_by_search(me)
-
-
-def _children_by_search(parent: int) -> list[int]:
-    """The same from each process's own record, for kernels built without that list."""
-    found = []
-    for entry in os.scandir("/proc") if sys.platform == "linux" else ():
-        if not entry.name.isdigit():
-            continue
-        try:
-            record = _contents(f"/proc/{entry.name}/stat")
-        except OSError:  # it has ended meanwhile
-            continue
-        # The name of the program, in parentheses, may hold anything; the parent's pid is the
-        # second word after it.
-        if int(record.rpartition(b")")[2].split()[1]) == parent:
-            found.append(int(entry.name))
-    return found
-
-
-def _contents(path: str) -> bytes:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        parts = []
-        while part := os.read(fd, 65536):
-            parts.append(part)
-        return b"".join(parts)
-    finally:
-        os.close(fd)
+#: How long guards may take to end their trees after the server is gone. One that takes longer was
+#: probably stopped; the supervisor then does its work.
+GUARDS_S = 1.0
 
 
 def _wait(fds: Iterable[int], seconds: float | None = None) -> set[int]:
@@ -226,7 +172,9 @@ class Guard:
 
     def run(self) -> None:
         os.setsid()
+        continue_when_the_parent_dies()
         family = Family()
+        self._introduce_itself()
         request = _receive_request(self.control)
         if request is None:
             return
@@ -237,12 +185,30 @@ class Guard:
                 self._linger(family)
                 break
         if sys.platform != "linux":
-            _kill_group(group)
+            kill_group(group)
+        self._kill(family)
+        self._tell("gone")
+
+    def _kill(self, family: Family) -> None:
+        stuck_at = time.monotonic() + STUCK_S
         while not family.empty:
             family.kill()
             _wait([family.bell], RETRY_S)
             self._note_dead(family.reap())
-        self._tell("gone")
+            if time.monotonic() > stuck_at:
+                self._tell("stuck")
+                stuck_at = float("inf")
+
+    def _introduce_itself(self) -> None:
+        """Send the server a pidfd, before the request is read."""
+        message = f"guard {os.getpid()}\n".encode()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the server is gone
+            if sys.platform == "linux":
+                pidfd = os.pidfd_open(os.getpid())
+                socket.send_fds(self.control, [message], [pidfd])
+                os.close(pidfd)
+            else:
+                self.control.sendall(message)
 
     def _start(self, request: Request, family: Family) -> int:
         """Start the command; returns the process group that it leads."""
@@ -283,37 +249,74 @@ class Guard:
             self.control.sendall(message.encode() + b"\n")
 
 
-def _serve(link: socket.socket) -> None:
-    family = Family()
-    guards: set[int] = set()
-    is_open = True
-    while is_open or not family.empty:
-        ready = _wait([family.bell, link.fileno()] if is_open else [family.bell])
-        guards.difference_update(family.reap())
-        family.kill(spare=guards)
-        if is_open and link.fileno() in ready:
-            message, fds, _, _ = socket.recv_fds(link, 1, 4)
-            if message:
-                _start_guard(link, fds, guards)
-                family.empty = False
-            else:
-                is_open = False
+class Supervisor:
+    """Starts a guard for each call and ends what a guard leaves behind."""
 
+    def __init__(self, link: socket.socket) -> None:
+        self.link = link
+        self.family = Family()
+        self.guards: set[int] = set()
+        self.has_orphans = False
+        #: Descriptors to answer on when there is no orphan.
+        self.sweeps: list[int] = []
 
-def _start_guard(link: socket.socket, fds: list[int], guards: set[int]) -> None:
-    for fd in fds:
-        os.set_inheritable(fd, False)
-    try:
-        if len(fds) == 4:  # fewer have come when we are out of descriptors; the server sees an end
-            guard = os.fork()
-            if guard == 0:
-                _be_guard(link, fds)
-            guards.add(guard)
-    except OSError as error:
-        os.write(fds[0], f"failed {error.errno} fork\n".encode())
-    finally:
+    def run(self) -> None:
+        is_open = True
+        while is_open:
+            sources = [self.family.bell, self.link.fileno()]
+            ready = _wait(sources, RETRY_S if self.has_orphans else None)
+            self._end_orphans()
+            if self.link.fileno() in ready:
+                is_open = self._receive()
+        self._end_guards()
+
+    def _receive(self) -> bool:
+        """Take one request from the server; False if it closed the link."""
+        message, fds, _, _ = socket.recv_fds(self.link, 1, 4)
         for fd in fds:
-            os.close(fd)
+            os.set_inheritable(fd, False)
+        if message == b"+":
+            self._start_guard(fds)
+        elif message == b"?":
+            self.sweeps += fds
+            self._end_orphans()
+        return bool(message)
+
+    def _start_guard(self, fds: list[int]) -> None:
+        try:
+            if len(fds) == 4:  # fewer come when we are out of descriptors; the server sees an end
+                guard = os.fork()
+                if guard == 0:
+                    _be_guard(self.link, fds)
+                self.guards.add(guard)
+        except OSError as error:
+            os.write(fds[0], f"failed {error.errno} fork\n".encode())
+        finally:
+            self.family.empty = False
+            for fd in fds:
+                os.close(fd)
+
+    def _end_orphans(self) -> None:
+        self.guards.difference_update(self.family.reap())
+        self.has_orphans = self.family.kill(spare=self.guards)
+        if not self.has_orphans:
+            while self.sweeps:
+                fd = self.sweeps.pop()
+                with contextlib.suppress(OSError):  # the server may have lost interest
+                    os.write(fd, b".")
+                os.close(fd)
+
+    def _end_guards(self) -> None:
+        """Let the guards end their trees, and end what is left of both after a while."""
+        for guard in self.guards:
+            os.kill(guard, signal.SIGCONT)
+        deadline = time.monotonic() + GUARDS_S
+        self._end_orphans()
+        while not self.family.empty:
+            _wait([self.family.bell], RETRY_S)
+            if time.monotonic() > deadline:
+                self.guards.clear()
+            self._end_orphans()
 
 
 def _be_guard(link: socket.socket, fds: list[int]) -> None:
@@ -336,8 +339,6 @@ def main() -> None:
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     os.chdir("/")
-    _serve(link)
-
-
-if __name__ == "__main__":
-    main()
+    continue_when_the_parent_dies()
+    harden()
+    Supervisor(link).run()

@@ -28,7 +28,7 @@ from bash_calls import (
 )
 
 from activations.bash import Bash
-from activations.processes import supervisor
+from activations.processes import family
 from plexus import DeadlineExceeded, Failed
 
 #: Starts children of every kind that is hard to find again, and says the pid of each: a plain one,
@@ -269,8 +269,10 @@ def test_a_killed_supervisor_is_replaced_and_running_commands_stay_guarded() -> 
 
 
 SERVER = """
-import asyncio, sys
+import asyncio, signal, sys
 from activations.bash import Bash
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where SIGINT was ignored before
 
 async def main() -> None:
     bash = Bash()
@@ -305,10 +307,12 @@ def test_a_killed_server_leaves_no_process(number: signal.Signals) -> None:
 
 
 def test_children_are_found_without_the_kernels_list_too() -> None:
-    with subprocess.Popen(["sleep", "1000"]) as child:
-        assert child.pid in supervisor._children_by_search(os.getpid())  # noqa: SLF001
-        child.kill()
-    assert child.pid not in supervisor._children_by_search(os.getpid())  # noqa: SLF001
+    with subprocess.Popen(["sleep", "60"]) as child:
+        try:
+            assert child.pid in family._children_by_search(os.getpid())  # noqa: SLF001
+        finally:
+            child.kill()
+    assert child.pid not in family._children_by_search(os.getpid())  # noqa: SLF001
 
 
 @pytest.mark.parametrize("loop", LOOPS)

@@ -1,0 +1,176 @@
+"""The server's ends of a command's standard streams, on the event loop and never blocking.
+
+They are made together with the control socket, so that a command gets all of them or none.
+
+Nothing is read from a pipe before a reader asks for it, so a command whose output is not taken is
+held by the kernel once its pipe is full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+
+__all__ = ("CHUNK_BYTES", "Ends", "InputPipe", "OutputPipe", "open_ends", "resolve")
+
+#: The most that is read in one go, and so the size of an event: what a pipe holds on Linux.
+CHUNK_BYTES = 64 * 1024
+
+
+class OutputPipe:
+    """One of a command's two outputs: iterate over it, or read it piece by piece."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._waiter: asyncio.Future[None] | None = None
+        self._finished = False
+
+    def finish(self) -> None:
+        """No process writes any more: read what is in the pipe, and wait for nothing."""
+        self._finished = True
+        if self._waiter is not None:
+            resolve(self._waiter)
+
+    async def read(self) -> bytes:
+        """What is there by now, waiting until something is; nothing at the end."""
+        while True:
+            try:
+                return os.read(self._fd, CHUNK_BYTES)
+            except BlockingIOError:
+                if self._finished:
+                    return b""
+                await self._readable()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while data := await self.read():
+            yield data
+
+    async def _readable(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        loop.add_reader(self._fd, resolve, self._waiter)
+        try:
+            await self._waiter
+        finally:
+            loop.remove_reader(self._fd)
+            self._waiter = None
+
+    def close(self) -> None:
+        self.finish()
+        os.close(self._fd)
+
+
+class InputPipe:
+    """Feeds a command that may read what it is given, leave it or end before it has read it all.
+
+    It is closed when all of it is written, unless it stays open: then more can be written, until
+    `finish()`.
+    """
+
+    def __init__(self, fd: int, data: bytes, stays_open: bool) -> None:
+        self._fd = fd
+        self._rest = memoryview(data)
+        self._stays_open = stays_open
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_writer(fd, self._write)
+
+    async def write(self, data: bytes) -> None:
+        """Give it some more, and wait until no more than a chunk of all that is still unread.
+
+        What is written after the end, ours or the command's, is lost, as it is in any pipe.
+        """
+        if self._fd < 0 or not self._stays_open:
+            return
+        self._rest = memoryview(bytes(self._rest) + data)
+        self._loop.add_writer(self._fd, self._write)
+        while len(self._rest) > CHUNK_BYTES:
+            waiter = self._loop.create_future()
+            self._waiters.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiters.discard(waiter)
+
+    def finish(self) -> None:
+        """Nothing more is written: close it when what is left has been."""
+        self._stays_open = False
+        if self._fd >= 0:
+            self._loop.add_writer(self._fd, self._write)
+
+    def _write(self) -> None:
+        try:
+            if self._rest:
+                self._rest = self._rest[os.write(self._fd, self._rest[:CHUNK_BYTES]) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self.close()
+            return
+        for waiter in self._waiters:
+            resolve(waiter)
+        if not self._rest:
+            self._loop.remove_writer(self._fd)
+            if not self._stays_open:
+                self.close()
+
+    def close(self) -> None:
+        self._rest = self._rest[:0]
+        for waiter in self._waiters:
+            resolve(waiter)
+        if self._fd >= 0:
+            self._loop.remove_writer(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+
+def resolve(future: asyncio.Future[None]) -> None:
+    """Wake what waits for this future, unless it was woken already."""
+    if not future.done():
+        future.set_result(None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ends:
+    """What the server keeps of one command's channels."""
+
+    control: socket.socket
+    #: Of a command that reads from /dev/null: -1.
+    stdin: int
+    stdout: int
+    stderr: int
+
+
+def open_ends(has_stdin: bool, hand_over: Callable[[list[int]], None]) -> Ends:
+    """Open a control socket and three streams, and hand over the other ends. Raises OSError."""
+    with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+        control, guard_end = socket.socketpair()
+        ours.enter_context(control)
+        theirs.enter_context(guard_end)
+        stdout, their_stdout = _pipe(ours, theirs)
+        stderr, their_stderr = _pipe(ours, theirs)
+        stdin = -1
+        if has_stdin:
+            their_stdin, stdin = _pipe(theirs, ours)
+            os.set_blocking(stdin, False)
+        else:
+            their_stdin = os.open(os.devnull, os.O_RDONLY)
+            theirs.callback(os.close, their_stdin)
+        control.setblocking(False)
+        os.set_blocking(stdout, False)
+        os.set_blocking(stderr, False)
+        hand_over([guard_end.fileno(), their_stdin, their_stdout, their_stderr])
+        ours.pop_all()
+    return Ends(control, stdin, stdout, stderr)
+
+
+def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
+    """A pipe, each end of which is closed by the stack of the side that it belongs to."""
+    ends = os.pipe()
+    reader.callback(os.close, ends[0])
+    writer.callback(os.close, ends[1])
+    return ends
