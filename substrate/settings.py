@@ -87,6 +87,9 @@ class Settings:
     chat_endpoints: tuple[str, ...] = ()
     #: How Claude Code is started for its sessions.
     chat_claude_command: str = "claude"
+    #: Whether sessions of Claude Code run although `bash_sandbox` confines commands. Its own tools
+    #: are not confined by it.
+    chat_claude_unconfined: bool = False
     #: After how many seconds of silence a model is given up.
     chat_silent_s: float = dataclasses.field(default=120.0, metadata={"ge": 1})
     #: How many seconds runs may go on after the input of `--stdio` has ended.

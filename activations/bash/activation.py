@@ -13,19 +13,27 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib
 import math
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from activations.bash import sandbox as sandboxes
 from activations.bash.events import Exit, Start, Stderr, Stdout, Truncated
 from activations.bash.output import Budget, read_output
+from activations.bash.own_paths import OwnPaths
 from activations.processes.process import CannotStart, Command, Launcher, Process
 from plexus import Activation, DeadlineExceeded, Failed, InvalidParams, method
 
+if TYPE_CHECKING:
+    from activations.bash.confinement import Confinement
+
 __all__ = ("Bash",)
+
+CONFINEMENT = "activations.bash.confinement"
 
 DEFAULT_TIMEOUT_S = 600.0
 DEFAULT_OUTPUT_BYTES = 8 * 1024 * 1024
@@ -38,6 +46,8 @@ _STEPS = {
     "fork": "no process can be made",
 }
 
+TOO_LONG = "the command or its environment is too long for the system; use stdin"
+
 
 class Bash(Activation):
     """Runs shell commands and streams their output."""
@@ -45,14 +55,26 @@ class Bash(Activation):
     namespace = "bash"
     version = "1.0.0"
 
-    def __init__(self, sandbox: sandboxes.Profile = "off", workspace: str | None = None) -> None:
-        """Say where commands run: `workspace` is the one folder a sandboxed command can write."""
+    def __init__(
+        self,
+        sandbox: sandboxes.Profile = "off",
+        workspace: str | None = None,
+        own_paths: OwnPaths | None = None,
+    ) -> None:
+        """Choose where commands run.
+
+        workspace: the one folder that a confined command can write.
+        own_paths: files of the server that a confined command must not see or change.
+        """
         self._profile = sandbox
         self._workspace = Path(workspace or ".").resolve()
         if sandbox != "off" and self._workspace == Path("/"):
             raise ValueError("the workspace of a sandbox must not be the whole file system")
+        self._own_paths = own_paths or OwnPaths()
         self._launcher = Launcher()
         self._sandbox_works = False
+        #: Whether bwrap can limit the size of a file system; found out by trying.
+        self._sized = True
 
     @method(
         title="Run a shell command",
@@ -78,7 +100,7 @@ class Bash(Activation):
         Args:
             command: The command line or script, as after `bash -c`.
             cwd: The directory to run in; the server's own, or the sandbox's workspace, if left out.
-            env: Environment variables to add to the server's or to put in place of them.
+            env: Environment variables to add or to replace. A sandboxed command gets few others.
             stdin: Text that the command can read from its standard input, which is empty if left
                 out.
             timeout_s: Seconds after which the command is killed and the run fails; null for never.
@@ -95,28 +117,29 @@ class Bash(Activation):
 
         if not self._sandbox_works:
             await self._try_sandbox()
-        process = await self._start(self._command(command, cwd, env or {}), stdin)
-        try:
-            if timeout_s is not None:
-                process.expire_after(timeout_s)
-            yield Start(pid=process.pid)
-            budget = Budget(max_output_bytes, process.kill)
-            merged = stream.merge(
-                read_output(process.stdout, Stdout, budget),
-                read_output(process.stderr, Stderr, budget),
-            )
-            async with merged.stream() as output:
-                try:
-                    async for event in output:
-                        yield event
-                except BaseException:
-                    process.kill()  # before the streams are closed: the tree should go at once
-                    raise
-            if budget.exceeded:
-                yield Truncated(limit_bytes=max_output_bytes)
-            await process.gone()
-        finally:
-            await process.end()
+        with self._prepared(command, cwd, env or {}) as prepared:
+            process = await self._start(prepared, stdin)
+            try:
+                if timeout_s is not None:
+                    process.expire_after(timeout_s)
+                yield Start(pid=process.pid)
+                budget = Budget(max_output_bytes, process.kill)
+                merged = stream.merge(
+                    read_output(process.stdout, Stdout, budget),
+                    read_output(process.stderr, Stderr, budget),
+                )
+                async with merged.stream() as output:
+                    try:
+                        async for event in output:
+                            yield event
+                    except BaseException:
+                        process.kill()  # before the streams are closed: the tree should go at once
+                        raise
+                if budget.exceeded:
+                    yield Truncated(limit_bytes=max_output_bytes)
+                await process.gone()
+            finally:
+                await process.end()
         if process.expired and timeout_s is not None:
             raise DeadlineExceeded(
                 f"the command was killed after {timeout_s:g} s", data={"limit_s": timeout_s}
@@ -138,52 +161,70 @@ class Bash(Activation):
             feed = None if stdin is None else stdin.encode()
             return await self._launcher.start(command, feed)
         except ValueError as error:  # characters that no program can be given
-            raise InvalidParams(f"the command cannot be passed on: {error}") from error
+            raise _cannot_pass(error) from error
         except CannotStart as error:
             meaning = _STEPS.get(error.step, "the command cannot be started").format(
                 directory=command.directory, program=command.arguments[0]
             )
             if error.errno == errno.E2BIG:
-                meaning = "the command or its environment is too long for the system; use stdin"
+                meaning = TOO_LONG
             raise _spawn_failed(meaning, error.errno) from error
         except OSError as error:
             raise _spawn_failed("the command cannot be started", error.errno or 0) from error
 
-    def _command(self, script: str, cwd: str | None, env: dict[str, str]) -> Command:
-        arguments: tuple[str, ...] = (_find("bash"), "-c", script)
-        environment = sandboxes.environment(self._profile, os.environ) | env
+    @contextlib.contextmanager
+    def _prepared(self, script: str, cwd: str | None, env: dict[str, str]) -> Iterator[Command]:
+        """Give what to start, and hold what it needs. Raises Failed and InvalidParams."""
         if self._profile == "off":
-            return Command(arguments, str(_working_directory() / (cwd or "")), environment)
-        directory = self._workspace / (cwd or "")
-        before = sandboxes.prefix(
-            _find("bwrap"), self._profile, self._workspace, _home(), directory
-        )
-        return Command(
-            before + arguments, str(directory), environment, sandboxes.LIMITS[self._profile]
-        )
+            variables = sandboxes.environment("off", os.environ) | env
+            directory = str(_working_directory() / (cwd or ""))
+            yield Command((_find("bash"), "-c", script), directory, variables)
+            return
+        # Imported here, because most servers confine nothing.
+        confine: type[Confinement] = importlib.import_module(CONFINEMENT).Confinement
+        with confine(self._profile, self._workspace, self._own_paths, sized=self._sized) as sandbox:
+            try:
+                prepared = sandbox.command(script, cwd, env)
+            except ValueError as error:
+                raise _cannot_pass(error) from error
+            except CannotStart as error:
+                raise _spawn_failed(TOO_LONG, error.errno) from error
+            except OSError as error:
+                raise _spawn_failed("the sandbox cannot be prepared", error.errno or 0) from error
+            yield prepared
 
     async def _try_sandbox(self) -> None:
-        """Run nothing in the sandbox, to learn whether it works; raises Failed if it does not."""
+        """Run nothing in the sandbox to find out whether it works; raises Failed if not."""
         if self._profile == "off":
             self._sandbox_works = True
             return
         refusal = f"commands are refused because the sandbox {self._profile!r} was asked for and "
         try:
-            trial = self._command("true", None, {})
+            code, complaint = await self._trial()
+            if code != 0 and "--size" in complaint:
+                self._sized = False
+                code, complaint = await self._trial()
         except Failed as error:
+            if error.code != "spawn_failed":
+                raise
             remedy = "; install bubblewrap or choose the sandbox 'off'"
             raise Failed(refusal + error.message + remedy, code="sandbox_unavailable") from error
-        process = await self._start(trial, None)
-        try:
-            complaint = b"".join([data async for data in process.stderr])
-            await process.gone()
-        finally:
-            await process.end()
-        if process.returncode != 0:
-            reason = complaint.decode(errors="backslashreplace").strip() or "bwrap failed"
+        if code != 0:
+            reason = complaint.strip() or "bwrap failed"
             remedy = "; allow unprivileged user namespaces or choose the sandbox 'off'"
             raise Failed(f"{refusal}it does not work: {reason}{remedy}", code="sandbox_unavailable")
         self._sandbox_works = True
+
+    async def _trial(self) -> tuple[int | None, str]:
+        """Return the exit code of a command that does nothing, and what bwrap wrote."""
+        with self._prepared("true", None, {}) as trial:
+            process = await self._start(trial, None)
+            try:
+                complaint = b"".join([data async for data in process.stderr])
+                await process.gone()
+            finally:
+                await process.end()
+        return process.returncode, complaint.decode(errors="backslashreplace")
 
 
 def _exit(process: Process, truncated: bool) -> Exit:
@@ -214,10 +255,6 @@ def _find(program: str) -> str:
     return str(Path(path).absolute())
 
 
-def _home() -> Path:
-    return Path("~").expanduser().resolve()
-
-
 def _working_directory() -> Path:
     try:
         return Path.cwd()
@@ -228,6 +265,10 @@ def _working_directory() -> Path:
 def _spawn_failed(meaning: str, number: int) -> Failed:
     name = errno.errorcode.get(number, str(number))
     return Failed(f"{meaning}: {os.strerror(number)}", code="spawn_failed", data={"errno": name})
+
+
+def _cannot_pass(error: ValueError) -> InvalidParams:
+    return InvalidParams(f"the command cannot be passed on: {error}")
 
 
 def _check(argument: str, holds: bool, complaint: str) -> None:

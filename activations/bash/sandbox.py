@@ -1,15 +1,15 @@
-"""Sandbox profiles: from a policy to the arguments that go before a command.
+"""Sandbox profiles: from a policy to the options of bubblewrap (`bwrap`) and the environment.
 
-The work is done by bubblewrap (`bwrap`). This module starts nothing: it looks at what exists
-and says what should be mounted, hidden and limited.
+This module starts nothing and changes nothing: it decides what is mounted, hidden and limited.
 
-- `workspace`: everything is read-only but the workspace; private /tmp, /proc, /dev and /run (the
-  sockets of other services are in there); the usual secrets in the home folder are hidden; the
-  network is allowed. It keeps a command from damaging what it should not touch.
-- `strict`: the same without a network, with a home folder of which only the workspace is seen,
-  with four environment variables and with resource limits. It is for commands nobody has read.
+- `workspace`: the file system is read-only except for the workspace; /tmp, /proc, /dev and /run
+  are private; secrets are hidden; the network is allowed. It keeps a command from damaging what
+  it should not touch.
+- `strict`: the same without a network and without sockets of other programs, with a home folder of
+  which only the workspace is seen, with four environment variables and with resource limits. It is
+  for commands that were not reviewed.
 
-Neither keeps a command from using the machine's processors and memory.
+Neither limits the use of processors, and only `strict` limits memory.
 """
 
 from __future__ import annotations
@@ -17,28 +17,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-__all__ = ("LIMITS", "Profile", "environment", "prefix")
+if TYPE_CHECKING:
+    from activations.bash.protected_paths import Mounts
+
+__all__ = ("LIMITS", "PROCESSES", "Policy", "Profile", "environment", "options")
 
 Profile = Literal["off", "workspace", "strict"]
-
-#: Where programs keep what opens other doors, below the home folder.
-SECRETS = (
-    ".ssh",
-    ".aws",
-    ".gnupg",
-    ".config/gh",
-    ".config/gcloud",
-    ".azure",
-    ".kube",
-    ".docker",
-    ".netrc",
-    ".git-credentials",
-    ".npmrc",
-    ".pypirc",
-    ".local/state/substrate",
-)
 
 #: What programs need of /run: how names are resolved, and NixOS's programs.
 RUN_NEEDED = (
@@ -48,57 +34,152 @@ RUN_NEEDED = (
     "/run/current-system",
 )
 
-#: Resource limits of each profile. No address space limit: it breaks every garbage collector
-#: that reserves first and uses later.
+#: Private file systems; what is below them on the machine is not seen.
+PRIVATE = (Path("/tmp"), Path("/run"), Path("/dev"), Path("/proc"))
+
+MIB = 1024 * 1024
+
+#: Resource limits of each process, by profile. DATA is what a process may allocate: unlike a limit
+#: of the address space it does not count what garbage collectors reserve and never use. The
+#: profile `workspace` has none, because sanitizers of compilers allocate terabytes and use little.
 LIMITS: Mapping[Profile, Mapping[str, int]] = {
     "off": {},
     "workspace": {},
-    "strict": {"CORE": 0, "NOFILE": 256, "FSIZE": 256 * 1024 * 1024, "CPU": 60},
+    "strict": {
+        "CORE": 0,
+        "NOFILE": 256,
+        "FSIZE": 256 * MIB,
+        "CPU": 60,
+        "DATA": 4096 * MIB,
+    },
 }
 
-STRICT_VARIABLES = ("PATH", "HOME", "LANG", "TERM")
+#: Processes and threads of one command together. Counted by the kernel per user namespace, and not
+#: for root.
+PROCESSES: Mapping[Profile, int] = {"workspace": 4096, "strict": 256}
+
+#: The size of /tmp, of /dev/shm and of the home folder of `strict`, each. They are in memory.
+TMP_BYTES: Mapping[Profile, int] = {"workspace": 4096 * MIB, "strict": 256 * MIB}
+#: The size of file systems that nothing has to be written to.
+SMALL_BYTES = 1 * MIB
+
+#: What a confined command sees of the server's environment. An allow-list: any other variable may
+#: hold a secret, whatever its name.
+STRICT_VARIABLES = frozenset({"PATH", "HOME", "LANG", "TERM"})
+WORKSPACE_VARIABLES = STRICT_VARIABLES | {
+    *("USER", "LOGNAME", "SHELL", "LANGUAGE", "TZ", "COLORTERM", "NO_COLOR", "FORCE_COLOR"),
+    *("EDITOR", "PAGER", "COLUMNS", "LINES", "CI", "DEBIAN_FRONTEND"),
+    # Certificates that the network of a company needs.
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT"),
+    *("NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"),
+    # Where compilers and interpreters are.
+    *("VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "NVM_DIR", "JAVA_HOME", "GOPATH", "GOROOT"),
+    *("CARGO_HOME", "RUSTUP_HOME", "CC", "CXX", "PKG_CONFIG_PATH"),
+}
+#: The same by their beginnings and, in either case, their ends.
+WORKSPACE_PREFIX = "LC_"
+WORKSPACE_SUFFIX = "_PROXY"
 
 
 def environment(profile: Profile, server: Mapping[str, str]) -> dict[str, str]:
-    """What a command may see of the server's environment; never the server's own settings, nor
-    the keys that it asks models with: a model may be who runs the command."""
-    if profile == "strict":
-        return {name: server[name] for name in STRICT_VARIABLES if name in server}
-    return {name: value for name, value in server.items() if not _is_ours(name)}
+    """Return what a command sees of the server's environment.
+
+    An unconfined command sees everything except the server's settings and keys of model providers.
+    """
+    if profile == "off":
+        return {name: value for name, value in server.items() if not _is_ours(name)}
+    return {name: value for name, value in server.items() if _is_allowed(profile, name, value)}
 
 
 def _is_ours(name: str) -> bool:
     return name.startswith("SUBSTRATE_") or name.endswith("_API_KEY")
 
 
-def prefix(bwrap: str, profile: Profile, workspace: Path, home: Path, cwd: Path) -> tuple[str, ...]:
-    """The arguments that go before the command's own; a later mount covers an earlier one."""
-    arguments = [bwrap, "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    arguments += ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
-    arguments += ["--unshare-cgroup-try"]
+def _is_allowed(profile: Profile, name: str, value: str) -> bool:
     if profile == "strict":
-        arguments += ["--unshare-net"]
-    arguments += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-    arguments += ["--tmpfs", "/tmp", "--tmpfs", "/run"]
-    for path in RUN_NEEDED:
-        arguments += ["--ro-bind-try", path, path]
-    # An account without a home of its own has "/" there, or a folder that does not exist.
-    hide_home = profile == "strict" and _exists(home) and home != Path("/")
-    if hide_home:
-        arguments += ["--tmpfs", str(home)]
-    arguments += ["--bind", str(workspace), str(workspace)]
-    for name in SECRETS:
-        secret = (home / name).resolve()  # hiding a link would leave what it leads to
-        covered = hide_home and secret.is_relative_to(home) and not secret.is_relative_to(workspace)
-        if covered or not _exists(secret):
+        return name in STRICT_VARIABLES
+    if name.upper().endswith(WORKSPACE_SUFFIX):
+        return "@" not in value  # the address of a proxy can hold a password
+    return name in WORKSPACE_VARIABLES or name.startswith(WORKSPACE_PREFIX)
+
+
+class Policy(NamedTuple):
+    """What a command may use, apart from its profile."""
+
+    workspace: Path
+    #: The user's home folders.
+    homes: tuple[Path, ...]
+    #: What it must not see.
+    hidden: tuple[Path, ...]
+    #: Sockets of other programs.
+    sockets: tuple[Path, ...]
+    #: What of the workspace it must not change.
+    protected: Mounts
+    #: The descriptor with the text that covers a placeholder of `.git/commondir`.
+    common_dir_fd: int
+    #: Whether this bubblewrap can limit the size of a file system (0.7 and newer).
+    sized: bool
+
+
+def options(profile: Profile, policy: Policy, cwd: Path, variables: Mapping[str, str]) -> list[str]:
+    """Return the options of bwrap. A later mount covers an earlier one."""
+    given = ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    given += ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+    given += ["--unshare-cgroup-try"]
+    if profile == "strict":
+        given += ["--unshare-net"]
+    given += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    room = TMP_BYTES[profile]
+    given += _tmpfs(Path("/tmp"), room, policy) + _tmpfs(Path("/run"), SMALL_BYTES, policy)
+    given += [*_tmpfs(Path("/dev/shm"), room, policy), "--remount-ro", "/dev"]
+    for needed in RUN_NEEDED:
+        given += ["--ro-bind-try", needed, needed]
+    workspace = policy.workspace
+    # What leads to the workspace is hidden before the workspace is mounted on top of it.
+    outer = [path for path in policy.hidden if workspace.is_relative_to(path)]
+    below = [*PRIVATE, *outer]
+    if profile == "strict":
+        for home in policy.homes:
+            given += _tmpfs(home, room, policy)
+        below += policy.homes
+    for hidden in outer:
+        given += _tmpfs(hidden, SMALL_BYTES, policy)
+    given += ["--bind", str(workspace), str(workspace)]
+    given += _protection(policy)
+    above: list[Path] = []
+    # Folders first: what is in one of them needs no mount of its own.
+    for hidden in [*sorted({*policy.hidden} - {*outer}, key=_folders_first), *policy.sockets]:
+        candidates = above if hidden.is_relative_to(workspace) else [*below, *above]
+        if any(hidden.is_relative_to(cover) for cover in candidates):
             continue
-        if secret.is_dir():
-            arguments += ["--tmpfs", str(secret)]
+        if hidden.is_dir():
+            given += _tmpfs(hidden, SMALL_BYTES, policy)
+            above.append(hidden)
         else:
-            arguments += ["--ro-bind", os.devnull, str(secret)]
-    return (*arguments, "--chdir", str(cwd), "--")
+            given += ["--ro-bind", os.devnull, str(hidden)]
+    given += ["--clearenv"]
+    for name, value in variables.items():
+        given += ["--setenv", name, value]
+    return [*given, "--chdir", str(cwd)]
 
 
-def _exists(path: Path) -> bool:
-    # Unlike the path's own method this says no, and does not raise, where we may not look.
-    return os.access(path, os.F_OK)
+def _protection(policy: Policy) -> list[str]:
+    """Keep the command from changing what is run outside the sandbox."""
+    given = []
+    for path in policy.protected.pinned:
+        given += ["--bind", str(path), str(path)]
+    for path in policy.protected.read_only:
+        given += ["--ro-bind", str(path), str(path)]
+    for path in policy.protected.empty:
+        given += [*_tmpfs(path, SMALL_BYTES, policy), "--remount-ro", str(path)]
+    for path in policy.protected.common_dir:
+        given += ["--ro-bind-data", str(policy.common_dir_fd), str(path)]
+    return given
+
+
+def _folders_first(path: Path) -> tuple[bool, Path]:
+    return not path.is_dir(), path
+
+
+def _tmpfs(path: Path, size: int, policy: Policy) -> list[str]:
+    return [*(("--size", str(size)) if policy.sized else ()), "--tmpfs", str(path)]

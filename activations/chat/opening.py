@@ -49,15 +49,23 @@ class ProviderSource(Protocol):
 class LazyProviders:
     """The providers there are, once somebody asks for one."""
 
-    def __init__(self, endpoints: Sequence[str], claude_command: str, silent_s: float) -> None:
-        """Say what `Providers` is made of."""
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        claude_command: str,
+        silent_s: float,
+        *,
+        refuse_claude: bool = False,
+    ) -> None:
+        """Take the arguments of `Providers`."""
         self._made_of = (endpoints, claude_command, silent_s)
+        self._refuse_claude = refuse_claude
         self._opened: ProviderSource | None = None
 
     def _open(self) -> ProviderSource:
         if self._opened is None:
             make: Callable[..., ProviderSource] = importlib.import_module(REGISTRY).Providers
-            self._opened = make(*self._made_of)
+            self._opened = make(*self._made_of, refuse_claude=self._refuse_claude)
         return self._opened
 
     def find(self, name: str) -> tuple[Provider, str]:

@@ -179,7 +179,10 @@ class ClaudeCode:
         return Round(process, ask.approve)
 
     def _program(self) -> str:
-        path = shutil.which(self._command, path=self._environment.get("PATH"))
+        # Without relative folders: they would lead into the server's, where commands write.
+        folders = self._environment.get("PATH", os.defpath).split(os.pathsep)
+        absolute = os.pathsep.join(folder for folder in folders if Path(folder).is_absolute())
+        path = shutil.which(self._command, path=absolute)
         if path is None:
             raise not_installed(self._command)
         return str(Path(path).absolute())

@@ -24,6 +24,12 @@ ECHO = ("activations.chat.providers.echo", "Echo")
 API = ("activations.chat.providers.api", "Api")
 CLAUDE_CODE = ("activations.chat.providers.claude_code", "ClaudeCode")
 
+#: Why Claude Code is not ready where commands are confined, and what to do about it.
+UNCONFINED = (
+    "bash_sandbox confines commands, and the tools of Claude Code run outside the sandbox; set"
+    " chat_claude_unconfined to true to allow that"
+)
+
 
 class Described(NamedTuple):
     """What a person is told of a provider."""
@@ -45,6 +51,8 @@ class Providers:
         claude_command: str = "claude",
         silent_s: float = 120.0,
         environment: Mapping[str, str] | None = None,
+        *,
+        refuse_claude: bool = False,
     ) -> None:
         """Say what there is; raises InvalidParams for an endpoint that cannot be one.
 
@@ -52,7 +60,10 @@ class Providers:
         claude_command: the program that Claude Code is started with.
         silent_s: after so many seconds without a word, a provider is given up on.
         environment: where keys and addresses are looked up, if not in that of this process.
+        refuse_claude: whether Claude Code is refused, because commands are confined and its own
+            tools would not be.
         """
+        self._refuse_claude = refuse_claude
         self._environment = os.environ if environment is None else environment
         self._claude_command = claude_command
         self._silent_s = silent_s
@@ -86,6 +97,8 @@ class Providers:
                 code="unknown_model",
                 data={"model": name, "providers": list(self._makers)},
             )
+        if provider == "claude-code" and self._refuse_claude:
+            raise Failed(f"Claude Code is refused: {UNCONFINED}", code="sandboxed")
         if provider not in self._opened:
             self._opened[provider] = self._makers[provider]()
         return self._opened[provider], model
@@ -129,6 +142,8 @@ class Providers:
         return Described(name, example_model, True)
 
     def _claude_code_described(self) -> Described:
+        if self._refuse_claude:
+            return Described("claude-code", "claude-code:sonnet", False, UNCONFINED)
         path = self._environment.get("PATH")
         if shutil.which(self._claude_command, path=path) is None:
             hint = f"install Claude Code: there is no program {self._claude_command!r}"

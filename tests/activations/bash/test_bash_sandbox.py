@@ -2,120 +2,100 @@
 
 from __future__ import annotations
 
-import functools
 import http.server
 import itertools
 import os
 import shutil
 import stat
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from bash_calls import Call, calling, exit_of, is_alive, play, run, stderr, stdout
+from sandbox_setup import PROFILES, home, needs_bwrap
 
 from activations.bash import Bash
-from activations.bash.sandbox import Profile, environment, prefix
+from activations.bash.hidden_paths import homes, secret_paths
+from activations.bash.protected_paths import Mounts
+from activations.bash.sandbox import Policy, Profile, environment, options
 from plexus import Failed
 
-PROFILES: tuple[Profile, ...] = ("workspace", "strict")
+__all__ = ("home",)
 
 
-@functools.cache
-def _why_not() -> str:
-    if shutil.which("bwrap") is None:
-        return "bubblewrap is not installed"
-    trial = ["bwrap", "--ro-bind", "/", "/", "--unshare-user", "--unshare-pid", "true"]
-    tried = subprocess.run(trial, capture_output=True, text=True, check=False)
-    return f"bubblewrap does not work here: {tried.stderr}" if tried.returncode else ""
-
-
-needs_bwrap = pytest.mark.skipif(bool(_why_not()), reason=_why_not() or "bubblewrap works")
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home folder with secrets and a project in it."""
-    # Not in /tmp, which a sandbox hides anyway.
-    base = Path("/var/tmp") / f"bash-sandbox-{os.getpid()}-{tmp_path.name}"
-    (base / "project").mkdir(parents=True)
-    (base / ".ssh").mkdir()
-    (base / ".ssh" / "id").write_text("secret key")
-    (base / ".netrc").write_text("secret word")
-    (base / "notes").write_text("private but no secret")
-    monkeypatch.setenv("HOME", str(base))
-    return base
-
-
-@pytest.fixture(autouse=True)
-def _remove_homes(tmp_path: Path) -> Iterator[None]:
-    yield
-    shutil.rmtree(
-        Path("/var/tmp") / f"bash-sandbox-{os.getpid()}-{tmp_path.name}", ignore_errors=True
-    )
-
-
-def pairs(arguments: tuple[str, ...]) -> set[tuple[str, str]]:
+def pairs(arguments: list[str]) -> set[tuple[str, str]]:
     return set(itertools.pairwise(arguments))
+
+
+def options_of(profile: Profile, workspace: Path, cwd: Path | None = None) -> list[str]:
+    """The options of bwrap for a workspace with nothing to protect."""
+    policy = Policy(
+        workspace=workspace,
+        homes=tuple(homes(os.environ)),
+        hidden=tuple(secret_paths(os.environ, homes(os.environ), ())),
+        sockets=(),
+        protected=Mounts((), (), (), ()),
+        common_dir_fd=4,
+        sized=True,
+    )
+    return options(profile, policy, cwd or workspace, {"NAME": "value"})
 
 
 def test_the_workspace_profile_mounts_hides_and_keeps_the_network(home: Path) -> None:
     project = home / "project"
-    arguments = prefix("/usr/bin/bwrap", "workspace", project, home, project / "src")
+    given = options_of("workspace", project, project / "src")
 
-    assert arguments[0] == "/usr/bin/bwrap"
-    assert arguments[-3:] == ("--chdir", str(project / "src"), "--")
-    assert {"--die-with-parent", "--new-session", "--unshare-user", "--unshare-pid"} < {*arguments}
-    assert {"--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"} < {*arguments}
-    assert {("--ro-bind", "/"), ("--bind", str(project)), ("--cap-drop", "ALL")} < pairs(arguments)
-    assert {("--tmpfs", "/tmp"), ("--proc", "/proc"), ("--dev", "/dev")} < pairs(arguments)
-    assert ("--tmpfs", str(home / ".ssh")) in pairs(arguments)
-    assert ("/dev/null", str(home / ".netrc")) in pairs(arguments)
-    assert ("--tmpfs", str(home / ".aws")) not in pairs(arguments)
-    assert ("--tmpfs", str(home)) not in pairs(arguments)
-    assert "--unshare-net" not in arguments
+    assert given[-6:] == ["--clearenv", "--setenv", "NAME", "value", "--chdir", f"{project}/src"]
+    assert {"--die-with-parent", "--new-session", "--unshare-user", "--unshare-pid"} < {*given}
+    assert {"--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"} < {*given}
+    assert {("--ro-bind", "/"), ("--bind", str(project)), ("--cap-drop", "ALL")} < pairs(given)
+    assert {("--tmpfs", "/tmp"), ("--proc", "/proc"), ("--dev", "/dev")} < pairs(given)
+    assert ("--tmpfs", str(home / ".ssh")) in pairs(given)
+    assert ("/dev/null", str(home / ".netrc")) in pairs(given)
+    assert ("--tmpfs", str(home / ".aws")) not in pairs(given)
+    assert ("--tmpfs", str(home)) not in pairs(given)
+    assert "--unshare-net" not in given
 
 
 def test_the_strict_profile_also_hides_the_home_and_the_network(home: Path) -> None:
     project = home / "project"
-    arguments = prefix("bwrap", "strict", project, home, project)
+    given = options_of("strict", project)
 
-    assert "--unshare-net" in arguments
-    covered = arguments.index(str(home))
-    assert arguments[covered - 1] == "--tmpfs"
+    assert "--unshare-net" in given
+    covered = given.index(str(home))
+    assert given[covered - 1] == "--tmpfs"
     # The workspace comes after what covers it, or it would be covered too.
-    assert covered < arguments.index(str(project))
-    assert str(home / ".ssh") not in arguments
+    assert covered < given.index(str(project))
+    assert str(home / ".ssh") not in given
 
 
 def test_a_home_that_is_itself_the_workspace_still_hides_its_secrets(home: Path) -> None:
-    arguments = prefix("bwrap", "strict", home, home, home)
-    assert arguments.index(str(home / ".ssh")) > arguments.index("--bind")
+    given = options_of("strict", home)
+    assert given.index(str(home / ".ssh")) > given.index("--bind")
 
 
 def test_a_secret_that_is_a_link_is_hidden_where_it_leads(home: Path) -> None:
     (home / "elsewhere").mkdir()
     (home / ".aws").symlink_to(home / "elsewhere")
-    arguments = prefix("bwrap", "workspace", home / "project", home, home)
-    assert ("--tmpfs", str(home / "elsewhere")) in pairs(arguments)
+    assert ("--tmpfs", str(home / "elsewhere")) in pairs(options_of("workspace", home / "project"))
 
 
 @pytest.mark.parametrize("nowhere", ["/", "/nonexistent"])
-def test_an_account_without_a_home_has_none_to_hide(nowhere: str, tmp_path: Path) -> None:
-    arguments = prefix("bwrap", "strict", tmp_path, Path(nowhere), tmp_path)
-    assert ("--tmpfs", nowhere) not in pairs(arguments)
+def test_an_account_without_a_home_has_none_to_hide(
+    nowhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", nowhere)
+    assert ("--tmpfs", nowhere) not in pairs(options_of("strict", tmp_path))
 
 
 def test_a_strict_command_sees_four_variables_of_the_server() -> None:
     seen = {"PATH": "p", "HOME": "h", "LANG": "l", "TERM": "t"}
     server = seen | {"KEY": "k", "SUBSTRATE_A": "a", "ANTHROPIC_API_KEY": "sk"}
     assert environment("strict", server) == seen
-    assert environment("off", server) == environment("workspace", server)
 
 
-def test_no_command_sees_the_servers_settings_or_the_keys_of_models() -> None:
+def test_an_unconfined_command_sees_no_settings_of_the_server_and_no_keys_of_models() -> None:
     server = {"KEY": "k", "SUBSTRATE_A": "a", "ANTHROPIC_API_KEY": "sk", "OPENAI_API_KEY": "sk"}
     assert environment("off", server) == {"KEY": "k"}
 

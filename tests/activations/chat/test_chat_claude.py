@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,13 +12,15 @@ from typing import Any
 import pytest
 from chat_hub import Room, Script, error_of, text_in
 from claude_stand_in import StandIn, answers, asks, crashes, is_silent, says, spawns, uses
-from hub_calls import until
+from hub_calls import call, until
 
 from activations.arbor import Arbor
 from activations.chat import Chat, ClaudeCode
 from activations.chat.providers.registry import Providers
-from plexus import Plexus
+from plexus import Error, Plexus
 from plexus.itself import PlexusItself
+from substrate.assembly import built_in_hub
+from substrate.settings import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -199,3 +202,34 @@ async def test_a_program_that_is_not_there_says_how_to_install_it(tmp_path: Path
         assert await room.said() == []
     finally:
         await hub.close()
+
+
+async def test_claude_code_is_refused_where_commands_are_confined_unless_that_is_allowed(
+    claude: StandIn, tmp_path: Path
+) -> None:
+    allowed = Settings(
+        database=str(tmp_path / "arbor.db"),
+        bash_sandbox="workspace",
+        chat_claude_command=claude.command,
+        chat_claude_unconfined=True,
+    )
+    confined = dataclasses.replace(allowed, chat_claude_unconfined=False)
+    # The session was created when that was allowed, and cannot go on when it no longer is.
+    steps = (
+        (confined, "claudecode.create", {"name": "s"}),
+        (allowed, "claudecode.create", {"name": "s"}),
+        (confined, "claudecode.chat", {"session_name": "s", "query": "hi"}),
+        (confined, "chat.send", {"session": "s", "message": "hi"}),
+    )
+    codes = []
+    for settings, method, params in steps:
+        hub = built_in_hub(settings, tmp_path)
+        try:
+            end = (await call(hub, method, params))[-1]
+        finally:
+            await hub.close()
+        codes.append(end.code if isinstance(end, Error) else None)
+        if isinstance(end, Error):
+            assert "chat_claude_unconfined" in end.message
+    assert codes == ["sandboxed", None, "sandboxed", "sandboxed"]
+    assert claude.runs == []

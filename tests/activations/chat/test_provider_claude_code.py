@@ -885,6 +885,20 @@ async def test_a_program_whose_interpreter_is_not_there_is_told_of(tmp_path: Pat
         await provider.close()
 
 
+@pytest.mark.parametrize("path", ["", ".", "bin", ":/nowhere", "/nowhere:"])
+async def test_a_program_in_the_servers_own_folder_is_not_found_by_its_name(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for planted in (tmp_path / "claude", tmp_path / "bin" / "claude"):
+        planted.parent.mkdir(exist_ok=True)
+        planted.write_text("#!/bin/sh\n")
+        planted.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Failed) as caught:
+        await ClaudeCode("claude", environment={"PATH": path}).check("sonnet")
+    assert caught.value.code == "not_installed"
+
+
 async def test_a_program_is_found_by_its_name(claude: StandIn) -> None:
     folder = str(Path(claude.command).parent)
     path = {"PATH": folder + os.pathsep + os.environ["PATH"]}

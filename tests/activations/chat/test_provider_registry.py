@@ -115,6 +115,12 @@ def test_a_secret_does_not_belong_into_an_address(url: str) -> None:
     assert "s3cret" not in str(caught.value)
 
 
+def test_claude_code_is_not_ready_where_it_is_refused() -> None:
+    refused = described(Providers(refuse_claude=True))["claude-code"]
+    assert not refused.ready
+    assert "chat_claude_unconfined" in refused.hint
+
+
 def test_what_is_ready_and_what_is_to_be_done_is_said() -> None:
     environment = {"OPENAI_API_KEY": "sk-1", "PATH": "/nowhere"}
     all_of_them = described(Providers(["local=http://127.0.0.1:1/v1"], environment=environment))

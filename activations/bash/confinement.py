@@ -1,0 +1,191 @@
+"""One confined command: what has to be held while it runs, and how it is started.
+
+    bash (the stage) --exec--> bwrap --> bash: the limit of processes --exec--> bash: the command
+
+The stage and bwrap run outside the sandbox. So nothing that a caller can choose reaches them but
+the directory: their environment is empty (the loader obeys LD_PRELOAD and others), their programs
+are found outside the workspace, and the options of bwrap, which hold the command's environment,
+are read from a descriptor. Arguments would be visible to every user of the machine.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import resource
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+
+from activations.bash import hidden_paths, protected_paths, sandbox
+from activations.bash.own_paths import OwnPaths
+from activations.bash.seccomp import strict_filter
+from activations.processes.process import CannotStart, Command
+from plexus import Failed
+
+__all__ = ("LIMIT_PROCESSES", "STAGE", "Confinement", "find_program")
+
+#: Run outside the sandbox. Opens the descriptors that bwrap reads, by paths that lead to those of
+#: the server, and makes the command the first that the kernel kills when memory is short.
+STAGE = """
+exec 3<"$1" || exit; [ -z "$2" ] || exec 4<"$2" || exit; [ -z "$3" ] || exec 5<"$3" || exit
+echo 1000 2>/dev/null >/proc/self/oom_score_adj
+shift 3; exec "$@"
+"""
+OPTIONS_FD, COMMON_DIR_FD, FILTER_FD = 3, 4, 5
+
+#: Run inside the sandbox: outside of it, all processes of the user would be counted.
+LIMIT_PROCESSES = 'ulimit -u "$0" && exec "$@"'
+#: Since this version the kernel counts processes per user namespace.
+COUNTED_PER_SANDBOX = (5, 14)
+
+#: bwrap refuses more options than this.
+MOST_OPTIONS = 9000
+#: What the kernel takes as one variable, and what it takes of all of them on every machine.
+VARIABLE_BYTES = 128 * 1024
+VARIABLES_BYTES = 1024 * 1024
+
+
+class Confinement:
+    """Confines commands to a workspace.
+
+    A context manager for one command: it holds what that command needs until the command has ended.
+    """
+
+    def __init__(
+        self, profile: sandbox.Profile, workspace: Path, own: OwnPaths, *, sized: bool = True
+    ) -> None:
+        """Choose a profile. `sized` says whether bwrap can limit the size of a file system."""
+        self._profile = profile
+        self._workspace = workspace
+        self._own = own
+        self._sized = sized
+        self._protected: protected_paths.ProtectedPaths | None = None
+        self._descriptors: list[int] = []
+
+    def __enter__(self) -> Confinement:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+        if self._protected is not None:
+            self._protected.release()
+
+    def command(self, script: str, cwd: str | None, env: dict[str, str]) -> Command:
+        """Return what to start. Raises Failed, OSError, or ValueError for what cannot be passed."""
+        bwrap = find_program("bwrap", self._workspace)
+        bash = find_program("bash", self._workspace)
+        directory = self._workspace / (cwd or "")
+        variables = sandbox.environment(self._profile, os.environ) | env
+        _check_size(variables)
+        self._protected = self._protect()
+        policy = self._policy(self._protected.mounts())
+        given = sandbox.options(self._profile, policy, directory, variables)
+        common_dir = filter_path = ""
+        before = [bwrap, "--args", str(OPTIONS_FD)]
+        if policy.protected.common_dir:
+            common_dir = self._descriptor(protected_paths.COMMON_DIR_TEXT)
+        if self._profile == "strict":
+            filter_path = self._descriptor(_filter())
+            before += ["--seccomp", str(FILTER_FD)]
+        stage = [bash, "-p", "-c", STAGE, "stage", self._descriptor(_encoded(given))]
+        stage += [common_dir, filter_path]
+        inside = [*_process_limit(bash, self._profile), bash, "-c", script]
+        arguments = (*stage, *before, "--", *inside)
+        return Command(arguments, str(directory), {}, sandbox.LIMITS[self._profile])
+
+    def _protect(self) -> protected_paths.ProtectedPaths:
+        always = (*self._own.protected(self._workspace), *protected_paths.ALWAYS)
+        try:
+            return protected_paths.ProtectedPaths(self._workspace, always, protected_paths.IF_THERE)
+        except protected_paths.Unprotectable as error:
+            raise Failed(f"the command is refused: {error}", code="sandbox_unavailable") from error
+
+    def _policy(self, protected: protected_paths.Mounts) -> sandbox.Policy:
+        self._own.make_hideable()
+        homes = hidden_paths.homes(os.environ)
+        # The filter of `strict` refuses all sockets of other programs.
+        is_strict = self._profile == "strict"
+        sockets = [] if is_strict else hidden_paths.socket_paths(self._workspace)
+        return sandbox.Policy(
+            workspace=self._workspace,
+            homes=tuple(homes),
+            hidden=tuple(hidden_paths.secret_paths(os.environ, homes, self._own.hidden())),
+            sockets=tuple(sockets),
+            protected=protected,
+            common_dir_fd=COMMON_DIR_FD,
+            sized=self._sized,
+        )
+
+    def _descriptor(self, data: bytes) -> str:
+        """Keep these bytes in memory, and return the path by which our children can open them."""
+        fd = os.memfd_create("sandbox")
+        self._descriptors.append(fd)
+        with os.fdopen(os.dup(fd), "wb") as file:
+            file.write(data)
+        return f"/proc/{os.getpid()}/fd/{fd}"
+
+
+def find_program(name: str, workspace: Path) -> str:
+    """Return the absolute path of a program that a confined command cannot have put there.
+
+    Links are resolved, and folders of PATH that are relative are not searched. Raises Failed.
+    """
+    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        path = Path(folder, name)
+        if not path.is_absolute() or not os.access(path, os.X_OK):
+            continue
+        found = path.resolve()
+        if found.is_file() and not found.is_relative_to(workspace):
+            return str(found)
+    raise Failed(
+        f"{name} is not installed, or not in a folder of PATH outside the workspace",
+        code="spawn_failed",
+        data={"errno": "ENOENT"},
+    )
+
+
+def _filter() -> bytes:
+    try:
+        return strict_filter()
+    except LookupError as error:
+        raise Failed(
+            f"the sandbox 'strict' does not work on this machine: {error.args[0]};"
+            " use the sandbox 'workspace'",
+            code="sandbox_unavailable",
+        ) from error
+
+
+def _process_limit(bash: str, profile: sandbox.Profile) -> list[str]:
+    """Return what goes before the command to limit its processes, where the kernel can."""
+    release = platform.release().split(".")
+    version = tuple(int("".join(filter(str.isdigit, part)) or 0) for part in release[:2])
+    if os.getuid() == 0 or version < COUNTED_PER_SANDBOX:
+        return []
+    most = sandbox.PROCESSES[profile]
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    return [bash, "-p", "-c", LIMIT_PROCESSES, str(most)]
+
+
+def _check_size(variables: Mapping[str, str]) -> None:
+    """Raise OSError for variables that bwrap could not pass on."""
+    sizes = [len(os.fsencode(name)) + len(os.fsencode(variables[name])) + 2 for name in variables]
+    too_many = len(sizes) > MOST_OPTIONS // 6
+    if too_many or max(sizes, default=0) > VARIABLE_BYTES or sum(sizes) > VARIABLES_BYTES:
+        raise CannotStart("exec", errno.E2BIG)
+
+
+def _encoded(given: Iterable[str]) -> bytes:
+    for text in given:
+        if "\0" in text:
+            raise ValueError(f"a NUL character in {text[:40]!r}")
+    return b"".join(os.fsencode(text) + b"\0" for text in given)
