@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from plexus import wire
+from plexus.errors import RegistrationError
 from plexus.events import (
     Cancelled,
     Complete,
@@ -165,7 +166,12 @@ def _class_for(key: tuple[str, tuple[str, ...]]) -> type[Event]:
     if found is None:
         base = _CopiedComplete if tag == Complete.type else _Copied
         body = {"__annotations__": dict.fromkeys(attributes, "Any"), "__module__": __name__}
-        found = types.new_class("Copied", (base,), {"tag": tag}, lambda space: space.update(body))
+        try:
+            found = types.new_class(
+                "Copied", (base,), {"tag": tag}, lambda space: space.update(body)
+            )
+        except RegistrationError as error:
+            raise ValueError(error.message) from error
     _classes[key] = found
     return found
 

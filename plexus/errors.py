@@ -5,6 +5,7 @@
     |-- PluginError            a plugin could not be loaded
     |-- UnknownMethod          no such method; `data` carries the nearest names
     |-- InvalidParams          the arguments do not fit the method's schema
+    |-- InvalidEvent           an event or a result holds what JSON cannot, such as NaN
     |-- NotFound               a run, request or subscription that is not there, or not yours
     |-- Denied                 the principal may not do this
     |-- Busy                   a bound on work under way is reached; try again
@@ -30,6 +31,7 @@ __all__ = (
     "Denied",
     "Failed",
     "Internal",
+    "InvalidEvent",
     "InvalidParams",
     "NotFound",
     "PlexusError",
@@ -75,6 +77,16 @@ class InvalidParams(PlexusError):
     """The arguments do not fit; `data["errors"]` lists each place and what is wrong there."""
 
     default_code = "invalid_params"
+
+
+class InvalidEvent(PlexusError, ValueError):
+    """An event or a result holds what JSON cannot; the message names the place and the cure.
+
+    Its code is `invalid_event`, or `invalid_result` for what a method returns. It is a ValueError
+    too, as every wrong value is for pydantic and for callers of an event's constructor.
+    """
+
+    default_code = "invalid_event"
 
 
 class NotFound(PlexusError):

@@ -25,9 +25,13 @@ import re
 import sys
 import typing
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, NoReturn, dataclass_transform
+from typing import Any, ClassVar, Final, Literal, NoReturn, dataclass_transform
+
+from plexus.errors import InvalidEvent, RegistrationError
 
 __all__ = (
+    "CHECKS_FLOATS",
+    "FLOATS",
     "Audio",
     "Background",
     "Cancelled",
@@ -51,7 +55,11 @@ __all__ = (
 )
 
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_FLOATS = ("float", "float | None", "Optional[float]", float, float | None)
+#: How a float may be annotated, as a text or not.
+FLOATS = ("float", "float | None", "Optional[float]", float, float | None)
+
+#: Marks the constructors that are written here, which check floats.
+CHECKS_FLOATS: Final = "__checks_floats__"
 
 #: The default of a field that has none.
 REQUIRED: Any = dataclasses.MISSING
@@ -88,6 +96,7 @@ class EventMeta(type):
     ) -> EventMeta:
         """Read the annotations of the class; those of its bases come first."""
         own: dict[str, Any] = {}
+        _check_field_names(name, bases, namespace)
         hints = {name: hint for base in bases for name, hint in getattr(base, "hints", {}).items()}
         for field, hint in _annotations(namespace).items():
             if not str(hint).removeprefix("typing.").startswith("ClassVar"):
@@ -112,13 +121,37 @@ class EventMeta(type):
         return cls
 
 
+def _check_field_names(class_name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> None:
+    """Raise RegistrationError for a field that would hide what every event has."""
+    taken = {name for base in bases for name in dir(base) if not name.startswith("_")}
+    taken -= {name for base in bases for name in getattr(base, "fields", ())}
+    for field, hint in _annotations(namespace).items():
+        if str(hint).removeprefix("typing.").startswith("ClassVar"):
+            continue
+        # A trailing underscore is not on the wire, where the tag is called "type".
+        if field in taken or (bases and field.rstrip("_") == "type"):
+            raise RegistrationError(
+                f"{class_name}.{field}: the name {field!r} is reserved for events themselves; "
+                f"give the field another name, as in 'kind' or '{field.rstrip('_')}_name'"
+            )
+        if field.startswith("_"):
+            raise RegistrationError(
+                f"{class_name}.{field}: fields with a leading underscore are reserved; "
+                f"call it {field.lstrip('_')!r}"
+            )
+
+
 def _constructor(cls: type, fields: dict[str, Any], hints: dict[str, Any]) -> Callable[..., None]:
     """Write `__init__` for these fields.
 
     A field typed as a plain float is checked to be finite, because JSON has no way to say NaN
     and the encoder would silently write null.
     """
-    scope: dict[str, Any] = {"_isfinite": math.isfinite, "_bad": _not_finite}
+    scope: dict[str, Any] = {
+        "_isfinite": math.isfinite,
+        "_bad": _not_finite,
+        "_missing": REQUIRED,
+    }
     params: list[str] = []
     body: list[str] = []
     for name, default in fields.items():
@@ -128,24 +161,29 @@ def _constructor(cls: type, fields: dict[str, Any], hints: dict[str, Any]) -> Ca
             params.append(name)
         elif callable(default):
             scope[f"_make_{name}"] = default
-            params.append(f"{name}=None")
-            body.append(f"if {name} is None: {name} = _make_{name}()")
+            # Not None: an explicit None is a value, and stays one.
+            params.append(f"{name}=_missing")
+            body.append(f"if {name} is _missing: {name} = _make_{name}()")
         else:
             scope[f"_default_{name}"] = default
             params.append(f"{name}=_default_{name}")
-        if hints[name] in _FLOATS:
-            body.append(f"if {name} is not None and not _isfinite({name}): _bad(self, {name!r})")
+        if hints[name] in FLOATS:
+            bad = f"_bad(self, {name!r}, {name})"
+            body.append(f"try:\n        if {name} is not None and not _isfinite({name}): {bad}")
+            body.append(f"except OverflowError: {bad}")  # of an integer that no float can hold
         body.append(f"_set_{name}(self, {name})")
     source = f"def __init__({', '.join(['self', *params])}):\n    " + "\n    ".join(
         body or ["pass"]
     )
     exec(source, scope)  # the same device as dataclasses itself uses
     constructor: Callable[..., None] = scope["__init__"]
+    setattr(constructor, CHECKS_FLOATS, True)
     return constructor
 
 
-def _not_finite(event: Event, name: str) -> NoReturn:
-    raise ValueError(f"{type(event).__name__}.{name} must be a finite number")
+def _not_finite(event: Event, name: str, value: float) -> NoReturn:
+    shown = f"an integer of {value.bit_length()} bits" if isinstance(value, int) else str(value)
+    raise InvalidEvent(f"{type(event).__name__}.{name} is {shown}; JSON has no such number")
 
 
 class Event(metaclass=EventMeta):

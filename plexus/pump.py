@@ -19,7 +19,7 @@ from typing import Any
 
 from plexus import wire
 from plexus.defects import report
-from plexus.errors import PlexusError
+from plexus.errors import InvalidEvent, PlexusError
 from plexus.events import Cancelled, Complete, Error, Event, Result, Terminal
 from plexus.run import Run
 
@@ -241,7 +241,16 @@ def _defect(run: Run, error: BaseException) -> Terminal:
 def _finish(run: Run, terminal: Terminal) -> None:
     try:
         run.finish(terminal)
+    except InvalidEvent as error:
+        if isinstance(terminal, Error):  # its data is wrong, but why the run failed matters more
+            left_out = {"left_out": ["data"], "reason": error.message}
+            run.finish(Error(_sendable(terminal.code), _sendable(terminal.message), left_out))
+        else:
+            run.finish(Error(error.code, error.message))
     except PlexusError as error:
         run.finish(Error(error.code, error.message, error.data))
-    except TypeError as error:  # the value has no JSON form
-        run.finish(_defect(run, error))
+
+
+def _sendable(text: object) -> str:
+    """Return the code or message of an error as a text that has a JSON form."""
+    return str(text).encode(errors="replace").decode()

@@ -156,8 +156,8 @@ class Run:
     def append(self, event: Event) -> None:
         """Put one event into the log and wake whoever waits for it.
 
-        Raises TooBig for an event past its limit and TypeError for one with no JSON form. A run
-        that has ended takes no more.
+        Raises TooBig for an event past its limit and InvalidEvent for one with no JSON form. A
+        run that has ended takes no more.
         """
         if self.terminal is not None:
             return
@@ -366,7 +366,7 @@ class Run:
         self.questions[request] = OpenQuestion(question, future, event, time.monotonic(), tell)
         try:
             self.append(event)
-        except (PlexusError, TypeError):
+        except PlexusError:
             del self.questions[request]
             raise
         if tell is not None:

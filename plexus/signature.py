@@ -41,6 +41,10 @@ T = typing.TypeVar("T")
 _STREAMS = (AsyncIterator, AsyncGenerator, AsyncIterable)
 _UNIONS = (types.UnionType, typing.Union)
 _ENDS = ("complete", "error", "cancelled")
+#: What every activation has, hooks and settings: a method called so would be taken for it.
+RESERVED = frozenset(
+    name for name in {*dir(Activation), *Activation.__annotations__} if not name.startswith("_")
+)
 _ARGS_HEADINGS = ("args:", "arguments:", "parameters:", "params:")
 
 
@@ -139,15 +143,10 @@ def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
         raise RegistrationError(
             f"{where}: a method name must be lower case letters, digits and underscores"
         )
-    if name in ("prompts", "resources"):
+    if name in RESERVED:
         raise RegistrationError(
-            f"{where}: takes the place of what lists an activation's {name}; call it otherwise "
-            f'and mark it @method(name="{name}")'
-        )
-    if name == "scope":
-        raise RegistrationError(
-            f"{where}: takes the place of the activation's scope; call it otherwise and mark it "
-            '@method(name="scope")'
+            f"{where}: {name!r} is an attribute of every activation, which this method would "
+            f'replace; rename the function and mark it @method(name="{name}")'
         )
     given = mark.schema
     if given is not None and (not isinstance(given, dict) or given.get("type") != "object"):
@@ -171,6 +170,11 @@ def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
         if typing.get_origin(returns) in _STREAMS:
             raise RegistrationError(
                 f"{where}: says that it streams but never yields; use `yield` in its body"
+            )
+        if mark.role == "method" and returns in (bytes, bytearray, memoryview):
+            raise RegistrationError(
+                f"{where}: returns {returns.__name__}, which has no JSON form; return "
+                "plexus.Image, plexus.Audio or plexus.Resource.of_bytes(uri, data, mime_type)"
             )
     else:
         raise RegistrationError(

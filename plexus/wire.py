@@ -12,14 +12,15 @@ Rules:
 
 from __future__ import annotations
 
-import enum
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import orjson
 
-from plexus.errors import TooBig
-from plexus.events import Event
+from plexus.errors import InvalidEvent, TooBig
+from plexus.events import CHECKS_FLOATS, FLOATS, Event, Result
+from plexus.json_forms import INTEGERS, find_fault, plain
 from plexus.limits import Limits
 
 __all__ = (
@@ -44,6 +45,7 @@ __all__ = (
     "encode_error",
     "encode_error_raw",
     "encode_event",
+    "encode_exact",
     "encode_notification",
     "encode_pretty",
     "encode_request",
@@ -109,11 +111,14 @@ def decode(data: bytes | bytearray, limits: Limits) -> Message | list[Message]:
             {"limit": limits.message_bytes},
         )
     try:
-        value = decode_value(data, limits)
+        value = _read(data, limits)
     except TooBig as error:
         return Invalid(None, INVALID_REQUEST, error.message, error.data)
     except ValueError as error:
         return Invalid(None, PARSE_ERROR, f"not JSON: {error}")
+    fault = _changed_integer(data)
+    if fault is not None:
+        return _refused(value, fault, limits)
     if value.__class__ is dict:
         return _envelope(value)
     if not isinstance(value, list):
@@ -135,8 +140,42 @@ def decode(data: bytes | bytearray, limits: Limits) -> Message | list[Message]:
     ]
 
 
-def decode_value(data: bytes | bytearray, limits: Limits) -> Any:
-    """Read one JSON value; raises `TooBig` past the limits and ValueError for what is no JSON."""
+def _refused(value: Any, fault: str, limits: Limits) -> Message | list[Message]:
+    """Return what stands for a message with an integer that was read as another number: each
+    request is answered, and what waits for an answer of the peer's gets an error."""
+    if isinstance(value, list) and len(value) <= limits.batch_requests:
+        entries = [each if isinstance(each, dict) else {} for each in value]
+        return [_refused_envelope(each, fault) for each in entries] or [
+            Invalid(None, INVALID_REQUEST, fault)
+        ]
+    if not isinstance(value, dict):
+        return Invalid(None, INVALID_REQUEST, fault)
+    return _refused_envelope(value, fault)
+
+
+def _refused_envelope(value: dict[str, Any], fault: str) -> Message:
+    message = _envelope(value)
+    match message:
+        case Request():
+            return Invalid(message.id, INVALID_PARAMS, fault)
+        case Response():
+            return Response(message.id, None, {"code": INVALID_PARAMS, "message": fault})
+        case Notification():
+            return Invalid(None, INVALID_REQUEST, fault)
+    return message
+
+
+def decode_value(data: bytes | bytearray, limits: Limits, *, exact: bool = True) -> Any:
+    """Read one JSON value; raises `TooBig` past the limits and for integers of more than 64 bits,
+    and ValueError for what is no JSON. If not `exact`, such an integer is read as a float."""
+    value = _read(data, limits)
+    fault = _changed_integer(data) if exact else None
+    if fault is not None:
+        raise TooBig(fault, data={"limit": INTEGERS.stop - 1})
+    return value
+
+
+def _read(data: bytes | bytearray, limits: Limits) -> Any:
     openers = data.count(b"{") + data.count(b"[")
     if openers > limits.message_containers:
         raise TooBig(
@@ -165,6 +204,44 @@ def _deeper_than(value: Any, depth: int) -> bool:
         if not level:
             return False
     return True
+
+
+#: Digits as zeros, so that a run of them can be found without a pattern, which takes longer.
+_SHAPES: Final = bytes.maketrans(b"123456789", b"000000000")
+#: The fewest digits of an integer of more than 64 bits: nineteen after a minus, else twenty.
+_LONG: Final = b"0" * 19
+#: Each match takes all digits that follow, so the time is linear.
+_LONG_DIGITS: Final = re.compile(rb"[0-9]{20,}+|(?<=-)9[2-9][0-9]{17}")
+_MOST_DIGITS: Final = len(str(INTEGERS.start))
+#: How many digits of a number are quoted.
+_QUOTED: Final = 24
+
+
+def _changed_integer(data: bytes | bytearray) -> str | None:
+    """Describe the first integer of more than 64 bits, which was read as a float; None without
+    one."""
+    if _LONG not in data.translate(_SHAPES):
+        return None
+    if b"\\" in data:
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    bare = b" ".join(bytes(data).split(b'"')[::2])  # what is not part of a text
+    for found in _LONG_DIGITS.finditer(bare):
+        start, end = found.span()
+        # Digits of a fraction or an exponent are no integer, nor is what stands before those.
+        if bare[start - 1 : start] in _FLOAT_MARKS or bare[end : end + 1] in _FLOAT_MARKS:
+            continue
+        if bare[start - 1 : start] == b"-":
+            start -= 1
+            if bare[start - 1 : start] in _FLOAT_MARKS:
+                continue
+        if end - start > _MOST_DIGITS or int(bare[start:end]) not in INTEGERS:
+            digits = bare[start : min(end, start + _QUOTED)].decode()
+            rest = f"... ({end - start} characters)" if end - start > _QUOTED else ""
+            return f"the integer {digits}{rest} has more than 64 bits; send it as text"
+    return None
+
+
+_FLOAT_MARKS: Final = (b".", b"e", b"E", b"+")
 
 
 def _envelope(value: dict[str, Any]) -> Message:
@@ -237,31 +314,25 @@ class Lines:
 # --- writing ---------------------------------------------------------------------------------
 
 
-def _plain(value: Any) -> Any:
-    """Turn what orjson does not know into what it knows."""
-    if isinstance(value, Event):
-        fields = value.__class__.fields
-        return {"type": value.type} | {
-            name.rstrip("_"): field
-            for name, default in fields.items()
-            if (field := getattr(value, name)) is not None or default is not None
-        }
-    dump = getattr(value, "model_dump", None)  # a pydantic model, without importing pydantic
-    if dump is not None:
-        return dump(mode="json", exclude_none=True)
-    if isinstance(value, set | frozenset):
-        return sorted(value)
-    if isinstance(value, enum.Enum):
-        return value.value
-    fspath = getattr(value, "__fspath__", None)
-    if fspath is not None:
-        return fspath()
-    raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
 def encode(value: Any) -> bytes:
     """JSON bytes of any value; raises TypeError for what has no JSON form."""
-    return orjson.dumps(value, _plain)
+    try:
+        return orjson.dumps(value, plain)
+    except TypeError:  # the option makes every other value slower
+        return orjson.dumps(value, plain, orjson.OPT_NON_STR_KEYS)
+
+
+def encode_exact(value: Any, subject: str) -> bytes:
+    """JSON bytes of a value; raises InvalidEvent, with the subject, for what JSON cannot hold."""
+    try:
+        raw = encode(value)
+    except TypeError as error:
+        raise InvalidEvent(find_fault(value, subject) or f"{subject}: {error}") from error
+    if b"null" in raw:
+        fault = find_fault(value, subject)
+        if fault is not None:
+            raise InvalidEvent(fault)
+    return raw
 
 
 class EventEncoders(dict[type[Event], Callable[[Event], bytes]]):
@@ -278,48 +349,128 @@ def _event_encoder(event_class: type[Event]) -> Callable[[Event], bytes]:
     Its result is always a fresh copy in its right size: what orjson returns sits in a block of a
     kilobyte, and a log that keeps thousands of those spends its time on page faults. An optional
     field that is None is left out: clients choke on null.
+
+    NaN and infinity become null, too, so only an event that may have a null in its bytes is
+    searched for them: one whose text is no text, or one with the letters in another field.
     """
-    scope: dict[str, Any] = {"dumps": orjson.dumps, "plain": _plain}
+    scope: dict[str, Any] = {
+        "dumps": orjson.dumps,
+        "plain": plain,
+        "encode_slowly": _encode_slowly,
+        "check_nulls": _check_nulls,
+    }
     required = [name for name, default in event_class.fields.items() if default is not None]
     optional = [name for name, default in event_class.fields.items() if default is None]
+    guards, searched = _null_guards(event_class)
     if not optional and len(required) <= 2:
         keys = [orjson.dumps(name.rstrip("_")) for name in required]
         tag = orjson.dumps(event_class.type)
         head, *rest = (part.replace(b"%", b"%%") for part in (tag, *keys))
         template = b'{"type":' + head + b"".join(b"," + key + b":%b" for key in rest) + b"}"
         scope["template"] = template
-        values = ", ".join(f"dumps(event.{name}, plain)" for name in required) or "()"
-        body = f"return template % ({values})"
+        lines = [f"raw_{name} = dumps(event.{name}, plain)" for name in searched]
+        values = ", ".join(
+            f"raw_{name}" if name in searched else f"dumps(value_{name} := event.{name}, plain)"
+            for name in required
+        )
+        lines.append(f"raw = template % ({values or '()'})")
+        # One byte is found at once, and a list of numbers does not have it.
+        guards += [f"({_U} in raw_{name} and b'null' in raw_{name})" for name in searched]
     else:
         scope["tag"] = event_class.type
-        values = "".join(f", {name.rstrip('_')!r}: event.{name}" for name in required)
+        values = "".join(
+            f", {name.rstrip('_')!r}: (value_{name} := event.{name})" for name in required
+        )
         lines = [f"value = {{'type': tag{values}}}"]
         lines += [
-            f"if event.{name} is not None: value[{name.rstrip('_')!r}] = event.{name}"
+            f"if (value_{name} := event.{name}) is not None: "
+            f"value[{name.rstrip('_')!r}] = value_{name}"
             for name in optional
         ]
-        body = "\n    ".join([*lines, 'return b"%b" % dumps(value, plain)'])
-    exec(f"def encode(event):\n    {body}", scope)
+        lines.append('raw = b"%b" % dumps(value, plain)')
+        guards += [f"({_U} in raw and b'null' in raw)"] if searched else []
+    body = "\n        ".join(lines)
+    source = f"""
+def encode(event):
+    try:
+        {body}
+    except TypeError as error:
+        return encode_slowly(event, error)
+    if {" or ".join(guards) or "False"}:
+        check_nulls(event)
+    return raw
+"""
+    exec(source, scope)
     encoder: Callable[[Event], bytes] = scope["encode"]
     return encoder
+
+
+_U: Final = ord("u")
+#: Types whose values are never written as null.
+_NEVER_NULL: Final = frozenset({"str", "int", "bool"})
+
+
+def _null_guards(event_class: type[Event]) -> tuple[list[str], list[str]]:
+    """Return conditions under which an event must be searched for nulls, and the names of the
+    fields whose bytes must be looked at because their type does not tell."""
+    guards, searched = [], []
+    checked = hasattr(event_class.__init__, CHECKS_FLOATS)
+    for name in event_class.fields:
+        hint = event_class.hints[name]
+        text = hint.__name__ if isinstance(hint, type) else str(hint)
+        kind = text.removesuffix(" | None")
+        if kind in _NEVER_NULL:
+            guard = f"value_{name}.__class__ is not {kind}"
+            guards.append(guard if kind == text else f"({guard} and value_{name} is not None)")
+        elif not (checked and hint in FLOATS):
+            searched.append(name)
+    return guards, searched
+
+
+def _encode_slowly(event: Event, error: TypeError) -> bytes:
+    """Encode an event that has keys which are no texts; raises InvalidEvent for anything else."""
+    try:
+        raw = orjson.dumps(event, plain, orjson.OPT_NON_STR_KEYS)
+    except TypeError:
+        raise _invalid(event, _fault_in(event) or str(error)) from error
+    _check_nulls(event)
+    return b"%b" % raw
+
+
+def _check_nulls(event: Event) -> None:
+    """Raise InvalidEvent if a null in the bytes of this event stands for a number."""
+    fault = _fault_in(event)
+    if fault is not None:
+        raise _invalid(event, fault)
+
+
+def _fault_in(event: Event) -> str | None:
+    if isinstance(event, Result):
+        return find_fault(event.result, "result")
+    return find_fault(event, event.__class__.__name__)
+
+
+def _invalid(event: Event, fault: str) -> InvalidEvent:
+    code = "invalid_result" if isinstance(event, Result) else None
+    return InvalidEvent(fault, code=code)
 
 
 event_encoders: Final = EventEncoders()
 
 
 def encode_event(event: Event) -> bytes:
-    """JSON bytes of an event; raises TypeError if it holds what has no JSON form."""
+    """JSON bytes of an event; raises InvalidEvent if it holds what JSON cannot."""
     return event_encoders[event.__class__](event)
 
 
 def encode_canonical(value: Any) -> bytes:
     """The same bytes for equal values at every boot: what a hash is made of."""
-    return orjson.dumps(value, _plain, orjson.OPT_SORT_KEYS)
+    return orjson.dumps(value, plain, orjson.OPT_SORT_KEYS)
 
 
 def encode_pretty(value: Any) -> bytes:
     """Indented JSON for a person."""
-    return orjson.dumps(value, _plain, orjson.OPT_INDENT_2)
+    return orjson.dumps(value, plain, orjson.OPT_INDENT_2)
 
 
 def encode_result(request_id: Id, result: bytes) -> bytes:

@@ -39,7 +39,7 @@ class Member:
 def read(text: str) -> dict[str, Any]:
     """What the text says; raises ValueError if that is no object, or is no strict JSON."""
     try:
-        value = wire.decode_value(text.encode(), LIMITS)
+        value = wire.decode_value(text.encode(), LIMITS, exact=False)
     except ValueError as error:
         raise ValueError(
             f"it is not strict JSON, which has no comments and no trailing commas ({error})"
@@ -114,7 +114,7 @@ def _members(text: str, opening: int) -> list[Member]:
                 members.append(Member(key, lead, start, end))
             key = start = None
         elif depth == 1 and key is None:
-            key = wire.decode_value(mark.encode(), LIMITS)
+            key = wire.decode_value(mark.encode(), LIMITS, exact=False)
             lead = text[end : token.start()]
         elif depth == 1 and start is None and mark != ":":
             start = token.start()

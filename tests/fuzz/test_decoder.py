@@ -25,6 +25,7 @@ LIMITS = Limits()
 #: Limits that a mutated message meets often.
 TIGHT = Limits(message_bytes=300, message_depth=5, message_containers=12, batch_requests=2)
 ALL = CORPUS + MCP_CORPUS
+REFUSALS = (wire.PARSE_ERROR, wire.INVALID_REQUEST, wire.INVALID_PARAMS)
 
 
 class NotJson(Exception):
@@ -48,6 +49,13 @@ def _integer(text: str) -> int | float:
         raise NotJson(text)
     number = int(text)
     return number if -(2**63) <= number < 2**64 else _double(text)
+
+
+def is_exact(data: bytes) -> bool:
+    """Whether every integer in these bytes fits into 64 bits."""
+    integers: list[int] = []
+    json.loads(data.decode(), parse_int=lambda text: integers.append(int(text)))
+    return all(-(2**63) <= number < 2**64 for number in integers)
 
 
 def _check_text(value: Any) -> Any:
@@ -88,8 +96,14 @@ def check_meaning(data: bytes, message: Message | list[Message]) -> None:
         if message.code == wire.PARSE_ERROR:
             with pytest.raises(NotJson):
                 strictly(data)
+        if message.code == wire.INVALID_PARAMS:
+            assert not is_exact(data)
         return
     value = strictly(data)
+    if not is_exact(data):
+        for each in message if isinstance(message, list) else [message]:
+            assert isinstance(each, Invalid) or (isinstance(each, Response) and each.error)
+        return
     entries = value if isinstance(value, list) else [value]
     for entry, each in zip(
         entries, message if isinstance(message, list) else [message], strict=True
@@ -116,7 +130,7 @@ def check_answerable(message: Message | list[Message]) -> None:
         if isinstance(each, Invalid):
             error = wire.encode_error(each.id, each.code, each.message, each.data)
             assert b"\n" not in error
-            assert json.loads(error)["error"]["code"] in (wire.PARSE_ERROR, wire.INVALID_REQUEST)
+            assert json.loads(error)["error"]["code"] in REFUSALS
 
 
 def test_every_mutated_message_means_what_its_bytes_say() -> None:

@@ -511,3 +511,37 @@ async def test_the_context_is_given_by_type_and_is_no_parameter(open_hub: OpenHu
 async def test_a_probe_says_ok_unless_it_is_written_otherwise() -> None:
     assert await Base().probe() == "ok"
     await Base().close()
+
+
+# --- names that every activation has ----------------------------------------------------------
+
+ATTRIBUTES = sorted(
+    name for name in {*dir(Activation), *Activation.__annotations__} if not name.startswith("_")
+)
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_a_method_that_would_replace_an_attribute_of_activations_is_refused(name: str) -> None:
+    message = refusal(activation(**{name: method(fine)}))
+    if name not in ("namespace", "version"):  # which are missed first
+        assert message.startswith(f"Sample.{name}: ")
+        assert f'@method(name="{name}")' in message
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+async def test_a_method_may_be_published_under_the_name_of_any_attribute(
+    open_hub: OpenHub, name: str
+) -> None:
+    hub = open_hub(activation(do=method(name=name)(fine)))
+    assert await end_of(hub, f"sample.{name}") == Result("fine")
+
+
+@pytest.mark.parametrize("returned", [bytes, bytearray, memoryview])
+def test_a_method_that_returns_bytes_is_refused_with_the_cure(returned: type) -> None:
+    async def raw(self: Any) -> Any:
+        """Return raw bytes."""
+
+    raw.__annotations__["return"] = returned
+    message = refusal(activation(raw))
+    assert message.startswith(f"Sample.raw: returns {returned.__name__}")
+    assert "plexus.Image" in message

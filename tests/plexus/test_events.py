@@ -26,6 +26,7 @@ from plexus import (
     Log,
     Message,
     Progress,
+    RegistrationError,
     Resource,
     Result,
     Start,
@@ -34,7 +35,7 @@ from plexus import (
     ToolUse,
     wire,
 )
-from plexus.events import Gap, Request
+from plexus.events import EventMeta, Gap, Request
 from plexus.validation import check, validator_of
 
 
@@ -340,3 +341,35 @@ def test_text_that_looks_like_a_format_is_only_text(text: str) -> None:
 )
 def test_an_event_says_how_a_person_would_read_it(event: Event, text: str, line: str) -> None:
     assert (event.as_text(), event.as_line()) == (text, line)
+
+
+# --- names that every event has ------------------------------------------------------------------
+
+RESERVED = sorted(
+    name for name in {*dir(Event), *Event.__annotations__} if not name.startswith("_")
+)
+
+
+@pytest.mark.parametrize("name", [*RESERVED, "type_", "_hidden"])
+@pytest.mark.parametrize("base", [Event, Complete])
+def test_a_field_that_would_hide_what_every_event_has_is_refused(
+    name: str, base: type[Event]
+) -> None:
+    with pytest.raises(RegistrationError, match=rf"Odd\.{name}: .*reserved"):
+        EventMeta("Odd", (base,), {"__annotations__": {name: "str"}})
+
+
+def test_a_subclass_may_declare_a_field_of_its_base_again() -> None:
+    class Narrow(Content):
+        text: str = "nothing"
+
+    assert Narrow().text == "nothing"
+
+
+def test_an_explicit_none_is_not_replaced_by_a_default_factory() -> None:
+    class Tagged(Event):
+        tags: list[str] | None = dataclasses.field(default_factory=list)
+
+    assert Tagged().tags == []
+    assert Tagged(tags=None).tags is None
+    assert wire.encode_event(Tagged(tags=None)) == b'{"type":"tagged","tags":null}'

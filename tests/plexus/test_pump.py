@@ -341,12 +341,29 @@ async def test_what_is_yielded_after_the_terminal_is_not_even_made(open_hub: Ope
     assert odd.log == []
 
 
-@pytest.mark.parametrize("name", ["formless", "formless_event", "formless_error"])
-async def test_what_has_no_json_form_is_an_internal_error(name: str, open_hub: OpenHub) -> None:
+@pytest.mark.parametrize(
+    ("name", "code", "place"),
+    [
+        ("formless", "invalid_result", "result"),
+        ("formless_event", "invalid_event", "Content.text"),
+    ],
+)
+async def test_what_has_no_json_form_is_an_error_that_names_the_place(
+    name: str, code: str, place: str, open_hub: OpenHub
+) -> None:
     hub = open_hub(Odd)
     end = await end_of(hub, f"odd.{name}")
+    assert end == Error(code, f"{place} is of the type object, which has no JSON form")
+    assert await end_of(hub, "odd.value") == Result(1)
+
+
+async def test_an_error_whose_data_has_no_json_form_keeps_its_code_and_message(
+    open_hub: OpenHub,
+) -> None:
+    hub = open_hub(Odd)
+    end = await end_of(hub, "odd.formless_error")
     assert isinstance(end, Error)
-    assert end.code == "internal"
+    assert (end.code, end.message, end.data["left_out"]) == ("failed", "no", ["data"])
     assert await end_of(hub, "odd.value") == Result(1)
 
 

@@ -108,7 +108,8 @@ class Lines:
         self._check_size()
         line, self._rest = self._rest, bytearray()
         try:
-            value = wire.decode_value(line, _LIMITS)
+            # Its numbers are only shown, and no reason to end an answer.
+            value = wire.decode_value(line, _LIMITS, exact=False)
         except TooBig as error:
             raise _too_large() from error
         except ValueError:  # a word to a person, which a library has written there
