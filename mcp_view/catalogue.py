@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from mcp_view.names import Names
 from mcp_view.revisions import Revision
 from plexus import schema, wire
-from plexus.errors import NotFound, RegistrationError
+from plexus.errors import NotFound
 from plexus.hub import Change, Plexus
 from plexus.principal import Principal
 from plexus.signature import MethodSpec, Parameter
@@ -126,16 +126,11 @@ class Catalogue:
         tool: dict[str, Any] = {"name": name, "description": spec.description}
         if spec.title and revision.titles:
             tool["title"] = spec.title
-        try:
-            tool["inputSchema"] = schema.parameters_schema(spec)
-            if revision.structured:
-                output = output_schema(spec)
-                if output is not None:
-                    tool["outputSchema"] = output
-        except RegistrationError as error:
-            # One method with a type that has no schema does not cost the others their list.
-            tool["inputSchema"] = {"type": "object"}
-            tool["description"] = f"{spec.description}\n\nThis tool is broken: {error.message}"
+        tool["inputSchema"] = schema.parameters_schema(spec)
+        if revision.structured:
+            output = output_schema(spec)
+            if output is not None:
+                tool["outputSchema"] = output
         if revision.tool_hints:
             hints = _hints(spec)
             if hints:
@@ -176,7 +171,7 @@ def output_schema(spec: MethodSpec) -> dict[str, Any] | None:
     """The schema of what a method returns, if that is an object with named properties."""
     if spec.kind != "plain":
         return None
-    output = schema.value_schema(spec.returns, f"{spec.name}: its result")
+    output = schema.value_schema(spec.returns)
     return output if output.get("type") == "object" and "properties" in output else None
 
 

@@ -10,7 +10,7 @@ from mcp_view.names import SPELLINGS, Names
 from mcp_view.reducer import Reducer
 from mcp_view.revisions import REVISIONS, Revision
 from plexus import wire
-from plexus.errors import NotFound, RegistrationError, UnknownMethod
+from plexus.errors import NotFound, UnknownMethod
 from plexus.hub import Change, Plexus
 from plexus.signature import MethodSpec
 
@@ -91,10 +91,7 @@ class McpServer:
         """Whether a method returns an object whose properties are known."""
         known = self._structured.get(spec.name)
         if known is None:
-            try:
-                known = output_schema(spec) is not None
-            except RegistrationError:  # its type has no schema; what it returns is text then
-                known = False
+            known = output_schema(spec) is not None
             self._structured[spec.name] = known
         return known
 

@@ -42,6 +42,7 @@ from plexus.questions import Questions
 from plexus.resources import Resources
 from plexus.run import Run
 from plexus.runs import Runs, random_numbers
+from plexus.schema_check import check_node
 from plexus.signature import MethodSpec
 from plexus.validation import invalid_params
 from plexus.version import __version__
@@ -123,12 +124,15 @@ class Plexus:
 
     # --- activations --------------------------------------------------------------------------
 
-    def register(self, activation: Activation | type[Activation]) -> None:
-        """Take an activation in, with its children; raises RegistrationError and changes nothing.
+    def register(self, activation: Activation | type[Activation], *, checked: bool = False) -> None:
+        """Register an activation and its children. Raises RegistrationError and changes nothing.
 
-        One that has the namespace of another takes its place; runs of the old one go on.
+        It replaces an activation of the same namespace, whose runs continue. Types, defaults and
+        texts are tried out, unless that was done before: they are `checked`.
         """
         node = read_activation(activation)
+        if not checked:
+            check_node(node)
         methods = {spec.name: spec for spec in methods_of(node)}
         old = self._nodes.get(node.path)
         replaced = {spec.name for spec in methods_of(old)} if old else set()

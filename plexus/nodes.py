@@ -40,7 +40,10 @@ def read_activation(activation: Activation | type[Activation], parent: str = "")
             "and underscores"
         )
     if not (cls.__doc__ or "").strip():
-        raise RegistrationError(f"{where}: needs a docstring; it is what callers read")
+        raise RegistrationError(
+            f"{where}: needs a docstring; it is what callers read: write what it is for, in "
+            "triple quotes, as the first line of the class"
+        )
     try:
         instance = activation() if isinstance(activation, type) else activation
     except Exception as error:

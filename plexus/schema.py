@@ -3,6 +3,7 @@
 Importing pydantic is a large part of a cold start, so this module imports it inside its
 functions and a server that was never called has not paid for it. Schemas are 2020-12, objects
 are closed, every property says what it is, and the same code gives the same bytes at every boot.
+Nothing here raises for a method that is registered: `plexus.schema_check` has tried it all.
 """
 
 from __future__ import annotations
@@ -16,21 +17,47 @@ from typing import Any, Literal
 
 from plexus import wire
 from plexus.activation import Hints, ResourceMark
-from plexus.errors import RegistrationError
+from plexus.defects import report
 from plexus.events import Event
 from plexus.signature import MethodSpec
 
-__all__ = ("build_validator", "describe_method", "digest", "parameters_schema", "value_schema")
+__all__ = (
+    "build_validator",
+    "closed_object",
+    "core_schema",
+    "describe_method",
+    "digest",
+    "parameters_schema",
+    "value_schema",
+)
 
 Schema = dict[str, Any]
 Validate = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def build_validator(spec: MethodSpec) -> Validate:
-    """What turns the arguments of a call, as they came, into keyword arguments; it raises
+    """Return what turns the arguments of a call, as they came, into keyword arguments. It raises
     ValueError for what does not fit."""
-    spec.validate = _simple_validator(spec) or partial(wire.validate, _adapter(spec).validator)
+    validate = _simple_validator(spec) or partial(wire.validate, _adapter(spec).validator)
+    makers = {each.name: each.make for each in spec.parameters if each.make is not None}
+    spec.validate = partial(_validate_and_fill, validate, makers) if makers else validate
     return spec.validate
+
+
+def _validate_and_fill(
+    validate: Validate, makers: dict[str, Callable[[], Any]], arguments: dict[str, Any]
+) -> Any:
+    """Validate arguments, and make those that were left out and that the function's own default
+    does not serve."""
+    valid = validate(arguments)
+    for name, make in makers.items():
+        if name not in valid:
+            try:
+                valid[name] = make()
+            # The author's function: a ValueError of it is no fault of the caller's.
+            except Exception as error:
+                raise report(f"making the default of {name!r}", error) from error
+    return valid
 
 
 def _simple_validator(spec: MethodSpec) -> Validate | None:
@@ -59,10 +86,14 @@ def _simple_validator(spec: MethodSpec) -> Validate | None:
 
 def core_schema(hint: Any) -> Schema | None:
     """A plain type in the words of pydantic's core; None for every other type."""
-    if hint in _CORE_SCALARS:
-        return {"type": _CORE_SCALARS[hint]}
+    if isinstance(hint, type) or hint is Any:  # others may have no hash
+        scalar = _CORE_SCALARS.get(hint)
+        if scalar is not None:
+            return {"type": scalar}
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
+        if not all(isinstance(each, _LITERALS) for each in arguments):
+            return None
         return {"type": "literal", "expected": list(arguments)}
     inner = [core_schema(argument) for argument in arguments]
     if not inner or None in inner:
@@ -73,11 +104,13 @@ def core_schema(hint: Any) -> Schema | None:
         return {"type": "nullable", "schema": one} if len(choices) < len(inner) else one
     if origin is list:
         return {"type": "list", "items_schema": inner[0]}
-    if origin is dict:
+    if origin is dict and arguments[0] in (str, Any):  # keys are text in JSON
         return {"type": "dict", "keys_schema": inner[0], "values_schema": inner[1]}
     return None
 
 
+#: Values that JSON has, and that are the same there.
+_LITERALS = (str, int, type(None))
 _CORE_SCALARS = {
     str: "str",
     int: "int",
@@ -89,10 +122,7 @@ _CORE_SCALARS = {
 
 
 def describe_method(spec: MethodSpec) -> Schema:
-    """What `plexus.schema` says of one method.
-
-    One whose types have no schema says so itself, in `broken`, and leaves the others alone.
-    """
+    """Return the entry of one method in the answer of `plexus.schema`."""
     described: Schema = {
         "name": spec.name,
         "description": spec.description,
@@ -112,14 +142,11 @@ def describe_method(spec: MethodSpec) -> Schema:
         described["hints"] = hints
     if spec.background != "optional":
         described["background"] = spec.background
-    try:
-        described["params"] = parameters_schema(spec)
-        if spec.kind == "stream":
-            described["events"] = _events_schema(spec)
-        elif spec.kind == "plain":
-            described["result"] = value_schema(spec.returns, f"{spec.name}: its result")
-    except RegistrationError as error:
-        described = {"params": {"type": "object"}} | described | {"broken": error.message}
+    described["params"] = parameters_schema(spec)
+    if spec.kind == "stream":
+        described["events"] = _events_schema(spec)
+    elif spec.kind == "plain":
+        described["result"] = value_schema(spec.returns)
     return described
 
 
@@ -137,42 +164,29 @@ def parameters_schema(spec: MethodSpec) -> Schema:
     for parameter in spec.parameters:
         entry = properties[parameter.name]
         entry.setdefault("description", parameter.description)
-        if not parameter.required:
+        if parameter.has_shown_default:
             entry.setdefault("default", wire.decode_plain(parameter.default))
     return {"type": "object", "properties": properties, **_rest(_closed(schema))}
 
 
-def value_schema(hint: Any, subject: str) -> Schema:
-    """The schema of a value of this type, as it is written; raises RegistrationError."""
-    return _closed(_described(subject, hint).json_schema(mode="serialization"))
-
-
-def _described(subject: str, hint: Any) -> Any:
-    """A pydantic adapter; raises RegistrationError, with the subject, for what it cannot be."""
+def value_schema(hint: Any) -> Schema:
+    """Return the schema of a value of this type, as it is written."""
     from pydantic import TypeAdapter
-    from pydantic.errors import PydanticUserError
 
-    try:
-        return TypeAdapter(hint)
-    except (PydanticUserError, TypeError) as error:
-        reason = str(error).partition("\n")[0]
-        raise RegistrationError(f"{subject} has no schema: {reason}") from error
+    return _closed(TypeAdapter(hint).json_schema(mode="serialization"))
 
 
 def _adapter(spec: MethodSpec) -> Any:
-    """The arguments of a method. One that was left out stays out of what is validated, so that
-    the function's own default holds."""
-    for parameter in spec.parameters:
-        if core_schema(parameter.hint) is None:  # one by one, so that the culprit can be named
-            _described(f"{spec.name}: argument {parameter.name!r}", parameter.hint)
+    """Return a pydantic adapter for the arguments of a method. One that was left out stays out of
+    what is validated, so that its default is not validated."""
     fields = {parameter.name: (parameter.hint, parameter.required) for parameter in spec.parameters}
-    return _closed_object("Arguments", fields, spec.name)
+    return closed_object("Arguments", fields)
 
 
-def _closed_object(name: str, fields: dict[str, tuple[Any, bool]], subject: str) -> Any:
+def closed_object(name: str, fields: dict[str, tuple[Any, bool]]) -> Any:
     """A pydantic adapter for an object of these fields, each with its type and whether it must
     be there, and of no others."""
-    from pydantic import ConfigDict
+    from pydantic import ConfigDict, TypeAdapter
     from typing_extensions import TypedDict
 
     hints = {
@@ -182,7 +196,7 @@ def _closed_object(name: str, fields: dict[str, tuple[Any, bool]], subject: str)
     make: Any = TypedDict
     shape = make(name, hints)
     shape.__pydantic_config__ = ConfigDict(extra="forbid")
-    return _described(subject, shape)
+    return TypeAdapter(shape)
 
 
 def _events_schema(spec: MethodSpec) -> Schema:
@@ -196,8 +210,7 @@ def _events_schema(spec: MethodSpec) -> Schema:
             name.rstrip("_"): (hints[name], default is not None)
             for name, default in event.fields.items()
         }
-        subject = f"{spec.name}: the event {event.__name__}"
-        adapters.append((event, "serialization", _closed_object(event.__name__, fields, subject)))
+        adapters.append((event, "serialization", closed_object(event.__name__, fields)))
     each, shared = TypeAdapter.json_schemas(adapters)  # type: ignore[arg-type]  # its key is free
     definitions = shared.get("$defs", {})
     members = []

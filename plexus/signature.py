@@ -2,7 +2,8 @@
 
 Everything that can be wrong with a method is found here, at registration, and is said with the
 names of class, method and argument. What is costly, pydantic above all, waits until a method is
-called for the first time or its schema is asked for: see `plexus.schema`.
+called for the first time or its schema is asked for: see `plexus.schema`. Types and defaults are
+tried out by `plexus.schema_check`.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from plexus.activation import (
     ResourceMark,
     Role,
 )
-from plexus.context import Context
 from plexus.errors import RegistrationError
 from plexus.events import Event
-from plexus.principal import READ, Principal, is_scope
+from plexus.parameters import Parameter, read_parameters
+from plexus.principal import READ, is_scope
 from plexus.roles import Completer, check_role, read_completers
 from plexus.templates import NameTemplate, Template
 
@@ -51,19 +52,6 @@ _ARGS_HEADINGS = ("args:", "arguments:", "parameters:", "params:")
 def is_name(text: str) -> bool:
     """Whether this can be part of a method's name: lower case letters, digits, underscores."""
     return text.isidentifier() and text.isascii() and text == text.lower() and text[0] != "_"
-
-
-class Parameter(typing.NamedTuple):
-    """One argument of a method; `default` is `inspect.Parameter.empty` when it is required."""
-
-    name: str
-    hint: Any
-    default: Any
-    description: str
-
-    @property
-    def required(self) -> bool:
-        return self.default is inspect.Parameter.empty
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -153,11 +141,16 @@ def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
         raise RegistrationError(f'{where}: the schema that is given must have "type": "object"')
     doc = inspect.getdoc(function)
     if not doc:
-        raise RegistrationError(f"{where}: needs a docstring; it is what callers read")
+        raise RegistrationError(
+            f"{where}: needs a docstring; it is what callers read: write what the method does, in "
+            "triple quotes, as the first line of its body"
+        )
     description, argument_docs = _read_docstring(doc)
     hints = _hints(function, where)
     if "return" not in hints:
-        raise RegistrationError(f"{where}: needs a return type")
+        raise RegistrationError(
+            f"{where}: needs a return type, as in `-> str`, or `-> None` if it returns nothing"
+        )
     if mark.follows:
         kind: Literal["stream", "plain", "follow"] = "follow"
         events: tuple[type[Event], ...] = ()
@@ -178,9 +171,12 @@ def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
             )
     else:
         raise RegistrationError(
-            f"{where}: must be `async def`, with `yield` for a stream or `return` for a value"
+            f"{where}: must be `async def`, with `yield` for a stream or `return` for a value; "
+            "call what blocks with `await asyncio.to_thread(...)`"
         )
-    parameters, context_name, principal_name = _parameters(function, hints, argument_docs, where)
+    parameters, context_name, principal_name = read_parameters(
+        function, hints, argument_docs, where
+    )
     unknown = sorted(
         set(argument_docs) - {p.name for p in parameters} - {context_name, principal_name}
     )
@@ -256,40 +252,6 @@ def _hints(function: Callable[..., Any], where: str) -> dict[str, Any]:
         ) from error
     except (TypeError, AttributeError) as error:
         raise RegistrationError(f"{where}: a type hint cannot be read: {error}") from error
-
-
-def _parameters(
-    function: Callable[..., Any], hints: dict[str, Any], docs: dict[str, str], where: str
-) -> tuple[tuple[Parameter, ...], str | None, str | None]:
-    context_name = principal_name = None
-    parameters = []
-    for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise RegistrationError(
-                f"{where}: argument {name!r}: *args and **kwargs have no schema"
-            )
-        if parameter.kind is parameter.POSITIONAL_ONLY:
-            raise RegistrationError(f"{where}: argument {name!r}: must not be positional-only")
-        if name not in hints:
-            raise RegistrationError(f"{where}: argument {name!r}: needs a type hint")
-        hint = hints[name]
-        if hint is Context:
-            context_name = name
-            continue
-        if hint is Principal:
-            principal_name = name
-            continue
-        if name.startswith("_"):
-            raise RegistrationError(
-                f"{where}: argument {name!r}: names with a leading underscore are reserved"
-            )
-        default = parameter.default
-        if isinstance(default, list | dict | set | bytearray):
-            raise RegistrationError(f"{where}: argument {name!r}: its default is mutable; use None")
-        # An author who wrote nothing still gets a schema in which each property says something.
-        description = docs.get(name) or name.replace("_", " ")
-        parameters.append(Parameter(name, hint, default, description))
-    return tuple(parameters), context_name, principal_name
 
 
 def _event_types(hint: Any, where: str) -> tuple[type[Event], ...]:

@@ -37,17 +37,18 @@ def build_hub(settings: Settings, project: Path) -> tuple[Plexus, list[Broken]]:
 def built_in_hub(settings: Settings, project: Path) -> Plexus:
     """A hub with what is built in, and nothing else."""
     hub = Plexus(limits=settings.limits)
-    hub.register(PlexusItself(hub))
-    hub.register(Health())
-    hub.register(Approvals())
+    # Tests check what is built in; checking it at every start would import pydantic.
+    hub.register(PlexusItself(hub), checked=True)
+    hub.register(Health(), checked=True)
+    hub.register(Approvals(), checked=True)
     bash = Bash(settings.bash_sandbox, str(project), _own_paths(settings, project))
-    hub.register(bash)
+    hub.register(bash, checked=True)
     windows = Windows(
         scheduled_s=settings.arbor_scheduled_days * DAY_S,
         archived_s=settings.arbor_archived_days * DAY_S,
     )
     arbor = Arbor(settings.database, windows)
-    hub.register(arbor)
+    hub.register(arbor, checked=True)
     providers = LazyProviders(
         settings.chat_endpoints,
         settings.chat_claude_command,
@@ -55,8 +56,8 @@ def built_in_hub(settings: Settings, project: Path) -> Plexus:
         refuse_claude=settings.bash_sandbox != "off" and not settings.chat_claude_unconfined,
     )
     chat = Chat(arbor, providers, settings.chat_model)
-    hub.register(chat)
-    hub.register(ClaudeCode(chat))
+    hub.register(chat, checked=True)
+    hub.register(ClaudeCode(chat), checked=True)
     return hub
 
 

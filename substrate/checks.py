@@ -15,7 +15,6 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from plexus.activation import MARK, MethodMark
 from plexus.nodes import NAME_LENGTH
 from plexus.principal import READ
-from plexus.schema import describe_method
 from plexus.signature import MethodSpec
 from substrate.places import Place, place_of_class, place_of_function
 
@@ -149,18 +148,6 @@ def _check_parameters(spec: MethodSpec) -> Iterator[Finding]:
 
 def _annotations(hint: Any) -> tuple[Any, ...]:
     return getattr(hint, "__metadata__", ())
-
-
-def _check_schema(spec: MethodSpec) -> Iterator[Finding]:
-    described = describe_method(spec)
-    if "broken" in described:
-        yield _of(
-            spec,
-            "error",
-            "schema",
-            described["broken"],
-            "use types that pydantic knows: plain ones, dataclasses, TypedDicts, models",
-        )
 
 
 # --- what it may do -------------------------------------------------------------------------------
@@ -302,7 +289,6 @@ RULES: Final[tuple[Rule, ...]] = (
     _check_underscores,
     _check_description,
     _check_parameters,
-    _check_schema,
     _check_scope,
     _check_writes,
 )

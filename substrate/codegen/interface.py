@@ -148,7 +148,7 @@ def _read_shared_events(reader: Reader) -> dict[str, Named]:
     """Declare what every run may say; by tag."""
     done = Complete, "The run did its work."
     for name, (event, words) in {**ALWAYS, COMPLETE: done}.items():
-        schema = value_schema(event, name)
+        schema = value_schema(event)
         definitions = schema.pop("$defs", {})
         place = Place(name, "", "", definitions)
         if "$ref" in schema:

@@ -70,27 +70,6 @@ class Papers(Activation):
         return "slow"
 
 
-class Strange:
-    """Something that has no schema."""
-
-
-class Broken(Activation):
-    """Has a method that nobody can describe."""
-
-    namespace = "broken"
-    version = "1.0.0"
-
-    @method
-    async def gives(self) -> Strange:
-        """Give something strange."""
-        return "really a text"  # type: ignore[return-value]
-
-    @method
-    async def takes(self, thing: Strange) -> str:
-        """Take something strange."""
-        return str(thing)
-
-
 async def tools_of(peer: McpPeer) -> dict[str, dict[str, Any]]:
     result = await peer.result("tools/list")
     return {tool["name"]: tool for tool in result["tools"]}
@@ -226,22 +205,6 @@ async def test_a_change_of_the_hub_is_a_change_of_the_lists(open_hub: OpenHub) -
     assert set(before) < set(after)
     assert "show.silence" in after
     assert (await peer.tool("show.silence"))["isError"] is False
-
-
-async def test_a_method_without_a_schema_does_not_cost_the_others_their_list(
-    open_hub: OpenHub,
-) -> None:
-    peer = McpPeer(open_hub(Broken, Demo), "2025-11-25")
-    tools = await tools_of(peer)
-    assert "demo.echo" in tools
-    assert "This tool is broken" in tools["broken.takes"]["description"]
-    assert tools["broken.takes"]["inputSchema"] == {"type": "object"}
-
-
-async def test_a_result_without_a_schema_is_still_a_result(open_hub: OpenHub) -> None:
-    peer = McpPeer(open_hub(Broken), "2025-11-25")
-    result = await peer.tool("broken.gives")
-    assert result == {"content": [{"type": "text", "text": "really a text"}], "isError": False}
 
 
 # --- names ---------------------------------------------------------------------------------------

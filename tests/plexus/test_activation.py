@@ -272,22 +272,6 @@ def positional_only() -> Function:
     return broken
 
 
-def mutable() -> Function:
-    async def broken(self: Any, amount: list[int] = []) -> str:  # noqa: ARG001, B006
-        """Keep what was there before."""
-        return ""
-
-    return broken
-
-
-def mutable_dict() -> Function:
-    async def broken(self: Any, amount: dict[str, int] = {}) -> str:  # noqa: ARG001, B006
-        """Keep what was there before."""
-        return ""
-
-    return broken
-
-
 def described_but_not_there() -> Function:
     async def broken(self: Any, size: int) -> str:  # noqa: ARG001
         """Take something.
@@ -308,8 +292,6 @@ def described_but_not_there() -> Function:
         (starred, "schema"),
         (double_starred, "schema"),
         (positional_only, "positional-only"),
-        (mutable, "mutable"),
-        (mutable_dict, "mutable"),
         (described_but_not_there, "not an argument"),
     ],
 )

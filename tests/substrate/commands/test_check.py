@@ -140,7 +140,7 @@ PLANTED: dict[str, tuple[str, str, tuple[str, str, int], str]] = {
         ("warning", "write-marked-read", 19),
         "'delete'",
     ),
-    "no schema": ("where: str", "where: type(os)", ("error", "schema", 19), "has no schema"),
+    "no schema": ("where: str", "where: type(os)", ("error", "load", 19), "has no schema"),
     "a namespace that is taken": (
         '"tidy"',
         '"health"',

@@ -1,0 +1,196 @@
+"""The arguments of a method: their types, their defaults, and those that the server fills in.
+
+A default may be written in every way that pydantic's users know: as a value, as `Field(3, ge=1)`,
+as `Field(default_factory=list)`, or inside `Annotated`. All of them are read here, once, into a
+type without a default and a default of its own. This module does not import pydantic: where
+`Field` was used, it is imported already.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from plexus.context import Context
+from plexus.errors import RegistrationError
+from plexus.principal import Principal
+
+__all__ = ("Parameter", "Parameters", "read_parameters")
+
+_EMPTY: Final = inspect.Parameter.empty
+_UNIONS: Final = (types.UnionType, typing.Union)
+#: What `Field` says of a value beside its constraints and its default.
+_FIELD_WORDS: Final = (
+    "title",
+    "description",
+    "examples",
+    "deprecated",
+    "json_schema_extra",
+    "discriminator",
+)
+#: Factories whose value is the same at every boot, so that it can be shown.
+_PLAIN_FACTORIES: Final = (list, dict, set)
+
+
+class Parameter(typing.NamedTuple):
+    """One argument of a method. `default` is what the schema shows, or
+    `inspect.Parameter.empty` if there is nothing to show."""
+
+    name: str
+    hint: Any
+    default: Any
+    description: str
+    #: Makes the value for a call that leaves the argument out; None where the default that the
+    #: function itself has is right.
+    make: Callable[[], Any] | None = None
+
+    @property
+    def required(self) -> bool:
+        return self.default is _EMPTY and self.make is None
+
+    @property
+    def has_shown_default(self) -> bool:
+        return self.default is not _EMPTY
+
+
+class Parameters(typing.NamedTuple):
+    """The arguments that callers send, and the names of those that the server fills in."""
+
+    sent: tuple[Parameter, ...]
+    context_name: str | None
+    principal_name: str | None
+
+
+def read_parameters(
+    function: Callable[..., Any], hints: dict[str, Any], docs: dict[str, str], where: str
+) -> Parameters:
+    """Read the arguments of a method; raises RegistrationError."""
+    filled_in: dict[type, str] = {}
+    sent = []
+    for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
+        subject = f"{where}: argument {name!r}"
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise RegistrationError(
+                f"{subject}: *args and **kwargs have no schema; name every argument, or take one "
+                "of type list[Any] or dict[str, Any]"
+            )
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise RegistrationError(f"{subject}: must not be positional-only; remove the `/`")
+        kind = _filled_in(name, hints)
+        if kind is not None:
+            if kind in filled_in:
+                raise RegistrationError(
+                    f"{subject}: is a second {kind.__name__} beside {filled_in[kind]!r}; remove one"
+                )
+            filled_in[kind] = name
+            continue
+        if name not in hints:
+            raise RegistrationError(f"{subject}: needs a type hint, as in `{name}: str`")
+        if name.startswith("_"):
+            raise RegistrationError(
+                f"{subject}: names with a leading underscore are reserved; call it "
+                f"{name.lstrip('_')!r}"
+            )
+        hint, default, make = _read_field(hints[name], parameter.default, subject)
+        # An author who wrote nothing still gets a schema in which each property says something.
+        description = docs.get(name) or name.replace("_", " ")
+        sent.append(Parameter(name, hint, default, description, make))
+    return Parameters(tuple(sent), filled_in.get(Context), filled_in.get(Principal))
+
+
+def _filled_in(name: str, hints: dict[str, Any]) -> type | None:
+    """Return Context or Principal if the server fills this argument in; None if callers send it.
+
+    It may be optional, for calls from Python, and `ctx` needs no type.
+    """
+    if name not in hints:
+        return Context if name == "ctx" else None
+    hint = hints[name]
+    if typing.get_origin(hint) is typing.Annotated:
+        hint = typing.get_args(hint)[0]
+    if typing.get_origin(hint) in _UNIONS:
+        members = [each for each in typing.get_args(hint) if each is not type(None)]
+        hint = members[0] if len(members) == 1 else None
+    return hint if hint in (Context, Principal) else None
+
+
+def _read_field(hint: Any, default: Any, subject: str) -> tuple[Any, Any, Any]:
+    """Return the type without a default, the default to show, and what makes one for a call."""
+    fields = sys.modules.get("pydantic.fields")
+    kind = getattr(fields, "FieldInfo", None)
+    if kind is None:
+        return hint, default, _copier(default, subject)
+    infos: list[Any] = []
+    if typing.get_origin(hint) is typing.Annotated:
+        bare, *metadata = typing.get_args(hint)
+        parts: list[Any] = []
+        for each in metadata:
+            if isinstance(each, kind):
+                infos.append(each)
+                parts += [each] if each.is_required() else _without_default(each)
+            else:
+                parts.append(each)
+        hint = typing.Annotated[(bare, *parts)]
+    if isinstance(default, kind):
+        infos.append(default)
+        hint = typing.Annotated[(hint, *_without_default(default))]
+        default = _EMPTY
+    for info in infos:
+        if info.alias or info.validation_alias or info.serialization_alias:
+            raise RegistrationError(
+                f"{subject}: Field(alias=...) is not supported, because callers send the "
+                "argument's own name; rename the argument and remove the alias"
+            )
+    given = [info for info in infos if not info.is_required()]
+    if default is not _EMPTY or not given:
+        return hint, default, _copier(default, subject)
+    info = given[-1]
+    factory = info.default_factory
+    if factory is None:
+        # The function's own default is the Field, or none at all.
+        return hint, info.default, _copier(info.default, subject) or partial(_same, info.default)
+    if getattr(info, "default_factory_takes_validated_data", False):
+        raise RegistrationError(
+            f"{subject}: its default_factory takes the other arguments, which is not supported; "
+            "use None as the default and make the value in the method"
+        )
+    return hint, factory() if factory in _PLAIN_FACTORIES else _EMPTY, factory
+
+
+def _without_default(info: Any) -> list[Any]:
+    """Return what a Field says of a type, as parts of an Annotated: all but its default."""
+    from pydantic import Field
+
+    words = {word: getattr(info, word, None) for word in _FIELD_WORDS}
+    rest = {word: value for word, value in words.items() if value is not None}
+    return [*info.metadata, Field(**rest)] if rest else list(info.metadata) or [Field()]
+
+
+def _copier(default: Any, subject: str) -> Callable[[], Any] | None:
+    """Return what copies a default that a call could change; None for one that is immutable.
+
+    A value that can be changed has no hash, as a rule: lists, mappings, sets, models.
+    """
+    try:
+        hash(default)
+    except TypeError:
+        try:
+            copy.deepcopy(default)
+        # A class may refuse to be copied in its own way.
+        except Exception as error:
+            raise RegistrationError(
+                f"{subject}: its default cannot be copied for every call: {error}; use None, and "
+                "make the value in the method"
+            ) from error
+        return partial(copy.deepcopy, default)
+    return None
+
+
+def _same(value: Any) -> Any:
+    return value
