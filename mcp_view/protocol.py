@@ -25,6 +25,7 @@ from mcp_view.server import McpServer
 from mcp_view.session import Caller, Session, is_stateless, stateless_caller
 from plexus import wire
 from plexus.batched import Batched
+from plexus.defects import report
 from plexus.effects import Effect, LeaveCall, Send
 from plexus.errors import NotFound, PlexusError, UnknownMethod
 from plexus.events import Request as Question
@@ -45,6 +46,7 @@ class Fallback(Protocol):
     def on_started(self, call: Any, run: Run) -> list[Effect]: ...
     def on_refused(self, call: Any, error: PlexusError) -> list[Effect]: ...
     def on_items(self, call: Any, batch: Batch) -> list[Effect]: ...
+    def on_call_defect(self, call: Any, error: PlexusError, seq: int) -> list[Effect]: ...
     def peer_gone(self) -> list[Effect]: ...
 
 
@@ -132,6 +134,11 @@ class McpConnection:
             return self._handle(request, batched)
         except ProtocolError as error:
             return self.refuse(request.id, error, batched)
+        except Exception as error:  # noqa: BLE001 - a handler's defect; the request is answered
+            begun = self._calls.pop(request.id, None)
+            if begun is not None and begun.batched is not None:
+                begun.batched.open -= 1
+            return self.refuse(request.id, _internal(report(request.method[:128], error)), batched)
 
     def _handle(self, request: wire.Request, batched: Batched | None) -> list[Effect]:
         request_id, name, params = request
@@ -269,6 +276,17 @@ class McpConnection:
             return False
         return self.principal.may(spec.scope)
 
+    def on_defect(self, requests: list[wire.Id], error: PlexusError) -> list[Effect]:
+        """Answer requests that could not be handled."""
+        failure = _internal(error)
+        return [effect for request in requests for effect in self.refuse(request, failure, None)]
+
+    def on_call_defect(self, call: Any, error: PlexusError, seq: int) -> list[Effect]:
+        """Answer a call whose result could not be made."""
+        if not isinstance(call, Call):
+            return self._other.on_call_defect(call, error, seq)
+        return self.refuse_call(call, _internal(error)) if call.id in self._calls else []
+
     def farewell(self) -> list[Effect]:
         """The server is about to end: streams that listen are told so."""
         effects: list[Effect] = []
@@ -405,3 +423,7 @@ class McpConnection:
     def _flush(self, batched: Batched) -> list[Effect]:
         array = batched.taken()
         return [] if array is None else self._reply(array, None)
+
+
+def _internal(error: PlexusError) -> ProtocolError:
+    return ProtocolError(wire.INTERNAL_ERROR, error.message, error.data)

@@ -227,6 +227,22 @@ class NativeConnection:
         """Nothing: a native client asks for `plexus.hash` when it wants to know."""
         return []
 
+    def on_defect(self, requests: list[wire.Id], error: PlexusError) -> list[Effect]:
+        """Answer requests that could not be handled."""
+        return [
+            effect for request in requests for effect in self._reply(_error(request, error), None)
+        ]
+
+    def on_call_defect(self, call: Subscription, error: PlexusError, seq: int) -> list[Effect]:
+        """End a call whose items could not be written: by its answer, or by a terminal."""
+        self._subscriptions.pop(call.number, None)
+        if call.silent:
+            return []
+        if self._buffered or not call.template:
+            return self._answer(call, _error(call.id, error))
+        terminal = wire.encode_event(Error(error.code, error.message, error.data))
+        return [Send(self._framing.items(call.template, seq, [terminal]))]
+
     def farewell(self) -> list[Effect]:
         """Nothing: a run that is stopped says so itself."""
         return []

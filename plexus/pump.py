@@ -98,9 +98,9 @@ class Pump:
                         terminal = (
                             await _stream_outcome(run, made) if streams else Result(await made)
                         )
-                    except GeneratorExit:
-                        raise
-                    except BaseException as error:  # noqa: BLE001 - the one boundary
+                    except BaseException as error:  # the one boundary
+                        if _is_closing(run, error):
+                            raise
                         terminal = _failure(run, error)
             run.task = None
             if terminal is DONE:
@@ -193,11 +193,24 @@ async def _stream_outcome(run: Run, stream: AsyncGenerator[Event, None]) -> Term
         else:
             return DONE  # and the generator is closed: it ended by itself
         await stream.aclose()
-    except GeneratorExit:
-        raise  # the loop itself is being closed: nothing can be awaited any more
-    except BaseException as error:  # noqa: BLE001 - the one boundary
+    except BaseException as error:  # the one boundary
+        if _is_closing(run, error):
+            raise
         return await _closed(run, stream, error)
     return event if isinstance(event, Terminal) else DONE
+
+
+def _is_closing(run: Run, error: BaseException) -> bool:
+    """Whether the loop is being closed, so that nothing can be awaited any more.
+
+    A method may raise GeneratorExit itself; then its task is the one that runs.
+    """
+    if not isinstance(error, GeneratorExit):
+        return False
+    try:
+        return asyncio.current_task() is not run.task
+    except RuntimeError:  # no loop runs
+        return True
 
 
 def _ends(kind: type, run: Run) -> bool:

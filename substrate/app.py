@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from starlette.applications import Starlette
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mcp_view.protocol import McpConnection
@@ -17,6 +16,7 @@ from plexus.principal import Principal
 from substrate.access.authentication import Access
 from substrate.access.routes import OAuthMetadata, RotateToken, StartSession
 from substrate.admission import Admission
+from substrate.error_boundary import ErrorBoundary
 from substrate.guard import Guard, allowed_names
 from substrate.http import RpcEndpoint, RunEvents
 from substrate.mcp_http.endpoint import McpEndpoint
@@ -98,7 +98,8 @@ def build_app(
         return McpConnection(mcp, Session(), principal=principal, fallback=native)
 
     pair = PairStream(mcp, opened)
-    app = Starlette(
+    # The router alone: Starlette's own application would answer exceptions before our boundary.
+    app = Router(
         routes=[
             Route("/", Index(hub.version), methods=["GET"]),
             Route("/page/{name}", PageFiles()),
@@ -107,7 +108,7 @@ def build_app(
             Route("/.well-known/oauth-protected-resource{path:path}", OAuthMetadata(allowed)),
             Route("/metrics", metrics),
             Route("/rpc", RpcEndpoint(hub)),
-            Route("/runs/{run:int}/events", RunEvents(hub)),
+            Route("/runs/{run}/events", RunEvents(hub)),
             Route("/sse", pair),
             Route("/messages", PairMessages(mcp, pair)),
             WebSocketRoute(PUBLISHING_PATH, PublishingSocket(hub)),
@@ -121,4 +122,4 @@ def build_app(
     admission = Admission(
         HotRoute("/mcp", endpoint, app), hub, rate_local=rate_local, on_refused=on_refused
     )
-    return Guard(admission, names, allowed, hub.limits, on_refused)
+    return ErrorBoundary(Guard(admission, names, allowed, hub.limits, on_refused))

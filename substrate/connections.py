@@ -32,6 +32,8 @@ PROGRESS_BYTES: Final = 64 * 1024
 LINGER_S: Final = 1.0
 #: How long a close may take to be written.
 ABORT_S: Final = 1.0
+#: The WebSocket close code for a message whose content is not what its type says.
+NOT_UTF8: Final = 1007
 END_OF_HEADER: Final = b"\r\n\r\n"
 #: What each status means here, for those who count.
 WORDS: Final = {408: "slow", 431: "header", 503: "connections"}
@@ -250,6 +252,20 @@ class WebSocketProtocol(StuckPeer, WebSocketsSansIOProtocol):
         if message["type"] == "websocket.close":
             self.writable.set()
         await super().send(message)
+
+    def send_receive_event_to_app(self) -> None:
+        """Queue a message for the app. A text that is not UTF-8 closes the connection: uvicorn
+        does that too, but logs it as an error of the server, with a traceback."""
+        if self.curr_msg_data_type == "text" and not self.close_sent:
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:
+                logger.info("closed %s: a text frame is not UTF-8", self.client)
+                self.frames = []
+                self.conn.send_close(NOT_UTF8, "a text frame must be UTF-8")
+                self.handle_parser_exception()
+                return
+        super().send_receive_event_to_app()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer is gone."""

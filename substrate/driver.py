@@ -4,6 +4,9 @@ A transport feeds messages with `receive`, waits with `ready`, and writes what `
 returns; it calls `lost` when the peer is gone. The driver carries out the view's effects. It has
 no task of its own: replies are collected before items, and a run's items are taken only when
 the transport asks for more, so a peer that does not read holds back exactly its own runs.
+
+Whatever raises inside a view, its request is answered: with an internal error and the number under
+which the log has the defect.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
+from plexus import wire
+from plexus.defects import report
 from plexus.effects import AttachCall, Effect, LeaveCall, Remind, Send, StartCall, WatchChanges
 from plexus.errors import PlexusError
 from plexus.hub import Change, Plexus
@@ -32,6 +37,8 @@ class View(Protocol):
     def on_items(self, call: Any, batch: Batch) -> list[Effect]: ...
     def on_reminder(self, call: Any) -> list[Effect]: ...
     def on_change(self, change: Change) -> list[Effect]: ...
+    def on_defect(self, requests: list[wire.Id], error: PlexusError) -> list[Effect]: ...
+    def on_call_defect(self, call: Any, error: PlexusError, seq: int) -> list[Effect]: ...
     def farewell(self) -> list[Effect]: ...
     def peer_gone(self) -> list[Effect]: ...
 
@@ -70,7 +77,11 @@ class Connection:
 
     def receive(self, message: Message | list[Message]) -> None:
         """A message has arrived."""
-        self._run(self._view.receive(message))
+        try:
+            effects = self._view.receive(message)
+        except Exception as error:  # noqa: BLE001 - a defect; what was asked is answered all the same
+            effects = self._view.on_defect(_requests_in(message), report("a request", error))
+        self._run(effects)
         if self._frames:
             self._wake()
 
@@ -91,7 +102,11 @@ class Connection:
                     del self._readers[call]
                     if self._reminders:
                         self._forget_reminder(call)
-                self._run(self._view.on_items(call, batch))
+                try:
+                    effects = self._view.on_items(call, batch)
+                except Exception as error:  # noqa: BLE001 - as for a message
+                    effects = self._call_defect(call, error, batch.first)
+                self._run(effects)
         frames, self._frames = self._frames, []
         if self._when_collected:
             called, self._when_collected = self._when_collected, []
@@ -196,11 +211,13 @@ class Connection:
                 trace=effect.trace,
             )
         except PlexusError as error:
-            self._hub.runs.tell_refused(effect.method, self._principal, error)
-            self._run(self._view.on_refused(effect.call, error))
+            self._refuse_call(effect, error)
+            return
+        except Exception as error:  # noqa: BLE001 - as for a message
+            self._refuse_call(effect, report(f"a call of {effect.method}", error))
             return
         self.attach(effect.call, call.run, call.after, owner=call.owned and effect.owns)
-        self._run(self._view.on_started(effect.call, call.run))
+        self._run(self._tried(effect.call, self._view.on_started, effect.call, call.run))
 
     def _attach_call(self, effect: AttachCall) -> None:
         try:
@@ -209,7 +226,29 @@ class Connection:
             self._run(self._view.on_refused(effect.call, error))
             return
         self.attach(effect.call, run, effect.after, owner=effect.owns)
-        self._run(self._view.on_started(effect.call, run))
+        self._run(self._tried(effect.call, self._view.on_started, effect.call, run))
+
+    def _refuse_call(self, effect: StartCall, error: PlexusError) -> None:
+        self._hub.runs.tell_refused(effect.method, self._principal, error)
+        self._run(self._view.on_refused(effect.call, error))
+
+    def _tried(self, call: Any, handler: Callable[..., list[Effect]], *given: Any) -> list[Effect]:
+        """Return what a handler of the view wants, or what ends the call if the handler fails."""
+        try:
+            return handler(*given)
+        except Exception as error:  # noqa: BLE001 - as for a message
+            return self._call_defect(call, error, 1)
+
+    def _call_defect(self, call: Any, error: Exception, seq: int) -> list[Effect]:
+        """Return what ends a call whose view failed; its run is stopped."""
+        if call is None:  # it was about no call, so nothing waits for an answer
+            report("a change notification", error)
+            return []
+        reader = self._readers.get(call)
+        if reader is not None:
+            reader.run.cancel("its answer could not be made")
+        self._leave_call(LeaveCall(call))
+        return self._view.on_call_defect(call, report("an answer", error), seq)
 
     def _leave_call(self, effect: LeaveCall) -> None:
         reader = self._readers.pop(effect.call, None)
@@ -238,14 +277,14 @@ class Connection:
 
     def _reminded(self, call: Any) -> None:
         del self._reminders[call]
-        self.perform(self._view.on_reminder(call))
+        self.perform(self._tried(call, self._view.on_reminder, call))
 
     def _watch_changes(self, _: WatchChanges) -> None:
         if self._unwatch is None:
             self._unwatch = self._hub.on_change(self._changed)
 
     def _changed(self, change: Change) -> None:
-        self.perform(self._view.on_change(change))
+        self.perform(self._tried(None, self._view.on_change, change))
 
     #: How each effect but `Send` is carried out. It is no part of an instance: over HTTP every
     #: message has a connection of its own.
@@ -269,6 +308,12 @@ class Connection:
             self._waiter = None  # a burst of messages wakes once
             if not waiter.done():
                 waiter.set_result(True)
+
+
+def _requests_in(message: Message | list[Message]) -> list[wire.Id]:
+    """Return the ids of what wants an answer."""
+    entries = message if isinstance(message, list) else [message]
+    return [entry.id for entry in entries if isinstance(entry, wire.Request)]
 
 
 def _time_out(waiter: asyncio.Future[bool]) -> None:

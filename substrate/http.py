@@ -32,6 +32,7 @@ from substrate.responses import (
     send_empty,
     send_json,
     start_stream,
+    whole_number,
 )
 
 __all__ = ("RpcEndpoint", "RunEvents")
@@ -124,7 +125,7 @@ class RunEvents:
             await send_json(send, 405, {"error": "use GET"}, [(b"allow", b"GET")])
             return
         try:
-            run = self._hub.runs.find(scope["path_params"]["run"], scope["principal"])
+            run = self._hub.runs.find(_run_number(scope), scope["principal"])
             after = _after(scope, run)
         except NotFound as error:
             await send_json(send, 404, {"error": error.message})
@@ -187,16 +188,26 @@ def _wanted(accept: bytes) -> Literal["stream", "once"] | None:
     return "once" if kinds & {b"", b"*/*", b"application/*", b"application/json"} else None
 
 
+def _run_number(scope: Scope) -> int:
+    """Return the number of the run in the path. Raises NotFound if it can be none."""
+    text: str = scope["path_params"]["run"]
+    number = whole_number(text)
+    if number is None:
+        raise NotFound(f"there is no run {text[:40]}")
+    return number
+
+
 def _after(scope: Scope, run: Run) -> int:
-    """The item to go on after: from Last-Event-ID, or from `?after=`."""
+    """Return the item to continue after, from Last-Event-ID or `?after=`. Raises ValueError."""
     last = header(scope, b"last-event-id").decode("ascii", "replace")
     if last:
         number, _, seq = last.partition(":")
-        if number != str(run.id) or not seq.isdigit():
+        seen = whole_number(seq)
+        if number != str(run.id) or seen is None:
             raise ValueError("Last-Event-ID is not of this run")
-        return int(seq)
+        return seen
     query = parse_qs(scope["query_string"].decode("ascii", "replace"))
-    after = query.get("after", ["0"])[-1]
-    if not after.isdigit():
+    after = whole_number(query.get("after", ["0"])[-1])
+    if after is None:
         raise ValueError("after must be the number of an item, or 0")
-    return int(after)
+    return after

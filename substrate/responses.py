@@ -21,6 +21,7 @@ __all__ = (
     "send_json",
     "send_unread",
     "start_stream",
+    "whole_number",
 )
 
 Headers = list[tuple[bytes, bytes]]
@@ -40,6 +41,10 @@ LINGER_BYTES: Final = 4 * 1024 * 1024
 LINGER_S: Final = 1.0
 
 
+#: Python refuses to read numbers of thousands of digits, and no number of ours has this many.
+MOST_DIGITS: Final = 18
+
+
 class BodyTooBig(Exception):
     """The body is over the limit; reading stopped there."""
 
@@ -47,6 +52,12 @@ class BodyTooBig(Exception):
 def header(scope: Scope, name: bytes) -> bytes:
     """The value of a header, or nothing."""
     return next((value for key, value in scope["headers"] if key == name), b"")
+
+
+def whole_number(text: str | bytes) -> int | None:
+    """Return the whole number that a client has sent in a path, a query or a header; None if it
+    is no such number, or one longer than any of ours."""
+    return int(text) if text.isdigit() and text.isascii() and len(text) <= MOST_DIGITS else None
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
@@ -58,7 +69,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
             raise BodyTooBig
         return body
     declared = header(scope, b"content-length")
-    if declared.isdigit() and int(declared) > limit:
+    if declared.isdigit() and (whole_number(declared) is None or int(declared) > limit):
         raise BodyTooBig
     chunks: list[bytes] = []
     size = 0

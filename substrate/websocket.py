@@ -66,6 +66,8 @@ class MessageSocket:
             reader.cancel()
             writer.cancel()
             await asyncio.wait([reader, writer])
+        if not reader.cancelled() and (error := reader.exception()) is not None:
+            raise error
         if not writer.cancelled() and writer.exception() is None:
             if finished:
                 await _close(send, GOING_AWAY, "the server is stopping")

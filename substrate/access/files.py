@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import stat
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from plexus import wire
 from plexus.errors import PlexusError
 from plexus.limits import Limits
+from plexus.private_files import make_folders, open_private
 
-__all__ = ("data_folder", "make_private", "read_json", "state_folder", "write_private")
+__all__ = ("data_folder", "lock_file", "make_private", "read_json", "state_folder", "write_private")
+
+#: What a file of ours may hold; thousands of tokens take less.
+MOST_BYTES: Final = 1024 * 1024
+#: How long another process may hold a lock; it holds one for a write or two.
+LOCK_S: Final = 5.0
+LOCK_POLL_S: Final = 0.01
+
+#: A text in a file of ours may hold any number of brackets, which are counted before it is read.
+OURS: Final = Limits(message_containers=10_000_000)
 
 
 def state_folder() -> Path:
-    """Where this user's programs keep what is of no use after a restart."""
+    """Where this user's programs keep their state: lock files, logs, records of trust."""
     return _folder("XDG_STATE_HOME", "~/.local/state")
 
 
@@ -30,7 +43,7 @@ def _folder(variable: str, default: str) -> Path:
 
 def make_private(folder: Path) -> None:
     """See that the folder exists and that nobody else can look into it; raises OSError."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folders(folder)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise PermissionError(0, "it is not a folder of yours", str(folder))
@@ -43,7 +56,7 @@ def write_private(file: Path, value: Any) -> None:
     or all of the new one. Raises OSError."""
     unfinished = file.with_name(f".{file.name}.{os.urandom(8).hex()}")
     # Never into a file, nor through a link, that somebody put there.
-    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fd = open_private(unfinished, os.O_WRONLY | os.O_EXCL)
     try:
         with os.fdopen(fd, "wb") as out:
             out.write(wire.encode_pretty(value) + b"\n")
@@ -52,14 +65,40 @@ def write_private(file: Path, value: Any) -> None:
         unfinished.unlink(missing_ok=True)
 
 
+def lock_file(fd: int) -> None:
+    """Lock an open file or folder until it is closed. Raises OSError if another process holds the
+    lock for too long: a stopped one would hold it for ever."""
+    deadline = time.monotonic() + LOCK_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                reason = f"another process has held the lock for {LOCK_S:g} s; try again"
+                raise TimeoutError(errno.ETIMEDOUT, reason) from None
+            time.sleep(LOCK_POLL_S)
+        else:
+            return
+
+
 def read_json(file: Path) -> Any:
-    """The value in a file, None if there is no such file; raises OSError, and ValueError if there
-    is no value in it."""
+    """Return the value in a file, None if there is no such file. Raises OSError, and ValueError
+    if there is no value in it.
+
+    Whatever stands at the path, reading it neither waits nor takes more memory than a value may.
+    """
     try:
-        text = file.read_bytes()
+        # A pipe without a writer would be waited for otherwise.
+        fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
+    with os.fdopen(fd, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise ValueError("it is not a regular file")
+        text = opened.read(MOST_BYTES + 1)
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"it is over {MOST_BYTES} bytes")
     try:
-        return wire.decode_value(text, Limits())
+        return wire.decode_value(text, OURS)
     except PlexusError as error:
         raise ValueError(error.message) from error

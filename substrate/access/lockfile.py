@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from plexus.version import __version__
-from substrate.access.files import make_private, read_json, state_folder, write_private
+from substrate.access.files import lock_file, make_private, read_json, state_folder, write_private
 
 __all__ = (
     "LockFile",
@@ -88,7 +87,8 @@ def find_running(port: int) -> Running | None:
 def find_of_project(project: Path) -> Running | None:
     """The server of this user in this project folder, if there is one; of several the one with the
     lowest port."""
-    files = (path for path in lock_folder().glob("*.json") if path.stem.isdigit())
+    # Decimal digits only: there are others, which Python does not read as a number.
+    files = (path for path in lock_folder().glob("*.json") if path.stem.isdecimal())
     for path in sorted(files, key=lambda path: int(path.stem)):
         entry = _find(path)
         if entry is not None and entry.project == str(project):
@@ -150,9 +150,9 @@ def _read(path: Path) -> _Entry | None:
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Nobody else writes or removes files of this folder meanwhile."""
-    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        lock_file(fd)
         yield
     finally:
         os.close(fd)

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from plexus.private_files import open_private
 from substrate.access.files import make_private, state_folder
 
 __all__ = ("LineEditor",)
@@ -62,7 +63,7 @@ class LineEditor:
             return
         with contextlib.suppress(OSError):
             make_private(self._file.parent)
-            os.close(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            os.close(open_private(self._file, os.O_WRONLY))
             self._readline.write_history_file(str(self._file))
             self._file.chmod(0o600)
 

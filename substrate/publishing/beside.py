@@ -20,6 +20,7 @@ from typing import Final
 
 import click
 
+from plexus.private_files import open_private
 from substrate.access.files import make_private, state_folder
 from substrate.access.lockfile import Running, find_of_project
 from substrate.logs import announce
@@ -71,7 +72,7 @@ async def _started(settings: Settings, project: Path) -> Running | None:
 def _start(settings: Settings, project: Path) -> subprocess.Popen[bytes]:
     file = _log_file(project)
     make_private(file.parent)
-    log = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    log = open_private(file, os.O_WRONLY | os.O_TRUNC)
     command = [sys.executable, "-m", "substrate", "--port", "0", "--bind", "127.0.0.1"]
     command += ["--auth", "token", "--idle-exit", str(IDLE_S)]
     # It can run commands too, and must not do so more freely than this process.
@@ -103,7 +104,7 @@ def _alone(project: Path) -> Iterator[bool]:
     """Whether nobody else starts a server of this project meanwhile; raises OSError."""
     file = _log_file(project).with_suffix(".lock")
     make_private(file.parent)
-    fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = open_private(file, os.O_WRONLY)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -31,7 +31,7 @@ ENDS: dict[str, tuple[str, str | None]] = {
     "exits": ("error", "internal"),
     "interrupts": ("error", "internal"),
     "stops": ("error", "internal"),
-    "raises_what_closes": ("cancelled", None),
+    "raises_what_closes": ("error", "internal"),
     "recurses": ("error", "internal"),
     "has_no_memory": ("error", "internal"),
     "cancels_itself": ("cancelled", None),

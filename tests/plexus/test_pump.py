@@ -659,3 +659,32 @@ async def test_a_decorator_that_raises_ends_the_run_and_the_next_one_works(
     assert isinstance(broken, Error)
     assert broken.code == "internal"
     assert await end_of(hub, "odd.value") == Result(1)
+
+
+class Closing(Activation):
+    """Raises what Python itself raises to close a generator."""
+
+    namespace = "closing"
+    version = "1.0.0"
+
+    @method
+    async def plain(self) -> str:
+        """Raise it from a coroutine."""
+        raise GeneratorExit
+
+    @method
+    async def stream(self) -> AsyncIterator[Content]:
+        """Raise it from a generator."""
+        yield Content("before")
+        raise GeneratorExit
+
+
+@pytest.mark.parametrize("name", ["closing.plain", "closing.stream"])
+async def test_a_method_that_raises_generator_exit_ends_as_a_defect(
+    open_hub: OpenHub, name: str
+) -> None:
+    hub = open_hub(Closing)
+    end = await end_of(hub, name)
+    assert isinstance(end, Error)
+    assert end.code == "internal"
+    assert isinstance(await end_of(hub, "plexus.hash"), Result)

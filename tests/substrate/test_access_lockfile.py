@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ import pytest
 from network import Server, bearer, lock_file, serving
 
 from plexus.version import __version__
-from substrate.access.lockfile import LockFile, find_running
+from substrate.access import files
+from substrate.access.lockfile import LockFile, find_of_project, find_running
+from substrate.access.tokens import TokenFile
 
 WAIT_S = 20.0
 
@@ -76,6 +80,113 @@ def test_the_files_modes_do_not_depend_on_the_umask(state: Path) -> None:
         os.umask(before)
     assert mode(state) == 0o700
     assert mode(state / "1.json") == 0o600
+
+
+def test_what_a_server_creates_is_usable_under_a_umask_that_forbids_everything(
+    tmp_path: Path,
+) -> None:
+    names = ("XDG_STATE_HOME", "XDG_DATA_HOME")
+    settings = {name: str(tmp_path / name / "missing") for name in names}
+    before = os.umask(0o777)
+    try:
+        server = Server(auth="token", settings=settings)
+        os.umask(before)
+        lock = tmp_path / "XDG_STATE_HOME/missing/substrate/servers" / f"{server.port}.json"
+        token = json.loads(lock.read_text())["authToken"]
+        with server.call("arbor.tree_create", {}, **bearer(token)) as response:
+            assert b'"complete"' in response.read()
+        modes = {path.relative_to(tmp_path): mode(path) for path in tmp_path.rglob("*")}
+        server.stop()
+    finally:
+        os.umask(before)
+    assert {path.name for path in modes} >= {lock.name, "arbor.db", "arbor.db-wal"}
+    for path, found in modes.items():
+        assert found == (0o600 if path.suffix else 0o700), path
+
+
+def test_a_token_can_be_added_twice_under_a_umask_that_forbids_everything(tmp_path: Path) -> None:
+    before = os.umask(0o777)
+    try:
+        tokens = TokenFile(tmp_path / "missing" / "folder" / "tokens.json")
+        tokens.add("a", None)
+        tokens.add("b", None)
+    finally:
+        os.umask(before)
+    modes = {path.name: mode(path) for path in tmp_path.rglob("*")}
+    assert modes == {
+        "missing": 0o700,
+        "folder": 0o700,
+        "tokens.json": 0o600,
+        "tokens.lock": 0o600,
+    }
+
+
+def put_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def put_huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # sparse: it takes no space on the disk
+
+
+def put_link_to_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def put_loop(path: Path) -> None:
+    path.symlink_to(path)
+
+
+STRANGE = [put_fifo, put_huge, put_link_to_device, put_loop, Path.mkdir]
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("strange", STRANGE)
+def test_what_is_no_file_in_the_lock_folder_neither_hangs_nor_hides_a_server(
+    state: Path, strange: Callable[[Path], None]
+) -> None:
+    state.mkdir(mode=0o700, parents=True)
+    for name in ("1.json", "\N{SUPERSCRIPT TWO}.json", "x.json"):
+        strange(state / name)
+    assert find_running(1) is None
+    lock = LockFile(2, Path("/project"))
+    lock.write("secret")
+    found = find_of_project(Path("/project"))
+    assert found is not None
+    assert (found.port, found.token) == (2, "secret")
+    lock.remove()
+    assert find_of_project(Path("/project")) is None
+    assert os.path.lexists(state / "1.json")
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("strange", STRANGE)
+def test_what_is_no_token_file_holds_no_tokens(
+    tmp_path: Path, strange: Callable[[Path], None]
+) -> None:
+    strange(tmp_path / "tokens.json")
+    tokens = TokenFile(tmp_path / "tokens.json")
+    assert tokens.find(b"x" * 32) is None
+    with pytest.raises((OSError, ValueError)):
+        tokens.add("a", None)
+    os.mkfifo(tmp_path / "other.lock")
+    TokenFile(tmp_path / "other.json").add("a", None)
+
+
+@pytest.mark.timeout(30)
+def test_a_lock_that_another_process_never_gives_back_is_an_error(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "LOCK_S", 0.1)
+    state.mkdir(mode=0o700, parents=True)
+    held = os.open(state, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(OSError, match="another process has held the lock"):
+            LockFile(1, Path("/project")).write("secret")
+    finally:
+        os.close(held)
 
 
 def test_a_folder_that_others_could_look_into_is_tightened(state: Path) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from network import Server, bearer, serving
-from starlette.applications import Starlette
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Message, Scope
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
@@ -18,6 +17,7 @@ from plexus import Limits, Plexus
 from plexus.principal import Principal
 from substrate.access.authentication import Access
 from substrate.app import HotRoute, build_app
+from substrate.error_boundary import ErrorBoundary
 from substrate.guard import Guard, allowed_names
 from substrate.mcp import make_mcp_server
 
@@ -76,10 +76,11 @@ Headers = list[tuple[bytes, bytes]]
 def routes() -> list[tuple[str, str]]:
     """Every route that there is, as the app itself lists them: the kind and the path."""
     app = build_app(hub := Plexus(), PORT, make_mcp_server(hub, McpOptions()))
-    assert isinstance(app, Guard)
+    assert isinstance(app, ErrorBoundary)
+    inner: ASGIApp = vars(app)["_app"]
+    assert isinstance(inner, Guard)
     found: list[tuple[str, str]] = []
-    inner: ASGIApp = app
-    while not isinstance(inner, Starlette):
+    while not isinstance(inner, Router):
         if isinstance(inner, HotRoute):
             found.append(("http", inner.path))
             inner = inner.app
@@ -87,7 +88,7 @@ def routes() -> list[tuple[str, str]]:
             inner = vars(inner)["_app"]
     for route in inner.routes:
         assert isinstance(route, Route | WebSocketRoute), "a route that the tests do not know"
-        path = route.path.replace("{run:int}", "1").replace("{path:path}", "")
+        path = route.path.replace("{run}", "1").replace("{path:path}", "")
         path = path.replace("{name}", "index.html")
         found.append(("http" if isinstance(route, Route) else "websocket", path))
     return found

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from network import Server, serving
+from raw_peer import RawPeer, frame_of
 from websockets.sync.client import ClientConnection, connect
 
 
@@ -156,3 +157,29 @@ def test_a_stopping_server_sends_each_terminal_before_it_closes() -> None:
         assert stopping.stop() == 0
         assert hear(peer)["params"]["result"]["type"] == "cancelled"
         wait_until_gone(pid)
+
+
+def test_a_text_frame_that_is_not_utf8_closes_the_connection_without_a_traceback() -> None:
+    with serving() as server:
+        for path in ("/rpc", "/mcp"):
+            for text in (b"\xff\xfe{}", b"\xed\xa0\x80", b'{"a": "\xc3'):
+                with RawPeer(server.port) as peer:
+                    peer.upgrade(path)
+                    peer.send(frame_of(text))
+                    closed = peer.read_to_end()
+                assert closed[:1] == b"\x88"
+                assert closed[2:] == (1007).to_bytes(2) + b"a text frame must be UTF-8"
+        assert server.status("GET", "/") == 200
+        server.process.terminate()
+        assert server.process.stderr is not None
+        assert b"Traceback" not in server.process.stderr.read()
+
+
+def test_a_text_that_is_not_utf8_is_noticed_in_the_last_of_several_frames(server: Server) -> None:
+    with RawPeer(server.port) as peer:
+        peer.upgrade()
+        first, last = bytearray(frame_of(b'{"a": "\xc3')), bytearray(frame_of(b'"}'))
+        first[0], last[0] = 0x01, 0x80  # a text that goes on, and the end of it
+        peer.send(bytes(first))
+        peer.send(bytes(last))
+        assert peer.read_to_end()[2:4] == (1007).to_bytes(2)
