@@ -85,6 +85,10 @@ class Health(Activation):
 
     async def _report(self, ctx: Context) -> Report:
         probes = await _probes(list(ctx.plexus.activations()))
+        probes += [
+            Probe(namespace, ctx.plexus.version, False, f"switched off: {reason}")
+            for namespace, reason in ctx.plexus.switched_off.items()
+        ]
         return Report(
             status="healthy" if all(probe.ok for probe in probes) else "degraded",
             uptime_s=round(time.monotonic() - self._started, 3),

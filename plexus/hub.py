@@ -109,6 +109,8 @@ class Plexus:
         self._nodes: dict[str, Node] = {}
         #: What was replaced: its runs may go on, so it is closed with the hub.
         self._retired: list[Node] = []
+        #: Why a namespace is switched off, by its name.
+        self.switched_off: dict[str, str] = {}
         self._methods: dict[str, MethodSpec] = {}
         self._legacy: dict[str, str] = {}
         #: The scopes that methods have.
@@ -157,6 +159,7 @@ class Plexus:
         self._prompts = prompts
         self._legacy = legacy
         self._nodes[node.path] = node
+        self.switched_off.pop(node.path, None)
         self._changed(node, old)
 
     def unregister(self, namespace: str) -> None:
@@ -171,6 +174,12 @@ class Plexus:
         self._prompts = Prompts(self._methods.values())
         self._legacy = {flat: name for flat, name in self._legacy.items() if name not in gone}
         self._changed(None, old)
+
+    def switch_off(self, namespace: str, reason: str) -> None:
+        """Unregister an activation that must not serve, until another is registered in its place.
+        Raises NotFound."""
+        self.unregister(namespace)
+        self.switched_off[namespace] = reason
 
     def _changed(self, new: Node | None, old: Node | None) -> None:
         """Tell of an activation that came or went, or of one in the place of another."""
@@ -225,6 +234,13 @@ class Plexus:
         tells a principal only of methods that it may call."""
         spec = self._methods.get(name) or self._methods.get(self._legacy.get(name, ""))
         if spec is None:
+            namespace = next((each for each in self.switched_off if _is_in(name, each)), None)
+            if namespace is not None:
+                raise UnknownMethod(
+                    f"{namespace} is switched off, because its replacement could not be loaded; "
+                    "health.check says more",
+                    data={"nearest": []},
+                )
             # Comparing takes quadratic time, so what cannot be a slip of the pen is not compared.
             short = len(name) <= 2 * NAME_LENGTH
             candidates = [each.name for each in self.methods(principal)] if short else ()
@@ -392,6 +408,11 @@ def _check_scope(method: str, scope: str, principal: Principal) -> None:
             f"{method} needs the scope {scope!r}, which {principal.name} does not have",
             data={"scope": scope},
         )
+
+
+def _is_in(name: str, namespace: str) -> bool:
+    """Whether a method of this name, dotted or in the legacy spelling, is of this namespace."""
+    return name.startswith((f"{namespace}.", f"{namespace}_"))
 
 
 def _lists_of(node: Node) -> Iterator[Change]:

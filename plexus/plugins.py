@@ -1,7 +1,7 @@
 """Finding activations that are not built in: by entry point, by name, and by file.
 
 A broken plugin is never fatal: it is returned with its reason, beside those that work, and the
-server runs on without it.
+server runs on without it. A built-in activation that it replaces is switched off.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import importlib.util
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from plexus.activation import Activation
 from plexus.errors import PlexusError, PluginError
 from plexus.hub import Plexus
+from plexus.plugin_namespaces import BuiltIns
 
 __all__ = (
     "GROUP",
@@ -29,6 +30,10 @@ __all__ = (
 
 #: The entry-point group that a plugin package names its activations in.
 GROUP = "plexus.activations"
+
+
+#: What a plugin is called in reports, what leads to it, and its activations, imported when asked.
+Source: TypeAlias = tuple[str, str, Iterator[type[Activation]]]
 
 
 class Broken(NamedTuple):
@@ -45,17 +50,22 @@ def load_plugins(hub: Plexus, names: Iterable[str], folder: Path | None) -> list
     for `*.py`. A class that is named wins over one of the same namespace that is found.
     """
     broken: list[Broken] = []
-    sources: list[tuple[str, Iterator[type[Activation]]]] = list(_entry_points())
+    built_ins = BuiltIns(hub)
+    sources: list[Source] = list(_entry_points())
     if folder is not None and folder.is_dir():
-        sources += [(str(path), _from_file(path)) for path in sorted(folder.glob("*.py"))]
-    sources += [(name, find_activations(name)) for name in names]
-    for source, found in sources:
+        files = [(path, str(path)) for path in sorted(folder.glob("*.py"))]
+        sources += [(name, name, _from_file(path)) for path, name in files]
+    sources += [(name, name, find_activations(name)) for name in names]
+    for source, name, found in sources:
+        seen: list[type[Activation]] = []
         try:
             with plugin_errors():
                 for activation in found:
+                    seen.append(activation)
                     hub.register(activation)
         except PlexusError as error:
-            broken.append(Broken(source, error.message))
+            switched_off = built_ins.switch_off(name, seen)
+            broken.append(Broken(source, error.message + switched_off))
     return broken
 
 
@@ -73,7 +83,7 @@ def plugin_errors() -> Iterator[None]:
         raise PluginError(f"{type(error).__name__}: {error}") from error
 
 
-def _entry_points() -> Iterator[tuple[str, Iterator[type[Activation]]]]:
+def _entry_points() -> Iterator[Source]:
     """The activations that installed packages name.
 
     Asking `importlib.metadata` costs 20 ms of every start, most of it for importing it, so the
@@ -84,7 +94,8 @@ def _entry_points() -> Iterator[tuple[str, Iterator[type[Activation]]]]:
     from importlib.metadata import entry_points
 
     for point in entry_points(group=GROUP):
-        yield f"entry point {point.name}", (_checked(load(), point.value) for load in [point.load])
+        found = (_checked(load(), value) for load, value in [(point.load, point.value)])
+        yield f"entry point {point.name}", point.value, found
 
 
 def _names_group(folder: Path) -> bool:

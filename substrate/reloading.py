@@ -28,6 +28,7 @@ from typing import Final, TypeAlias
 from plexus.activation import Activation
 from plexus.errors import PlexusError
 from plexus.hub import Plexus
+from plexus.plugin_namespaces import BuiltIns
 from plexus.plugins import find_activations, module_of_file, plugin_errors
 from substrate.places import place_of_error, shown
 from substrate.sources import Sources
@@ -97,6 +98,7 @@ class Reloader:
         self, hub: Plexus, sources: Sources, project: Path, report: Callable[[str], None]
     ) -> None:
         self._hub = hub
+        self._built_ins = BuiltIns(hub)
         self._wanted = sources
         self._project = project
         self._report = report
@@ -213,7 +215,8 @@ class Reloader:
             place = place_of_error(error, {*source.files(), *self._shared()})
             stays = " (what was there before stays)" if source.namespaces else ""
             reason = " ".join(error.message.split())
-            self._report(f"Not loaded: {place or source.title}: {reason}{stays}")
+            off = self._built_ins.switch_off(source.name, ())
+            self._report(f"Not loaded: {place or source.title}: {reason}{stays}{off}")
         else:
             roots = tuple(f"{namespace}." for namespace in source.namespaces)
             names = [spec.name for spec in self._hub.methods() if spec.name.startswith(roots)]

@@ -17,6 +17,7 @@ from plexus.activation import Activation
 from plexus.errors import PlexusError
 from plexus.hub import Plexus
 from plexus.nodes import methods_of, read_activation
+from plexus.plugin_namespaces import BuiltIns
 from plexus.plugins import find_activations, plugin_errors
 from plexus.signature import MethodSpec
 from substrate.assembly import built_in_hub
@@ -29,6 +30,8 @@ from substrate.sources import NoSource, Sources, find_sources, sources_here
 
 __all__ = ("check",)
 
+#: The rule that an activation which cannot be loaded breaks.
+LOAD = "load"
 COLOURS = {"error": "red", "warning": "yellow"}
 
 
@@ -91,10 +94,17 @@ async def _load(sources: Sources, settings: Settings) -> Loaded:
     sources.make_importable()
     hub = built_in_hub(settings, Path.cwd())
     built_in = {path: type(activation) for path, activation in hub.activations()}
+    built_ins = BuiltIns(hub)
     loaded = Loaded([], [])
     for name in sources.current():
-        for cls in _classes(name, loaded):
+        before = len(loaded.findings)
+        classes = _classes(name, loaded)
+        for cls in classes:
             _register(cls, hub, built_in, loaded)
+        for index, found in enumerate(loaded.findings[before:], before):
+            if found.rule == LOAD:
+                switched_off = built_ins.switch_off(name, classes)
+                loaded.findings[index] = found._replace(message=found.message + switched_off)
     await hub.close()
     return loaded
 
@@ -156,7 +166,7 @@ def _clash(methods: Iterable[MethodSpec], known: Sequence[MethodSpec]) -> Findin
 def _broken(subject: str, error: PlexusError, files: Iterable[Path]) -> Finding:
     return Finding(
         "error",
-        "load",
+        LOAD,
         shown(Path(subject)) if "/" in subject else subject,
         " ".join(error.message.split()),
         "put it right; a server would skip this activation",
