@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal
 
 from plexus import Activation, Context, Event, method
+from plexus.hub import Notice
 
 __all__ = ("Health",)
 
@@ -37,6 +38,8 @@ class Report:
     activations: list[Probe]
     runs: dict[str, int]
     limits: dict[str, Any]
+    #: What the operator should know, such as files of the project folder that were skipped.
+    notices: list[Notice]
 
 
 class Status(Event):
@@ -48,6 +51,7 @@ class Status(Event):
     activations: list[Probe]
     runs: dict[str, int]
     limits: dict[str, Any]
+    notices: list[Notice]
 
     def as_text(self) -> str:
         return self.as_line() + "\n"
@@ -68,7 +72,7 @@ class Health(Activation):
 
     @method(read_only=True, open_world=False)
     async def check(self, *, ctx: Context) -> Report:
-        """Say how the server is: status, uptime, versions, activations, runs and limits."""
+        """Report server health: status, uptime, versions, activations, runs, limits and notices."""
         return await self._report(ctx)
 
     @method(deadline_s=None, read_only=True, open_world=False)
@@ -96,6 +100,7 @@ class Health(Activation):
             activations=probes,
             runs=ctx.plexus.runs.counts(),
             limits=dict(vars(ctx.plexus.limits)),
+            notices=list(ctx.plexus.notices),
         )
 
 

@@ -5,6 +5,7 @@ Everything a view needs of the core goes through here. The hub knows no view and
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -47,7 +48,7 @@ from plexus.signature import MethodSpec
 from plexus.validation import invalid_params
 from plexus.version import __version__
 
-__all__ = ("Call", "Change", "Plexus")
+__all__ = ("Call", "Change", "Notice", "Plexus")
 
 logger = logging.getLogger("plexus.hub")
 
@@ -69,6 +70,22 @@ class Call(NamedTuple):
     owned: bool
     #: Whether the run began with this call.
     fresh: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that users of this hub should know, such as files that were not loaded.
+
+    `message` and `next` are shown to models: they hold no text of strangers.
+    """
+
+    #: A word for programs.
+    code: str
+    message: str
+    #: What to do about it.
+    next: str
+    #: Names or reasons, for people.
+    details: list[str]
 
 
 class Change(NamedTuple):
@@ -106,6 +123,8 @@ class Plexus:
         self.pump = Pump()
         #: Where one is told of what the runs ask.
         self.questions = Questions()
+        #: What clients should know about how this hub was put together.
+        self.notices: list[Notice] = []
         self._nodes: dict[str, Node] = {}
         #: What was replaced: its runs may go on, so it is closed with the hub.
         self._retired: list[Node] = []

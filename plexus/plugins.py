@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from types import CodeType
 from typing import NamedTuple, TypeAlias
 
 from plexus.activation import Activation
@@ -22,7 +24,9 @@ from plexus.plugin_namespaces import BuiltIns
 __all__ = (
     "GROUP",
     "Broken",
+    "Find",
     "find_activations",
+    "is_file_name",
     "load_plugins",
     "module_of_file",
     "plugin_errors",
@@ -43,11 +47,17 @@ class Broken(NamedTuple):
     reason: str
 
 
-def load_plugins(hub: Plexus, names: Iterable[str], folder: Path | None) -> list[Broken]:
-    """Register every plugin there is; return those that could not be.
+#: Gives the activations that a name leads to.
+Find: TypeAlias = Callable[[str], Iterator[type[Activation]]]
 
-    `names` are `module:Class`, `module`, or paths of Python files; `folder` is looked through
-    for `*.py`. A class that is named wins over one of the same namespace that is found.
+
+def load_plugins(
+    hub: Plexus, names: Iterable[str], folder: Path | None, find: Find | None = None
+) -> list[Broken]:
+    """Register every plugin; return those that failed.
+
+    `names` are `module:Class`, `module`, or paths of Python files; `folder` is searched for
+    `*.py`. A class that is named wins over one of the same namespace that is found.
     """
     broken: list[Broken] = []
     built_ins = BuiltIns(hub)
@@ -55,7 +65,7 @@ def load_plugins(hub: Plexus, names: Iterable[str], folder: Path | None) -> list
     if folder is not None and folder.is_dir():
         files = [(path, str(path)) for path in sorted(folder.glob("*.py"))]
         sources += [(name, name, _from_file(path)) for path, name in files]
-    sources += [(name, name, find_activations(name)) for name in names]
+    sources += [(name, name, (find or find_activations)(name)) for name in names]
     for source, name, found in sources:
         seen: list[type[Activation]] = []
         try:
@@ -110,27 +120,32 @@ def _names_group(folder: Path) -> bool:
     return False
 
 
-def find_activations(name: str) -> Iterator[type[Activation]]:
+def is_file_name(name: str) -> bool:
+    """Whether a name is the path of a file, and not that of a module."""
+    return name.endswith(".py") or "/" in name
+
+
+def find_activations(
+    name: str, *, source: bytes | None = None, here: Path | None = None
+) -> Iterator[type[Activation]]:
     """The activations that `module:Class`, `module` or the path of a Python file leads to.
 
-    Raises PluginError if it leads nowhere, and whatever importing it raises.
+    A file is executed from `source`, if that is given, and not from disk. A module may be in the
+    folder `here`, if it is nowhere else. Raises PluginError if the name leads nowhere, and any
+    error of importing it.
     """
-    if name.endswith(".py") or "/" in name:
-        yield from _from_file(Path(name))
+    if is_file_name(name):
+        yield from _from_file(Path(name), source)
         return
     module_name, _, class_name = name.partition(":")
-    # A command does not have the current folder on its path, as `python -m` would. It goes last,
-    # so that a file of the user's cannot stand in for a module of ours.
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
+    if here is not None:
+        _make_importable(module_name.partition(".")[0], here)
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and module_name.startswith(error.name):
-            raise PluginError(
-                f"there is no module {module_name!r} on PYTHONPATH or in {here}"
-            ) from error
+            where = "" if here is None else f" or in {here}"
+            raise PluginError(f"there is no module {module_name!r} on PYTHONPATH{where}") from error
         raise
     if not class_name:
         yield from _activations_in(module)
@@ -140,11 +155,41 @@ def find_activations(name: str) -> Iterator[type[Activation]]:
     yield _checked(getattr(module, class_name), name)
 
 
-def _from_file(path: Path) -> Iterator[type[Activation]]:
-    if not path.is_file():
+def _make_importable(package: str, here: Path) -> None:
+    """Have Python find a package of this folder, as `python -m` would, if it is nowhere else.
+
+    For any other package the folder stays off the path: every import that fails, of any library,
+    would be looked for in it and run what is there.
+    """
+    if str(here) in sys.path or not package:
+        return
+    if (here / package).is_dir() or (here / f"{package}.py").is_file():
+        with contextlib.suppress(ValueError):  # a module that was not imported in the usual way
+            if importlib.util.find_spec(package) is None:
+                sys.path.append(str(here))
+
+
+class _VerifiedLoader(importlib.machinery.SourceFileLoader):
+    """Runs a Python file from content that was verified; bytecode on disk is not looked at."""
+
+    def __init__(self, name: str, path: str, source: bytes) -> None:
+        super().__init__(name, path)
+        self._source = source
+
+    def get_data(self, path: str) -> bytes:
+        return self._source if path == self.path else super().get_data(path)
+
+    def get_code(self, fullname: str) -> CodeType:
+        code: CodeType = self.source_to_code(self._source, self.get_filename(fullname))
+        return code
+
+
+def _from_file(path: Path, source: bytes | None = None) -> Iterator[type[Activation]]:
+    if source is None and not path.is_file():
         raise PluginError(f"there is no file {path}")
     module_name = module_of_file(path)
-    spec = importlib.util.spec_from_file_location(module_name, path)
+    loader = None if source is None else _VerifiedLoader(module_name, str(path), source)
+    spec = importlib.util.spec_from_file_location(module_name, path, loader=loader)
     if spec is None or spec.loader is None:
         raise PluginError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,30 +13,58 @@ from activations.arbor.model import Windows
 from activations.bash import Bash, OwnPaths
 from activations.chat import Chat, ClaudeCode, LazyProviders
 from activations.health import Health
-from plexus.hub import Plexus
+from plexus.activation import Activation
+from plexus.errors import PluginError
+from plexus.hub import Notice, Plexus
 from plexus.itself import PlexusItself
-from plexus.plugins import Broken, load_plugins
+from plexus.plugins import Broken, Find, find_activations, is_file_name, load_plugins
 from substrate.access.files import data_folder, state_folder
-from substrate.settings import FILE, Settings
+from substrate.settings import FILE, ProjectFiles, Settings, operator_folder
 
-__all__ = ("MakeHub", "build_hub", "built_in_hub")
+__all__ = ("NO_FILES", "MakeHub", "build_hub", "built_in_hub", "finder")
 
-#: What makes the hub of a project, and names the plugins that could not be loaded.
-MakeHub: TypeAlias = Callable[[Settings, Path], tuple[Plexus, list[Broken]]]
+#: Makes the hub of a project, and names the plugins that could not be loaded.
+MakeHub: TypeAlias = Callable[[Settings, Path, ProjectFiles], tuple[Plexus, list[Broken]]]
 
+#: Nothing of a project folder is loaded.
+NO_FILES = ProjectFiles()
 DAY_S = 24 * 3600.0
 
 
-def build_hub(settings: Settings, project: Path) -> tuple[Plexus, list[Broken]]:
+def build_hub(
+    settings: Settings, project: Path, files: ProjectFiles = NO_FILES
+) -> tuple[Plexus, list[Broken]]:
     """The hub of this project, and the plugins that could not be loaded."""
-    hub = built_in_hub(settings, project)
-    broken = load_plugins(hub, settings.activation, project / settings.activations_folder)
-    return hub, broken
+    hub = built_in_hub(settings, project, files)
+    names = (*files.plugins, *settings.activation)
+    folder = files.folder or operator_folder()
+    return hub, load_plugins(hub, names, folder, finder(settings, project, files))
 
 
-def built_in_hub(settings: Settings, project: Path) -> Plexus:
-    """A hub with what is built in, and nothing else."""
+def finder(settings: Settings, project: Path, files: ProjectFiles) -> Find:
+    """What finds activations by name, in verified content first.
+
+    What a folder names that is trusted only as it is must be verified, or installed: no digest
+    covers a module of the folder, nor what that imports.
+    """
+    verified = settings.activation if files.names_activations and not files.live else ()
+
+    def find(name: str) -> Iterator[type[Activation]]:
+        source = files.sources.get(name)
+        here = None if name in verified else project
+        if source is None and here is None and is_file_name(name):
+            raise PluginError(f"{FILE} names {name}, which is not as it was trusted")
+        yield from find_activations(name, source=source, here=here)
+
+    return find
+
+
+def built_in_hub(settings: Settings, project: Path, files: ProjectFiles = NO_FILES) -> Plexus:
+    """A hub with the built-in activations, and a notice of files that were skipped."""
     hub = Plexus(limits=settings.limits)
+    if (skipped := files.skipped) is not None:
+        details = list(skipped.details)
+        hub.notices.append(Notice(f"folder_{skipped.code}", skipped.message, skipped.next, details))
     # Tests check what is built in; checking it at every start would import pydantic.
     hub.register(PlexusItself(hub), checked=True)
     hub.register(Health(), checked=True)

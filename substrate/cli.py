@@ -18,16 +18,20 @@ import click
 from plexus.version import __version__
 from substrate.logs import announce, set_up_logging
 from substrate.settings import (
+    FILE,
     TOKEN,
+    Loaded,
+    ProjectFiles,
     Settings,
     SettingsError,
     did_you_mean,
+    files_to_trust,
     read_settings,
     setting_names,
     variable_of,
 )
 
-__all__ = ("cli", "given_flags", "main", "settings_of")
+__all__ = ("FILES", "cli", "files_of", "given_flags", "loaded_of", "main", "may_ask", "settings_of")
 
 #: Root flags with these names are settings; the others are about one start.
 SETTINGS = frozenset(field.name for field in dataclasses.fields(Settings))
@@ -52,8 +56,21 @@ COMMANDS = {
     "runs": "substrate.commands.runs:runs",
     "schema": "substrate.commands.schema:schema",
     "token": "substrate.commands.token:token",
+    "trust": "substrate.commands.trust:trust",
     "watch": "substrate.commands.watch:watch",
 }
+
+#: Commands that use nothing of the project folder.
+WITHOUT_FOLDER = frozenset({"completion", "mcp", "new", "trust"})
+#: Commands that report on the folder, and so do not ask about it.
+REPORTS = frozenset({"config", "doctor"})
+#: Decides about the folder; imported only if there is something to decide.
+START = "substrate.trust.start"
+#: Where the words after the name of a subcommand stay for the root command.
+REST = "substrate.cli.rest"
+#: Where the files of the folder, and what the settings were read from, stay for subcommands.
+FILES = "substrate.cli.files"
+LOADED = "substrate.cli.loaded"
 
 
 class LazyGroup(click.Group):
@@ -72,6 +89,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        ctx.meta[REST] = args[1:]  # click hides it from the root command
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -136,6 +154,11 @@ class LazyGroup(click.Group):
     help="Load an activation: module:Class, or a Python file. May be repeated.",
 )
 @click.option(
+    "--trust",
+    is_flag=True,
+    help="Load substrate.toml and activations.d of this folder for this start, whatever they hold.",
+)
+@click.option(
     "--bash-sandbox",
     type=click.Choice(["off", "workspace", "strict"]),
     help="Confine bash commands with bubblewrap.  [default: off]",
@@ -186,36 +209,98 @@ class LazyGroup(click.Group):
     help="Lines for a person or for a program.  [default: text]",
 )
 @click.pass_context
-def cli(ctx: click.Context, /, *, stdio: bool, mcp: bool, token: str | None, **flags: Any) -> None:
+def cli(
+    ctx: click.Context, /, *, stdio: bool, mcp: bool, token: str | None, trust: bool, **flags: Any
+) -> None:
     """Tools that stream. With no command: serve HTTP and WebSocket on 127.0.0.1."""
     del token  # of use to commands only, which look for it themselves
+    ctx.meta[FILES] = files = _project_files(ctx, trust=trust, asks=may_ask(ctx, stdio=stdio))
     try:
-        loaded = read_settings(flags, Path.cwd())
+        loaded = read_settings(flags, files.settings)
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
+    ctx.meta[FILES] = files = _with_origin(files, loaded)
+    ctx.meta[LOADED] = loaded
     settings = loaded.settings
     set_up_logging(settings.log_level, settings.log_format)
     for variable in loaded.unknown:
         advice = did_you_mean(variable, map(variable_of, setting_names()))
-        announce(f"Warning: {variable} is set, but is no setting{advice}")
+        announce(f"{variable} is set, but is no setting{advice}", "WARNING")
+    if (skipped := files.skipped) is not None and ctx.invoked_subcommand not in REPORTS:
+        about = "; ".join(skipped.details)
+        announce(
+            f"{skipped.message} {skipped.next} ({skipped.folder}: {about})",
+            "WARNING",
+            code=f"folder_{skipped.code}",
+        )
     ctx.obj = settings
     if ctx.invoked_subcommand is not None:
         return
     if stdio:
         entry = "substrate.mcp_stdio:serve_mcp_stdio" if mcp else "substrate.stdio:serve_stdio"
-        _serve(entry, settings)
+        _serve(entry, settings, files)
     elif flags["watch"]:
         raise click.UsageError("--watch goes with --stdio; a server itself can always be watched.")
     elif mcp:
         raise click.UsageError("--mcp goes with --stdio; over HTTP, MCP is always at /mcp.")
     else:
-        _serve("substrate.server:serve_http", settings)
+        _serve("substrate.server:serve_http", settings, files)
+
+
+# --- the project folder -----------------------------------------------------------------------
+
+
+def files_of(ctx: click.Context) -> ProjectFiles:
+    """What may be loaded from the project folder. A completion, for which the root command does
+    not run, finds out without a question."""
+    if FILES not in ctx.meta:
+        trust = bool(ctx.find_root().params.get("trust"))
+        files = _project_files(ctx, trust=trust, asks=False)
+        ctx.meta[FILES] = _with_origin(files, read_settings(given_flags(ctx), files.settings))
+    known: ProjectFiles = ctx.meta[FILES]
+    return known
+
+
+def loaded_of(ctx: click.Context) -> Loaded:
+    """The settings with their origins."""
+    if LOADED not in ctx.meta:
+        ctx.meta[LOADED] = read_settings(given_flags(ctx), files_of(ctx).settings)
+    loaded: Loaded = ctx.meta[LOADED]
+    return loaded
+
+
+def _project_files(ctx: click.Context, *, trust: bool, asks: bool) -> ProjectFiles:
+    if ctx.invoked_subcommand in WITHOUT_FOLDER:
+        return ProjectFiles()
+    project = Path.cwd()
+    # Nothing else is imported, opened or asked in a folder without such files. With --trust, files
+    # that come later are trusted too.
+    if not trust and not files_to_trust(project):
+        return ProjectFiles()
+    files_at_start: Callable[..., ProjectFiles] = importlib.import_module(START).files_at_start
+    return files_at_start(project, once=trust, may_ask=asks)
+
+
+def may_ask(ctx: click.Context, *, stdio: bool) -> bool:
+    """Whether this start may ask a question: what speaks a protocol, reports, or only prints help
+    may not."""
+    command, rest = ctx.invoked_subcommand, ctx.meta.get(REST, [])
+    speaks = stdio or (command == "dev" and "--stdio" in rest)
+    return not speaks and command not in REPORTS and rest[:1] not in (["-h"], ["--help"])
+
+
+def _with_origin(files: ProjectFiles, loaded: Loaded) -> ProjectFiles:
+    named = loaded.origins.get("activation") == FILE
+    return dataclasses.replace(files, names_activations=named) if named else files
+
+
+# --- settings ---------------------------------------------------------------------------------
 
 
 def settings_of(ctx: click.Context) -> Settings:
     """The settings that the root command has read, or would have: a completion runs nothing."""
     settings = ctx.find_object(Settings)
-    return settings or read_settings(given_flags(ctx), Path.cwd()).settings
+    return settings or loaded_of(ctx).settings
 
 
 def given_flags(ctx: click.Context) -> dict[str, Any]:
@@ -223,11 +308,11 @@ def given_flags(ctx: click.Context) -> dict[str, Any]:
     return {name: value for name, value in ctx.find_root().params.items() if name in SETTINGS}
 
 
-def _serve(entry: str, settings: Settings) -> None:
+def _serve(entry: str, settings: Settings, files: ProjectFiles) -> None:
     module, _, name = entry.partition(":")
-    serve: Callable[[Settings], None] = getattr(importlib.import_module(module), name)
+    serve: Callable[[Settings, ProjectFiles], None] = getattr(importlib.import_module(module), name)
     tune_garbage_collector()
-    serve(settings)
+    serve(settings, files)
 
 
 def tune_garbage_collector() -> None:

@@ -63,14 +63,14 @@ def set_up_logging(level: str, form: Format) -> None:
     logging.captureWarnings(form == "json")
 
 
-def announce(text: str) -> None:
-    """Tell whoever starts the program something: in plain words, or as a line of JSON where all
-    lines are that."""
+def announce(text: str, level: Literal["INFO", "WARNING"] = "INFO", **fields: Any) -> None:
+    """Write something for the person who starts the program, whatever the log level is: as plain
+    text, or as a line of JSON, with fields, where all lines are that."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler.formatter, JsonFormatter):
-            handler.handle(_record("INFO", "substrate", text))
+            handler.handle(_record(level, "substrate", text, **fields))
             return
-    click.echo(text, err=True)
+    click.echo(f"Warning: {text}" if level == "WARNING" else text, err=True)
 
 
 def _record(level: str, name: str, message: str, **fields: Any) -> logging.LogRecord:

@@ -33,4 +33,8 @@ def mcp_options(settings: Settings) -> McpOptions:
 
 def make_mcp_server(hub: Plexus, options: McpOptions) -> McpServer:
     """The view of this hub; its secret lives as long as the process, as the runs do."""
+    if hub.notices:
+        texts = (f"{each.message} {each.next}" for each in hub.notices)
+        instructions = " ".join([*filter(None, [options.instructions]), *texts])
+        options = options._replace(instructions=instructions)
     return McpServer(hub, options, secret=os.urandom(32), monotonic=time.monotonic, wall=time.time)

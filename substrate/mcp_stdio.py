@@ -7,10 +7,10 @@ from mcp_view.session import Session
 from native_rpc.framing import LINES
 from native_rpc.protocol import NativeConnection
 from plexus.hub import Plexus
-from substrate.assembly import MakeHub, build_hub
+from substrate.assembly import NO_FILES, MakeHub, build_hub
 from substrate.driver import View
 from substrate.mcp import make_mcp_server, mcp_options
-from substrate.settings import Settings
+from substrate.settings import ProjectFiles, Settings
 from substrate.stdio import serve_view
 
 __all__ = ("Lines", "serve_mcp_stdio")
@@ -26,9 +26,11 @@ class Lines:
         return LINES.items(LINES.message(template), first, parts)
 
 
-def serve_mcp_stdio(settings: Settings, make_hub: MakeHub = build_hub) -> None:
+def serve_mcp_stdio(
+    settings: Settings, files: ProjectFiles = NO_FILES, make_hub: MakeHub = build_hub
+) -> None:
     """Serve until the input ends."""
-    serve_view(settings, _mcp_view, make_hub)
+    serve_view(settings, _mcp_view, files, make_hub)
 
 
 def _mcp_view(hub: Plexus, settings: Settings) -> View:

@@ -29,7 +29,7 @@ from plexus.activation import Activation
 from plexus.errors import PlexusError
 from plexus.hub import Plexus
 from plexus.plugin_namespaces import BuiltIns
-from plexus.plugins import find_activations, module_of_file, plugin_errors
+from plexus.plugins import Find, module_of_file, plugin_errors
 from substrate.places import place_of_error, shown
 from substrate.sources import Sources
 
@@ -95,9 +95,15 @@ class Reloader:
     """Keeps a hub like the files that its activations are written in."""
 
     def __init__(
-        self, hub: Plexus, sources: Sources, project: Path, report: Callable[[str], None]
+        self,
+        hub: Plexus,
+        sources: Sources,
+        project: Path,
+        report: Callable[[str], None],
+        find: Find,
     ) -> None:
         self._hub = hub
+        self._find = find
         self._built_ins = BuiltIns(hub)
         self._wanted = sources
         self._project = project
@@ -208,7 +214,7 @@ class Reloader:
         importlib.invalidate_caches()
         try:
             with plugin_errors():
-                source.namespaces = self._swap(source, list(find_activations(source.name)))
+                source.namespaces = self._swap(source, list(self._find(source.name)))
         except PlexusError as error:
             _drop(self._modules(source))
             sys.modules.update(before or {})

@@ -22,7 +22,7 @@ from substrate.access.authentication import Access
 from substrate.access.exposure import check_exposure, reached_at, url_host
 from substrate.access.opening import open_access
 from substrate.app import build_app
-from substrate.assembly import MakeHub, build_hub
+from substrate.assembly import NO_FILES, MakeHub, build_hub
 from substrate.connections import HttpProtocol, LimitedConfig, watch_for_dead_peers
 from substrate.logs import announce
 from substrate.loop import close_runner
@@ -32,7 +32,7 @@ from substrate.observing import Observers
 from substrate.open_streams import OpenStreams
 from substrate.origin import WithOrigin
 from substrate.refusals import Refusals
-from substrate.settings import Settings, SettingsError
+from substrate.settings import ProjectFiles, Settings, SettingsError
 from substrate.stopping import StopSignals, drain
 
 __all__ = ("Server", "bind", "serve_http")
@@ -143,7 +143,9 @@ def make_server(
     return server
 
 
-def serve_http(settings: Settings, make_hub: MakeHub = build_hub) -> None:
+def serve_http(
+    settings: Settings, files: ProjectFiles = NO_FILES, make_hub: MakeHub = build_hub
+) -> None:
     """`substrate`: serve until a signal comes."""
     try:
         check_exposure(settings)
@@ -157,14 +159,16 @@ def serve_http(settings: Settings, make_hub: MakeHub = build_hub) -> None:
         ) from error
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     try:
-        hub = runner.run(_serve(settings, sock, make_hub))
+        hub = runner.run(_serve(settings, files, sock, make_hub))
     except SettingsError as error:
         raise click.ClickException(str(error)) from error
     close_runner(runner, hub)
 
 
-async def _serve(settings: Settings, sock: socket.socket, make_hub: MakeHub) -> Plexus:
-    hub, broken = make_hub(settings, Path.cwd())
+async def _serve(
+    settings: Settings, files: ProjectFiles, sock: socket.socket, make_hub: MakeHub
+) -> Plexus:
+    hub, broken = make_hub(settings, Path.cwd(), files)
     port = sock.getsockname()[1]
     with open_access(settings, hub, port, Path.cwd()) as (access, token):
         observers = Observers(hub, settings)

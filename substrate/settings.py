@@ -1,8 +1,11 @@
 """Every setting of the program, in one frozen value, and where each came from.
 
 Flags win over `SUBSTRATE_*` variables, which win over `substrate.toml` in the project folder,
-which wins over what stands here. Variables and the file are read by pydantic-settings, which is
-imported only if there is something to read: it costs as much as the rest of a cold start.
+which wins over the defaults here. Variables are read by pydantic-settings, which is imported only
+if there is something to read: it costs as much as the rest of a cold start.
+
+This module never opens `substrate.toml`: its text comes with `ProjectFiles`, which hold nothing
+unless the folder is trusted (`substrate.trust`).
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+import stat
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -20,14 +24,20 @@ from plexus.limits import Limits
 
 __all__ = (
     "FILE",
+    "FOLDER_VARIABLE",
     "PREFIX",
     "TOKEN",
     "Loaded",
+    "ProjectFiles",
     "Settings",
     "SettingsError",
+    "Skipped",
     "allowed",
     "did_you_mean",
+    "files_to_trust",
+    "is_there",
     "load_settings",
+    "operator_folder",
     "read_settings",
     "setting_names",
     "variable_of",
@@ -39,6 +49,11 @@ NESTED = "__"
 FILE = "substrate.toml"
 #: The token that commands send: no setting, because settings are shown and written to files.
 TOKEN = "SUBSTRATE_TOKEN"
+#: The operator's own folder of plugin files. It is read before any other setting, because it
+#: decides what has to be trusted.
+FOLDER_VARIABLE = "SUBSTRATE_ACTIVATIONS_FOLDER"
+#: The mode of the placeholders of `activations.bash.protected_paths`, which imports too much here.
+PLACEHOLDER_MODE = 0o1500
 #: What a setting that holds several texts can be.
 LIST = "a list of texts"
 
@@ -138,22 +153,85 @@ class Loaded:
     unknown: list[str]
 
 
-def load_settings(flags: Mapping[str, Any], project: Path) -> Settings:
+@dataclasses.dataclass(frozen=True)
+class Skipped:
+    """Files of the project folder that were left out, and what to do about it.
+
+    `message` and `next` hold no text of the folder's: a model reads them.
+    """
+
+    #: `untrusted`, `changed`, `unsafe`, `unreadable` or `record_unreadable`.
+    code: str
+    message: str
+    next: str
+    #: The folder.
+    folder: str
+    #: The files it is about, or the reason; of bounded length, without control characters.
+    details: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class ProjectFiles:
+    """What a start takes from the project folder: nothing, unless the folder is trusted."""
+
+    #: The content of `substrate.toml`.
+    settings: bytes | None = None
+    #: The folder whose plugin files are loaded from disk, whatever they hold.
+    folder: Path | None = None
+    #: The verified content of Python files, by path; loaded in place of what is on disk.
+    sources: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
+    #: Those of them that are plugin files of their own.
+    plugins: tuple[str, ...] = ()
+    #: Whether the folder is trusted whatever it holds: always, or for this start.
+    live: bool = False
+    #: Whether that is for this start only.
+    once: bool = False
+    #: Whether `activation` was set by `substrate.toml`.
+    names_activations: bool = False
+    skipped: Skipped | None = None
+
+
+def operator_folder() -> Path | None:
+    """The folder of plugin files outside of any project that the environment names."""
+    named = Path(os.environ.get(FOLDER_VARIABLE, ""))
+    return named if named.is_absolute() else None
+
+
+def files_to_trust(project: Path) -> list[str]:
+    """What the project folder has that needs trust; nothing is opened."""
+    named = os.environ.get(FOLDER_VARIABLE) or Settings.activations_folder
+    wanted = [FILE] if operator_folder() else [FILE, named]
+    return [name for name in wanted if is_there(project / name)]
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is something of the project at a path, rather than the empty folder that keeps
+    a confined command from creating it. There is nothing to load from that."""
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISDIR(mode) and stat.S_IMODE(mode) == PLACEHOLDER_MODE)
+
+
+def load_settings(flags: Mapping[str, Any], content: bytes | None = None) -> Settings:
     """Settings from everywhere. A flag that is None was not given. Raises SettingsError."""
-    return read_settings(flags, project).settings
+    return read_settings(flags, content).settings
 
 
-def read_settings(flags: Mapping[str, Any], project: Path) -> Loaded:
-    """Settings from everywhere, with their origins. Raises SettingsError."""
+def read_settings(flags: Mapping[str, Any], content: bytes | None = None) -> Loaded:
+    """Settings from flags, variables and the content of `substrate.toml`, with their origins.
+
+    Raises SettingsError.
+    """
     given = {name: value for name, value in flags.items() if value not in (None, ())}
     by_flag = dict.fromkeys(given, "flag")
     known = {variable_of(name): name for name in setting_names()}
     variables = sorted(name for name in os.environ if name.startswith(PREFIX))
     unknown = [name for name in variables if name not in known and name != TOKEN]
-    file = project / FILE
-    if not known.keys() & set(variables) and not file.is_file():
+    if content is None and not known.keys() & set(variables):
         return Loaded(Settings(**given), by_flag, unknown)
-    settings, origins = _read_sources(file)
+    settings, origins = _read_sources(content or b"")
     return Loaded(dataclasses.replace(settings, **given), origins | by_flag, unknown)
 
 
@@ -203,18 +281,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f". Did you mean {nearest[0]}?" if nearest else "."
 
 
-def _read_sources(file: Path) -> tuple[Settings, dict[str, str]]:
-    """What variables and the file say, and which of the two says what. Raises SettingsError."""
+def _read_sources(content: bytes) -> tuple[Settings, dict[str, str]]:
+    """What variables and the file set, and which of the two sets what. Raises SettingsError."""
+    import tomllib
+
     from pydantic import ValidationError
-    from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
+    from pydantic_settings import EnvSettingsSource
 
     model = _model()
     try:
-        in_file = _flat(TomlConfigSettingsSource(model, toml_file=file)())
-    except OSError as error:
-        raise SettingsError(f"{file} cannot be read: {error.strerror}") from error
-    except ValueError as error:  # no TOML, or no UTF-8
-        raise SettingsError(f"{file} is not TOML: {error}") from error
+        in_file = _flat(tomllib.loads(content.decode()))
+    except (ValueError, RecursionError) as error:  # no TOML, or no UTF-8, or nested too deep
+        raise SettingsError(f"{FILE} is not TOML: {error}") from error
     if unknown := [name for name in in_file if name not in setting_names()]:
         raise SettingsError(
             f"{FILE} sets {unknown[0]}, which does not exist"

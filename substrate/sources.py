@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from plexus.plugins import GROUP
-from substrate.settings import Settings
+from substrate.settings import ProjectFiles, Settings, operator_folder
 
-__all__ = ("NoSource", "Sources", "find_sources", "sources_here")
+__all__ = ("NoSource", "Sources", "find_sources", "package_of", "sources_here")
 
 PROJECT = "pyproject.toml"
 
@@ -50,11 +50,30 @@ class Sources(NamedTuple):
                 sys.path.insert(0, str(path))
 
 
-def sources_here(settings: Settings, project: Path) -> Sources:
-    """What a server that is started in this folder would load, and the package that is written
-    in it; raises NoSource if its pyproject.toml cannot be read."""
-    folder = Sources(settings.activation, (project / settings.activations_folder,))
-    return folder.joined(_project(project) or Sources())
+def sources_here(settings: Settings, files: ProjectFiles) -> Sources:
+    """What a server that is started in this folder would load."""
+    folders = tuple(folder for folder in (files.folder, operator_folder()) if folder is not None)
+    return Sources((*files.plugins, *settings.activation), folders)
+
+
+def package_of(folder: Path) -> Sources | None:
+    """The package of a project, as its pyproject.toml names it; None if it names none.
+
+    Raises NoSource if that file cannot be read.
+    """
+    file = folder / PROJECT
+    if not file.is_file():
+        return None
+    try:
+        described: Any = tomllib.loads(file.read_text())
+        points = described.get("project", {}).get("entry-points", {}).get(GROUP, {})
+        names = tuple(map(str, points.values()))
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise NoSource(f"{file} cannot be read: {error}") from error
+    if not names:
+        return None
+    inner = folder / "src"
+    return Sources(names, paths=(inner if inner.is_dir() else folder,))
 
 
 def find_sources(given: str) -> Sources:
@@ -70,7 +89,7 @@ def find_sources(given: str) -> Sources:
 
 
 def _folder(path: Path) -> Sources:
-    project = _project(path)
+    project = package_of(path)
     if project is not None:
         return project
     if (path / "__init__.py").is_file():
@@ -81,19 +100,3 @@ def _folder(path: Path) -> Sources:
             "`substrate new NAME` writes a package."
         )
     return Sources(folders=(path,))
-
-
-def _project(folder: Path) -> Sources | None:
-    """The package of a project, as its pyproject.toml names it; None if it names none."""
-    file = folder / PROJECT
-    if not file.is_file():
-        return None
-    try:
-        described: Any = tomllib.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise NoSource(f"{file} cannot be read: {error}") from error
-    points = described.get("project", {}).get("entry-points", {}).get(GROUP, {})
-    if not points:
-        return None
-    inner = folder / "src"
-    return Sources(tuple(points.values()), paths=(inner if inner.is_dir() else folder,))

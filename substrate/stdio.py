@@ -30,13 +30,13 @@ from native_rpc.protocol import NativeConnection
 from plexus.hub import Plexus
 from plexus.principal import LOCAL
 from plexus.wire import Lines
-from substrate.assembly import MakeHub, build_hub
+from substrate.assembly import NO_FILES, MakeHub, build_hub
 from substrate.driver import Connection, View
 from substrate.loop import close_runner
 from substrate.observing import Observers
 from substrate.origin import ORIGIN, STDIO
 from substrate.publishing.lookout import Lookout
-from substrate.settings import Settings
+from substrate.settings import ProjectFiles, Settings
 
 __all__ = ("StdioServer", "claim_stdio", "serve_stdio", "serve_view")
 
@@ -244,9 +244,11 @@ class StdioServer:
             self._writable.set_result(None)
 
 
-def serve_stdio(settings: Settings, make_hub: MakeHub = build_hub) -> None:
+def serve_stdio(
+    settings: Settings, files: ProjectFiles = NO_FILES, make_hub: MakeHub = build_hub
+) -> None:
     """`substrate --stdio`: serve the native view until the input ends."""
-    serve_view(settings, _native_view, make_hub)
+    serve_view(settings, _native_view, files, make_hub)
 
 
 def _native_view(hub: Plexus, _: Settings) -> View:
@@ -256,30 +258,33 @@ def _native_view(hub: Plexus, _: Settings) -> View:
 def serve_view(
     settings: Settings,
     make_view: Callable[[Plexus, Settings], View],
+    files: ProjectFiles = NO_FILES,
     make_hub: MakeHub = build_hub,
 ) -> None:
     """Serve a view of the hub that the settings describe, until the input ends."""
     input_fd, output_fd = claim_stdio()
     ORIGIN.set(STDIO)
     runner = asyncio.Runner()
-    close_runner(runner, runner.run(_run(settings, make_view, make_hub, input_fd, output_fd)))
+    serving = _run(settings, make_view, files, make_hub, input_fd, output_fd)
+    close_runner(runner, runner.run(serving))
 
 
 async def _run(
     settings: Settings,
     make_view: Callable[[Plexus, Settings], View],
+    files: ProjectFiles,
     make_hub: MakeHub,
     input_fd: int,
     output_fd: int,
 ) -> Plexus:
-    hub, broken = make_hub(settings, Path.cwd())
+    hub, broken = make_hub(settings, Path.cwd(), files)
     for plugin in broken:
         logger.error("plugin skipped: %s: %s", plugin.source, plugin.reason)
     observers = Observers(hub, settings)
     view = make_view(hub, settings)
     lookout = Lookout(hub, Path.cwd())
     server = StdioServer(hub, view, input_fd, output_fd, eof_grace_s=settings.eof_grace_s)
-    beside = _server_beside(settings, lookout) if settings.watch else None
+    beside = _server_beside(settings, files, lookout) if settings.watch else None
     await server.serve()
     if beside is not None:
         beside.cancel()
@@ -288,8 +293,8 @@ async def _run(
     return hub
 
 
-def _server_beside(settings: Settings, lookout: Lookout) -> asyncio.Task[None]:
-    """See that there is a server of the project, and that it is told at once."""
+def _server_beside(settings: Settings, files: ProjectFiles, lookout: Lookout) -> asyncio.Task[None]:
+    """Start a server of the project unless one runs, and have it found at once."""
     see_to_server = importlib.import_module(BESIDE).see_to_server
-    seeing: Coroutine[Any, Any, None] = see_to_server(settings, Path.cwd(), lookout.look)
+    seeing: Coroutine[Any, Any, None] = see_to_server(settings, files, Path.cwd(), lookout.look)
     return asyncio.get_running_loop().create_task(seeing)

@@ -54,3 +54,23 @@ def test_a_start_imports_nothing_of_http_storage_or_display(stdin: bytes, tmp_pa
 def test_a_start_that_is_asked_nothing_does_not_even_import_pydantic(tmp_path: Path) -> None:
     packages, _ = imported_by(b"", tmp_path)
     assert not {package for package in packages if package.startswith("pydantic")}
+
+
+def test_a_start_in_a_folder_with_nothing_to_trust_imports_nothing_of_trust(tmp_path: Path) -> None:
+    script = (
+        "import sys, substrate.cli, substrate.stdio\n"
+        "substrate.stdio.serve_stdio = lambda *_: None\n"
+        "try:\n    substrate.cli.cli(['--stdio'])\nexcept SystemExit:\n    pass\n"
+        "print([name for name in sys.modules if name.startswith('substrate.trust')])"
+    )
+    for folder, expected in ((tmp_path, False), (tmp_path / "activations.d", True)):
+        folder.mkdir(exist_ok=True)
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+        assert (done.stdout != "[]\n") is expected, done.stdout

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from documents import DOCUMENTS, ROOT, filled
+from project_folders import trust_always
 from transcripts import MCP_TRANSCRIPTS, TRANSCRIPTS
 
 README = (ROOT / "README.md").read_text()
@@ -113,7 +114,7 @@ def activation_in(text: str, file: str) -> str:
 
 
 def test_the_readmes_activation_is_listed_and_counts(tmp_path: Path) -> None:
-    folder = tmp_path / "activations.d"
+    folder = trust_always(tmp_path) / "activations.d"
     folder.mkdir()
     (folder / "count.py").write_text(activation_in(README, "activations.d/count.py"))
     assert "count.up" in run("list", cwd=tmp_path).stdout
@@ -124,7 +125,7 @@ def test_the_readmes_activation_is_listed_and_counts(tmp_path: Path) -> None:
 
 
 def test_the_guides_activation_works_as_the_guide_says(tmp_path: Path) -> None:
-    folder = tmp_path / "activations.d"
+    folder = trust_always(tmp_path) / "activations.d"
     folder.mkdir()
     (folder / "words.py").write_text(activation_in(GUIDE, "activations.d/words.py"))
     (tmp_path / "test_words.py").write_text(activation_in(GUIDE, "test_words.py"))
@@ -144,7 +145,7 @@ def test_the_guides_activation_works_as_the_guide_says(tmp_path: Path) -> None:
 
 
 def test_the_guides_prompts_and_resources_work_as_the_guide_says(tmp_path: Path) -> None:
-    folder = tmp_path / "activations.d"
+    folder = trust_always(tmp_path) / "activations.d"
     folder.mkdir()
     (folder / "notes.py").write_text(activation_in(GUIDE, "activations.d/notes.py"))
 
@@ -163,7 +164,7 @@ def test_the_guides_prompts_and_resources_work_as_the_guide_says(tmp_path: Path)
 
 
 def test_the_guides_prompts_that_come_and_go_work_as_the_guide_says(tmp_path: Path) -> None:
-    folder = tmp_path / "activations.d"
+    folder = trust_always(tmp_path) / "activations.d"
     folder.mkdir()
     (folder / "letters.py").write_text(activation_in(GUIDE, "activations.d/letters.py"))
 

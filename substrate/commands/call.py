@@ -16,7 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from plexus.errors import InvalidParams, PlexusError, UnknownMethod
-from substrate.cli import settings_of
+from substrate.cli import files_of, settings_of
 from substrate.commands.catalogue import find_method, method_names, nearest
 from substrate.commands.display import Display, Streams, choose_display
 from substrate.commands.listing import print_namespaces
@@ -191,7 +191,7 @@ def _no_such_method(ctx: click.Context, target: Target, name: str) -> str:
     if inside:
         return f"{name} is a namespace. Its methods are: {', '.join(inside)}."
     if target.command is not None:
-        own = LocalTarget(settings_of(ctx), Path.cwd())
+        own = LocalTarget(settings_of(ctx), Path.cwd(), files_of(ctx))
         ctx.call_on_close(own.close)
         here = find_method(own.catalogue, name)
         if here is not None:

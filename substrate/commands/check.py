@@ -18,14 +18,15 @@ from plexus.errors import PlexusError
 from plexus.hub import Plexus
 from plexus.nodes import methods_of, read_activation
 from plexus.plugin_namespaces import BuiltIns
-from plexus.plugins import find_activations, plugin_errors
+from plexus.plugins import Find, plugin_errors
 from plexus.signature import MethodSpec
-from substrate.assembly import built_in_hub
+from substrate.assembly import built_in_hub, finder
 from substrate.checks import Finding, check_methods
-from substrate.cli import settings_of
+from substrate.cli import files_of, settings_of
 from substrate.commands.display import coloured
+from substrate.commands.project_package import UNTRUSTED, files_for_author, project_package
 from substrate.places import Place, place_of_class, place_of_error, shown
-from substrate.settings import Settings
+from substrate.settings import ProjectFiles, Settings
 from substrate.sources import NoSource, Sources, find_sources, sources_here
 
 __all__ = ("check",)
@@ -66,10 +67,18 @@ def check(
     """
     try:
         settings = settings_of(ctx)
-        sources = find_sources(source) if source else sources_here(settings, Path.cwd())
+        if source is not None:
+            sources, refused = find_sources(source), False
+        else:
+            package, refused = project_package(ctx)
+            sources = sources_here(settings, files_for_author(ctx)).joined(package)
     except NoSource as error:
         raise click.UsageError(str(error), ctx) from error
+    if refused:
+        click.echo(f"Warning: {UNTRUSTED.format(command='check')}", err=True)
     if not sources.current():
+        if refused or files_of(ctx).skipped is not None:
+            raise click.UsageError("Nothing was checked: the folder is not trusted.", ctx)
         raise click.UsageError(
             f"There are no activations here: no file in {settings.activations_folder}/ and no "
             "package that names any. Name a file, a folder or a module, or begin with "
@@ -77,7 +86,7 @@ def check(
             ctx,
         )
     with redirect_stdout(sys.stderr):  # stdout carries the findings, and not what plugins print
-        loaded = asyncio.run(_load(sources, settings))
+        loaded = asyncio.run(_load(sources, settings, files_of(ctx)))
     found = [*loaded.findings, *check_methods(loaded.methods, server)]
     found.sort(key=lambda each: (each.level, str(each.place or ""), each.rule))
     _print(found, loaded, as_json=as_json)
@@ -88,9 +97,10 @@ def check(
 # --- loading --------------------------------------------------------------------------------------
 
 
-async def _load(sources: Sources, settings: Settings) -> Loaded:
-    """Everything that the sources hold, registered beside what is built in; on a loop, as on a
-    server."""
+async def _load(sources: Sources, settings: Settings, files: ProjectFiles) -> Loaded:
+    """Everything that the sources hold, registered after the built-in activations; on a loop, as
+    on a server."""
+    find = finder(settings, Path.cwd(), files)
     sources.make_importable()
     hub = built_in_hub(settings, Path.cwd())
     built_in = {path: type(activation) for path, activation in hub.activations()}
@@ -98,7 +108,7 @@ async def _load(sources: Sources, settings: Settings) -> Loaded:
     loaded = Loaded([], [])
     for name in sources.current():
         before = len(loaded.findings)
-        classes = _classes(name, loaded)
+        classes = _classes(name, find, loaded)
         for cls in classes:
             _register(cls, hub, built_in, loaded)
         for index, found in enumerate(loaded.findings[before:], before):
@@ -109,10 +119,10 @@ async def _load(sources: Sources, settings: Settings) -> Loaded:
     return loaded
 
 
-def _classes(name: str, loaded: Loaded) -> list[type[Activation]]:
+def _classes(name: str, find: Find, loaded: Loaded) -> list[type[Activation]]:
     try:
         with plugin_errors():
-            return list(find_activations(name))
+            return list(find(name))
     except PlexusError as error:
         loaded.findings.append(_broken(name, error, _files_of(error)))
         return []

@@ -15,6 +15,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import click
@@ -28,7 +29,7 @@ from substrate.access.lockfile import find_running, lock_folder
 from substrate.commands.answers import result_of
 from substrate.commands.server import ServerTarget, identity_of
 from substrate.commands.target import Target
-from substrate.settings import Settings
+from substrate.settings import ProjectFiles, Settings, files_to_trust
 
 __all__ = (
     "Finding",
@@ -40,6 +41,7 @@ __all__ = (
     "sandbox_findings",
     "server_findings",
     "store_findings",
+    "trust_findings",
 )
 
 Level = Literal["ok", "warning", "problem"]
@@ -231,6 +233,25 @@ async def _look(trees: Arbor) -> tuple[str, int | None]:
         return await trees.probe(), trees.size()
     finally:
         await trees.close()
+
+
+# --- the project folder ---------------------------------------------------------------------------
+
+
+def trust_findings(files: ProjectFiles, project: Path) -> Iterator[Finding]:
+    """Whether the code and the settings of the project folder are loaded."""
+    skipped = files.skipped
+    there = " and ".join(files_to_trust(project))
+    if skipped is not None:
+        about = "; ".join(skipped.details)
+        yield Finding("trust", "warning", f"{skipped.message} ({about})", skipped.next)
+    elif not there:
+        yield Finding("trust", "ok", "this folder has no substrate.toml and no activations.d")
+    elif files.live:
+        how = "for this start" if files.once else "always"
+        yield Finding("trust", "ok", f"{there} are loaded: the folder is trusted {how}")
+    else:
+        yield Finding("trust", "ok", f"{there} are loaded, just as they were trusted")
 
 
 # --- plugins, activations and models --------------------------------------------------------------

@@ -15,9 +15,9 @@ import click
 
 from plexus import wire
 from plexus.limits import Limits
-from substrate.cli import given_flags, settings_of
+from substrate.cli import files_of, loaded_of, settings_of
 from substrate.commands.values import as_written
-from substrate.settings import FILE, Loaded, Settings, allowed, read_settings, setting_names
+from substrate.settings import FILE, Loaded, Settings, allowed, setting_names
 
 __all__ = ("config", "limit_rows", "meanings")
 
@@ -58,7 +58,7 @@ def config(ctx: click.Context, *, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    rows = _rows(read_settings(given_flags(ctx), Path.cwd()), ctx)
+    rows = _rows(loaded_of(ctx), ctx)
     if as_json:
         for row in rows:
             click.echo(wire.encode(row).decode())
@@ -66,6 +66,8 @@ def config(ctx: click.Context, *, as_json: bool) -> None:
         _print_table(rows)
     else:
         _print_plain(rows)
+    if (skipped := files_of(ctx).skipped) is not None:
+        click.echo(f"{skipped.message} {skipped.next}", err=True)
 
 
 @config.command(short_help="Show every limit, its reason, and what happens past it.")

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 
 from plexus.hub import Plexus
 from plexus.plugins import Broken, load_plugins
-from substrate.assembly import MakeHub, built_in_hub
+from substrate.assembly import MakeHub, built_in_hub, finder
 from substrate.cli import settings_of
+from substrate.commands.project_package import UNTRUSTED, files_for_author, project_package
 from substrate.logs import announce, escaped
 from substrate.reloading import Reloader
-from substrate.settings import Settings
+from substrate.settings import ProjectFiles, Settings
 from substrate.sources import NoSource, Sources, find_sources, sources_here
 
 __all__ = ("dev",)
@@ -42,7 +43,7 @@ def dev(
     In Claude Code, with changes as you make them:
       claude mcp add NAME -- substrate dev --stdio --mcp /path/to/project
     """
-    settings = settings_of(ctx)
+    settings, files = settings_of(ctx), files_for_author(ctx)
     if port is not None:
         settings = dataclasses.replace(settings, port=port)
     root = ctx.find_root().params
@@ -50,12 +51,22 @@ def dev(
     if mcp and not stdio:
         raise click.UsageError("--mcp goes with --stdio; over HTTP, MCP is always at /mcp.", ctx)
     try:
-        sources = sources_here(settings, Path.cwd())
         if source is not None:
-            sources = sources.joined(find_sources(source))
+            author, refused = find_sources(source), False
+        else:
+            author, refused = project_package(ctx, stdio=stdio)
     except NoSource as error:
         raise click.UsageError(str(error), ctx) from error
-    if not sources.current():
+    if refused:
+        announce(UNTRUSTED.format(command="dev"), "WARNING")
+    fixed, sources = _sources(settings, files)
+    sources = sources.joined(author)
+    if fixed:
+        announce(
+            "The files of this folder are trusted as they are now, and are not loaded again when "
+            "they change. `substrate trust --always` changes that."
+        )
+    if not (sources.current() or fixed or refused or files.skipped):
         announce(
             "There are no activations here yet: they can be files in "
             f"{settings.activations_folder}/, and `substrate new NAME` writes a package."
@@ -64,18 +75,29 @@ def dev(
     if stdio:
         entry = "substrate.mcp_stdio:serve_mcp_stdio" if mcp else "substrate.stdio:serve_stdio"
     module, _, name = entry.partition(":")
-    serve: Callable[[Settings, MakeHub], None] = getattr(importlib.import_module(module), name)
-    serve(settings, _maker(sources))
+    serve: Callable[[Settings, ProjectFiles, MakeHub], None]
+    serve = getattr(importlib.import_module(module), name)
+    serve(settings, files, _maker(fixed, sources))
 
 
-def _maker(sources: Sources) -> MakeHub:
+def _sources(settings: Settings, files: ProjectFiles) -> tuple[tuple[str, ...], Sources]:
+    """What is loaded once, because it is trusted only as it is now, and what is watched."""
+    here = sources_here(settings, files)
+    fixed = files.plugins
+    if files.names_activations and not files.live:
+        fixed += settings.activation
+    return fixed, here._replace(names=tuple(name for name in here.names if name not in fixed))
+
+
+def _maker(fixed: Sequence[str], sources: Sources) -> MakeHub:
     """What makes a hub whose activations are those of the sources, as they are at any moment."""
 
-    def make(settings: Settings, project: Path) -> tuple[Plexus, list[Broken]]:
+    def make(settings: Settings, project: Path, files: ProjectFiles) -> tuple[Plexus, list[Broken]]:
         sources.make_importable()
-        hub = built_in_hub(settings, project)
-        reloader = Reloader(hub, sources, project, lambda text: announce(escaped(text)))
-        broken = load_plugins(hub, (), None)
+        hub = built_in_hub(settings, project, files)
+        find = finder(settings, project, files)
+        reloader = Reloader(hub, sources, project, lambda text: announce(escaped(text)), find)
+        broken = load_plugins(hub, fixed, None, find)
         reloader.load()
         return hub, broken
 

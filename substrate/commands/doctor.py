@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from plexus import wire
-from substrate.cli import settings_of
+from substrate.cli import files_of, settings_of
 from substrate.commands.checks import (
     Finding,
     activation_findings,
@@ -21,6 +21,7 @@ from substrate.commands.checks import (
     sandbox_findings,
     server_findings,
     store_findings,
+    trust_findings,
 )
 from substrate.commands.client_checks import client_findings
 from substrate.commands.local import LocalTarget
@@ -58,9 +59,9 @@ def _findings(ctx: click.Context) -> Iterator[Finding]:
     yield from findings
     yield from lock_findings()
     yield from store_findings(settings)
-    here = LocalTarget(settings, Path.cwd())
+    here = LocalTarget(settings, Path.cwd(), files_of(ctx))
     ctx.call_on_close(here.close)
-    yield from plugin_findings(here)
+    yield from chain(trust_findings(files_of(ctx), Path.cwd()), plugin_findings(here))
     if server is not None:
         yield from activation_findings("server", server)
     yield from activation_findings("project", here)

@@ -176,7 +176,8 @@ def own_command(*, shared: bool) -> list[str]:
     on_path = shutil.which("substrate")
     found = shutil.which(called) or shutil.which(beside) or on_path
     if found is None:
-        return [sys.executable, "-m", "substrate"]
+        # -P: a host starts it in any folder, whose modules must not be imported in place of ours.
+        return [sys.executable, "-P", "-m", "substrate"]
     if shared and on_path is not None and Path(on_path).samefile(found):
         return ["substrate"]
     return [str(Path(found).absolute())]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from substrate.cli import settings_of
+from substrate.cli import files_of, settings_of
 from substrate.commands.catalogue import Namespace, method_names
 from substrate.commands.display import coloured
 from substrate.commands.listing import print_namespaces
@@ -44,7 +44,7 @@ def list_methods(ctx: click.Context, *, as_json: bool, local: bool, url: str | N
 def _only_here(ctx: click.Context, target: Target) -> list[Namespace]:
     """What the project here has and the server has not: it may have been started before, or
     elsewhere."""
-    own = LocalTarget(settings_of(ctx), Path.cwd())
+    own = LocalTarget(settings_of(ctx), Path.cwd(), files_of(ctx))
     ctx.call_on_close(own.close)
     report_broken(own.broken)
     known = set(method_names(target.catalogue))

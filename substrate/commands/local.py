@@ -14,10 +14,10 @@ from plexus import wire
 from plexus.events import Event
 from plexus.hub import Call, Plexus
 from plexus.plugins import Broken
-from substrate.assembly import build_hub
+from substrate.assembly import NO_FILES, build_hub
 from substrate.commands.catalogue import HubCatalogue
 from substrate.loop import close_runner
-from substrate.settings import Settings
+from substrate.settings import ProjectFiles, Settings
 
 __all__ = ("LocalTarget",)
 
@@ -77,11 +77,11 @@ class LocalTarget:
     #: Nobody else can reach a run of this process.
     command = None
 
-    def __init__(self, settings: Settings, project: Path) -> None:
+    def __init__(self, settings: Settings, project: Path, files: ProjectFiles = NO_FILES) -> None:
         self._runner = asyncio.Runner()
         with _without_stdout():
             # Plugins are made where they will run: on the loop.
-            self._hub, self.broken = self._runner.run(_build(settings, project))
+            self._hub, self.broken = self._runner.run(_build(settings, project, files))
         self.catalogue = HubCatalogue(self._hub)
 
     @asynccontextmanager
@@ -105,8 +105,10 @@ class LocalTarget:
         close_runner(self._runner, self._hub)
 
 
-async def _build(settings: Settings, project: Path) -> tuple[Plexus, list[Broken]]:
-    return build_hub(settings, project)
+async def _build(
+    settings: Settings, project: Path, files: ProjectFiles
+) -> tuple[Plexus, list[Broken]]:
+    return build_hub(settings, project, files)
 
 
 def _without_stdout() -> redirect_stdout[Any]:

@@ -31,6 +31,9 @@ from substrate.commands.hosts import (
     merged,
     own_command,
 )
+from substrate.settings import files_to_trust
+from substrate.trust.decision import decide
+from substrate.trust.review import ask, at_terminal
 
 __all__ = ("mcp",)
 
@@ -221,6 +224,8 @@ def install(
         installation.by_commands(consent)
     else:
         installation.in_file(consent)
+    if "--trust" not in flags:
+        _offer_trust(asks=not (yes or dry_run))
 
 
 @mcp.command(short_help="Print the entry, to be pasted.", params=entry_parameters())
@@ -235,6 +240,21 @@ def show(*, host: str, flags: tuple[str, ...], name: str, scope: str | None) -> 
     """
     installation = _installation(host, _scope_of(host, scope), name, flags)
     click.echo(installation.host.snippet(name, installation.entry), nl=False)
+
+
+def _offer_trust(*, asks: bool) -> None:
+    """Ask whether to trust the current folder, if a server that a host starts in it would skip its
+    files; without a terminal, and with --yes, only say how."""
+    here = Path.cwd()
+    if not files_to_trust(here):
+        return
+    skipped = decide(here, ask=ask if asks and at_terminal() else None, warn=click.echo).skipped
+    if skipped is not None:
+        click.echo(
+            f"Note: in this folder the server starts without some of its files. {skipped.message} "
+            f"{skipped.next}",
+            err=True,
+        )
 
 
 def _scope_of(host: str, scope: str | None) -> str:

@@ -21,6 +21,8 @@ import click
 from plexus.signature import is_name
 from plexus.version import __version__
 from substrate.places import shown
+from substrate.trust.decision import real_folder, unsafe_reason
+from substrate.trust.records import RecordError, write_record
 
 __all__ = ("TAKEN", "fault_of", "new")
 
@@ -93,12 +95,31 @@ def new(*, name: str, folder: Path | None) -> None:
         ) from error
     for file in files:
         click.echo(f"Wrote {shown(file)}")
+    _trust(target)
     click.echo(
         f"\nNext, in {shown(target)}:\n"
         "  python -m pytest      # its tests pass\n"
         "  substrate dev         # serve it, and load it again at every change\n"
         "  pip install -e .      # install it, for every server in this environment"
     )
+
+
+def _trust(target: Path) -> None:
+    """Let the author's own folder be loaded as it changes."""
+    folder = real_folder(target)
+    reason = unsafe_reason(folder)
+    try:
+        if reason is None:
+            write_record(folder, None)
+    except RecordError as error:
+        reason = str(error)
+    if reason is None:
+        click.echo(
+            f"Trusted {shown(target)} always, so that its code is loaded as you write it: "
+            "`substrate trust --revoke` ends that."
+        )
+    else:
+        click.echo(f"Not trusted: {reason} `substrate dev .` loads it all the same.", err=True)
 
 
 def _write(target: Path, path: str, text: str) -> Path:

@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from plexus.errors import PlexusError
-from substrate.cli import settings_of
+from substrate.cli import files_of, settings_of
 from substrate.commands.answers import result_of
 from substrate.commands.local import LocalTarget
 from substrate.commands.run_table import is_work
@@ -55,7 +55,7 @@ def complete_session(
     """The names of sessions."""
     params = {"limit": MOST}
     if ctx.params.get("local") or (ctx.params.get("url") is None and running_server(ctx) is None):
-        own = LocalTarget(settings_of(ctx), Path.cwd())
+        own = LocalTarget(settings_of(ctx), Path.cwd(), files_of(ctx))
         ctx.call_on_close(own.close)
         page = _asked(own, "chat.list", params)
     else:

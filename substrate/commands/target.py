@@ -19,7 +19,7 @@ import click
 
 from plexus.plugins import Broken
 from substrate.access.exposure import reached_at, url_host
-from substrate.cli import settings_of
+from substrate.cli import files_of, settings_of
 from substrate.commands.catalogue import Catalogue
 from substrate.commands.display import coloured
 from substrate.commands.local import LocalTarget
@@ -149,7 +149,7 @@ def choose_target(ctx: click.Context, choice: Choice) -> Target:
     elif not (choice.local or hub_flags or ctx.resilient_parsing):
         target = running_server(ctx)
     if target is None:
-        target = LocalTarget(settings, Path.cwd())
+        target = LocalTarget(settings, Path.cwd(), files_of(ctx))
         if not ctx.resilient_parsing:
             report_broken(target.broken)
     ctx.call_on_close(target.close)

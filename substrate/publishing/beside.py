@@ -24,7 +24,7 @@ from plexus.private_files import open_private
 from substrate.access.files import make_private, state_folder
 from substrate.access.lockfile import Running, find_of_project
 from substrate.logs import announce
-from substrate.settings import Settings
+from substrate.settings import ProjectFiles, Settings
 
 __all__ = ("see_to_server",)
 
@@ -35,10 +35,12 @@ START_S: Final = 20.0
 LOOK_S: Final = 0.05
 
 
-async def see_to_server(settings: Settings, project: Path, found: Callable[[], None]) -> None:
+async def see_to_server(
+    settings: Settings, files: ProjectFiles, project: Path, found: Callable[[], None]
+) -> None:
     """See that a server of the project runs, say where it is, and that it is `found`."""
     try:
-        server = find_of_project(project) or await _started(settings, project)
+        server = find_of_project(project) or await _started(settings, files, project)
     except OSError as error:
         announce(f"No server could be started to watch the runs: {error}")
         return
@@ -55,12 +57,12 @@ async def see_to_server(settings: Settings, project: Path, found: Callable[[], N
         announce(f"`substrate --port {server.port} token` prints the token that it asks for.")
 
 
-async def _started(settings: Settings, project: Path) -> Running | None:
+async def _started(settings: Settings, files: ProjectFiles, project: Path) -> Running | None:
     """Start a server, unless another process is just doing that, and wait until it is there."""
     with _alone(project) as alone:
         # Reaped by the system when this process ends, which is soon enough.
         wanted = alone and find_of_project(project) is None
-        child = _start(settings, project) if wanted else None
+        child = _start(settings, files, project) if wanted else None
         for _ in range(round(START_S / LOOK_S)):
             server = find_of_project(project)
             if server is not None or (child is not None and child.poll() is not None):
@@ -69,17 +71,21 @@ async def _started(settings: Settings, project: Path) -> Running | None:
     return None
 
 
-def _start(settings: Settings, project: Path) -> subprocess.Popen[bytes]:
+def _start(settings: Settings, files: ProjectFiles, project: Path) -> subprocess.Popen[bytes]:
     file = _log_file(project)
     make_private(file.parent)
     log = open_private(file, os.O_WRONLY | os.O_TRUNC)
-    command = [sys.executable, "-m", "substrate", "--port", "0", "--bind", "127.0.0.1"]
+    # Without -P Python would import modules of the project folder in place of ours.
+    command = [sys.executable, "-P", "-m", "substrate", "--port", "0", "--bind", "127.0.0.1"]
     command += ["--auth", "token", "--idle-exit", str(IDLE_S)]
     # It can run commands too, and must not do so more freely than this process.
     command += ["--bash-sandbox", settings.bash_sandbox, "--log-level", settings.log_level]
     if settings.database:
         command += ["--database", settings.database]
-    for activation in settings.activation:
+    if files.once:
+        command.append("--trust")
+    # What substrate.toml names, that server finds there itself, if the folder is trusted.
+    for activation in () if files.names_activations else settings.activation:
         command += ["--activation", activation]
     try:
         return subprocess.Popen(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import py_compile
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from plexus import Plexus
-from plexus.plugins import load_plugins
+from plexus.plugins import find_activations, load_plugins
 
 PLUGIN = '''
 from plexus import Activation, method
@@ -41,10 +43,12 @@ def plugin(name: str = "Hello", namespace: str = "hello") -> str:
     return PLUGIN.format(name=name, namespace=namespace)
 
 
-def load(*names: str, folder: Path | None = None) -> tuple[set[str], list[tuple[str, str]]]:
+def load(
+    *names: str, folder: Path | None = None, here: Path | None = None
+) -> tuple[set[str], list[tuple[str, str]]]:
     """The names of the methods that were loaded, and what was skipped and why."""
     hub = Plexus()
-    broken = load_plugins(hub, names, folder)
+    broken = load_plugins(hub, names, folder, partial(find_activations, here=here))
     return {spec.name for spec in hub.methods()}, [(each.source, each.reason) for each in broken]
 
 
@@ -57,22 +61,56 @@ def test_a_class_is_found_on_the_path(tmp_path: Path, monkeypatch: pytest.Monkey
     assert load("plug_one:Hello") == ({"hello.hello"}, [])
 
 
-def test_a_class_is_found_in_the_current_folder(
+def test_a_class_is_found_in_the_project_folder(tmp_path: Path) -> None:
+    (tmp_path / "plug_two.py").write_text(plugin())
+    assert load("plug_two:Hello", here=tmp_path) == ({"hello.hello"}, [])
+
+
+def test_a_class_in_the_current_folder_is_not_found_unless_that_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "plug_two.py").write_text(plugin())
     monkeypatch.chdir(tmp_path)
-    assert load("plug_two:Hello") == ({"hello.hello"}, [])
+    reason = "there is no module 'plug_two' on PYTHONPATH"
+    assert load("plug_two:Hello") == (set(), [("plug_two:Hello", reason)])
 
 
-def test_the_current_folder_cannot_replace_a_module_of_the_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_project_folder_cannot_replace_a_module_of_the_server(tmp_path: Path) -> None:
     (tmp_path / "plexus.py").write_text("raise RuntimeError('not this one')")
     (tmp_path / "plug_three.py").write_text(plugin())
-    monkeypatch.chdir(tmp_path)
-    assert load("plug_three:Hello") == ({"hello.hello"}, [])
+    assert load("plug_three:Hello", here=tmp_path) == ({"hello.hello"}, [])
     assert sys.path[0] != str(tmp_path)
+
+
+def test_an_installed_activation_does_not_make_the_project_folder_importable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed, project = tmp_path / "installed", tmp_path / "project"
+    installed.mkdir()
+    project.mkdir()
+    optional = "try:\n    import plug_optional\nexcept ImportError:\n    pass\n"
+    (installed / "plug_installed.py").write_text(optional + plugin())
+    (project / "plug_optional.py").write_text("raise RuntimeError('the folder was imported')")
+    monkeypatch.syspath_prepend(installed)
+    assert load("plug_installed:Hello", here=project) == ({"hello.hello"}, [])
+    assert str(project) not in sys.path
+
+
+def test_a_file_is_executed_from_verified_content_and_not_from_disk(tmp_path: Path) -> None:
+    file = tmp_path / "plug_verified.py"
+    file.write_text("raise RuntimeError('this is what is on disk')")
+    [found] = find_activations(str(file), source=plugin().encode())
+    assert found.namespace == "hello"
+
+
+def test_bytecode_on_disk_does_not_replace_verified_content(tmp_path: Path) -> None:
+    file = tmp_path / "plug_cached.py"
+    file.write_text("raise RuntimeError('this is in the bytecode')")
+    py_compile.compile(
+        str(file), doraise=True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
+    )
+    [found] = find_activations(str(file), source=plugin().encode())
+    assert found.namespace == "hello"
 
 
 def test_a_module_alone_means_all_its_activations(

@@ -49,7 +49,7 @@ def test_a_bad_setting_is_a_usage_error(project: Path, monkeypatch: pytest.Monke
     by_variable = invoke("list")
     monkeypatch.delenv("SUBSTRATE_PORT")
     (project / "substrate.toml").write_text("port = 'many'")
-    by_file = invoke("list")
+    by_file = invoke("--trust", "list")
 
     assert (by_variable.exit_code, by_file.exit_code) == (2, 2)
     assert "SUBSTRATE_PORT: port cannot be 'many'" in by_variable.stderr

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from network import Server, bearer, serving
+from project_folders import trust_always
 from websockets.sync.client import connect
 
 from plexus.errors import Denied
@@ -177,7 +178,7 @@ class Loud(Activation):
 
 @pytest.fixture
 def loud(tmp_path: Path) -> Path:
-    folder = tmp_path / "activations.d"
+    folder = trust_always(tmp_path) / "activations.d"
     folder.mkdir()
     (folder / "loud.py").write_text(PLUGIN)
     return tmp_path

@@ -16,10 +16,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from project_folders import trust_always
 
 from native_rpc.client import connect
 from plexus.errors import Failed
 from substrate.access.lockfile import find_of_project, find_running, lock_folder
+from substrate.assembly import NO_FILES
+from substrate.publishing.beside import see_to_server
+from substrate.settings import Settings
 
 WAIT_S = 30.0
 COUNT = "for i in $(seq 50); do echo $i; sleep 0.01; done"
@@ -80,7 +84,7 @@ def project(tmp_path: Path) -> Path:
 def make_project(folder: Path) -> Path:
     (folder / "activations.d").mkdir(parents=True)
     (folder / "activations.d" / "asks.py").write_text(PLUGIN)
-    return folder
+    return trust_always(folder)
 
 
 def eventually(found: Callable[[], T | None], what: str, within_s: float = WAIT_S) -> T:
@@ -567,3 +571,22 @@ def test_watch_without_stdio_says_what_it_goes_with(project: Path) -> None:
     )
     assert done.returncode == 2
     assert "--watch goes with --stdio" in done.stderr
+
+
+# The server is left to itself on purpose, and is ended below.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+def test_a_server_beside_imports_no_module_of_the_project(project: Path, tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    (project / "uvicorn.py").write_text(f"open({str(canary)!r}, 'w').close()\n")
+
+    async def start() -> None:
+        async with asyncio.timeout(40):
+            await see_to_server(Settings(), NO_FILES, project, lambda: None)
+
+    asyncio.run(start())
+    assert not canary.exists()
+    server = find_of_project(project)
+    assert server is not None
+    os.kill(server.pid, signal.SIGTERM)
+    os.waitpid(server.pid, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -24,22 +23,18 @@ def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def write(project: Path, text: str) -> None:
-    (project / "substrate.toml").write_text(text)
-
-
-def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
-    assert load_settings({"port": None, "activation": ()}, tmp_path) == Settings()
+def test_without_anything_the_defaults_hold() -> None:
+    assert load_settings({"port": None, "activation": ()}) == Settings()
 
 
 def test_flags_win_over_variables_and_variables_over_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    write(tmp_path, "port = 1\nlog_level = 'info'\neof_grace_s = 3\n")
+    content = b"port = 1\nlog_level = 'info'\neof_grace_s = 3\n"
     monkeypatch.setenv("SUBSTRATE_PORT", "2")
     monkeypatch.setenv("SUBSTRATE_LOG_LEVEL", "error")
 
-    loaded = read_settings({"port": 3}, tmp_path)
+    loaded = read_settings({"port": 3}, content)
 
     settings = loaded.settings
     assert (settings.port, settings.log_level, settings.eof_grace_s) == (3, "error", 3.0)
@@ -50,25 +45,23 @@ def test_flags_win_over_variables_and_variables_over_the_file(
     }
 
 
-def test_limits_can_be_set_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, "[limits]\nrun_s = 5\nlog_items = 10\n")
+def test_limits_can_be_set_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b"[limits]\nrun_s = 5\nlog_items = 10\n"
     monkeypatch.setenv("SUBSTRATE_LIMITS__RUN_S", "7")
-    assert load_settings({}, tmp_path).limits == Limits(run_s=7.0, log_items=10)
+    assert load_settings({}, content).limits == Limits(run_s=7.0, log_items=10)
 
 
-def test_several_activations_stand_in_one_variable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_activations_stand_in_one_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUBSTRATE_ACTIVATION", "a:A,b.py")
-    assert load_settings({}, tmp_path).activation == ("a:A", "b.py")
+    assert load_settings({}).activation == ("a:A", "b.py")
 
 
 def test_a_variable_of_another_project_is_noticed_and_not_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SUBSTRATE_PROT", "1")
     monkeypatch.setenv("SUBSTRATE_LIMITS__NOTHING", "1")
-    loaded = read_settings({}, tmp_path)
+    loaded = read_settings({})
     assert loaded.unknown == ["SUBSTRATE_LIMITS__NOTHING", "SUBSTRATE_PROT"]
     assert loaded.settings == Settings()
 
@@ -85,11 +78,11 @@ def test_a_variable_of_another_project_is_noticed_and_not_an_error(
     ],
 )
 def test_a_bad_variable_is_named_with_what_is_allowed(
-    variable: str, value: str, means: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    variable: str, value: str, means: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, value)
     with pytest.raises(SettingsError) as refused:
-        load_settings({}, tmp_path)
+        load_settings({})
     name = variable.removeprefix("SUBSTRATE_").lower().replace("__", ".")
     assert str(refused.value) == f"{variable}: {name} cannot be {value!r}; allowed: {means}."
 
@@ -111,18 +104,22 @@ def test_a_bad_variable_is_named_with_what_is_allowed(
     ],
 )
 def test_a_bad_file_is_named_with_the_setting_and_what_is_allowed(
-    text: str, complaint: str, tmp_path: Path
+    text: str, complaint: str
 ) -> None:
-    write(tmp_path, text)
     with pytest.raises(SettingsError) as refused:
-        load_settings({}, tmp_path)
+        load_settings({}, text.encode())
     assert complaint in str(refused.value)
 
 
-def test_a_flag_does_not_hide_a_bad_file(tmp_path: Path) -> None:
-    write(tmp_path, "port = 'x'")
+def test_a_flag_does_not_hide_a_bad_file() -> None:
     with pytest.raises(SettingsError):
-        load_settings({"port": 1}, tmp_path)
+        load_settings({"port": 1}, b"port = 'x'")
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"a = " + b"[" * 100_000])
+def test_a_file_that_cannot_be_parsed_is_a_settings_error(content: bytes) -> None:
+    with pytest.raises(SettingsError, match="is not TOML"):
+        load_settings({}, content)
 
 
 def test_every_setting_says_what_it_can_be() -> None:

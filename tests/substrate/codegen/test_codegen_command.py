@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from project_folders import trust_always
 
 WAIT_S = 30.0
 LANGUAGES = ["python", "typescript"]
@@ -31,7 +32,7 @@ class Count(Activation):
 def project(tmp_path: Path) -> Path:
     (tmp_path / "activations.d").mkdir()
     (tmp_path / "activations.d" / "count.py").write_text(COUNT)
-    return tmp_path
+    return trust_always(tmp_path)
 
 
 def codegen(project: Path, *options: str, port: int = 0) -> subprocess.CompletedProcess[str]:

@@ -20,10 +20,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from project_folders import trust_always
+
 #: No step in these tests needs longer, on a busy machine either.
 WAIT_S = 30.0
 
-SUBSTRATE = [sys.executable, "-m", "substrate"]
+#: Like the installed command: the current folder is not on the path of Python.
+SUBSTRATE = [sys.executable, "-P", "-m", "substrate"]
 
 COUNT = '''
 from collections.abc import AsyncIterator
@@ -51,8 +54,8 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 def add_plugin(project: Path, name: str, source: str) -> Path:
-    """Put a plugin file where the project's plugins are."""
-    folder = project / "activations.d"
+    """Put a plugin file where the project's plugins are, and trust the project."""
+    folder = trust_always(project) / "activations.d"
     folder.mkdir(exist_ok=True)
     file = folder / f"{name}.py"
     file.write_text(textwrap.dedent(source))
@@ -202,7 +205,7 @@ def server(cwd: Path, *flags: str) -> Iterator[str]:
 ON_TERMINAL = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.executable, [sys.executable, "-m", "substrate", *sys.argv[1:]])
+os.execv(sys.executable, [sys.executable, "-P", "-m", "substrate", *sys.argv[1:]])
 """
 
 

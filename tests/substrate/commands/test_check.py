@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from command_line import lines, run, terminal, without_colours
+from project_folders import trust_always
 
 ROOT = Path(__file__).parents[3]
 
@@ -289,7 +290,7 @@ def test_what_a_plugin_prints_is_not_among_the_findings(tmp_path: Path) -> None:
 def test_a_source_is_a_module_a_class_a_folder_or_a_file(
     source: str | None, tmp_path: Path
 ) -> None:
-    (tmp_path / "activations.d").mkdir()
+    (trust_always(tmp_path) / "activations.d").mkdir()
     for file in (tmp_path / "tidy.py", tmp_path / "activations.d" / "tidy.py"):
         file.write_text(CLEAN)
     done = run("check", *([source] if source else []), cwd=tmp_path)

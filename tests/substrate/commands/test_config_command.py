@@ -33,6 +33,7 @@ def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
     )
     rows = settings(
         tmp_path,
+        "--trust",
         "--bash-sandbox",
         "off",
         SUBSTRATE_PORT="7777",
@@ -92,7 +93,9 @@ def test_every_limit_has_a_value_a_reason_and_what_happens_past_it(tmp_path: Pat
 
 def test_limits_are_aligned_text_when_piped_and_a_table_on_a_terminal(tmp_path: Path) -> None:
     text = run("config", "limits", cwd=tmp_path).stdout
-    assert "rate_per_s          100.0 a second  Requests a second" in text
+    starts = {line.index(line.split()[1]) for line in text.splitlines()}
+    assert len(starts) == 1, "the values are below each other"
+    assert "100.0 a second  Requests a second" in text
     with terminal("config", "limits", cwd=tmp_path) as screen:
         code, shown = screen.end()
     assert code == 0

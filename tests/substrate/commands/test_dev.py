@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from command_line import SUBSTRATE, WAIT_S, Process, environment, run, started
+from project_folders import trust_always
 
 from native_rpc.client import Client, connect
 
@@ -170,7 +171,7 @@ async def test_every_module_of_a_package_is_watched_those_to_come_too(tmp_path: 
 
 
 async def test_files_of_a_folder_come_and_go(talk: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "activations.d"
+    folder = trust_always(tmp_path) / "activations.d"
     folder.mkdir()
     with developing(talk, cwd=tmp_path) as dev:
         dev.says("no activations here yet")
@@ -186,7 +187,7 @@ async def test_files_of_a_folder_come_and_go(talk: Path, tmp_path: Path) -> None
 
 async def test_a_module_that_files_share_makes_all_be_loaded_again(tmp_path: Path) -> None:
     (tmp_path / "shared_words.py").write_text('WORD = "one"\n')
-    (tmp_path / "activations.d").mkdir()
+    (trust_always(tmp_path) / "activations.d").mkdir()
     source = TALK.replace('WORD = "one"', "from shared_words import WORD")
     (tmp_path / "activations.d" / "a.py").write_text(source)
     (tmp_path / "activations.d" / "b.py").write_text(source.replace('"talk"', '"chatter"'))
@@ -251,6 +252,20 @@ async def test_a_file_that_is_wrong_from_the_start_is_loaded_once_it_is_right(
         dev.says("Reloaded talk.py: talk.again, talk.word")
         async with dev.client() as client:
             assert await value(client, "talk.word") == "one"
+
+
+async def test_a_built_in_is_off_until_its_replacement_can_be_loaded(
+    talk: Path, tmp_path: Path
+) -> None:
+    write(talk, TALK.replace('"talk"', '"bash"').replace('WORD = "one"', "WORD = one"))
+    with developing(talk, "talk.py", cwd=tmp_path) as dev:
+        dev.says("Not loaded: .*the built-in bash, which it replaces, is switched off")
+        async with dev.client() as client:
+            names = {each["namespace"] for each in (await client.schema())["activations"]}
+            assert "bash" not in names
+            dev.change("WORD = one", 'WORD = "one"')
+            dev.says("Reloaded talk.py: bash.again, bash.word")
+            assert await value(client, "bash.word") == "one"
 
 
 async def test_if_one_class_of_a_file_is_refused_none_is_changed(

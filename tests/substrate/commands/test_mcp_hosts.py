@@ -99,7 +99,7 @@ def test_without_an_executable_python_starts_us(
     monkeypatch.setattr("sys.argv", ["/somewhere/substrate/__main__.py"])
     monkeypatch.setattr("sys.executable", str(tmp_path / "python3"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert own_command(shared=True) == [str(tmp_path / "python3"), "-m", "substrate"]
+    assert own_command(shared=True) == [str(tmp_path / "python3"), "-P", "-m", "substrate"]
 
     (tmp_path / "substrate").touch(mode=0o755)
     assert own_command(shared=False) == [str(tmp_path / "substrate")]

@@ -1,0 +1,1 @@
+"""Folder trust: which project folders may give this program code and settings."""

@@ -1,0 +1,46 @@
+"""A broken replacement of a built-in activation is reported everywhere, and the built-in is off."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from command_line import add_plugin, lines, run
+
+RESTRICTED = '''
+from activations.bash import Bash
+
+class Restricted(Bash):
+    """Runs commands, but only some."""
+
+raise RuntimeError("the list of commands cannot be read")
+'''
+OFF = "the built-in bash, which it replaces, is switched off"
+
+
+def test_every_command_says_that_the_built_in_is_switched_off(tmp_path: Path) -> None:
+    add_plugin(tmp_path, "restricted", RESTRICTED)
+    listed = run("list", cwd=tmp_path)
+    assert "bash.execute" not in listed.stdout
+    assert OFF in listed.stderr
+    called = run("call", "bash.execute", "echo hi", cwd=tmp_path)
+    assert called.returncode != 0
+    assert "bash is switched off" in called.stderr
+    examined = run("doctor", "--json", cwd=tmp_path)
+    assert examined.returncode == 1
+    assert OFF in examined.stdout
+    checked = run("call", "health.check", "--json", cwd=tmp_path)
+    [report] = [each for each in lines(checked.stdout) if "result" in each]
+    probes = {each["namespace"]: each for each in report["result"]["activations"]}
+    assert report["result"]["status"] == "degraded"
+    assert probes["bash"]["ok"] is False
+    assert json.dumps(probes["bash"]).count("switched off") == 1
+
+
+def test_check_says_it_before_a_server_starts(tmp_path: Path) -> None:
+    add_plugin(tmp_path, "restricted", RESTRICTED)
+    checked = run("check", "--json", "activations.d/restricted.py", cwd=tmp_path)
+    assert checked.returncode == 1
+    [found] = lines(checked.stdout)
+    assert "cannot be read" in found["message"]
+    assert OFF in found["message"]
