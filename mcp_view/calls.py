@@ -197,7 +197,8 @@ class Call:
         if number not in (run.questions or ()):
             return  # nobody waits for it any more
         if response.error is not None:
-            reason = response.error.get("message", "no reason given")
+            reason = response.error.get("message")
+            reason = reason[:1000] if isinstance(reason, str) else "no reason given"
             run.refuse(number, Declined(f"the client could not be asked: {reason}"))
             return
         try:

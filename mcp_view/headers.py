@@ -64,7 +64,8 @@ def check(
         if request.method == "tools/call":
             _check_arguments(server, params, found, headers)
     except ProtocolError as error:
-        return wire.encode_error(request.id, error.code, error.message, error.data)
+        limit = server.hub.limits.error_bytes
+        return wire.encode_error(request.id, error.code, error.message, error.data, limit=limit)
     return None
 
 

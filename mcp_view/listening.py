@@ -18,7 +18,7 @@ from plexus.hub import Change
 if TYPE_CHECKING:
     from mcp_view.protocol import McpConnection
 
-__all__ = ("Listening", "listen", "session_notice")
+__all__ = ("Listening", "check_uri", "listen", "session_notice")
 
 LIST_CHANGED: Final = {
     "methods": "notifications/tools/list_changed",
@@ -104,7 +104,16 @@ def listen(
         raise ProtocolError(
             wire.INVALID_PARAMS, f"at most {limit} resources may be named", {"limit": limit}
         )
+    for uri in uris:
+        check_uri(uri, view.server.hub.limits.uri_chars)
     kinds = frozenset(kind for name, kind in FILTERS.items() if wanted.get(name) is True)
     listening = Listening(request.id, caller, kinds, frozenset(uris))
     view.hold(listening)
     return [WatchChanges(), *view.sending([listening.acknowledgement()])]
+
+
+def check_uri(uri: str, limit: int) -> None:
+    """Raise ProtocolError for an address that is too long to match, keep or repeat."""
+    if len(uri) > limit:
+        reason = f"a uri may have at most {limit} characters"
+        raise ProtocolError(wire.INVALID_PARAMS, reason, {"limit": limit})

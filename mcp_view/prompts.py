@@ -64,7 +64,8 @@ def get_prompt(
     name = params.get("name")
     found = view.server.prompt(name) if isinstance(name, str) else None
     if found is None:
-        raise ProtocolError(wire.INVALID_PARAMS, f"Unknown prompt: {str(name)[:128]}")
+        named = name[:128] if isinstance(name, str) else "its name must be text"
+        raise ProtocolError(wire.INVALID_PARAMS, f"Unknown prompt: {named}")
     spec, known = found
     arguments = params.get("arguments")
     if arguments is None:

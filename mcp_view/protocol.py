@@ -27,7 +27,7 @@ from plexus import wire
 from plexus.batched import Batched
 from plexus.defects import report
 from plexus.effects import Effect, LeaveCall, Send
-from plexus.errors import NotFound, PlexusError, UnknownMethod
+from plexus.errors import NotFound, PlexusError
 from plexus.events import Request as Question
 from plexus.hub import Change
 from plexus.log import Batch
@@ -35,6 +35,10 @@ from plexus.principal import LOCAL, Principal
 from plexus.run import Run
 
 __all__ = ("Fallback", "Framing", "McpConnection")
+
+
+#: How much is kept of a client's reason to cancel a request.
+REASON_CHARS = 1000
 
 
 class Fallback(Protocol):
@@ -175,15 +179,11 @@ class McpConnection:
 
     def _unknown(self, request: wire.Request, batched: Batched | None) -> list[Effect]:
         """A method of this protocol it is not; it may be one of the hub."""
-        if self._fallback is not None and batched is None:
-            try:
-                self.server.hub.resolve(request.method)
-            except UnknownMethod:
-                pass
-            else:
-                return self._fallback.receive(request)
+        known = self.server.hub.find_method(request.method) is not None
+        if self._fallback is not None and batched is None and known:
+            return self._fallback.receive(request)
         if self._stateless or is_stateless(request):
-            # What it lacks comes first.
+            # Report missing `_meta` fields before an unknown method.
             stateless_caller(request.params if isinstance(request.params, dict) else {})
         elif self.session.caller is None and "/" in request.method:
             raise ProtocolError(NOT_INITIALIZED, "Server not initialized")
@@ -211,7 +211,9 @@ class McpConnection:
         if call is None:
             return []
         reason = params.get("reason")
-        why = f"cancelled by the client: {reason}" if reason else "cancelled by the client"
+        why = "cancelled by the client"
+        if reason and isinstance(reason, str):
+            why += f": {reason[:REASON_CHARS]}"
         leave: list[Effect] = [LeaveCall(call, cancel=why), *self.sending(call.withdrawn())]
         if call.batched is not None:
             call.batched.open -= 1
@@ -411,7 +413,8 @@ class McpConnection:
         self.status = http_status(error.code)
         if error.code == DENIED and isinstance(error.data, dict):
             self.missing_scope = error.data.get("scope")
-        reply = wire.encode_error(request_id, error.code, error.message, error.data)
+        limit = self.server.hub.limits.error_bytes
+        reply = wire.encode_error(request_id, error.code, error.message, error.data, limit=limit)
         return self._reply(reply, batched)
 
     def _reply(self, reply: bytes, batched: Batched | None) -> list[Effect]:

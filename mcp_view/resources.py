@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcp_view.calls import BufferedCall, trace_of
 from mcp_view.errors import ProtocolError, protocol_error
+from mcp_view.listening import check_uri
 from mcp_view.pages import cursor_after, cursor_key
 from mcp_view.session import Caller
 from plexus import wire
@@ -77,7 +78,7 @@ def read_resource(
 ) -> list[Effect]:
     """`resources/read`."""
     params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
-    uri = _uri(params)
+    uri = _uri(view, params)
     try:
         spec, arguments = view.server.hub.find_resource(uri)
     except NotFound as error:
@@ -133,8 +134,8 @@ class Reading(BufferedCall):
 def subscribe(
     view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
 ) -> list[Effect]:
-    """`resources/subscribe`: the client is told when this resource changes."""
-    uri = _uri(request.params)  # type: ignore[arg-type]  # the view has checked
+    """`resources/subscribe`: notify the client when this resource changes."""
+    uri = _uri(view, request.params)  # type: ignore[arg-type]  # the view has checked
     limit = view.server.hub.limits.subscriptions
     subscribed = view.session.subscribed
     if uri not in subscribed and len(subscribed) >= limit:
@@ -149,12 +150,14 @@ def unsubscribe(
     view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
 ) -> list[Effect]:
     """`resources/unsubscribe`."""
-    view.session.subscribed.discard(_uri(request.params))  # type: ignore[arg-type]  # checked
+    uri = _uri(view, request.params)  # type: ignore[arg-type]  # the view has checked
+    view.session.subscribed.discard(uri)
     return view.answer(request.id, view.server.result(caller.revision, b""), batched)
 
 
-def _uri(params: dict[str, Any]) -> str:
+def _uri(view: McpConnection, params: dict[str, Any]) -> str:
     uri = params.get("uri")
     if not isinstance(uri, str):
         raise ProtocolError(wire.INVALID_PARAMS, "uri must be text")
+    check_uri(uri, view.server.hub.limits.uri_chars)
     return uri

@@ -10,16 +10,19 @@ from mcp_view.names import SPELLINGS, Names
 from mcp_view.reducer import Reducer
 from mcp_view.revisions import REVISIONS, Revision
 from plexus import wire
-from plexus.errors import NotFound, UnknownMethod
+from plexus.errors import NotFound
 from plexus.hub import Change, Plexus
+from plexus.nodes import NAME_LENGTH
 from plexus.signature import MethodSpec
 
 __all__ = ("McpOptions", "McpServer")
 
 #: How long a client may keep a list. Those that listen for changes are told earlier.
 LIST_TTL_MS = 60_000
-#: How many spellings of tools are remembered, unknown ones too.
+#: How many spellings of tools are kept, unknown ones too, and how long one may be: a client
+#: chooses them, and its messages may have a mebibyte.
 KNOWN_TOOLS = 10_000
+KNOWN_CHARS = 2 * NAME_LENGTH
 
 
 class McpOptions(NamedTuple):
@@ -79,7 +82,7 @@ class McpServer:
             return self._tools[name]
         except KeyError:
             spec = self.method(name, "method")
-            if len(self._tools) < KNOWN_TOOLS:
+            if len(self._tools) < KNOWN_TOOLS and len(name) <= KNOWN_CHARS:
                 self._tools[name] = spec
             return spec
 
@@ -97,11 +100,8 @@ class McpServer:
 
     def method(self, name: str, role: str) -> MethodSpec | None:
         """The method of this role that is called so outside."""
-        try:
-            spec = self.hub.resolve(self.options.names.method_of(name))
-        except UnknownMethod:
-            return None
-        return spec if spec.role == role and spec.listed else None
+        spec = self.hub.find_method(self.options.names.method_of(name))
+        return spec if spec is not None and spec.role == role and spec.listed else None
 
     def prompt(self, name: str) -> tuple[MethodSpec, dict[str, Any]] | None:
         """The method that makes a prompt, and what the name says of its arguments; None if there

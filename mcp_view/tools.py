@@ -66,8 +66,16 @@ def call_tool(
     if meta.__class__ is dict:
         token = meta.get("progressToken")
         if token.__class__ is int or token.__class__ is str:
+            _check_token(token, view.server.hub.limits.id_chars)
             call.watch_progress(view, token)
     return view.start(call, call.begin(view, spec.name, arguments, params))
+
+
+def _check_token(token: int | str, limit: int) -> None:
+    """Raise ProtocolError for a progress token that is too long to repeat in every step."""
+    if isinstance(token, str) and len(token) > limit:
+        reason = f"a progressToken may have at most {limit} characters"
+        raise ProtocolError(wire.INVALID_PARAMS, reason, {"limit": limit})
 
 
 def task_result(
@@ -300,6 +308,7 @@ class ToolCall(Call):
 
     def say(self, view: McpConnection, text: str, *, failed: bool = False) -> list[Effect]:
         """Answer with these words and whatever the run has said."""
+        text, _ = wire.shorten_error(text, None, view.server.hub.limits.error_bytes)
         blocks = [{"type": "text", "text": text}]
         if self.run is not None and self._reducer is not None:
             blocks = [*self._reducer.blocks(f"run://{self.run.id}"), *blocks]

@@ -10,7 +10,8 @@ Rules:
   connection holds that number already. The last item is the run's terminal; then it is gone.
 - The reply that carries a subscription is always written before its first item, and nothing of
   it is written after the answer to `plexus.unsubscribe`.
-- A buffered connection (plain HTTP) answers a call once, when its run has ended.
+- A buffered connection (plain HTTP) answers a call once, when its run has ended. An answer past
+  the limit keeps its head and tail and is marked as truncated; the run is not stopped.
 - No clock, no randomness, no awaiting: numbers are handed in, waiting is the driver's.
 """
 
@@ -22,9 +23,10 @@ from typing import Any
 from native_rpc.errors import code_of
 from native_rpc.framing import Framing
 from plexus import wire
+from plexus.answer_buffer import AnswerBuffer
 from plexus.batched import Batched
 from plexus.effects import Effect, LeaveCall, Send, StartCall
-from plexus.errors import Busy, PlexusError, TooBig
+from plexus.errors import Busy, PlexusError
 from plexus.events import Cancelled, Error, Terminal
 from plexus.hub import Change
 from plexus.limits import Limits
@@ -47,7 +49,6 @@ class Subscription:
         "number",
         "resumable",
         "silent",
-        "size",
         "template",
     )
 
@@ -60,8 +61,8 @@ class Subscription:
         #: Whether it came as a notification, which must not be answered.
         self.silent = False
         self.template = b""
-        self.buffer: list[bytes] = []
-        self.size = 0
+        #: The items so far, for an answer that is sent at the end.
+        self.buffer: AnswerBuffer | None = None
 
 
 class NativeConnection:
@@ -114,7 +115,7 @@ class NativeConnection:
         if isinstance(message, wire.Request):
             return self._request(message, batched)
         if isinstance(message, wire.Invalid):
-            error = wire.encode_error(message.id, message.code, message.message, message.data)
+            error = self._encode_error(message.id, message.code, message.message, message.data)
             return self._reply(error, batched)
         if isinstance(message, wire.Notification):
             return self._notification(message)
@@ -126,7 +127,7 @@ class NativeConnection:
         if self._full:
             limit = self._limits.calls_in_flight
             busy = Busy(f"at most {limit} calls may be under way here", data={"limit": limit})
-            return self._reply(_error(request.id, busy), batched)
+            return self._reply(self._refusal(request.id, busy), batched)
         self._starting += 1
         if batched is not None:
             batched.open += 1
@@ -155,7 +156,7 @@ class NativeConnection:
         given = params or {}
         number = given.get("subscription")
         if number.__class__ is not int or len(given) > 1:
-            error = wire.encode_error(
+            error = self._encode_error(
                 request.id,
                 wire.INVALID_PARAMS,
                 "subscription must be the number of one, and nothing else is known here",
@@ -203,7 +204,7 @@ class NativeConnection:
             self.missing_scope = error.data.get("scope")
         if call.silent:
             return []
-        return self._answer(call, _error(call.id, error))
+        return self._answer(call, self._refusal(call.id, error))
 
     def on_items(self, call: Subscription, batch: Batch) -> list[Effect]:
         """The run has said this much more."""
@@ -230,7 +231,9 @@ class NativeConnection:
     def on_defect(self, requests: list[wire.Id], error: PlexusError) -> list[Effect]:
         """Answer requests that could not be handled."""
         return [
-            effect for request in requests for effect in self._reply(_error(request, error), None)
+            effect
+            for request in requests
+            for effect in self._reply(self._refusal(request, error), None)
         ]
 
     def on_call_defect(self, call: Subscription, error: PlexusError, seq: int) -> list[Effect]:
@@ -239,7 +242,7 @@ class NativeConnection:
         if call.silent:
             return []
         if self._buffered or not call.template:
-            return self._answer(call, _error(call.id, error))
+            return self._answer(call, self._refusal(call.id, error))
         terminal = wire.encode_event(Error(error.code, error.message, error.data))
         return [Send(self._framing.items(call.template, seq, [terminal]))]
 
@@ -265,28 +268,36 @@ class NativeConnection:
     # --- answers ------------------------------------------------------------------------------
 
     def _buffer(self, call: Subscription, batch: Batch, terminal: Terminal | None) -> list[Effect]:
-        call.buffer += batch.raws
-        call.size += batch.size
-        limit = self._limits.answer_bytes
-        if call.size > limit:
-            del self._subscriptions[call.number]
-            error = TooBig(
-                f"the answer is over the limit of {limit} bytes; accept text/event-stream",
-                data={"limit": limit},
-            )
-            leave = LeaveCall(call, cancel="its answer is too big")
-            return [leave, *self._answer(call, _error(call.id, error))]
+        buffer = call.buffer
+        if buffer is None:
+            buffer = call.buffer = AnswerBuffer(self._limits.answer_bytes)
+        buffer.add(batch)
         if terminal is None:
             return []
         del self._subscriptions[call.number]
-        *events, last = call.buffer
-        body = b'{"run":%d,"events":[%b],"terminal":%b}' % (call.number, b",".join(events), last)
+        *events, last = buffer.items()[1]
+        truncated = b',"truncated":true' if buffer.truncated else b""
+        body = b'{"run":%d,"events":[%b],"terminal":%b%b}' % (
+            call.number,
+            b",".join(events),
+            last,
+            truncated,
+        )
         if isinstance(terminal, Error | Cancelled):
             code = terminal.code if isinstance(terminal, Error) else "cancelled"
             reply = wire.encode_error_raw(call.id, code_of(code), terminal.as_text(), body)
         else:
             reply = wire.encode_result(call.id, body)
         return self._answer(call, reply)
+
+    def _refusal(self, request_id: wire.Id, error: PlexusError) -> bytes:
+        return self._encode_error(request_id, code_of(error.code), error.message, error.data)
+
+    def _encode_error(
+        self, request_id: wire.Id, code: int, message: str, data: Any = None
+    ) -> bytes:
+        limit = self._limits.error_bytes
+        return wire.encode_error(request_id, code, message, data, limit=limit)
 
     def _answer(self, call: Subscription, reply: bytes) -> list[Effect]:
         if call.batched is None:
@@ -312,7 +323,3 @@ def _positional(params: list[Any]) -> dict[str, Any]:
 
 def _parts(message: wire.Notification) -> tuple[str, dict[str, Any] | list[Any] | None]:
     return message.method, message.params
-
-
-def _error(request_id: wire.Id, error: PlexusError) -> bytes:
-    return wire.encode_error(request_id, code_of(error.code), error.message, error.data)

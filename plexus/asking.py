@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, overload
 
 from plexus.errors import InvalidParams
-from plexus.forms import read_form
-from plexus.validation import check, validator_of
+from plexus.forms import all_among, read_form
+from plexus.validation import check
 
 __all__ = (
     "Choice",
@@ -125,7 +125,7 @@ class Select(Choice[str]):
         return {"type": "string", "enum": self.values}
 
     def read(self, answer: Any) -> str:
-        if answer not in self.values:
+        if not isinstance(answer, str) or answer not in self.values:
             raise InvalidParams(f"the answer must be one of {', '.join(self.values)}")
         return str(answer)
 
@@ -140,7 +140,7 @@ class SelectMany(Choice[list[str]]):
         return {"type": "array", "items": items, "uniqueItems": True}
 
     def read(self, answer: Any) -> list[str]:
-        if not isinstance(answer, list) or any(entry not in self.values for entry in answer):
+        if not isinstance(answer, list) or not all_among(answer, self.values):
             raise InvalidParams(f"the answer must be a list out of {', '.join(self.values)}")
         return list(dict.fromkeys(answer))
 
@@ -166,13 +166,16 @@ class Form(Question[A]):
     def __init__(self, message: str, fields: Any, *, default: Any = None) -> None:
         super().__init__(message, default=default)
         self.fields = fields
+        self._schema: dict[str, Any] | None = None
 
     def schema(self) -> dict[str, Any]:
         if isinstance(self.fields, dict):
             return self.fields
-        from pydantic import TypeAdapter
+        if self._schema is None:
+            from pydantic import TypeAdapter
 
-        return TypeAdapter(self.fields).json_schema()
+            self._schema = TypeAdapter(self.fields).json_schema()
+        return self._schema
 
     def read(self, answer: Any) -> A:
         form: A
@@ -181,8 +184,27 @@ class Form(Question[A]):
             return form
         if not isinstance(answer, Mapping):
             raise InvalidParams("the answer must be an object")
-        form = check("answer", validator_of(self.fields), answer)
+        self._refuse_containers(answer)
+        form = check("answer", self.fields, answer)
         return form
+
+    def _refuse_containers(self, answer: Mapping[str, Any]) -> None:
+        """Raise InvalidParams for a list or an object where the form has a plain field, or none.
+
+        Validation would refuse it too, but copies what it refuses: 60 ms for 20,000 objects.
+        """
+        fields = self.schema().get("properties", {})
+        known = {*fields, *getattr(self.fields, "model_fields", ())}
+        for name, value in answer.items():
+            if isinstance(value, list | dict):
+                if name not in known:
+                    raise InvalidParams(f"the form has no field {name[:100]!r}")
+                if fields.get(name, {}).get("type") in _PLAIN:
+                    raise InvalidParams(f"{name!r} must be a {fields[name]['type']}")
+
+
+#: Types of JSON Schema that are no list and no object.
+_PLAIN = frozenset({"boolean", "integer", "null", "number", "string"})
 
 
 class Sampled(NamedTuple):

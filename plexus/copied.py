@@ -30,7 +30,12 @@ from plexus.run import Reader
 __all__ = ("READING", "CopiedLog", "CopyReader", "read_event")
 
 #: Events were bounded when they were made; this is only what no event can be past.
-READING: Final = Limits(message_containers=8_000_000, message_depth=256)
+READING: Final = Limits(
+    message_containers=8_000_000,
+    message_members=8_000_000,
+    message_values=16_000_000,
+    message_depth=256,
+)
 #: Kinds that are the same in every process, and whose fields are plain JSON.
 COMMON: Final[tuple[type[Event], ...]] = (
     Cancelled,

@@ -10,7 +10,7 @@ from typing import Any
 
 from plexus.errors import InvalidParams
 
-__all__ = ("read_form",)
+__all__ = ("all_among", "read_form")
 
 Schema = dict[str, Any]
 
@@ -35,12 +35,22 @@ def read_form(schema: Schema, answer: Any) -> dict[str, Any]:
     return fields
 
 
+def all_among(entries: list[Any], texts: list[Any]) -> bool:
+    """Return whether all entries are texts of this list, in linear time: an answer may have a
+    mebibyte of them."""
+    known = {text for text in texts if isinstance(text, str)}
+    return {str}.issuperset(map(type, entries)) and known.issuperset(entries)
+
+
 def _read(name: str, field: Schema, value: Any) -> Any:
     kind = field.get("type")
     if kind == "array":
         if not isinstance(value, list):
             raise InvalidParams(f"{name!r} must be a list")
         items: Schema = {"type": "string"} | field.get("items", {})
+        choices = _choices(items)
+        if choices is not None and all_among(value, choices):
+            return value
         return [_read(name, items, entry) for entry in value]
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         value = int(value)  # JSON knows no difference between 5 and 5.0

@@ -6,7 +6,6 @@ Everything a view needs of the core goes through here. The hub knows no view and
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -45,7 +44,8 @@ from plexus.run import Run
 from plexus.runs import Runs, random_numbers
 from plexus.schema_check import check_node
 from plexus.signature import MethodSpec
-from plexus.validation import invalid_params
+from plexus.suggestions import nearest
+from plexus.validation import invalid_params, shortened
 from plexus.version import __version__
 
 __all__ = ("Call", "Change", "Notice", "Plexus")
@@ -249,9 +249,9 @@ class Plexus:
         _check_scope(spec.name, spec.scope, principal)
 
     def resolve(self, name: str, principal: Principal = LOCAL) -> MethodSpec:
-        """The method of this name, dotted or in the legacy spelling; raises UnknownMethod, which
-        tells a principal only of methods that it may call."""
-        spec = self._methods.get(name) or self._methods.get(self._legacy.get(name, ""))
+        """Return the method of this name, dotted or in the legacy spelling. Raises UnknownMethod,
+        which names only methods that this principal may call."""
+        spec = self.find_method(name)
         if spec is None:
             namespace = next((each for each in self.switched_off if _is_in(name, each)), None)
             if namespace is not None:
@@ -260,14 +260,15 @@ class Plexus:
                     "health.check says more",
                     data={"nearest": []},
                 )
-            # Comparing takes quadratic time, so what cannot be a slip of the pen is not compared.
-            short = len(name) <= 2 * NAME_LENGTH
-            candidates = [each.name for each in self.methods(principal)] if short else ()
-            nearest = difflib.get_close_matches(name, candidates, n=3, cutoff=0.5)
-            name = name if short else f"{name[:NAME_LENGTH]}..."
-            hint = f"; did you mean {nearest[0]}?" if nearest else ""
-            raise UnknownMethod(f"there is no method {name}{hint}", data={"nearest": nearest})
+            near = nearest(name, [each.name for each in self.methods(principal)])
+            hint = f"; did you mean {near[0]}?" if near else ""
+            name = shortened(name, 2 * NAME_LENGTH)
+            raise UnknownMethod(f"there is no method {name}{hint}", data={"nearest": near})
         return spec
+
+    def find_method(self, name: str) -> MethodSpec | None:
+        """Return the method of this name, dotted or in the legacy spelling; None without one."""
+        return self._methods.get(name) or self._methods.get(self._legacy.get(name, ""))
 
     def find_resource(self, uri: str) -> tuple[MethodSpec, dict[str, Any]]:
         """The method that reads this address, and its arguments; raises NotFound."""
@@ -329,7 +330,11 @@ class Plexus:
         try:
             arguments = (spec.validate or schema.build_validator(spec))(arguments)
         except ValueError as error:
-            raise invalid_params(spec.name, error) from None
+            unknown = [each for each in arguments if each not in spec.names]
+            listed = self.limits.errors_listed
+            if len(unknown) < listed:
+                error = schema.errors_in(spec, arguments, error)
+            raise invalid_params(spec.name, error, unknown, spec.names, listed) from None
         except PlexusError:
             raise
         # An author's own validator may raise anything.

@@ -12,9 +12,10 @@ from typing import Any
 
 from plexus import completion
 from plexus.activation import Activation, Listed, ListedPrompt, completer, method, resource
+from plexus.answer_buffer import AnswerBuffer
 from plexus.context import Context
-from plexus.errors import InvalidParams, NotFound, PlexusError, TooBig
-from plexus.events import Error, Terminal
+from plexus.errors import InvalidParams, NotFound, PlexusError
+from plexus.events import Error
 from plexus.hub import Call, Plexus
 from plexus.principal import READ, Principal
 from plexus.run import Run
@@ -60,7 +61,9 @@ class PlexusItself(Activation):
     async def call(
         self, method: str, params: dict[str, Any] | None = None, *, ctx: Context
     ) -> dict[str, Any]:
-        """Call a method and give everything at once: its run, its events and its terminal.
+        """Call a method and return its run, events and terminal in one value.
+
+        Output past the server's limit keeps its head and tail and is marked `truncated`.
 
         Args:
             method: The method's name, as in "bash.execute".
@@ -242,23 +245,19 @@ def _find(activations: list[dict[str, Any]], namespace: str) -> dict[str, Any]:
 
 
 async def _buffered(call: Call, limit: int) -> dict[str, Any]:
-    """Everything a run says, in one value; a failed run raises and carries it as `data`."""
+    """Return all items of a run in one value, marked if some did not fit.
+
+    Raises PlexusError for a failed run, with the same value as its `data`.
+    """
     run = call.run
-    events: list[Any] = []
-    size = 0
-    terminal: Terminal | None = None
+    buffer = AnswerBuffer(limit)
     async with aclosing(run.batches(call.after, owner=call.owned)) as batches:
         async for batch in batches:
-            size += batch.size
-            if size > limit:
-                raise TooBig(
-                    f"the answer is over the limit of {limit} bytes; "
-                    "call the method itself to get it as a stream",
-                    data={"limit": limit, "run": run.id},
-                )
-            terminal = batch.terminal
-            events += batch.events[:-1] if terminal else batch.events
+            buffer.add(batch)
+    *events, terminal = buffer.items()[0]
     answer = {"run": run.id, "events": events, "terminal": terminal}
+    if buffer.truncated:
+        answer["truncated"] = True
     if isinstance(terminal, Error):
         raise PlexusError(terminal.message, code=terminal.code, data=answer)
     return answer

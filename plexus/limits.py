@@ -27,9 +27,31 @@ class Limits:
     #: go out again inside some envelope.
     #: Past it: -32600 with the limit.
     message_depth: int = 64
-    #: Containers in one message: a mebibyte of `[]` would hold the loop for 100 ms.
+    #: Arrays and objects in one message. A mebibyte of `[]` would block the loop for 100 ms, and
+    #: making 50,000 objects of an author's type takes 40 ms.
     #: Past it: -32600 with the limit.
-    message_containers: int = 50_000
+    message_containers: int = 20_000
+    #: Members of all objects in one message. Validation reports each unknown member as an error of
+    #: its own, and 90,000 of them would block the loop for 50 ms.
+    #: Past it: -32600 with the limit.
+    message_members: int = 25_000
+    #: Entries of all arrays and objects in one message. An error about a list copies it, which
+    #: takes 50 ms for 500,000 numbers.
+    #: Past it: -32600 with the limit.
+    message_values: int = 100_000
+    #: The id of a request and a progress token. Clients count or use a UUID, and the id is repeated
+    #: in the answer.
+    #: Past it: -32600 with the limit.
+    id_chars: int = 256
+    #: The address of a resource, which is matched against every template and repeated in answers.
+    #: Past it: -32602 with the limit.
+    uri_chars: int = 8192
+    #: Entries in the `errors` of one error. A caller corrects the first few and tries again.
+    #: Past it: the rest is only counted, in `more`.
+    errors_listed: int = 20
+    #: One error answer, so that a bad request costs the server no more than a good one.
+    #: Past it: the message is shortened, and the largest members of `data` are left out.
+    error_bytes: int = 64 * KIB
     #: Requests in one batch.
     #: Past it: -32600 with the limit.
     batch_requests: int = 100
@@ -67,8 +89,8 @@ class Limits:
     #: One event on its way to the log. A picture fits; a film should be a resource.
     #: Past it: the run ends with `too_big`.
     event_bytes: int = 1 * MIB
-    #: One terminal, and one buffered answer as a whole.
-    #: Past it: the run ends with `too_big`.
+    #: One terminal, and the events of one buffered answer.
+    #: Past it: a terminal becomes `too_big`; a buffered answer keeps its head and tail.
     answer_bytes: int = 10 * MIB
     #: How far a run may be ahead of its owner before it is held; an item counts its bytes and
     #: one KiB more, so that this is about a thousand small items.

@@ -19,7 +19,7 @@ from typing import Any
 from plexus import wire
 from plexus.asking import Question
 from plexus.errors import NotFound, PlexusError, TooBig
-from plexus.events import Cancelled, Event, Gap, Request, Terminal
+from plexus.events import Cancelled, Error, Event, Gap, Request, Terminal
 from plexus.limits import Limits
 from plexus.log import ITEM_WEIGHT, Batch, ItemLog
 from plexus.principal import Principal
@@ -190,6 +190,12 @@ class Run:
             return
         if raw is None:
             raw = wire.encode_event(terminal)
+            if terminal.__class__ is Error and len(raw) > self._limits.error_bytes:
+                terminal = Error(
+                    terminal.code,
+                    *wire.shorten_error(terminal.message, terminal.data, self._limits.error_bytes),
+                )
+                raw = wire.encode_event(terminal)
             if len(raw) > self._limits.answer_bytes:
                 self.check_size(terminal, len(raw))
         self.ended_at = time.monotonic()

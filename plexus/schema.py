@@ -20,6 +20,7 @@ from plexus.activation import Hints, ResourceMark
 from plexus.defects import report
 from plexus.events import Event
 from plexus.signature import MethodSpec
+from plexus.validation import Validate, all_errors, fail_fast
 
 __all__ = (
     "build_validator",
@@ -27,18 +28,22 @@ __all__ = (
     "core_schema",
     "describe_method",
     "digest",
+    "errors_in",
     "parameters_schema",
     "value_schema",
 )
 
 Schema = dict[str, Any]
-Validate = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def build_validator(spec: MethodSpec) -> Validate:
     """Return what turns the arguments of a call, as they came, into keyword arguments. It raises
-    ValueError for what does not fit."""
-    validate = _simple_validator(spec) or partial(wire.validate, _adapter(spec).validator)
+    ValueError for what does not fit, and stops at the first error of each list and mapping."""
+    plain, complete = _plain_schema(spec)
+    validate: Validate = partial(fail_fast(plain).validate_python, strict=True)
+    if not complete:
+        full = fail_fast(_adapter(spec).core_schema)
+        validate = partial(_validate_in_steps, validate, full)
     makers = {each.name: each.make for each in spec.parameters if each.make is not None}
     spec.validate = partial(_validate_and_fill, validate, makers) if makers else validate
     return spec.validate
@@ -60,28 +65,45 @@ def _validate_and_fill(
     return valid
 
 
-def _simple_validator(spec: MethodSpec) -> Validate | None:
-    """The same without pydantic itself, if all arguments are of plain JSON types.
+def _validate_in_steps(plain: Validate, full: Any, arguments: dict[str, Any]) -> Any:
+    """Validate names and arguments of plain types first. Validating JSON takes longer, and an
+    error there copies the value that is wrong: 50 ms for a mebibyte of numbers."""
+    plain(arguments)
+    return wire.validate(full, arguments)
+
+
+def errors_in(spec: MethodSpec, arguments: dict[str, Any], first: ValueError) -> ValueError:
+    """Return everything that is wrong with small arguments, as `all_errors` does."""
+    if spec.validate_all is None:
+        plain, complete = _plain_schema(spec)
+        if complete:
+            from pydantic_core import SchemaValidator
+
+            spec.validate_all = partial(SchemaValidator(plain).validate_python, strict=True)
+        else:
+            spec.validate_all = partial(wire.validate, _adapter(spec).validator)
+    return all_errors(spec.validate_all, arguments, first)
+
+
+def _plain_schema(spec: MethodSpec) -> tuple[Any, bool]:
+    """Describe the arguments for pydantic's core, as far as they are of plain JSON types; and say
+    whether all of them are.
 
     pydantic translates types into a description for its core, which does the validating. For
     plain types that description is a few words, and importing only the core spares a cold start
     the larger part of pydantic. Such values are the same in Python as in JSON, so they need not
     be written again.
     """
-    fields = {}
+    fields, complete = {}, True
     for parameter in spec.parameters:
         described = core_schema(parameter.hint)
-        if described is None:
-            return None
+        complete = complete and described is not None
         fields[parameter.name] = {
             "type": "typed-dict-field",
-            "schema": described,
+            "schema": described or {"type": "any"},
             "required": parameter.required,
         }
-    from pydantic_core import SchemaValidator
-
-    closed: Any = {"type": "typed-dict", "fields": fields, "extra_behavior": "forbid"}
-    return partial(SchemaValidator(closed).validate_python, strict=True)
+    return {"type": "typed-dict", "fields": fields, "extra_behavior": "forbid"}, complete
 
 
 def core_schema(hint: Any) -> Schema | None:

@@ -86,8 +86,11 @@ class MethodSpec:
     name_template: NameTemplate | None
     #: What suggests values, by argument.
     completers: dict[str, Completer] = dataclasses.field(default_factory=dict)
-    #: Checks the arguments of a call; made by `plexus.schema` when first needed.
+    #: Validates the arguments of a call and stops at the first error of each list; made by
+    #: `plexus.schema` when first needed.
     validate: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    #: The same, but finds every error; made when arguments are wrong for the first time.
+    validate_all: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ the values of the variables only, never back.
 from __future__ import annotations
 
 import re
-from functools import cached_property
 
 __all__ = ("NameTemplate", "Template")
 
@@ -50,30 +49,58 @@ class Template:
         """Whether there is nothing to fill in."""
         return not self.required and not self.optional
 
-    @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        parts = [
-            f"(?P<{part}>[^/?#]+)" if index % 2 else re.escape(part)
-            for index, part in enumerate(self._parts)
-        ]
-        query = r"(?:\?(?P<_query>[^#]*))?" if self.optional else ""
-        return re.compile("".join(parts) + query)
-
     def match(self, uri: str) -> dict[str, str] | None:
-        """The values of the variables in this address; None if it is another one."""
-        found = self._pattern.fullmatch(uri)
-        if found is None:
+        """Return the values of the variables in this address; None if it is another one.
+
+        A value is at least one character and none of "/?#". Where a literal occurs more than once,
+        the earlier variable gets the longer value. Literals are sought from the end, once each, so
+        that the time is linear: a pattern that backtracks would take the square of the length.
+        """
+        path, query = uri, ""
+        if self.optional:
+            path, _, query = uri.partition("?")
+            if "#" in query:
+                return None
+        first, *rest = self._parts
+        if not path.startswith(first):
             return None
+        found: dict[str, str] = {}
+        end = len(path)
+        for index in range(len(rest) - 2, -1, -2):
+            literal = rest[index + 1]
+            # After the last variable the literal ends the address; the others leave room for the
+            # value that follows them.
+            is_last = index == len(rest) - 2
+            at = end - len(literal) if is_last else path.rfind(literal, 0, end - 1)
+            if at < 0 or not path.startswith(literal, at):
+                return None
+            if not is_last:
+                found[rest[index + 2]] = path[at + len(literal) : end]
+            end = at
+        if rest:
+            found[rest[0]] = path[len(first) : end]
+        elif end != len(first):
+            return None
+        if end < len(first) or not all(map(_is_value, found.values())):
+            return None
+        return self._read(found, query)
+
+    def _read(self, found: dict[str, str], query: str) -> dict[str, str] | None:
+        """Return the values, decoded, with those of the query; None if that has any other."""
         from urllib.parse import unquote  # here: most servers never read an address
 
         values = {name: unquote(found[name]) for name in self.required}
-        query = found["_query"] if self.optional else None
         for pair in query.split("&") if query else ():
             name, equals, value = pair.partition("=")
             if not equals or name not in self.optional or name in values:
                 return None
             values[name] = unquote(value)
         return values
+
+
+def _is_value(text: str) -> bool:
+    """Whether a variable of a path may have this value."""
+    return bool(text) and not {"/", "?", "#"} & {*text}
 
 
 class NameTemplate:

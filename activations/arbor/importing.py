@@ -31,8 +31,11 @@ CHUNK_NODES = 1000
 CHUNK = 4 * 1024 * 1024
 #: How much of a file is read at a time.
 READ_BYTES = 1024 * 1024
+#: How many lines may be blank before other work on the loop gets its turn.
+BLANK_LINES = 10_000
 
-LIMITS = Limits()
+#: A line was exported by a server, which may have had larger limits.
+LIMITS = Limits(message_containers=1_000_000, message_members=1_000_000, message_values=1_000_000)
 #: What a line about a node may have, and of which type.
 FIELDS: dict[str, type] = {
     "id": str,
@@ -57,6 +60,8 @@ async def read_lines(
                 number += 1
                 if line.strip():
                     yield number, line.encode()
+                elif number % BLANK_LINES == 0:  # nothing else awaits here
+                    await asyncio.sleep(0)
         return
     file = await asyncio.to_thread(_open, path)
     try:

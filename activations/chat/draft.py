@@ -19,7 +19,9 @@ from plexus.limits import Limits
 __all__ = ("Draft", "recovered")
 
 #: Our own pieces are read: brackets in them are mostly part of a text, and any number may be.
-LIMITS = Limits(message_containers=sys.maxsize)
+LIMITS = Limits(
+    message_containers=sys.maxsize, message_members=sys.maxsize, message_values=sys.maxsize
+)
 #: A message of more characters is gone on with in another: a node holds only so much.
 MESSAGE_CHARACTERS = 900_000
 

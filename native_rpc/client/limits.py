@@ -17,6 +17,8 @@ READ_BYTES: Final = 64 * KIB
 READING: Final = Limits(
     message_bytes=16 * MIB,
     message_containers=8_000_000,
+    message_members=8_000_000,
+    message_values=16_000_000,
     message_depth=256,
     batch_requests=10_000,
 )

@@ -22,7 +22,12 @@ TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 UNIT = "  "
 #: A person's own file is no message of a stranger; a history of years may be in it. The depth is
 #: what the decoder can do.
-LIMITS = Limits(message_depth=1024, message_containers=sys.maxsize)
+LIMITS = Limits(
+    message_depth=1024,
+    message_containers=sys.maxsize,
+    message_members=sys.maxsize,
+    message_values=sys.maxsize,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -121,6 +121,10 @@ def read_params(ctx: click.Context, options: Sequence[ParameterOption]) -> dict[
         if ctx.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
     }
     _fill(params, list(ctx.params[VALUES]), options, ctx)
+    if not params.keys() <= {option.name for option in options}:
+        # The method refuses the name it does not know, with the nearest one that it does: more use
+        # than that the right one is missing.
+        return params
     for option in options:
         if option.wanted and option.name not in params:
             raise click.UsageError(

@@ -501,17 +501,44 @@ def test_a_buffered_call_whose_run_failed_is_an_error_that_carries_everything(
     assert error["data"]["terminal"]["type"] == terminal.type
 
 
-def test_a_buffered_answer_past_the_limit_is_an_error_and_stops_the_run() -> None:
-    size = len(wire.encode(Content(text="x" * 100)))
-    peer = Peer(buffered=True, limits=Limits(answer_bytes=size * 2))
+def test_a_buffered_answer_past_the_limit_keeps_head_and_tail_and_says_so() -> None:
+    peer = Peer(buffered=True, limits=Limits(answer_bytes=1000))
     peer.call("m")
-    assert peer.items(1001, Content(text="x" * 100), Content(text="x" * 100)) == []
-    [answer] = peer.items(1001, Content(text="x"))
-    assert answer["error"]["code"] == CODES["too_big"]
-    assert answer["error"]["data"]["limit"] == size * 2
-    [leave] = [effect for effect in peer.effects if isinstance(effect, LeaveCall)]
-    assert leave.cancel is not None
+    for number in range(1, 101):
+        assert peer.items(1001, Content(text=f"{number:03d}"), first=number) == []
+    [answer] = peer.items(1001, Complete(), first=101)
+    body = answer["result"]
+    gap = next(event for event in body["events"] if event["type"] == "gap")
+    place = body["events"].index(gap)
+    head, tail = body["events"][:place], body["events"][place + 1 :]
+    assert [event["text"] for event in head] == [f"{n:03d}" for n in range(1, gap["from"])]
+    assert [event["text"] for event in tail] == [f"{n:03d}" for n in range(gap["to"] + 1, 101)]
+    assert len(head) > 5
+    assert len(tail) > 5
+    assert body["terminal"] == {"type": "complete"}
+    assert body["truncated"] is True
+    assert len(peer.frames[-1]) <= 1000
+    assert not [effect for effect in peer.effects if isinstance(effect, LeaveCall)]
     assert peer.view.idle
+
+
+def test_a_buffered_answer_within_the_limit_is_whole_and_not_marked() -> None:
+    peer = Peer(buffered=True, limits=Limits(answer_bytes=1000))
+    peer.call("m")
+    assert peer.items(1001, Content(text="x" * 300)) == []
+    [answer] = peer.items(1001, Content(text="x" * 300), Complete(), first=2)
+    assert len(answer["result"]["events"]) == 2
+    assert "truncated" not in answer["result"]
+
+
+def test_the_terminal_of_a_buffered_answer_is_kept_whatever_its_size() -> None:
+    peer = Peer(buffered=True, limits=Limits(answer_bytes=1000))
+    peer.call("m")
+    for number in range(1, 21):
+        peer.items(1001, Content(text="x" * 100), first=number)
+    [answer] = peer.items(1001, Result("y" * 2000), first=21)
+    assert answer["result"]["terminal"]["result"] == "y" * 2000
+    assert answer["result"]["events"] == [{"type": "gap", "from": 1, "to": 20}]
 
 
 def test_a_buffered_batch_is_answered_when_the_last_run_has_ended() -> None:

@@ -36,7 +36,7 @@ from plexus import (
     wire,
 )
 from plexus.events import EventMeta, Gap, Request
-from plexus.validation import check, validator_of
+from plexus.validation import check
 
 
 class Line(Event):
@@ -238,13 +238,13 @@ def test_a_resource_may_be_made_of_bytes(data: bytes) -> None:
     ],
 )
 def test_an_event_can_be_read_again(event: Event) -> None:
-    assert check("event", validator_of(type(event)), said(event)) == event
+    assert check("event", type(event), said(event)) == event
 
 
 def test_what_is_no_such_event_is_refused() -> None:
     for wrong in ({"type": "line", "number": 1}, {"number": 1, "line": "a"}, {"type": "gap"}):
         with pytest.raises(InvalidParams):
-            check("event", validator_of(Line), wrong)
+            check("event", Line, wrong)
 
 
 @pytest.mark.parametrize(

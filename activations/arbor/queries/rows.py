@@ -47,7 +47,10 @@ __all__ = (
 #: The largest number that both databases hold.
 NUMBER_MAX: Final = 2**63 - 1
 
-LIMITS: Final = Limits()
+#: What is stored was bounded when it came, perhaps by larger limits than those of today.
+LIMITS: Final = Limits(
+    message_containers=1_000_000, message_members=1_000_000, message_values=1_000_000
+)
 
 #: The columns of a node, as `node_of` takes them, and where they come from.
 NODE: Final = (

@@ -53,7 +53,13 @@ __all__ = (
 LINE_BYTES = 16 * 1024 * 1024
 #: What comes from a program that was started for this may be larger than what comes from a wire,
 #: and must still go out again: the encoder stops at 253 levels.
-_LIMITS = Limits(message_bytes=LINE_BYTES, message_containers=500_000, message_depth=200)
+_LIMITS = Limits(
+    message_bytes=LINE_BYTES,
+    message_containers=500_000,
+    message_members=500_000,
+    message_values=500_000,
+    message_depth=200,
+)
 
 #: Which deltas of a block are which kind of block.
 _STREAMED = {"text_delta": "text", "thinking_delta": "thinking"}

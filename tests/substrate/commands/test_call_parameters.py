@@ -165,6 +165,11 @@ def test_parameters_win_over_flags_of_the_same_name(call: Call) -> None:
         (["echo.one", "--params", "[]"], "It must be a JSON object"),
         (["echo.one", "--params", "{"], "is not JSON"),
         (["echo.one", "--params", '{"text": 1, "n": 2}'], "  n: is not known here"),
+        (
+            ["bash.execute", "--params", '{"comand": "ls"}'],
+            "comand: is not known here; did you mean 'command'?",
+        ),
+        (["echo.one", "--txet", "a"], "No such option '--txet'"),
         (["echo.rich", "--colour", "blue"], "'blue' is not one of red, dark_green."),
         (["echo.rich", "--labels", "a=1"], "'a=1' is not JSON"),
         (["echo.rich", "--anything", "text"], "Text needs its quotes"),
