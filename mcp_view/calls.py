@@ -101,7 +101,16 @@ class Call:
     def on_started(self, view: McpConnection, run: Run) -> list[Effect]:  # noqa: ARG002 - for subclasses
         """The run is there."""
         self.run = run
+        self._recall_questions(run)
         return []
+
+    def _recall_questions(self, run: Run) -> None:
+        """Know the open questions whose events the log of the run has forgotten."""
+        if run.questions:
+            kept = {event.request for event in run.log.events if isinstance(event, Request)}
+            gone = {n: asked.event for n, asked in run.questions.items() if n not in kept}
+            if gone:
+                self._asked = gone
 
     def on_refused(self, view: McpConnection, error: PlexusError) -> list[Effect]:
         """There is no run, for this reason."""

@@ -14,6 +14,7 @@ from mcp_view.names import Names
 from mcp_view.revisions import Revision
 from plexus import schema, wire
 from plexus.errors import NotFound
+from plexus.events import MEDIA
 from plexus.hub import Change, Plexus
 from plexus.principal import Principal
 from plexus.signature import MethodSpec, Parameter
@@ -24,6 +25,11 @@ __all__ = ("Catalogue", "Entries", "output_schema")
 LISTS: Final = {"methods": "tools", "prompts": "prompts", "resources": "templates"}
 #: How many forms of one list are kept.
 FORMS: Final = 64
+#: Claude Code's key for the size of a tool's results, above what size it moves a result that does
+#: not have the key to a file, and the largest size that it accepts.
+MAX_RESULT_KEY: Final = "anthropic/maxResultSizeChars"
+HOST_RESULT_CHARS: Final = 50_000
+HOST_MAX_RESULT_CHARS: Final = 500_000
 #: What the revisions call the three answers of a method about running on its own.
 TASK_SUPPORT: Final = {"optional": "optional", "required": "required", "never": "forbidden"}
 
@@ -38,9 +44,12 @@ class Entries(NamedTuple):
 class Catalogue:
     """The lists of one hub under one spelling."""
 
-    def __init__(self, hub: Plexus, names: Names) -> None:
+    def __init__(
+        self, hub: Plexus, names: Names, result_chars: Callable[[MethodSpec], int]
+    ) -> None:
         self._hub = hub
         self._names = names
+        self._result_chars = result_chars
         #: Each list, by its revision and the scopes of whoever sees it.
         self._lists: dict[str, dict[tuple[str, frozenset[str]], Entries]] = {
             kind: {} for kind in LISTS.values()
@@ -126,7 +135,7 @@ class Catalogue:
         tool: dict[str, Any] = {"name": name, "description": spec.description}
         if spec.title and revision.titles:
             tool["title"] = spec.title
-        tool["inputSchema"] = schema.parameters_schema(spec)
+        tool["inputSchema"] = _without_null(schema.parameters_schema(spec))
         if revision.structured:
             output = output_schema(spec)
             if output is not None:
@@ -135,6 +144,10 @@ class Catalogue:
             hints = _hints(spec)
             if hints:
                 tool["annotations"] = hints
+        if revision.tool_meta:
+            chars = self._result_chars(spec)
+            if chars > HOST_RESULT_CHARS:
+                tool["_meta"] = {MAX_RESULT_KEY: min(chars, HOST_MAX_RESULT_CHARS)}
         if revision.tasks == "core":
             tool["execution"] = {"taskSupport": TASK_SUPPORT[spec.background]}
         return name, tool
@@ -167,10 +180,39 @@ def _prompt_entry(
     return prompt
 
 
+def _without_null(described: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema in which optional parameters do not name null as a type.
+
+    Models and validators read `anyOf` with null as a union to choose from; leaving the parameter
+    out says the same. Null is still accepted.
+    """
+    required = described.get("required", ())
+    properties = {
+        name: entry if name in required else _not_null(entry)
+        for name, entry in described.get("properties", {}).items()
+    }
+    return described | {"properties": properties}
+
+
+def _not_null(entry: dict[str, Any]) -> dict[str, Any]:
+    choices = entry.get("anyOf")
+    if not isinstance(choices, list) or {"type": "null"} not in choices:
+        return entry
+    rest = [choice for choice in choices if choice != {"type": "null"}]
+    others = {
+        key: value
+        for key, value in entry.items()
+        if key != "anyOf" and not (key == "default" and value is None)
+    }
+    return rest[0] | others if len(rest) == 1 else {"anyOf": rest} | others
+
+
 def output_schema(spec: MethodSpec) -> dict[str, Any] | None:
     """The schema of what a method returns, if that is an object with named properties."""
     if spec.kind != "plain":
         return None
+    if isinstance(spec.returns, type) and issubclass(spec.returns, MEDIA):
+        return None  # it is shown as what it is: hosts show data in place of a picture
     output = schema.value_schema(spec.returns)
     return output if output.get("type") == "object" and "properties" in output else None
 

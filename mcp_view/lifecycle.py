@@ -14,7 +14,7 @@ from plexus.effects import Effect, WatchChanges
 if TYPE_CHECKING:
     from mcp_view.protocol import McpConnection
 
-__all__ = ("discover", "initialize", "ping", "set_level")
+__all__ = ("describe_server", "discover", "initialize", "ping", "set_level")
 
 
 def initialize(view: McpConnection, request: wire.Request) -> list[Effect]:
@@ -59,6 +59,18 @@ def discover(
     if server.options.instructions:
         body += b',"instructions":' + wire.encode(server.options.instructions)
     return view.answer(request.id, server.cacheable(caller.revision, body), batched)
+
+
+def describe_server(
+    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+) -> list[Effect]:
+    """`server/info`: name, version, revision and capabilities."""
+    server, revision = view.server, caller.revision
+    about = server.info(revision) | {
+        "protocolVersion": revision.name,
+        "capabilities": server.capabilities(revision),
+    }
+    return view.answer(request.id, wire.encode(about), batched)
 
 
 def ping(

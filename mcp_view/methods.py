@@ -59,6 +59,8 @@ class Method:
 METHODS: Final[dict[str, Method]] = {
     "ping": Method("lifecycle:ping", last=_LAST_HANDSHAKE, unready=True),
     "server/discover": Method("lifecycle:discover", first=_STATELESS),
+    # Not in the specification; the Janix validator asks for it in the handshake revisions.
+    "server/info": Method("lifecycle:describe_server", last=_LAST_HANDSHAKE),
     "logging/setLevel": Method("lifecycle:set_level", last=_LAST_HANDSHAKE),
     "tools/list": Method("tools:list_tools"),
     "tools/call": Method("tools:call_tool"),

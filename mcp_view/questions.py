@@ -63,7 +63,7 @@ def request_of(event: Request, run: int, revision: Revision) -> tuple[str, Schem
 
 
 def answer_of(event: Request, result: Any, revision: Revision) -> Any:
-    """The answer in a client's result; None if the person declined. Raises InvalidParams."""
+    """Return the answer in a client's result; None if there is none. Raises InvalidParams."""
     if not isinstance(result, dict):
         raise InvalidParams("the answer must be an object")
     if event.kind == "sample":
@@ -73,6 +73,8 @@ def answer_of(event: Request, result: Any, revision: Revision) -> Any:
             raise InvalidParams("the answer must have a list of roots")
         return result["roots"]
     action = result.get("action")
+    if action == "decline" and event.kind == "confirm":
+        return False
     if action in ("decline", "cancel"):
         return None
     if action != "accept":
@@ -80,8 +82,12 @@ def answer_of(event: Request, result: Any, revision: Revision) -> Any:
     if event.kind == "visit":
         return True
     content = result.get("content")
+    if event.kind == "confirm" and content is None:
+        content = {}
     if not isinstance(content, dict):
         raise InvalidParams("an accepted form must have content")
+    if event.kind == "confirm":
+        return content.get(ANSWER, True)
     if event.kind == "form":
         return content
     if event.kind == "select_many" and not revision.rich_forms:
@@ -135,6 +141,10 @@ def _sampling(details: dict[str, Any]) -> Schema:
 
 
 def _form(event: Request, revision: Revision) -> Schema | None:
+    if event.kind == "confirm":
+        # Accept and decline are the two answers. A field would make a person set it first and
+        # then accept the form.
+        return {"type": "object", "properties": {}}
     if event.kind == "form":
         return _fields(event.schema, revision)
     if event.kind == "select_many" and not revision.rich_forms:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from mcp_view.revisions import Revision
 from plexus import wire
 from plexus.events import (
+    MEDIA,
     Audio,
     Background,
     Content,
@@ -35,12 +36,24 @@ from plexus.events import (
 )
 from plexus.log import Batch
 
-__all__ = ("Block", "Reducer", "block_of", "text_at_once")
+__all__ = ("Block", "Reducer", "block_of", "shortened", "text_at_once")
 
 Block = dict[str, Any]
 
 #: What a result says of a run that said nothing: some hosts refuse an empty text.
 NOTHING: Final = "(no output)"
+
+
+#: What is always kept of a block of text that is not joined to the rest, if there is room for it.
+SIDE_CHARS: Final = 500
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return the head and tail of a text, with a note between, if it is over the limit."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
 
 
 class Reducer:
@@ -53,6 +66,7 @@ class Reducer:
         "_blocks_left_out",
         "_head",
         "_limit",
+        "_side_chars",
         "_size",
         "_tail",
         "_tail_size",
@@ -73,6 +87,8 @@ class Reducer:
         self._blocks: list[Block] = []
         self._block_bytes = 0
         self._blocks_left_out = 0
+        #: Characters in blocks of text beside the text itself.
+        self._side_chars = 0
         #: Events that are not part of the result and that somebody must look at.
         self.asides: list[Event] = []
 
@@ -113,6 +129,19 @@ class Reducer:
         else:
             self._blocks.append(block)
 
+    def add_side_text(self, text: str) -> None:
+        """Add a block of text that is not joined to the rest; long ones keep head and tail.
+
+        All of them share a quarter of the limit, so that the text itself keeps most of it.
+        """
+        room = self._limit // 4 - self._side_chars
+        if room < len(text) and room < SIDE_CHARS:
+            self._blocks_left_out += 1
+            return
+        text = shortened(text, min(room, max(self._limit // 16, SIDE_CHARS)))
+        self._side_chars += len(text)
+        self.add_block({"type": "text", "text": text}, len(text))
+
     def _cut(self) -> None:
         whole = "".join(self._head)
         half = self._limit // 2
@@ -124,17 +153,20 @@ class Reducer:
     @property
     def cut(self) -> bool:
         """Whether some of the text is left out."""
-        return self._tail is not None
+        return self._size > self._limit - self._side_chars
 
     def text(self, log_uri: str) -> str:
         """The text so far. If some of it is left out, it says how much, and where the rest is."""
-        if self._tail is None:
-            head = self._head
-            return head[0] if len(head) == 1 else "".join(head)
-        tail = "".join(self._tail)[-(self._limit - self._limit // 2) :]
-        left_out = self._size - len(self._head[0]) - len(tail)
+        head = "".join(self._head)
+        if not self.cut:
+            return head
+        tail = head if self._tail is None else "".join(self._tail)
+        room = self._limit - self._side_chars
+        half = room // 2
+        head, tail = head[:half], tail[-(room - half) :]
+        left_out = self._size - len(head) - len(tail)
         note = f"\n[... {left_out} characters left out; the whole output is {log_uri} ...]\n"
-        return self._head[0] + note + tail
+        return head + note + tail
 
     def blocks(self, log_uri: str) -> list[Block]:
         """What was said so far."""
@@ -186,12 +218,22 @@ def text_at_once(batch: Batch, limit: int) -> bytes | None:
             return None
     elif terminal.__class__ is Result:
         value = terminal.result
-        if value is None:
+        if value is None or (value.__class__ is not str and isinstance(value, Event | list)):
             return None
-        text = value if value.__class__ is str else wire.encode(value).decode()
+        text = _text_of(value)
     else:
         return None
     return wire.encode(text) if 0 < len(text) <= limit else None
+
+
+def _text_of(value: Any) -> str:
+    """Return the value of a plain method as text: JSON, without quotes if that is a text itself, as
+    for a path or a date."""
+    if value.__class__ is str:
+        text: str = value
+        return text
+    raw = wire.encode(value)
+    return str(wire.decode_plain(value)) if raw.startswith(b'"') else raw.decode()
 
 
 # --- events -----------------------------------------------------------------------------------
@@ -214,10 +256,14 @@ def _text(reducer: Reducer, event: Event, _: bytes) -> None:
 
 
 def _result(reducer: Reducer, event: Result, _: bytes) -> None:
-    """The value of a plain method: text as it is, everything else as JSON."""
+    """The value of a plain method: text and media as they are, everything else as JSON."""
     value = event.result
-    if value is not None:
-        reducer.add_text(value if isinstance(value, str) else wire.encode(value).decode())
+    media = value if isinstance(value, list) and value else [value]
+    if all(isinstance(each, MEDIA) for each in media):
+        for each in media:
+            _adders[each.__class__](reducer, each, wire.encode_event(each))
+    elif value is not None:
+        reducer.add_text(_text_of(value))
 
 
 def _data(reducer: Reducer, _: Event, raw: bytes) -> None:
@@ -230,13 +276,12 @@ def _gap(reducer: Reducer, event: Gap, _: bytes) -> None:
 
 
 def _tool_use(reducer: Reducer, event: ToolUse, _: bytes) -> None:
-    text = f"[Tool: {event.tool_name}] {wire.encode(event.input).decode()}"
-    reducer.add_block({"type": "text", "text": text}, len(text))
+    reducer.add_side_text(f"[Tool: {event.tool_name}] {wire.encode(event.input).decode()}")
 
 
 def _tool_result(reducer: Reducer, event: ToolResult, _: bytes) -> None:
-    text = f"[Tool failed] {event.output}" if event.is_error else f"[Tool result] {event.output}"
-    reducer.add_block({"type": "text", "text": text}, len(text))
+    label = "Tool failed" if event.is_error else "Tool result"
+    reducer.add_side_text(f"[{label}] {event.output}")
 
 
 def _medium(reducer: Reducer, event: Image | Audio | Resource, raw: bytes) -> None:

@@ -35,6 +35,8 @@ class Revision(NamedTuple):
     structured: bool = False
     #: `resource_link` as content.
     links: bool = False
+    #: `_meta` of tools.
+    tool_meta: bool = False
     #: How a person can be asked: by a form, by a page to visit.
     elicitation: frozenset[str] = frozenset()
     #: The `mode` of an elicitation is said.
@@ -82,6 +84,7 @@ _2025_06_18 = _2025_03_26._replace(
     titles=True,
     structured=True,
     links=True,
+    tool_meta=True,
     elicitation=_FORM,
 )
 _2025_11_25 = _2025_06_18._replace(

@@ -35,8 +35,9 @@ class McpOptions(NamedTuple):
     progress_always: bool = False
     #: How long a run may be silent before its client is told that it is still there.
     heartbeat_s: float = 15.0
-    #: How much text a result holds; what is over is cut out of the middle.
-    result_chars: int = 60_000
+    #: Maximum characters of text in a result; longer text keeps its head and tail. Claude Code
+    #: moves results above 50,000 characters to a file and shows the model 2 KB of it.
+    result_chars: int = 48_000
     #: How many entries a page of a list holds. Some hosts read only the first.
     page_size: int = 1000
     #: After how long a response stream is ended so that the client comes back for the rest, in
@@ -60,7 +61,7 @@ class McpServer:
     ) -> None:
         self.hub = hub
         self.options = options or McpOptions()
-        self.catalogue = Catalogue(hub, self.options.names)
+        self.catalogue = Catalogue(hub, self.options.names, self.result_chars)
         #: What request states are signed with.
         self.secret = secret
         self.monotonic = monotonic
@@ -86,9 +87,13 @@ class McpServer:
                 self._tools[name] = spec
             return spec
 
-    def reducer(self, revision: Revision) -> Reducer:
-        """A new reducer, within the bounds of this server."""
-        return Reducer(revision, self.options.result_chars, self.hub.limits.answer_bytes)
+    def result_chars(self, spec: MethodSpec) -> int:
+        """Return how many characters of text a result of this method may have."""
+        return spec.max_result_chars or self.options.result_chars
+
+    def reducer(self, revision: Revision, spec: MethodSpec) -> Reducer:
+        """Return a new reducer for a call of this method."""
+        return Reducer(revision, self.result_chars(spec), self.hub.limits.answer_bytes)
 
     def structured(self, spec: MethodSpec) -> bool:
         """Whether a method returns an object whose properties are known."""

@@ -163,11 +163,11 @@ def _details(view: McpConnection, run: Run, caller: Caller) -> bytes:
     if isinstance(terminal, Error) and _defect(terminal):
         error = {"code": wire.INTERNAL_ERROR, "message": terminal.message}
         return b',"error":' + wire.encode(error)
-    reducer = server.reducer(revision)
+    spec = server.hub.resolve(run.method)
+    reducer = server.reducer(revision, spec)
     reader = run.reader(0, lambda _: None, owner=False)
     while (batch := reader.take()).events:
         reducer.add_all(batch)
-    spec = server.hub.resolve(run.method)
     body = tool_body(reducer, terminal, run.id)
     return b',"result":{%b%b}' % (body, structured_part(server, revision, spec, terminal))
 
@@ -189,12 +189,8 @@ def _asked(view: McpConnection, run: Run, caller: Caller) -> bytes:
 
 
 def _open_questions(run: Run) -> list[Request]:
-    questions = run.questions or {}
-    return [
-        event
-        for event in run.log.events
-        if isinstance(event, Request) and event.request in questions
-    ]
+    # From the run and not from its log, which forgets old items while a question is still open.
+    return [question.event for question in (run.questions or {}).values()]
 
 
 def _key(event: Request) -> str:

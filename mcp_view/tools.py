@@ -143,6 +143,7 @@ class ToolCall(Call):
     def on_started(self, view: McpConnection, run: Run) -> list[Effect]:
         """The run is there: say so if it is a task, and else wait for its end."""
         self.run = run
+        self._recall_questions(run)
         if self.as_task is not None:
             return self._detach(view, run)
         options = view.server.options
@@ -153,7 +154,13 @@ class ToolCall(Call):
         return []
 
     def on_refused(self, view: McpConnection, error: PlexusError) -> list[Effect]:
-        """Bad arguments are a result that failed, in the revisions that have it so."""
+        """Answer that the call did not begin.
+
+        Bad arguments are a failed result in the revisions that have it so, and a run that does not
+        exist is one in all of them: as a protocol error it would be a missing resource.
+        """
+        if error.code == "not_found" and not self.seen and self.as_task is None:
+            return self.say(view, error.message, failed=True)
         if error.code == "invalid_params" and self.caller.revision.bad_arguments == "result":
             if self.seen or self.as_task is not None:
                 return super().on_refused(view, error)
@@ -165,14 +172,14 @@ class ToolCall(Call):
         terminal = batch.terminal
         if self._reducer is None:
             if terminal is not None and self._steps is None:
-                text = text_at_once(batch, view.server.options.result_chars)
+                text = text_at_once(batch, view.server.result_chars(self._spec))
                 if text is not None:
                     return self._answer_at_once(view, text, terminal)
-            self._reducer = view.server.reducer(self.caller.revision)
+            self._reducer = view.server.reducer(self.caller.revision, self._spec)
         reducer = self._reducer
         reducer.add_all(batch)
         effects: list[Effect] = []
-        if reducer.asides or self._steps is not None or self.seen:
+        if reducer.asides or self._steps is not None or self.seen or self._asked:
             effects = self._tell(view, batch)
             if self.run is None:
                 return effects  # it is answered for now

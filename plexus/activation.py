@@ -149,6 +149,8 @@ class MethodMark(NamedTuple):
     template: str | None = None
     #: What a caller must have, if that is not as the activation has it.
     scope: str | None = None
+    #: How many characters a result may have where the operator's default is not enough.
+    max_result_chars: int | None = None
 
 
 MARK = "__plexus_method__"
@@ -172,6 +174,7 @@ def method(
     listed: bool = True,
     schema: dict[str, Any] | None = None,
     scope: str | None = None,
+    max_result_chars: int | None = None,
 ) -> Callable[[F], F]: ...
 def method(
     function: F | None = None,
@@ -189,6 +192,7 @@ def method(
     listed: bool = True,
     schema: dict[str, Any] | None = None,
     scope: str | None = None,
+    max_result_chars: int | None = None,
 ) -> F | Callable[[F], F]:
     """Mark an async generator, or a coroutine that returns a value, as callable from outside.
 
@@ -201,11 +205,12 @@ def method(
     see `Hints`. `background` says whether a caller may, must or cannot leave the run to itself.
     A method that is not `listed` can be called but is not offered to models. `schema` is shown
     for the parameters in place of the one that is read from the type hints, which still validate.
-    `scope` is what a caller must have to call it; see `Activation.scope`.
+    `scope` is what a caller must have to call it; see `Activation.scope`. `max_result_chars` lets
+    an MCP result of this method be longer, or shorter, than the server's setting.
     """
     hints = Hints(read_only, destructive, idempotent, open_world)
     note = MethodMark(title, deadline_s, follows, name, hints, background, listed, schema)
-    note = note._replace(scope=scope)
+    note = note._replace(scope=scope, max_result_chars=max_result_chars)
     return _marking(note) if function is None else _marking(note)(function)
 
 

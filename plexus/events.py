@@ -32,6 +32,7 @@ from plexus.errors import InvalidEvent, RegistrationError
 __all__ = (
     "CHECKS_FLOATS",
     "FLOATS",
+    "MEDIA",
     "Audio",
     "Background",
     "Cancelled",
@@ -350,6 +351,10 @@ class Resource(Event):
 
     def as_line(self) -> str:
         return f"[resource {self.uri}]"
+
+
+#: What a result shows as it is, and not as data.
+MEDIA: Final = (Content, Image, Audio, Resource)
 
 
 class Message(Event):

@@ -46,6 +46,8 @@ _ENDS = ("complete", "error", "cancelled")
 RESERVED = frozenset(
     name for name in {*dir(Activation), *Activation.__annotations__} if not name.startswith("_")
 )
+#: The least that a method may ask for as the size of its results, as for the setting.
+MIN_RESULT_CHARS = 1000
 _ARGS_HEADINGS = ("args:", "arguments:", "parameters:", "params:")
 
 
@@ -78,6 +80,8 @@ class MethodSpec:
     scope: str
     #: Whether it is offered to models; it can be called in any case.
     listed: bool
+    #: How many characters an MCP result may have; None for the server's setting.
+    max_result_chars: int | None
     #: A JSON Schema that is shown for the parameters in place of the one that is read.
     given_schema: dict[str, Any] | None
     resource: ResourceMark | None
@@ -206,6 +210,7 @@ def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
         background=mark.background,
         scope=_scope(mark, owner, path, where),
         listed=mark.listed and mark.template is None,
+        max_result_chars=_result_chars(mark, where),
         given_schema=given,
         resource=None if mark.resource is None else _named(mark.resource, called),
         template=None if mark.resource is None else _template(Template, mark.resource.uri, where),
@@ -232,6 +237,15 @@ def _scope(mark: MethodMark, owner: Activation, path: str, where: str) -> str:
             f"{where}: the scope {scope!r} must be lower case letters, digits, underscores and dots"
         )
     return scope
+
+
+def _result_chars(mark: MethodMark, where: str) -> int | None:
+    chars = mark.max_result_chars
+    if chars is not None and (not isinstance(chars, int) or chars < MIN_RESULT_CHARS):
+        raise RegistrationError(
+            f"{where}: max_result_chars is {chars!r}; it must be {MIN_RESULT_CHARS} or more"
+        )
+    return chars
 
 
 def _named(there: ResourceMark, called: str) -> ResourceMark:

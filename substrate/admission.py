@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mcp_view.errors import code_of as mcp_code_of
+from mcp_view.revisions import LATEST_HANDSHAKE
 from native_rpc.errors import code_of
 from plexus import wire
 from plexus.hub import STOPPING, Plexus
@@ -24,6 +26,8 @@ __all__ = ("Admission", "is_local")
 
 RATE_EXCEEDED: Final = -32003
 RATE: Final = "rate limit exceeded"
+#: The routes on which clients expect the numbers of MCP.
+MCP_ROUTES: Final = frozenset({"/mcp", "/sse", "/messages"})
 #: The one address that nearly every client has.
 HERE: Final = "127.0.0.1"
 
@@ -50,7 +54,7 @@ class Admission:
         """Pass the request on, or refuse it."""
         if self._hub.draining:
             self._tell(scope, "stopping", 503)
-            body = wire.encode_error(None, code_of("stopping"), STOPPING)
+            body = wire.encode_error(None, _stopping_code(scope["path"]), STOPPING)
             closing = [(b"retry-after", b"5"), (b"connection", b"close")]
             await _answer(scope, send, 503, body, closing)
             return
@@ -134,6 +138,13 @@ class Admission:
         if isinstance(message, wire.Notification | wire.Response):
             return None
         return self._refusal(message.id, wait_s)
+
+
+def _stopping_code(path: str) -> int:
+    """Return the number for "the server is stopping" in the protocol of this route."""
+    if path in MCP_ROUTES:
+        return mcp_code_of("stopping", LATEST_HANDSHAKE)  # the same in every revision
+    return code_of("stopping")
 
 
 def _begins_nothing(message: wire.Message | list[wire.Message]) -> bool:

@@ -120,8 +120,10 @@ class Settings:
     mcp_progress: Literal["asked", "always"] = "asked"
     #: How many progress notifications a second one call may cause; 0 for one an event.
     mcp_progress_rate: float = dataclasses.field(default=20.0, metadata={"ge": 0})
-    #: How many characters of text an MCP result holds; what is over is cut out of the middle.
-    mcp_result_chars: int = dataclasses.field(default=60_000, metadata={"ge": 1000})
+    #: Maximum characters in an MCP result. Longer output keeps its head and tail and links to the
+    #: full log. Claude Code moves results above 50,000 characters to a file unless a tool declares
+    #: more, which every tool does if this is set higher.
+    mcp_result_chars: int = dataclasses.field(default=48_000, metadata={"ge": 1000})
     #: How many entries a page of an MCP list holds.
     mcp_page_size: int = dataclasses.field(default=1000, metadata={"ge": 1})
     #: After how many seconds an MCP response stream is ended, so that the client comes back for

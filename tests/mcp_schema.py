@@ -93,6 +93,10 @@ def validate(revision: str, frame: Frame, request_method: str | None = None) -> 
         _check(revision, _result_name(revision, frame["result"], request_method), frame["result"])
 
 
+#: What we answer though no revision has it.
+UNSPECIFIED = frozenset({"server/info"})
+
+
 def _validate_call(revision: str, frame: Frame) -> None:
     """A request or a notification of the server."""
     method, is_request = frame["method"], "id" in frame
@@ -127,7 +131,7 @@ def _validate_error(revision: str, frame: Frame) -> None:
 
 def _result_name(revision: str, result: Any, request_method: str | None) -> str:
     """The definition of this result."""
-    if request_method is None:
+    if request_method is None or request_method in UNSPECIFIED:
         return "Result"
     stateless = revision == STATELESS
     if stateless and request_method.startswith("tasks/"):

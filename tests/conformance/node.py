@@ -20,11 +20,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 __all__ = (
+    "CLAUDE_CODE",
     "COMPILER",
     "LATEST",
     "PACKAGES",
     "STABLE",
     "NotInstalled",
+    "claude_code",
     "compiler",
     "installed",
     "node",
@@ -36,6 +38,7 @@ REPOSITORY = Path(__file__).parents[2]
 LATEST = "latest"
 STABLE = "stable"
 COMPILER = "compiler"
+CLAUDE_CODE = "claude-code"
 #: What is installed, by folder: two versions of one package cannot share one. The suites need a
 #: newer Node than many systems have, so it comes along.
 PACKAGES = {
@@ -47,6 +50,7 @@ PACKAGES = {
     },
     STABLE: {"@modelcontextprotocol/conformance": "0.1.16"},
     COMPILER: {"typescript": "7.0.2", "@types/node": "24.19.2"},
+    CLAUDE_CODE: {"@anthropic-ai/claude-code": "2.1.197"},
 }
 #: Where the package `node` puts the program, and `typescript` its compiler.
 NODE = Path("node_modules", "node", "bin", "node")
@@ -91,6 +95,11 @@ def compiler() -> tuple[Path, Path]:
     NotInstalled."""
     place = installed(COMPILER)
     return place / TSC, place / "node_modules" / "@types"
+
+
+def claude_code() -> Path:
+    """Return the Claude Code CLI. Raises NotInstalled."""
+    return installed(CLAUDE_CODE) / "node_modules" / ".bin" / "claude"
 
 
 def script(name: str) -> Path:

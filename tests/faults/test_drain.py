@@ -245,3 +245,27 @@ async def test_draining_gives_up_after_its_time(open_hub: OpenHub) -> None:
     assert run.terminal is None
     await hub.close()
     assert run.terminal is not None
+
+
+@pytest.mark.parametrize(
+    ("route", "code"), [("/rpc", -32002), ("/mcp", -32003), ("/messages", -32003)]
+)
+def test_a_client_that_posts_while_the_server_stops_gets_the_number_of_its_protocol(
+    route: str, code: int
+) -> None:
+    # In MCP -32002 is a resource that does not exist.
+    with limited(drain_s=5.0) as server, connect(server.ws) as busy, RawPeer(server.port) as late:
+        assert "result" in late.answer(ECHO)
+        busy.send(json.dumps(call_of("demo.wait", LONG)))
+        hear(busy)
+        server.process.terminate()
+
+        def is_closed() -> bool:
+            with socket.socket() as sock:
+                return sock.connect_ex(("127.0.0.1", server.port)) != 0
+
+        wait_until(is_closed)
+        late.post(ECHO, path=route)
+        status, _, body = late.response()
+        assert status == 503
+        assert json.loads(body)["error"] == {"code": code, "message": STOPPING}

@@ -42,6 +42,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
         "context": {"arguments": {"name": "Alan"}},
     },
     "logging/setLevel": {"level": "debug"},
+    "server/info": {},
     "tasks/list": {},
     "tasks/get": {"taskId": "1"},
     "tasks/result": {"taskId": "1"},

@@ -13,7 +13,7 @@ from mcp_peer import REVISIONS, STATELESS, McpPeer
 
 from mcp_view.names import SPELLINGS, SpellingName
 from mcp_view.server import McpOptions
-from plexus import Activation, Plexus, method, prompt, resource
+from plexus import Activation, Plexus, RegistrationError, method, prompt, resource
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -268,3 +268,110 @@ async def test_the_names_of_a_hub_of_thousands_are_walked_in_pages(open_hub: Ope
 def fill(hub: Plexus, count: int) -> None:
     for number in range(count):
         hub.register(type(f"Many{number}", (Demo,), {"namespace": f"many{number}", "__doc__": "m"}))
+
+
+class Talkative(Activation):
+    """Results of all sizes."""
+
+    namespace = "talkative"
+    version = "1.0.0"
+
+    @method
+    async def usual(self, size: int) -> str:
+        """Say as much as usual."""
+        return "x" * size
+
+    @method(max_result_chars=200_000)
+    async def long(self, size: int) -> str:
+        """Say more than usual."""
+        return "x" * size
+
+    @method(max_result_chars=9_000_000)
+    async def longest(self) -> str:
+        """Say more than any host takes."""
+        return ""
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_tool_that_allows_more_than_claude_code_shows_declares_it(
+    open_hub: OpenHub, revision: str
+) -> None:
+    tools = (await McpPeer(open_hub(Talkative), revision).result("tools/list"))["tools"]
+    declared = {tool["name"]: tool.get("_meta") for tool in tools}
+    if revision < "2025-06-18":
+        assert set(declared.values()) == {None}
+        return
+    assert declared["talkative.usual"] is None
+    assert declared["talkative.long"] == {"anthropic/maxResultSizeChars": 200_000}
+    assert declared["talkative.longest"] == {"anthropic/maxResultSizeChars": 500_000}
+
+
+async def test_an_operator_who_allows_more_has_every_tool_declare_it(open_hub: OpenHub) -> None:
+    peer = McpPeer(open_hub(Talkative), "2025-11-25", options=McpOptions(result_chars=90_000))
+    tools = (await peer.result("tools/list"))["tools"]
+    declared = {tool["name"]: tool["_meta"]["anthropic/maxResultSizeChars"] for tool in tools}
+    assert declared["talkative.usual"] == 90_000
+    assert declared["talkative.long"] == 200_000
+
+
+async def test_a_result_holds_what_its_tool_allows(open_hub: OpenHub) -> None:
+    peer = McpPeer(open_hub(Talkative), "2025-11-25")
+    usual = await peer.tool("talkative.usual", {"size": 60_000})
+    long = await peer.tool("talkative.long", {"size": 60_000})
+    assert 48_000 < len(usual["content"][0]["text"]) < 48_200
+    assert len(long["content"][0]["text"]) == 60_000
+
+
+async def test_a_result_size_that_makes_no_sense_is_refused_at_registration(
+    open_hub: OpenHub,
+) -> None:
+    class Tiny(Activation):
+        """Too little to say anything."""
+
+        namespace = "tiny"
+        version = "1.0.0"
+
+        @method(max_result_chars=10)
+        async def say(self) -> str:
+            """Say it."""
+            return ""
+
+    with pytest.raises(RegistrationError, match="max_result_chars is 10; it must be"):
+        open_hub(Tiny)
+
+
+class Choosy(Activation):
+    """Parameters that may be left out."""
+
+    namespace = "choosy"
+    version = "1.0.0"
+
+    @method
+    async def pick(
+        self,
+        must: int | None,
+        count: int | None = None,
+        either: int | str | None = None,
+        tags: list[str] | None = None,
+    ) -> str:
+        """Pick something."""
+        return repr((must, count, either, tags))
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_an_optional_parameter_does_not_name_null_as_a_type(
+    open_hub: OpenHub, revision: str
+) -> None:
+    peer = McpPeer(open_hub(Choosy), revision)
+    tools = {tool["name"]: tool for tool in (await peer.result("tools/list"))["tools"]}
+    properties = tools["choosy.pick"]["inputSchema"]["properties"]
+    assert properties["must"]["anyOf"] == [{"type": "integer"}, {"type": "null"}]
+    assert properties["count"] == {"type": "integer", "description": "count"}
+    assert properties["either"]["anyOf"] == [{"type": "integer"}, {"type": "string"}]
+    assert (properties["tags"]["type"], properties["tags"]["items"]) == (
+        "array",
+        {"type": "string"},
+    )
+    assert not any("default" in entry for entry in properties.values())
+    result = await peer.tool("choosy.pick", {"must": None, "count": None})
+    assert result["content"][0]["text"] == "(None, None, None, None)"

@@ -392,3 +392,18 @@ async def test_too_many_calls_are_refused_with_the_limit(open_hub: OpenHub) -> N
     assert third["data"] == {"limit": 2}
     peer.notify("notifications/cancelled", {"requestId": first})
     assert (await peer.tool("demo.echo", {"text": "x"}))["isError"] is False
+
+
+@pytest.mark.parametrize("revision", HANDSHAKES)
+async def test_server_info_says_name_version_revision_and_capabilities(
+    open_hub: OpenHub, revision: str
+) -> None:
+    # Not in the specification; a validator asks for it.
+    about = await McpPeer(open_hub(Demo), revision).result("server/info")
+    assert (about["name"], about["protocolVersion"]) == ("substrate", revision)
+    assert about["version"]
+    assert "tools" in about["capabilities"]
+
+
+async def test_the_newest_revision_has_no_server_info(open_hub: OpenHub) -> None:
+    assert (await McpPeer(open_hub(Demo), STATELESS).error("server/info"))["code"] == -32601

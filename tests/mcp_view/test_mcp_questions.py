@@ -52,10 +52,10 @@ PERSON = {
 #: content of an answer in both, and what the run makes of it.
 SHOWN: dict[str, Any] = {
     "confirm": (
-        {"answer": {"type": "boolean", "title": "Answer", "default": False}},
-        {"answer": {"type": "boolean", "title": "Answer", "default": False}},
-        {"answer": True},
-        {"answer": True},
+        {},
+        {},
+        {},
+        {},
         "True",
     ),
     "prompt": (
@@ -148,7 +148,7 @@ SHOWN: dict[str, Any] = {
         "{'size': 3, 'kind': 'b'}",
     ),
 }
-REQUIRED = {"form": ["name"], "json_form": ["size"]}
+REQUIRED: dict[str, list[str]] = {"confirm": [], "form": ["name"], "json_form": ["size"]}
 
 
 @pytest.mark.parametrize("kind", SHOWN)
@@ -167,6 +167,28 @@ async def test_a_question_for_a_person_is_a_form(
     assert params["requestedSchema"].get("required", []) == required
     assert params.get("mode") == ("form" if rich else None)
     assert result["content"] == [{"type": "text", "text": f"before answered {made}"}]
+
+
+@pytest.mark.parametrize(
+    ("answer", "made"),
+    [
+        ({"action": "accept"}, "True"),
+        ({"action": "accept", "content": None}, "True"),
+        (accept(), "True"),
+        (accept(answer=True), "True"),
+        (accept(answer=False), "False"),
+        (accept(other=False), "True"),
+        ({"action": "decline"}, "False"),
+        ({"action": "decline", "content": {"answer": True}}, "False"),
+    ],
+)
+@pytest.mark.parametrize("revision", FORMS)
+async def test_accepting_says_yes_and_declining_says_no(
+    open_hub: OpenHub, revision: str, answer: dict[str, Any], made: str
+) -> None:
+    peer = McpPeer(open_hub(Asking), revision, capabilities=CAPABLE)
+    _, result = await outcome(peer, "confirm", "elicitation/create", answer)
+    assert text_of(result) == f"before answered {made}"
 
 
 @pytest.mark.parametrize("revision", HANDSHAKES)
@@ -293,8 +315,8 @@ async def test_questions_one_after_the_other_have_numbers_of_their_own(open_hub:
     for _ in range(4):
         request = await peer.asked("elicitation/create")
         numbers.append(request["id"])
-        wanted = request["params"]["requestedSchema"]["properties"]["answer"]["type"]
-        peer.respond(request, accept(answer={"boolean": True, "string": "Ada"}[wanted]))
+        wanted = request["params"]["requestedSchema"]["properties"]
+        peer.respond(request, accept(answer="Ada") if "answer" in wanted else accept())
     assert len(set(numbers)) == 4
     for call in calls:
         assert text_of((await peer.answer_to(call))["result"]) == "one True two Ada three"
@@ -323,12 +345,22 @@ async def test_a_question_of_a_call_within_a_call_is_asked(open_hub: OpenHub) ->
 # --- answers -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("action", ["decline", "cancel"])
+@pytest.mark.parametrize(
+    ("kind", "action", "question"),
+    [
+        ("confirm", "cancel", "Sure?"),
+        ("prompt", "decline", "Your name?"),
+        ("prompt", "cancel", "Your name?"),
+        ("select", "decline", "Which?"),
+    ],
+)
 @pytest.mark.parametrize("revision", FORMS)
-async def test_a_person_may_decline(open_hub: OpenHub, revision: str, action: str) -> None:
+async def test_a_person_may_decline(
+    open_hub: OpenHub, revision: str, kind: str, action: str, question: str
+) -> None:
     peer = McpPeer(open_hub(Asking), revision, capabilities=CAPABLE)
-    _, result = await outcome(peer, "confirm", "elicitation/create", {"action": action})
-    assert text_of(result) == "before refused: declined: Sure?"
+    _, result = await outcome(peer, kind, "elicitation/create", {"action": action})
+    assert text_of(result) == f"before refused: declined: {question}"
     assert result["isError"] is False
 
 
@@ -340,10 +372,8 @@ async def test_a_person_may_decline(open_hub: OpenHub, revision: str, action: st
         [],
         {},
         {"action": "maybe"},
-        {"action": "accept"},
-        {"action": "accept", "content": None},
         {"action": "accept", "content": [True]},
-        accept(),
+        {"action": "accept", "content": True},
         accept(answer="yes"),
         accept(answer=None, other=1),
     ],

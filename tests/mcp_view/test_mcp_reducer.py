@@ -26,6 +26,7 @@ from plexus import (
     Result,
     Start,
     Terminal,
+    ToolResult,
     ToolUse,
     wire,
 )
@@ -203,6 +204,24 @@ def test_using_a_tool_is_a_block_after_the_text() -> None:
         text("x"),
         text("[Tool: grep] {}"),
     ]
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 20_000)), max_size=30),
+    st.integers(4_000, 48_000),
+)
+def test_tool_outputs_and_text_together_stay_within_the_limit(
+    said: list[tuple[bool, int]], limit: int
+) -> None:
+    events = [ToolResult("1", "r" * n) if tool else Content("x" * n) for tool, n in said]
+    blocks = reduce(*events, Complete(), limit=limit, blocks=10_000_000)
+    chars = sum(len(block.get("text", "")) for block in blocks)
+    notes = 150 * len(blocks)
+    assert chars <= limit + notes
+    texts = sum(n for tool, n in said if not tool)
+    outputs = sum(n for tool, n in said if tool)
+    if texts and texts <= limit // 2 and outputs <= limit // 2:
+        assert blocks[0] == text("x" * texts)  # what tools said never pushes the text out
 
 
 def test_the_oldest_revision_has_no_links() -> None:

@@ -220,8 +220,15 @@ async def test_prompts_and_resources_ask_in_the_same_way(
 
 
 @anyio
-@pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_a_person_may_decline(open_hub: OpenHub, action: str) -> None:
+@pytest.mark.parametrize(
+    ("action", "made"),
+    [
+        ("accept", "answered True"),
+        ("decline", "answered False"),
+        ("cancel", "refused: declined: Sure?"),
+    ],
+)
+async def test_each_action_answers_a_confirm(open_hub: OpenHub, action: str, made: str) -> None:
     peer = peer_of(open_hub(Asking))
     wanting = await call(peer, "asking.ask", {"kind": "confirm"})
     [key] = wanting["inputRequests"]
@@ -232,7 +239,7 @@ async def test_a_person_may_decline(open_hub: OpenHub, action: str) -> None:
         inputResponses={key: {"action": action}},
         requestState=wanting["requestState"],
     )
-    assert text_of(done) == "before refused: declined: Sure?"
+    assert text_of(done) == f"before {made}"
 
 
 @anyio
@@ -245,7 +252,7 @@ async def test_a_person_may_decline(open_hub: OpenHub, action: str) -> None:
         {"1": 5},
         {"1": {"action": "maybe"}},
         {"1": accept(answer="yes")},
-        {"1": accept()},
+        {"1": {"action": "accept", "content": 5}},
     ],
 )
 async def test_missing_and_malformed_answers_are_asked_for_again(
@@ -358,9 +365,9 @@ async def test_pictures_and_much_text_before_the_question_are_in_the_result(
     }
     done = await call(peer, "asking.loud", {"size": 400}, **more)
     said, image, link = done["content"]
-    assert said["text"].startswith("b" * 30_000)
-    assert said["text"].endswith("a" * 29_997 + "end")
-    assert f"[... {800_003 - 60_000} characters left out" in said["text"]
+    assert said["text"].startswith("b" * 24_000)
+    assert said["text"].endswith("a" * 23_997 + "end")
+    assert f"[... {800_003 - 48_000} characters left out" in said["text"]
     assert image["data"] == PIXEL
     assert link["type"] == "resource_link"
 

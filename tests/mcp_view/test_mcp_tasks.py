@@ -26,7 +26,17 @@ from mcp_peer import (
 )
 
 from mcp_view.server import McpOptions
-from plexus import Activation, Background, Content, Failed, Limits, Plexus, method
+from plexus import (
+    Activation,
+    Background,
+    Confirm,
+    Content,
+    Context,
+    Failed,
+    Limits,
+    Plexus,
+    method,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -614,3 +624,60 @@ async def test_a_task_of_a_method_that_is_gone_ends_no_connection(
     else:
         await extended(hub).call("tasks/get", {"taskId": task})
     assert text_of(await core.tool("slow.other")) == "other"
+
+
+# --- questions that the log has forgotten --------------------------------------------------------
+
+
+class Chatty(Activation):
+    """Asks one thing and says much while it waits for the answer."""
+
+    namespace = "chatty"
+    version = "1.0.0"
+
+    def __init__(self) -> None:
+        self.said = asyncio.Event()
+
+    @method(background="optional")
+    async def work(self, *, ctx: Context) -> AsyncIterator[Content]:
+        """Ask, and go on meanwhile."""
+        answer = asyncio.create_task(ctx.ask(Confirm("Sure?"), timeout_s=60))
+        await asyncio.sleep(0)
+        for number in range(3000):
+            yield Content(f"{number} ")
+        self.said.set()
+        yield Content(f"answered {await answer}")
+
+
+def chatty_hub(open_hub: OpenHub) -> tuple[Plexus, Chatty]:
+    chatty = Chatty()
+    return open_hub(chatty, limits=Limits(log_items=16)), chatty
+
+
+async def test_a_task_still_shows_its_question_when_the_log_has_forgotten_it(
+    open_hub: OpenHub,
+) -> None:
+    hub, chatty = chatty_hub(open_hub)
+    task = (await begin(McpPeer(hub, CORE, capabilities=CAPABLE), "chatty.work"))["taskId"]
+    await happened(chatty.said)
+    peer = extended(hub, capabilities=TASKS | CAPABLE)
+    asked = await status(peer, task, "input_required")
+    assert list(asked["inputRequests"]) == ["1"]
+    answers = {"1": {"action": "accept", "content": {"answer": True}}}
+    await peer.result("tasks/update", {"taskId": task, "inputResponses": answers})
+    done = await status(peer, task, "completed")
+    assert text_of(done["result"]).endswith("answered True")
+
+
+async def test_the_result_of_a_task_still_asks_what_the_log_has_forgotten(
+    open_hub: OpenHub,
+) -> None:
+    hub, chatty = chatty_hub(open_hub)
+    peer = McpPeer(hub, CORE, capabilities=CAPABLE)
+    task = (await begin(peer, "chatty.work"))["taskId"]
+    await happened(chatty.said)
+    waiting = peer.begin("tasks/result", {"taskId": task})
+    asked = await peer.asked("elicitation/create")
+    peer.respond(asked, {"action": "accept", "content": {"answer": True}})
+    result = (await peer.answer_to(waiting))["result"]
+    assert text_of(result).endswith("answered True")

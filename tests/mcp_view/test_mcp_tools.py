@@ -13,7 +13,7 @@ from mcp_activations import PIXEL, SOUND, Show, Watched
 from mcp_peer import HANDSHAKES, REVISIONS, STATELESS, McpPeer, text_of
 
 from mcp_view.server import McpOptions
-from plexus import Limits, wire
+from plexus import Activation, Audio, Content, Image, Limits, Resource, method, wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -417,3 +417,55 @@ async def test_following_a_run_does_not_end_with_it(open_hub: OpenHub) -> None:
     other.notify("notifications/cancelled", {"requestId": attached})
     await other.quiet()
     assert not watched.stopped.is_set()
+
+
+# --- media that a method returns -----------------------------------------------------------------
+
+
+class Camera(Activation):
+    """Returns media in place of yielding them."""
+
+    namespace = "camera"
+    version = "1.0.0"
+
+    @method
+    async def picture(self) -> Image:
+        """Return one picture."""
+        return Image(PIXEL, "image/png")
+
+    @method
+    async def album(self) -> list[Content | Image | Audio]:
+        """Return a text, a picture and a sound."""
+        return [Content("two: "), Image(PIXEL, "image/png"), Audio("AAAA", "audio/wav")]
+
+    @method
+    async def file(self) -> Resource:
+        """Return a file that is no text."""
+        return Resource.of_bytes("file:///a.bin", b"\x00\x01", "application/octet-stream")
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_picture_that_a_method_returns_is_a_picture(
+    open_hub: OpenHub, revision: str
+) -> None:
+    peer = McpPeer(open_hub(Camera), revision)
+    image = {"type": "image", "data": PIXEL, "mimeType": "image/png"}
+    picture = await peer.tool("camera.picture")
+    assert picture["content"] == [image]
+    assert "structuredContent" not in picture  # hosts show it in place of the picture
+    words, second, *_ = (await peer.tool("camera.album"))["content"]
+    assert (words, second) == (text("two: "), image)
+    [file] = (await peer.tool("camera.file"))["content"]
+    assert (file["type"], file["resource"]["blob"]) == ("resource", "AAE=")
+    tools = {tool["name"]: tool for tool in (await peer.result("tools/list"))["tools"]}
+    assert "outputSchema" not in tools["camera.picture"]
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_following_a_run_that_does_not_exist_is_a_failed_result(
+    open_hub: OpenHub, revision: str
+) -> None:
+    peer = McpPeer(open_hub(Show), revision)
+    result = await peer.tool("plexus.attach", {"run": 12345})
+    assert result["isError"] is True
+    assert result["content"] == [text("there is no run 12345")]

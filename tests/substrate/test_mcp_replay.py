@@ -176,7 +176,7 @@ def test_a_question_that_was_lost_is_asked_again(server: Server) -> None:
     with reading(client.get(cut)) as again:
         assert next(again).data == ""
         assert next(again).message == asked
-        client.post({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}})
+        client.post({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "cancel"}})
         assert next(again).message["result"]["isError"]
 
 

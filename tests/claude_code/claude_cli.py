@@ -1,0 +1,62 @@
+"""The real Claude Code CLI, with a server of ours and a scripted model."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from conformance.node import claude_code
+
+__all__ = ("private_environment", "run_claude")
+
+RUN_S = 90.0
+
+
+def private_environment(home: Path, api: str, key: str) -> dict[str, str]:
+    """Return an environment that has nothing of the account of the person who runs the tests,
+    and that sends nothing away."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("ANTHROPIC_", "CLAUDE", "AWS_", "GOOGLE_"))
+    }
+    return kept | {
+        "HOME": str(home),
+        "ANTHROPIC_BASE_URL": api,
+        "ANTHROPIC_API_KEY": key,
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+    }
+
+
+def run_claude(folder: Path, api: str, tool: str, **settings: str) -> str:
+    """Run one turn in print mode with `substrate --stdio --mcp`, and return what it printed.
+
+    `settings` are environment variables of the server.
+    """
+    servers = {
+        "substrate": {
+            "command": sys.executable,
+            "args": ["-m", "substrate", "--stdio", "--mcp"],
+            "env": settings,
+        }
+    }
+    config = folder / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": servers}))
+    home = folder / "home"
+    home.mkdir(exist_ok=True)
+    command = [str(claude_code()), "-p", "go", "--mcp-config", str(config), "--strict-mcp-config"]
+    done = subprocess.run(
+        [*command, "--allowedTools", tool],
+        cwd=folder,
+        env=private_environment(home, api, "sk-ant-none"),
+        capture_output=True,
+        text=True,
+        timeout=RUN_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
