@@ -28,8 +28,9 @@ from plexus import (
     wire,
 )
 from plexus.events import Request
+from plexus.log import wall_ms
 from plexus.questions import OpenQuestion, QuestionChanged, Questions
-from plexus.run import Run, wall_ms
+from plexus.run import Run
 
 __all__ = ("Approvals",)
 

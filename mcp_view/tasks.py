@@ -20,7 +20,8 @@ from plexus.batched import Batched
 from plexus.effects import Effect
 from plexus.errors import Denied, InvalidParams, NotFound, UnknownMethod
 from plexus.events import Cancelled, Error, Request, Terminal
-from plexus.run import Run, wall_ms
+from plexus.log import wall_ms
+from plexus.run import Run
 
 if TYPE_CHECKING:
     from mcp_view.protocol import McpConnection

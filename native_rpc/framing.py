@@ -7,7 +7,7 @@ formatting, which takes half the time of one for each.
 
 from __future__ import annotations
 
-from itertools import count
+from itertools import chain, count
 from typing import Any, Protocol
 
 __all__ = ("EVENT_STREAM", "LINES", "MESSAGES", "Framing")
@@ -15,6 +15,8 @@ __all__ = ("EVENT_STREAM", "LINES", "MESSAGES", "Framing")
 #: An item on its way out; what is left open is its number and its event's bytes. The method's
 #: name needs no escaping: it was found, so it is made of letters, digits, dots and underscores.
 ITEM = b'{"jsonrpc":"2.0","method":"%b","params":{"subscription":%%d,"seq":%%%%d,"result":%%%%b}}'
+#: The same for a client that wants to know when each item was written.
+TIMED_ITEM = ITEM.replace(b'"result"', b'"time_ms":%%%%d,"result"')
 
 
 class Framing(Protocol):
@@ -23,14 +25,16 @@ class Framing(Protocol):
     def message(self, message: bytes) -> bytes:
         """One message that is no item."""
 
-    def outline(self, method: str) -> bytes:
-        """What all items of one method have in common."""
+    def outline(self, method: str, *, timed: bool = False) -> bytes:
+        """Return what all items of one method have in common."""
 
     def template(self, outline: bytes, subscription: int, run: int) -> bytes:
         """What all items of one subscription have in common."""
 
-    def items(self, template: bytes, first: int, raws: list[bytes]) -> list[bytes]:
-        """The frames of consecutive items."""
+    def items(
+        self, template: bytes, first: int, raws: list[bytes], times: list[int] | None = None
+    ) -> list[bytes]:
+        """Return the frames of consecutive items, with their times if the template has them."""
 
 
 class Lines:
@@ -39,14 +43,19 @@ class Lines:
     def message(self, message: bytes) -> bytes:
         return message + b"\n"
 
-    def outline(self, method: str) -> bytes:
-        return ITEM % method.encode() + b"\n"
+    def outline(self, method: str, *, timed: bool = False) -> bytes:
+        return (TIMED_ITEM if timed else ITEM) % method.encode() + b"\n"
 
     def template(self, outline: bytes, subscription: int, run: int) -> bytes:  # noqa: ARG002
         return outline % subscription
 
-    def items(self, template: bytes, first: int, raws: list[bytes]) -> list[bytes]:
+    def items(
+        self, template: bytes, first: int, raws: list[bytes], times: list[int] | None = None
+    ) -> list[bytes]:
         number = len(raws)
+        if times is not None:
+            rows = zip(range(first, first + number), times, raws, strict=True)
+            return [(template * number) % tuple(chain.from_iterable(rows))]
         values: list[Any] = [None] * (2 * number)
         values[::2] = range(first, first + number)
         values[1::2] = raws
@@ -59,13 +68,17 @@ class Messages:
     def message(self, message: bytes) -> bytes:
         return message
 
-    def outline(self, method: str) -> bytes:
-        return ITEM % method.encode()
+    def outline(self, method: str, *, timed: bool = False) -> bytes:
+        return (TIMED_ITEM if timed else ITEM) % method.encode()
 
     def template(self, outline: bytes, subscription: int, run: int) -> bytes:  # noqa: ARG002
         return outline % subscription
 
-    def items(self, template: bytes, first: int, raws: list[bytes]) -> list[bytes]:
+    def items(
+        self, template: bytes, first: int, raws: list[bytes], times: list[int] | None = None
+    ) -> list[bytes]:
+        if times is not None:
+            return [template % item for item in zip(count(first), times, raws)]
         return [template % item for item in zip(count(first), raws)]
 
 
@@ -75,16 +88,22 @@ class EventStream:
     def message(self, message: bytes) -> bytes:
         return b"data: " + message + b"\n\n"
 
-    def outline(self, method: str) -> bytes:
-        return b"id: %d:%%d\ndata: " + ITEM % method.encode() + b"\n\n"
+    def outline(self, method: str, *, timed: bool = False) -> bytes:
+        return b"id: %d:%%d\ndata: " + (TIMED_ITEM if timed else ITEM) % method.encode() + b"\n\n"
 
     def template(self, outline: bytes, subscription: int, run: int) -> bytes:
         return outline % (run, subscription)
 
-    def items(self, template: bytes, first: int, raws: list[bytes]) -> list[bytes]:
+    def items(
+        self, template: bytes, first: int, raws: list[bytes], times: list[int] | None = None
+    ) -> list[bytes]:
         number = len(raws)
+        numbers = range(first, first + number)
+        if times is not None:
+            rows = zip(numbers, numbers, times, raws, strict=True)
+            return [(template * number) % tuple(chain.from_iterable(rows))]
         values: list[Any] = [None] * (3 * number)
-        values[::3] = values[1::3] = range(first, first + number)
+        values[::3] = values[1::3] = numbers
         values[2::3] = raws
         return [(template * number) % tuple(values)]
 

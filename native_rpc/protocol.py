@@ -28,7 +28,7 @@ from plexus.batched import Batched
 from plexus.effects import Effect, LeaveCall, Send, StartCall
 from plexus.errors import Busy, PlexusError
 from plexus.events import Cancelled, Error, Terminal
-from plexus.hub import Change
+from plexus.hub import TIMES, Change
 from plexus.limits import Limits
 from plexus.log import Batch
 from plexus.run import Run
@@ -50,6 +50,7 @@ class Subscription:
         "resumable",
         "silent",
         "template",
+        "timed",
     )
 
     def __init__(self, request_id: wire.Id, method: str, batched: Batched | None) -> None:
@@ -61,6 +62,8 @@ class Subscription:
         #: Whether it came as a notification, which must not be answered.
         self.silent = False
         self.template = b""
+        #: Whether the client wants to know when each item was written.
+        self.timed = False
         #: The items so far, for an answer that is sent at the end.
         self.buffer: AnswerBuffer | None = None
 
@@ -132,7 +135,11 @@ class NativeConnection:
         if batched is not None:
             batched.open += 1
         call = Subscription(request.id, request.method, batched)
-        return [StartCall(call, request.method, request.params)]
+        params = request.params
+        if params:
+            named = params[0] if isinstance(params, list) else params
+            call.timed = isinstance(named, dict) and named.get(TIMES) is True
+        return [StartCall(call, request.method, params)]
 
     def _notification(self, message: wire.Notification) -> list[Effect]:
         """JSON-RPC forbids an answer: the call runs, and nothing of it is written."""
@@ -181,19 +188,24 @@ class NativeConnection:
         subscriptions[number] = call
         if self._buffered or call.silent:
             return []
-        outline = self._outlines.get(call.method) or self._outline(call.method)
+        if call.timed:
+            outline = self._framing.outline(call.method, timed=True)
+        else:
+            outline = self._outlines.get(call.method) or self._outline(call.method)
         call.template = self._framing.template(outline, number, run.id)
         reply = wire.encode_result(call.id, b"%d" % number)
         if call.batched is None:
             return [Send([self._framing.message(reply)])]
         return self._answer(call, reply)
 
-    def follow(self, run: int, method: str) -> Subscription:
+    def follow(self, run: int, method: str, *, timed: bool = False) -> Subscription:
         """A subscription that was not asked for by a message: the stream of one run."""
         call = Subscription(None, method, None)
         call.number = run
         call.resumable = True
-        call.template = self._framing.template(self._outline(method), run, run)
+        call.timed = timed
+        outline = self._framing.outline(method, timed=timed)
+        call.template = self._framing.template(outline, run, run)
         self._subscriptions[run] = call
         return call
 
@@ -215,7 +227,8 @@ class NativeConnection:
             return []
         if self._buffered:
             return self._buffer(call, batch, terminal)
-        frames = self._framing.items(call.template, batch.first, batch.raws)
+        times = batch.times_ms() if call.timed else None
+        frames = self._framing.items(call.template, batch.first, batch.raws, times)
         if terminal is not None:
             del self._subscriptions[call.number]
         return [Send(frames)]
@@ -244,7 +257,8 @@ class NativeConnection:
         if self._buffered or not call.template:
             return self._answer(call, self._refusal(call.id, error))
         terminal = wire.encode_event(Error(error.code, error.message, error.data))
-        return [Send(self._framing.items(call.template, seq, [terminal]))]
+        times = Batch(seq, [], [terminal]).times_ms() if call.timed else None
+        return [Send(self._framing.items(call.template, seq, [terminal], times))]
 
     def farewell(self) -> list[Effect]:
         """Nothing: a run that is stopped says so itself."""

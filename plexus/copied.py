@@ -114,7 +114,7 @@ class CopiedLog(ItemLog):
         size = sum(map(len, raws))
         while size > max_bytes and len(raws) > 1:
             size -= len(raws.pop())
-        return Batch(numbers[start], self.events[start : start + len(raws)], raws, size)
+        return Batch(numbers[start], self.events[start : start + len(raws)], raws, size, self)
 
 
 class CopyReader(Reader):
@@ -141,6 +141,10 @@ class _Copied(Event):
 
 class _CopiedComplete(Complete):
     """A terminal whose class is not known here."""
+
+    @property
+    def failed(self) -> bool:
+        return bool(getattr(self, "exit_code", 0))
 
     def as_text(self) -> str:
         return _spoken(self)

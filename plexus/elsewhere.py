@@ -23,9 +23,10 @@ from plexus.copied import CopiedLog, CopyReader, read_event
 from plexus.errors import NotFound, PlexusError
 from plexus.events import Error, Request, Terminal
 from plexus.limits import Limits
+from plexus.log import WALL
 from plexus.principal import Principal
 from plexus.questions import OpenQuestion, QuestionChanged
-from plexus.run import WALL, Reader, Run
+from plexus.run import Reader, Run
 
 __all__ = ("Elsewhere", "HomeProcess", "RunElsewhere")
 

@@ -53,6 +53,7 @@ __all__ = (
     "Terminal",
     "ToolResult",
     "ToolUse",
+    "outcome_of",
 )
 
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -413,6 +414,18 @@ class Terminal(Event):
     def failed(self) -> bool:
         """Whether a person would say that the run went wrong."""
         return False
+
+
+def outcome_of(terminal: Terminal) -> dict[str, Any]:
+    """Return how a run went for a person: `succeeded`, `failed` or `cancelled`.
+
+    A command that ran and failed is a complete run; its exit code is given too.
+    """
+    if isinstance(terminal, Cancelled):
+        return {"outcome": "cancelled"}
+    outcome: dict[str, Any] = {"outcome": "failed" if terminal.failed else "succeeded"}
+    code = getattr(terminal, "exit_code", None)
+    return outcome if code.__class__ is not int else outcome | {"exit_code": code}
 
 
 class Complete(Terminal):

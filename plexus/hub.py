@@ -57,6 +57,8 @@ STOPPING = "the server is stopping"
 #: Named parameters that belong to the call and not to the method.
 RUN_KEY = "_run"
 AFTER = "_after"
+#: Asks a native view for the time of every item; the hub has nothing to do with it.
+TIMES = "_times"
 #: For how many sets of scopes the schema is kept. Tokens of others may have any scopes at all.
 VARIANTS = 64
 
@@ -323,8 +325,9 @@ class Plexus:
             self.check_scope(spec, principal)
         arguments = params if params.__class__ is dict else _named(spec, params)
         key, after = None, 0
-        if RUN_KEY in arguments or AFTER in arguments:
+        if RUN_KEY in arguments or AFTER in arguments or TIMES in arguments:
             arguments = dict(arguments)
+            _flag(arguments.pop(TIMES, False))
             key = _text_or_none(arguments.pop(RUN_KEY, None))
             after = _natural(arguments.pop(AFTER, 0))
         try:
@@ -456,7 +459,7 @@ def _named(spec: MethodSpec, params: dict[str, Any] | list[Any] | None) -> dict[
     if isinstance(params, dict):
         return params
     if len(params) == 1 and isinstance(params[0], dict):
-        known = {*spec.names, RUN_KEY, AFTER}
+        known = {*spec.names, RUN_KEY, AFTER, TIMES}
         if known.issuperset(params[0]):
             return params[0]
     if len(params) > len(spec.names):
@@ -470,6 +473,11 @@ def _text_or_none(value: Any) -> str | None:
     if value is not None and not (isinstance(value, str) and 0 < len(value) <= 128):
         raise InvalidParams(f"{RUN_KEY} must be a text of 1 to 128 characters")
     return value
+
+
+def _flag(value: Any) -> None:
+    if not isinstance(value, bool):
+        raise InvalidParams(f"{TIMES} must be true or false")
 
 
 def _natural(value: Any) -> int:

@@ -10,12 +10,13 @@ knows nothing of readers.
 from __future__ import annotations
 
 import bisect
+import time
 from collections.abc import Iterator
 
 from plexus.events import Event, Terminal
 from plexus.limits import Limits
 
-__all__ = ("ITEM_WEIGHT", "Batch", "ItemLog")
+__all__ = ("ITEM_WEIGHT", "Batch", "ItemLog", "wall_ms")
 
 #: What an item weighs beside its bytes: the objects around it, here and on the way out. So the
 #: high-water mark of a mebibyte is reached by a thousand small items as well as by one large.
@@ -26,15 +27,27 @@ SLACK = 512
 
 #: How exact the time of an item is.
 RESOLUTION_S = 0.001
+#: What to add to a monotonic time to get the time on the wall.
+WALL = time.time() - time.monotonic()
+
+
+def wall_ms(monotonic: float) -> int:
+    """Return a monotonic time in milliseconds since the epoch."""
+    return int((WALL + monotonic) * 1000)
 
 
 class Batch:
     """Consecutive items, taken in one go; the first has the number `first`."""
 
-    __slots__ = ("events", "first", "raws", "size", "terminal")
+    __slots__ = ("events", "first", "log", "raws", "size", "terminal")
 
     def __init__(
-        self, first: int, events: list[Event], raws: list[bytes], size: int | None = None
+        self,
+        first: int,
+        events: list[Event],
+        raws: list[bytes],
+        size: int | None = None,
+        log: ItemLog | None = None,
     ) -> None:
         self.first = first
         self.events = events
@@ -45,6 +58,15 @@ class Batch:
         self.terminal: Terminal | None = None
         if events and events[-1].terminal:
             self.terminal = events[-1]  # type: ignore[assignment]  # only terminals say so
+        #: Where the items come from; None for what stands for items that are gone.
+        self.log = log
+
+    def times_ms(self) -> list[int]:
+        """Return when each item was appended, in milliseconds since the epoch."""
+        if self.log is None:
+            return [wall_ms(time.monotonic())] * len(self.raws)
+        time_of = self.log.time_of
+        return [wall_ms(time_of(seq)) for seq in range(self.first, self.first + len(self.raws))]
 
 
 def _number(mark: tuple[int, float]) -> int:
@@ -150,9 +172,10 @@ class ItemLog:
         """The items after this number, at most so many; `after` must not lie before the log."""
         start = after + 1 - self.first
         if not start and self.ended and len(self.raws) <= max_items and self.size <= max_bytes:
-            return Batch(after + 1, self.events, self.raws, self.size)  # they change no more
+            # They change no more.
+            return Batch(after + 1, self.events, self.raws, self.size, self)
         raws = self.raws[start : start + max_items]
         size = sum(map(len, raws))
         while size > max_bytes and len(raws) > 1:
             size -= len(raws.pop())
-        return Batch(after + 1, self.events[start : start + len(raws)], raws, size)
+        return Batch(after + 1, self.events[start : start + len(raws)], raws, size, self)

@@ -19,9 +19,9 @@ from typing import Any
 from plexus import wire
 from plexus.asking import Question
 from plexus.errors import NotFound, PlexusError, TooBig
-from plexus.events import Cancelled, Error, Event, Gap, Request, Terminal
+from plexus.events import Cancelled, Error, Event, Gap, Request, Terminal, outcome_of
 from plexus.limits import Limits
-from plexus.log import ITEM_WEIGHT, Batch, ItemLog
+from plexus.log import ITEM_WEIGHT, Batch, ItemLog, wall_ms
 from plexus.principal import Principal
 from plexus.questions import OpenQuestion, QuestionChanged
 
@@ -31,15 +31,6 @@ __all__ = ("Reader", "Run", "wall_ms")
 #: of a long log does not hold the loop and a write does not need a mapping of its own.
 TAKE_ITEMS = 512
 TAKE_BYTES = 256 * 1024
-
-
-#: What to add to a monotonic time to get the time on the wall.
-WALL = time.time() - time.monotonic()
-
-
-def wall_ms(monotonic: float) -> int:
-    """Milliseconds since the epoch."""
-    return int((WALL + monotonic) * 1000)
 
 
 class Run:
@@ -149,6 +140,8 @@ class Run:
             described["parent"] = self.parent
         if self.ended_at is not None:
             described["duration_ms"] = round((self.ended_at - self.started_at) * 1000, 3)
+        if self.terminal is not None:
+            described |= outcome_of(self.terminal)
         return described
 
     # --- appending ----------------------------------------------------------------------------

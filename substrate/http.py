@@ -139,10 +139,11 @@ class RunEvents:
             return
         view = NativeConnection(EVENT_STREAM, self._hub.limits, self._hub.new_id, resumable=True)
         connection = Connection(self._hub, view, scope["principal"])
-        # Whoever comes back to a run that lost its caller is its caller again.
+        # A client that comes back to a run that lost its caller is its caller again.
         owner = run.orphan_deadline is not None
         async with Peer(receive, connection) as peer:
-            connection.attach(view.follow(run.id, run.method), run, after, owner=owner)
+            call = view.follow(run.id, run.method, timed=_wants_times(scope))
+            connection.attach(call, run, after, owner=owner)
             await stream_frames(view, connection, peer, send, self._hub)
 
 
@@ -186,6 +187,12 @@ def _wanted(accept: bytes) -> Literal["stream", "once"] | None:
     if b"text/event-stream" in kinds:
         return "stream"
     return "once" if kinds & {b"", b"*/*", b"application/*", b"application/json"} else None
+
+
+def _wants_times(scope: Scope) -> bool:
+    """Whether the client asks for the time of every item, by `?times=1`."""
+    query = parse_qs(scope["query_string"].decode("ascii", "replace"))
+    return query.get("times", ["0"])[-1] in ("1", "true")
 
 
 def _run_number(scope: Scope) -> int:

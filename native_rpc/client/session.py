@@ -46,20 +46,27 @@ class Item(Mapping[str, Any]):
     """An event as a client sees it: a read-only mapping of its fields, and its number.
 
     Fields are attributes too (`item.data`), unless they are named like something that a mapping
-    has (`items`, `get`), like `seq` or `terminal`, or begin with an underscore; `item["..."]`
-    gives those.
+    has (`items`, `get`), like `seq`, `time_ms` or `terminal`, or begin with an underscore;
+    `item["..."]` gives those.
     """
 
-    __slots__ = ("_fields", "_seq")
+    __slots__ = ("_fields", "_seq", "_time_ms")
 
-    def __init__(self, seq: int, fields: dict[str, Any]) -> None:
+    def __init__(self, seq: int, fields: dict[str, Any], time_ms: int | None = None) -> None:
         self._seq = seq
         self._fields = fields
+        self._time_ms = time_ms
 
     @property
     def seq(self) -> int:
         """The item's number in its run, from 1."""
         return self._seq
+
+    @property
+    def time_ms(self) -> int | None:
+        """When the server wrote it, in milliseconds since the epoch; None unless the call was made
+        with `_times=True`."""
+        return self._time_ms
 
     @property
     def terminal(self) -> bool:
@@ -202,7 +209,9 @@ class Exchange:
             error = lost
         self.fail(error)
 
-    def on_item(self, seq: int, fields: dict[str, Any], size: int) -> None:
+    def on_item(
+        self, seq: int, fields: dict[str, Any], size: int, time_ms: int | None = None
+    ) -> None:
         """An item has come. Raises ProtocolError if one before it is missing."""
         kind = fields.get("type")
         terminal = kind in TERMINALS
@@ -215,7 +224,7 @@ class Exchange:
                     data={"run": self.run, "seq": seq, "expected": self.seq + 1},
                 )
         self.seq = max(self.seq, seq)
-        item = Item(seq, fields)
+        item = Item(seq, fields, time_ms)
         error = None
         if terminal:
             self.terminal = item
@@ -335,7 +344,8 @@ class Session:
         if exchange is None:  # it was left, and the server has not heard of that yet
             return None
         try:
-            exchange.on_item(seq, fields, size)
+            time_ms = params.get("time_ms")  # type: ignore[union-attr]  # it matched a dict
+            exchange.on_item(seq, fields, size, time_ms if isinstance(time_ms, int) else None)
         except ProtocolError as error:
             exchange.fail(error)
             return self.leave(exchange)

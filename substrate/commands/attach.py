@@ -41,23 +41,39 @@ def follow_options() -> list[click.Option]:
             metavar="N",
             help="Begin after the item of this number.  [default: from the first]",
         ),
+        click.Option(["--times"], is_flag=True, help="Show when each item was written."),
         *follow_options(),
     ],
 )
 @click.pass_context
 def attach(
-    ctx: click.Context, *, run: int, after: int, as_json: bool, as_text: bool, url: str | None
+    ctx: click.Context,
+    *,
+    run: int,
+    after: int,
+    times: bool,
+    as_json: bool,
+    as_text: bool,
+    url: str | None,
 ) -> None:
     """Show what RUN has said so far, and then what it says, up to its end.
 
     It looks as `substrate call` would show it, and what the run asks can be answered here. Ctrl-C
     leaves, and does not stop the run. The exit code says how the run ended, as with `call`.
     """
-    ctx.exit(follow(ctx, need_server(ctx, url), run, after, as_json=as_json, as_text=as_text))
+    server = need_server(ctx, url)
+    ctx.exit(follow(ctx, server, run, after, times=times, as_json=as_json, as_text=as_text))
 
 
 def follow(
-    ctx: click.Context, target: Target, run: int, after: int, *, as_json: bool, as_text: bool
+    ctx: click.Context,
+    target: Target,
+    run: int,
+    after: int,
+    *,
+    as_json: bool,
+    as_text: bool,
+    times: bool = False,
 ) -> int:
     """Show a run to its end, or until Ctrl-C; the exit code. Raises ClickException."""
 
@@ -71,7 +87,7 @@ def follow(
     streams = Streams()
     display = choose_display(streams, as_json=as_json, as_text=as_text)
     playback = Playback(target, display, Person.at_terminal(streams.err), is_open)
-    params = {"run": run, "after": after}
+    params = {"run": run, "after": after} | ({"_times": True} if times else {})
     try:
         code = target.run(playback.play("plexus.attach", params, follows=True))
     except PlexusError as error:

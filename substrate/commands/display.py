@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import IO, Any, Protocol
 
@@ -50,6 +51,9 @@ class Display(Protocol):
     def show(self, event: Event, text: str | None) -> None:
         """Show one event; `text` is how it says itself that a person would read it."""
 
+    def stamp(self, time_ms: int) -> None:
+        """Show when the next event was written, in milliseconds since the epoch."""
+
     def remark(self, message: str, colour: str | None = None) -> None:
         """Say something beside the run."""
 
@@ -80,10 +84,14 @@ class JsonLines:
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
+        self._time: dict[str, int] = {}
 
     def show(self, event: Event, text: str | None) -> None:  # noqa: ARG002 - for people
-        self._streams.out.write(wire.encode(event).decode() + "\n")
+        self._streams.out.write(wire.encode({**event, **self._time}).decode() + "\n")
         self._streams.out.flush()
+
+    def stamp(self, time_ms: int) -> None:
+        self._time = {"time_ms": time_ms}
 
     def remark(self, message: str, colour: str | None = None) -> None:
         self._streams.remark(message, colour)
@@ -141,6 +149,12 @@ class Readable:
         except KeyError:
             pass  # another event of the same name, with other fields
         self._show_unknown(event, text)
+
+    def stamp(self, time_ms: int) -> None:
+        """Show the time at the beginning of a line, and not in the middle of one."""
+        if not self._in_line:
+            at = time.strftime("%H:%M:%S", time.localtime(time_ms // 1000))
+            self._write(click.style(f"{at}.{time_ms % 1000:03d} ", fg=DIM))
 
     def remark(self, message: str, colour: str | None = None) -> None:
         """Say something on a line of its own, on stderr."""

@@ -37,6 +37,11 @@ class LocalItem:
         return fields
 
     @property
+    def time_ms(self) -> int | None:
+        """Nothing: a run of this process is shown while it is made."""
+        return None
+
+    @property
     def text(self) -> str | None:
         """What the event says of itself."""
         return self.own.as_text() or self.own.as_line()

@@ -82,6 +82,8 @@ class Playback:
                 self._call = call
                 async for item in call.items():
                     event = item.event
+                    if item.time_ms is not None:
+                        self._display.stamp(item.time_ms)
                     self._display.show(event, item.text)
                     if event.get("type") == "request":
                         self._ask(call, event)

@@ -6,7 +6,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-__all__ = ("COLOURS", "UNDER_WAY", "duration", "is_work", "print_runs", "run_in_line")
+__all__ = (
+    "COLOURS",
+    "UNDER_WAY",
+    "duration",
+    "is_work",
+    "print_runs",
+    "result_of_run",
+    "run_in_line",
+)
 
 Run = Mapping[str, Any]
 
@@ -20,6 +28,7 @@ COLOURS: Final = {
     "cancelling": "yellow",
     "complete": "green",
     "error": "red",
+    "failed": "red",
     "cancelled": "yellow",
 }
 
@@ -29,6 +38,14 @@ def is_work(run: Run) -> bool:
     steer them: whoever lists runs makes one."""
     method = str(run["method"])
     return not method.startswith(("plexus.", "approvals.")) or method in WORK
+
+
+def result_of_run(run: Run) -> str:
+    """Return the state of a run, or that its work failed: a command that ran and failed is one
+    that is complete."""
+    if run["state"] == "complete" and run.get("outcome") == "failed":
+        return f"failed ({run['exit_code']})" if "exit_code" in run else "failed"
+    return str(run["state"])
 
 
 def print_runs(runs: Sequence[Run]) -> None:
@@ -43,12 +60,12 @@ def print_runs(runs: Sequence[Run]) -> None:
         table.add_column(title, no_wrap=True, justify="right" if right else "left")
     now_ms = time.time() * 1000
     for run in runs:
-        state = str(run["state"])
+        state = result_of_run(run)
         age_ms = max(now_ms - run["started_ms"], 0)
         table.add_row(
             str(run["run"]),
             Text(str(run["method"]), style="bold"),
-            Text(state, style=COLOURS.get(state, "")),
+            Text(state, style=COLOURS.get(state.partition(" ")[0], "")),
             f"{duration(age_ms)} ago",
             duration(run.get("duration_ms", age_ms)),
             str(run["last_seq"]),
@@ -60,7 +77,7 @@ def print_runs(runs: Sequence[Run]) -> None:
 def run_in_line(run: Run) -> str:
     """What has become of a run, in one line."""
     at = time.strftime("%H:%M:%S")
-    line = f"{at}  {run['run']:<16}  {run['state']:<10}  {run['method']}"
+    line = f"{at}  {run['run']:<16}  {result_of_run(run):<10}  {run['method']}"
     if "duration_ms" in run:
         line += f"  {duration(run['duration_ms'])}, {run['last_seq']} items"
     if "parent" in run:

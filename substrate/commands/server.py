@@ -79,6 +79,7 @@ class ServerItem:
     """An event as it came over the wire."""
 
     event: Mapping[str, Any]
+    time_ms: int | None = None
     #: The server does not send how an event would be read.
     text: str | None = None
 
@@ -103,7 +104,7 @@ class ServerCall:
         try:
             async with aclosing(self._call.__aiter__()) as items:
                 async for item in items:
-                    yield ServerItem(dict(item))
+                    yield ServerItem(dict(item), item.time_ms)
         except PlexusError:
             # The client raises what a run failed with. Here that is an item like any other,
             # unless it failed without one: the server is gone.
@@ -111,7 +112,7 @@ class ServerCall:
             if terminal is None:
                 raise
         if terminal is not None:
-            yield ServerItem(dict(terminal))
+            yield ServerItem(dict(terminal), terminal.time_ms)
 
     async def cancel(self, reason: str) -> None:
         """Stop the run; its terminal still comes."""

@@ -57,6 +57,10 @@ class Item(Protocol):
         """The event as it is on the wire."""
 
     @property
+    def time_ms(self) -> int | None:
+        """When it was written, in milliseconds since the epoch, if the call asked for that."""
+
+    @property
     def text(self) -> str | None:
         """How the event itself says that a person would read it; None if that is not known."""
 

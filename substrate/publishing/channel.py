@@ -29,9 +29,10 @@ from plexus import wire
 from plexus.errors import PlexusError
 from plexus.events import Error, Request
 from plexus.hub import Plexus
+from plexus.log import wall_ms
 from plexus.principal import LOCAL
 from plexus.questions import OpenQuestion
-from plexus.run import Reader, Run, wall_ms
+from plexus.run import Reader, Run
 from substrate.access.lockfile import Running, started
 from substrate.publishing.frames import CALLS, PATH, frame, read_frame
 

@@ -98,6 +98,22 @@ def test_a_terminal_of_ten_megabytes_comes_through(target: str | list[str]) -> N
     assert play(scenario) == 10
 
 
+def test_items_say_when_they_were_written_if_that_is_asked_for(target: str | list[str]) -> None:
+    async def scenario() -> list[list[int | None]]:
+        async with connect(target) as plexus:
+            asked = [item.time_ms async for item in plexus.count.up(to=3, pause_ms=20, _times=True)]
+            return [asked, [item.time_ms async for item in plexus.count.up(to=3)]]
+
+    before_ms = time.time() * 1000
+    asked, unasked = play(scenario)
+    times = [at for at in asked if at is not None]
+    assert len(times) == len(asked) == 4
+    assert times == sorted(times)
+    assert times[2] - times[0] >= 30
+    assert before_ms - 5000 < times[0] < time.time() * 1000 + 5000
+    assert set(unasked) == {None}
+
+
 def test_calls_at_the_same_time_get_their_own_events(target: str | list[str]) -> None:
     async def count(plexus: Client, to: int) -> list[int]:
         return numbers([event async for event in plexus.count.up(to=to, pause_ms=1)])

@@ -52,6 +52,37 @@ def test_a_run_of_another_program_is_seen_followed_and_stopped(site: Site, page:
         assert b"stopped in the browser" in stream.read()
 
 
+def test_a_command_that_failed_is_shown_as_failed_with_its_exit_code(
+    site: Site, page: Page
+) -> None:
+    with elsewhere(site, "bash.execute", command="echo broken; exit 7") as stream:
+        assert b'"exit_code":7' in stream.read()
+    site.open(page, "watch")
+    state = page.locator("tr", has_text="bash.execute").first.locator("td.state")
+    expect(state).to_have_text("failed (7)")
+    expect(state).to_have_attribute("data-state", "error")
+    page.locator("tr", has_text="bash.execute").first.get_by_role("link").click()
+    expect(page.locator("section.run .state")).to_have_text("failed (7)")
+
+
+def test_times_are_those_of_the_server_and_not_of_arrival(site: Site, page: Page) -> None:
+    with elsewhere(site, "bash.execute", command="echo one; sleep 0.4; echo two") as stream:
+        found = re.search(rb'"subscription":(\d+)', stream.read())
+    assert found is not None
+    run = int(found[1])
+    site.open(page, "run", str(run))
+    page.locator(".b-complete").wait_for()
+    times = page.evaluate(
+        """async (run) => {
+          const { openRun } = await import("/page/runs.js");
+          return openRun(run).items.map((item) => item.at);
+        }""",
+        run,
+    )
+    # The page has read all of them at once, long after they were written.
+    assert times[-1] - times[0] >= 350
+
+
 def test_leaving_a_run_of_another_program_does_not_stop_it(site: Site, page: Page) -> None:
     with elsewhere(site, "showcase.steady", count=60, pause_s=0.05) as stream:
         site.open(page, "watch")

@@ -68,6 +68,13 @@ export function moment(ms) {
   return new Date(ms).toLocaleString();
 }
 
+/** The state of a run as a person sees it, `{state, text}`: a command that ran and failed is
+    complete for the server, and failed for a person. */
+export function stateOf(state, exitCode, failed = Boolean(exitCode)) {
+  if (state !== "complete" || !failed) return { state, text: state };
+  return { state: "error", text: exitCode === undefined ? "failed" : `failed (${exitCode})` };
+}
+
 /** What went wrong, in one element. */
 export function trouble(error) {
   return h("p", { class: "trouble", role: "alert" }, error && error.message ? error.message : String(error));

@@ -133,7 +133,7 @@ function tooMany() {
 }
 
 /** Reads one run: begins it, or takes up one that exists, and goes on after what it has whenever
-    the connection breaks. Tells `onItem(seq, event)`, in order, each once, and
+    the connection breaks. Calls `onItem(seq, event, time_ms)`, in order, each once, and
     `onState("connecting" | "live" | "broken" | "ended" | "gone", why)`. */
 export class Follower {
   constructor({ onItem, onState = () => {} }) {
@@ -152,7 +152,7 @@ export class Follower {
   async begin(method, params) {
     if (streams >= MOST_STREAMS) throw tooMany();
     this.method = method;
-    const body = message(method, { ...params, _run: newKey() });
+    const body = message(method, { ...params, _run: newKey(), _times: true });
     const answered = new Promise((resolve, reject) => {
       this._answered = { resolve, reject };
     });
@@ -176,7 +176,7 @@ export class Follower {
   _attach() {
     const headers = { accept: STREAM };
     if (this.last) headers["last-event-id"] = `${this.run}:${this.last}`;
-    return fetch(`/runs/${this.run}/events`, { headers, signal: this._abort.signal }).then(checked);
+    return fetch(`/runs/${this.run}/events?times=1`, { headers, signal: this._abort.signal }).then(checked);
   }
 
   async _read(open) {
@@ -222,11 +222,11 @@ export class Follower {
       if (this._answered) this._answered.resolve(this.run);
       return true;
     }
-    const { seq, result } = data.params;
+    const { seq, result, time_ms: at } = data.params;
     this.method = this.method || data.method;
     if (result.type === "gap") {
       // These are no longer kept: it is said, and the next item is the one after them.
-      this._onItem(result.to, result);
+      this._onItem(result.to, result, at);
       this.last = result.to;
       return true;
     }
@@ -236,7 +236,7 @@ export class Follower {
     }
     if (seq !== this.last + 1) return false;
     this.last = seq;
-    this._onItem(seq, result);
+    this._onItem(seq, result, at);
     if (TERMINALS.has(result.type)) this._end("ended");
     return true;
   }

@@ -1,7 +1,7 @@
 // The view of one run: what it says, as it says it.
 
 import { OpenQuestions, openOf } from "./asking.js";
-import { button, clock, h, lasting, perFrame, replace, trouble } from "./dom.js";
+import { button, clock, h, lasting, perFrame, replace, stateOf, trouble } from "./dom.js";
 import { blockElement } from "./items.js";
 import { jsonLine, jsonTree } from "./jsontree.js";
 import { hearing, onLive, runs } from "./live.js";
@@ -37,7 +37,7 @@ function showOwn(place) {
 }
 
 function stateText(log) {
-  if (log.terminal) return log.terminal.type === "complete" ? "complete" : log.terminal.type;
+  if (log.terminal) return stateOf(log.terminal.type, log.terminal.exit_code).text;
   const known = runs.get(log.run);
   if (log.state === "live" && known) return known.state;
   return STATES[log.state] || log.state;
@@ -113,7 +113,7 @@ class RunView {
     const log = this._log;
     if (log.method) this._title.textContent = log.method;
     this._state.textContent = stateText(log);
-    this._state.dataset.state = log.terminal ? log.terminal.type : log.state;
+    this._state.dataset.state = log.terminal ? stateOf(log.terminal.type, log.terminal.exit_code).state : log.state;
     const known = runs.get(log.run);
     const took = known && known.duration_ms !== undefined ? known.duration_ms : known ? Date.now() - known.started_ms : null;
     const facts = [`run ${log.run}`, `${log.last} items`];

@@ -26,7 +26,7 @@ export class RunLog {
     this._size = 0;
     this._listeners = new Set();
     this._follower = new Follower({
-      onItem: (seq, event) => this._take(seq, event),
+      onItem: (seq, event, at) => this._take(seq, event, at),
       onState: (state, why) => this._turn(state, why),
     });
   }
@@ -86,8 +86,8 @@ export class RunLog {
     for (const listener of this._listeners) listener(news);
   }
 
-  _take(seq, event) {
-    const at = Date.now();
+  /** `at` is when the server wrote the item. */
+  _take(seq, event, at) {
     if (this.firstAt === null) this.firstAt = at;
     this.lastAt = at;
     const size = sizeOf(event);

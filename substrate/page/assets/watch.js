@@ -1,7 +1,7 @@
 // The view of all runs of the server, live, and of everything they ask.
 
 import { OpenQuestions } from "./asking.js";
-import { button, h, lasting, moment, perFrame, replace, toast } from "./dom.js";
+import { button, h, lasting, moment, perFrame, replace, stateOf, toast } from "./dom.js";
 import { approvals, hearing, onLive, runs } from "./live.js";
 import { link } from "./router.js";
 import { call } from "./rpc.js";
@@ -73,8 +73,9 @@ function newRow(run) {
   return {
     element,
     show(now) {
-      state.textContent = now.state;
-      state.dataset.state = now.state;
+      const shown = stateOf(now.state, now.exit_code, now.outcome === "failed");
+      state.textContent = shown.text;
+      state.dataset.state = shown.state;
       items.textContent = String(now.last_seq);
       took.textContent = lasting(now.duration_ms === undefined ? Date.now() - now.started_ms : now.duration_ms);
       stop.hidden = !UNDER_WAY.has(now.state);

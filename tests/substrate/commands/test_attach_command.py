@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 
@@ -70,3 +71,19 @@ def test_what_is_open_is_asked_and_what_was_answered_is_not(server: Running) -> 
         assert "Really?" not in text
         assert without_colours(text).splitlines()[-1] == "name: Zoë"
         assert process.end() == 0
+
+
+def test_the_time_of_each_item_is_that_of_the_server(server: Running) -> None:
+    with server.called("bash.execute", "echo one; sleep 0.3; echo two; exit 3") as (
+        process,
+        number,
+    ):
+        assert process.end() == 1
+    events = lines(server.run("attach", str(number), "--times").stdout)
+    times = [event["time_ms"] for event in events]
+    assert times == sorted(times)
+    assert times[-1] - times[0] >= 250
+    shown = server.run("attach", str(number), "--times", "--text").stdout
+    assert re.fullmatch(
+        r"(?s)\d\d:\d\d:\d\d\.\d{3} one\n\d\d:\d\d:\d\d\.\d{3} two\n.*", without_colours(shown)
+    )

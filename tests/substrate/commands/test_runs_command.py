@@ -49,6 +49,20 @@ def test_on_a_terminal_it_is_a_table_and_json_if_asked_for(server: Running) -> N
             assert json.loads(screen.end()[1])["run"] == number
 
 
+def test_a_command_that_failed_is_listed_as_failed_with_its_exit_code(server: Running) -> None:
+    with server.called("bash.execute", "sleep 1; exit 7") as (process, number):
+        assert process.end() == 1
+    with server.called("bash.execute", "sleep 1") as (process, fine):
+        assert process.end() == 0
+    listed = {entry["run"]: entry for entry in server.runs("--all")}
+    assert (listed[number]["outcome"], listed[number]["exit_code"]) == ("failed", 7)
+    assert (listed[fine]["outcome"], listed[fine]["exit_code"]) == ("succeeded", 0)
+    with terminal(*server.flags, "runs", "--all", cwd=server.project) as screen:
+        rows = without_colours(screen.end()[1]).splitlines()
+    [row] = [row for row in rows if str(number) in row]
+    assert "failed (7)" in row
+
+
 def test_an_empty_list_says_where_there_are_more(server: Running) -> None:
     with terminal(*server.flags, "runs", "--state", "asking", cwd=server.project) as screen:
         assert "There is no such run." in screen.end()[1]
