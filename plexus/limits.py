@@ -58,8 +58,9 @@ class Limits:
     #: The header of one HTTP request. Tokens and cookies are a few hundred bytes.
     #: Past it: HTTP 431, and the connection is closed.
     header_bytes: int = 64 * KIB
-    #: How long the header of an HTTP request may take to arrive, and how long a new connection may
-    #: be silent. Whoever sends a byte now and then would hold a descriptor for ever.
+    #: How long the header of an HTTP request may take to arrive, how long a new connection may be
+    #: silent, and how long a WebSocket may take to open, or to answer a close frame. A client that
+    #: sends a byte now and then would hold a descriptor forever.
     #: Past it: HTTP 408, and the connection is closed.
     header_s: float = 10.0
     #: How long the body of an HTTP request may take to arrive.

@@ -23,7 +23,8 @@ from substrate.access.exposure import check_exposure, reached_at, url_host
 from substrate.access.opening import open_access
 from substrate.app import build_app
 from substrate.assembly import NO_FILES, MakeHub, build_hub
-from substrate.connections import HttpProtocol, LimitedConfig, watch_for_dead_peers
+from substrate.connections import HttpProtocol, LimitedConfig
+from substrate.dead_peers import watch_for_dead_peers
 from substrate.logs import announce
 from substrate.loop import close_runner
 from substrate.mcp import make_mcp_server, mcp_options
@@ -39,6 +40,8 @@ __all__ = ("Server", "bind", "serve_http")
 
 #: How long connections may take to close after every run has ended.
 CLOSE_S = 3
+#: When those that are still open are cut off; the rest of the time is for the app to notice.
+CUT_OFF_S = 2.0
 #: How long clients that only listen may take to be told of the end.
 FAREWELL_S = 1.0
 
@@ -88,7 +91,17 @@ class Server(uvicorn.Server):
         """End what does not end with the runs, and then everything."""
         self.stop_accepting()
         await self._open.finish(FAREWELL_S)
-        await super().shutdown(sockets)
+        cut_off = asyncio.get_running_loop().call_later(CUT_OFF_S, self._cut_off)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            cut_off.cancel()
+
+    def _cut_off(self) -> None:
+        """Abort what is still open: the app ends by itself when its peer is gone. uvicorn would
+        cancel it, and log that as a failure of the app."""
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
 
 def bind(port: int, address: str = "127.0.0.1") -> socket.socket:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import socket
 import subprocess
 import sys
 import threading
@@ -29,6 +30,7 @@ pytestmark = [pytest.mark.smoke, pytest.mark.timeout(60)]
 
 #: The events of `demo.wait`.
 STREAMED = ["content", "content", "complete"]
+UPGRADE = "Upgrade: websocket\r\nConnection: Upgrade\r\nContent-Length: 2\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +97,12 @@ def test_a_call_streams_over_a_websocket(server: Server) -> None:
 async def test_the_client_library_streams_a_call(server: Server) -> None:
     async with client.connect(server.ws) as peer:
         assert await peer.call("demo.echo", ["x"]) == "x"
+
+
+def test_a_malformed_upgrade_is_refused(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=ANSWER_S) as sock:
+        sock.sendall(f"GET /rpc HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n{UPGRADE}".encode())
+        assert sock.recv(4096).startswith(b"HTTP/1.1 400 ")
 
 
 def test_a_call_streams_over_pipes() -> None:
