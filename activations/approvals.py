@@ -66,7 +66,7 @@ class Approvals(Activation):
         self._permits: dict[str, _Open] = {}
         self._permit_questions = Questions()
 
-    @method(title="What waits for an answer", read_only=True, open_world=False)
+    @method(title="What waits for an answer", read_only=True, open_world=False, control=True)
     async def pending(
         self, run: int | None = None, limit: int = 100, *, principal: Principal
     ) -> Pending:
@@ -87,7 +87,7 @@ class Approvals(Activation):
             page.append(approval)
         return Pending(page, len(found) - len(page))
 
-    @method(title="Answer a question")
+    @method(title="Answer a question", control=True)
     async def respond(
         self,
         approval_id: str,

@@ -70,7 +70,7 @@ class Health(Activation):
     def __init__(self) -> None:
         self._started = time.monotonic()
 
-    @method(read_only=True, open_world=False)
+    @method(read_only=True, open_world=False, control=True)
     async def check(self, *, ctx: Context) -> Report:
         """Report server health: status, uptime, versions, activations, runs, limits and notices."""
         return await self._report(ctx)

@@ -9,6 +9,7 @@ from plexus import wire
 from plexus.errors import PlexusError
 
 __all__ = (
+    "BUSY",
     "DENIED",
     "HEADER_MISMATCH",
     "MISSING_CAPABILITY",
@@ -20,6 +21,8 @@ __all__ = (
     "protocol_error",
 )
 
+#: A limit on work under way is reached.
+BUSY: Final = -32003
 #: Before `initialize`; the specification leaves the number open.
 NOT_INITIALIZED: Final = -32002
 #: What the client's scopes do not allow; the protocol has no number for it and leaves these free.
@@ -33,8 +36,8 @@ CODES: Final[dict[str, int]] = {
     "unknown_method": wire.INVALID_PARAMS,  # a tool or prompt that is not there
     "unsupported": MISSING_CAPABILITY,
     "denied": DENIED,
-    "busy": -32003,
-    "stopping": -32003,
+    "busy": BUSY,
+    "stopping": BUSY,
 }
 
 #: What a refusal is over HTTP, where the revision says so.

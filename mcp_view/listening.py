@@ -39,7 +39,7 @@ def session_notice(session: Session, change: Change) -> bytes | None:
     """What a session is told of this change; None for nothing."""
     if change.uri is None:
         return wire.encode_notification(LIST_CHANGED[change.kind], None)
-    if change.uri not in session.subscribed:
+    if session.subscribed is None or change.uri not in session.subscribed:
         return None
     return wire.encode_notification(RESOURCE_UPDATED, {"uri": change.uri})
 

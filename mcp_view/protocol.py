@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from mcp_view.calls import Call
 from mcp_view.catalogue import Entries
-from mcp_view.errors import DENIED, NOT_INITIALIZED, ProtocolError, http_status
+from mcp_view.errors import BUSY, DENIED, NOT_INITIALIZED, ProtocolError, http_status
 from mcp_view.lifecycle import initialize
 from mcp_view.listening import Listening, session_notice
 from mcp_view.methods import METHODS
@@ -26,13 +26,15 @@ from mcp_view.session import Caller, Session, is_stateless, stateless_caller
 from plexus import wire
 from plexus.batched import Batched
 from plexus.defects import report
-from plexus.effects import Effect, LeaveCall, Send
+from plexus.effects import Effect, LeaveCall, Send, StartCall
 from plexus.errors import NotFound, PlexusError
 from plexus.events import Request as Question
 from plexus.hub import Change
+from plexus.limits import CONTROL_CALLS
 from plexus.log import Batch
 from plexus.principal import LOCAL, Principal
 from plexus.run import Run
+from plexus.shares import connection_full
 
 __all__ = ("Fallback", "Framing", "McpConnection")
 
@@ -303,6 +305,8 @@ class McpConnection:
         calls = list(self._calls.values())
         self._calls.clear()
         self._listening.clear()
+        if not self.session.outlives_connection:
+            self.session.end()
         gone: list[Effect] = [LeaveCall(call, cancel="disconnected") for call in calls]
         return gone if self._fallback is None else gone + self._fallback.peer_gone()
 
@@ -314,8 +318,11 @@ class McpConnection:
     # --- for handlers -------------------------------------------------------------------------
 
     def start(self, call: Call, effects: list[Effect]) -> list[Effect]:
-        """Enter a call in the books; raises ProtocolError if there are too many."""
-        if len(self._calls) + len(self._listening) >= self.server.hub.limits.calls_in_flight:
+        """Register a call; raises ProtocolError if too many are under way here. Past the limit a
+        few control calls are let in."""
+        under_way = len(self._calls) + len(self._listening)
+        beyond = under_way + 1 - self.server.hub.limits.calls_in_flight
+        if beyond > 0 and (beyond > CONTROL_CALLS or not self._are_control(effects)):
             raise self._full()
         self._calls[call.id] = call
         if call.batched is not None:
@@ -323,9 +330,16 @@ class McpConnection:
         return effects
 
     def _full(self) -> ProtocolError:
-        limit = self.server.hub.limits.calls_in_flight
-        reason = f"at most {limit} calls may be under way here"
-        return ProtocolError(-32003, reason, {"limit": limit})
+        busy = connection_full(self.server.hub.limits.calls_in_flight)
+        return ProtocolError(BUSY, busy.message, busy.data)
+
+    def _are_control(self, effects: list[Effect]) -> bool:
+        """Whether these effects call nothing but control methods."""
+        resolve = self.server.hub.resolve
+        return all(
+            isinstance(effect, StartCall) and resolve(effect.method).purpose == "control"
+            for effect in effects
+        )
 
     def hold(self, listening: Listening) -> None:
         """Enter a stream that listens in the books; raises ProtocolError as `start` does."""

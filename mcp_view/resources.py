@@ -8,11 +8,11 @@ from mcp_view.calls import BufferedCall, trace_of
 from mcp_view.errors import ProtocolError, protocol_error
 from mcp_view.listening import check_uri
 from mcp_view.pages import cursor_after, cursor_key
-from mcp_view.session import Caller
+from mcp_view.session import Caller, Subscriptions
 from plexus import wire
 from plexus.batched import Batched
 from plexus.effects import Effect, StartCall
-from plexus.errors import NotFound
+from plexus.errors import Busy, NotFound
 from plexus.events import Event, Resource, Result, Terminal
 
 if TYPE_CHECKING:
@@ -138,11 +138,21 @@ def subscribe(
     uri = _uri(view, request.params)  # type: ignore[arg-type]  # the view has checked
     limit = view.server.hub.limits.subscriptions
     subscribed = view.session.subscribed
-    if uri not in subscribed and len(subscribed) >= limit:
-        raise ProtocolError(
-            wire.INVALID_PARAMS, f"at most {limit} subscriptions are kept", {"limit": limit}
-        )
-    subscribed.add(uri)
+    if subscribed is None:
+        subscribed = Subscriptions(view.server.subscriptions, view.principal.name)
+        view.session.subscribed = subscribed
+    if uri not in subscribed:
+        if len(subscribed) >= limit:
+            raise ProtocolError(
+                wire.INVALID_PARAMS,
+                f"This client has limits.subscriptions = {limit} subscriptions. Unsubscribe from "
+                "a resource first.",
+                {"limit": limit},
+            )
+        try:
+            subscribed.add(uri)
+        except Busy as error:
+            raise protocol_error(error, caller.revision) from None
     return view.answer(request.id, view.server.result(caller.revision, b""), batched)
 
 
@@ -151,7 +161,8 @@ def unsubscribe(
 ) -> list[Effect]:
     """`resources/unsubscribe`."""
     uri = _uri(view, request.params)  # type: ignore[arg-type]  # the view has checked
-    view.session.subscribed.discard(uri)
+    if view.session.subscribed is not None:
+        view.session.subscribed.discard(uri)
     return view.answer(request.id, view.server.result(caller.revision, b""), batched)
 
 

@@ -13,6 +13,7 @@ from plexus import wire
 from plexus.errors import NotFound
 from plexus.hub import Change, Plexus
 from plexus.nodes import NAME_LENGTH
+from plexus.shares import FairPool
 from plexus.signature import MethodSpec
 
 __all__ = ("McpOptions", "McpServer")
@@ -68,6 +69,13 @@ class McpServer:
         self.wall = wall
         #: What every result of a revision ends with, before its closing brace.
         self._suffixes = {name: self._suffix(row) for name, row in REVISIONS.items()}
+        #: Who subscribes to how many resources, all sessions together.
+        self.subscriptions = FairPool(
+            "all_subscriptions",
+            hub.limits.all_subscriptions,
+            "resource subscriptions",
+            "Unsubscribe from a resource first.",
+        )
         self._tools: dict[str, MethodSpec | None] = {}
         self._structured: dict[str, bool] = {}
         hub.on_change(self._changed)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from mcp_view.errors import UNSUPPORTED_REVISION, ProtocolError
 from mcp_view.revisions import REVISIONS, STATELESS, SUPPORTED, Revision
 from plexus import wire
+from plexus.shares import FairPool
 
 __all__ = (
     "CLIENT_CAPABILITIES",
@@ -20,6 +21,7 @@ __all__ = (
     "TASKS_EXTENSION",
     "Caller",
     "Session",
+    "Subscriptions",
     "is_stateless",
     "level_of",
     "stateless_caller",
@@ -87,24 +89,65 @@ def _asks(revision: Revision, capabilities: dict[str, Any]) -> frozenset[str]:
     return kinds
 
 
+class Subscriptions:
+    """The resources that one client is notified about, counted in its principal's share."""
+
+    __slots__ = ("_name", "_pool", "_uris")
+
+    def __init__(self, pool: FairPool, name: str) -> None:
+        self._pool = pool
+        self._name = name
+        self._uris: set[str] = set()
+
+    def __contains__(self, uri: object) -> bool:
+        return uri in self._uris
+
+    def __len__(self) -> int:
+        return len(self._uris)
+
+    def add(self, uri: str) -> None:
+        """Add a resource that is not among them; raises Busy if the share is used up."""
+        if not self._pool.take(self._name):
+            raise self._pool.refusal(self._name)
+        self._uris.add(uri)
+
+    def discard(self, uri: str) -> None:
+        """Remove a resource, if it is among them."""
+        if uri in self._uris:
+            self._uris.remove(uri)
+            self._pool.release(self._name)
+
+    def clear(self) -> None:
+        """Remove all of them."""
+        for uri in list(self._uris):
+            self.discard(uri)
+
+
 class Session:
     """What one handshake has settled; shared by all streams of one client."""
 
-    __slots__ = ("_asked", "caller", "initialized", "subscribed")
+    __slots__ = ("_asked", "caller", "initialized", "outlives_connection", "subscribed")
 
     def __init__(self) -> None:
         #: None before `initialize`.
         self.caller: Caller | None = None
         #: Whether the client has confirmed the handshake.
         self.initialized = False
-        #: Resources that the client wants to be told about.
-        self.subscribed: set[str] = set()
+        #: Whether it goes on when a connection of the client ends.
+        self.outlives_connection = False
+        #: Resources that the client wants to be notified about; None before the first.
+        self.subscribed: Subscriptions | None = None
         self._asked = 0
 
     @property
     def revision(self) -> Revision | None:
         """The revision that was agreed on; None before that."""
         return None if self.caller is None else self.caller.revision
+
+    def end(self) -> None:
+        """Give back what the session holds."""
+        if self.subscribed is not None:
+            self.subscribed.clear()
 
     def next_id(self) -> int:
         """A number for a request of ours, never used before in this session."""

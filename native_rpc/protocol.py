@@ -26,12 +26,13 @@ from plexus import wire
 from plexus.answer_buffer import AnswerBuffer
 from plexus.batched import Batched
 from plexus.effects import Effect, LeaveCall, Send, StartCall
-from plexus.errors import Busy, PlexusError
+from plexus.errors import PlexusError
 from plexus.events import Cancelled, Error, Terminal
 from plexus.hub import TIMES, Change
-from plexus.limits import Limits
+from plexus.limits import CONTROL_CALLS, Limits
 from plexus.log import Batch
 from plexus.run import Run
+from plexus.shares import connection_full
 
 __all__ = ("NativeConnection", "Subscription")
 
@@ -98,10 +99,6 @@ class NativeConnection:
         """Whether there is nothing more to say here."""
         return all(call.silent for call in self._subscriptions.values())
 
-    @property
-    def _full(self) -> bool:
-        return len(self._subscriptions) + self._starting >= self._limits.calls_in_flight
-
     # --- messages in --------------------------------------------------------------------------
 
     def receive(self, message: wire.Message | list[wire.Message]) -> list[Effect]:
@@ -127,9 +124,10 @@ class NativeConnection:
     def _request(self, request: wire.Request, batched: Batched | None) -> list[Effect]:
         if request.method in UNSUBSCRIBE:
             return self._unsubscribe(request, batched)
-        if self._full:
-            limit = self._limits.calls_in_flight
-            busy = Busy(f"at most {limit} calls may be under way here", data={"limit": limit})
+        # How many calls there would be past the limit with this one.
+        beyond = len(self._subscriptions) + self._starting + 1 - self._limits.calls_in_flight
+        if beyond > CONTROL_CALLS:
+            busy = connection_full(self._limits.calls_in_flight)
             return self._reply(self._refusal(request.id, busy), batched)
         self._starting += 1
         if batched is not None:
@@ -139,7 +137,10 @@ class NativeConnection:
         if params:
             named = params[0] if isinstance(params, list) else params
             call.timed = isinstance(named, dict) and named.get(TIMES) is True
-        return [StartCall(call, request.method, params)]
+        start = StartCall(call, request.method, params)
+        if beyond > 0:
+            start.crowded = True
+        return [start]
 
     def _notification(self, message: wire.Notification) -> list[Effect]:
         """JSON-RPC forbids an answer: the call runs, and nothing of it is written."""
@@ -149,12 +150,15 @@ class NativeConnection:
                 for e in self._unsubscribe(wire.Request(None, *_parts(message)), None)
                 if not isinstance(e, Send)
             ]
-        if self._full:
+        beyond = len(self._subscriptions) + self._starting + 1 - self._limits.calls_in_flight
+        if beyond > CONTROL_CALLS:
             return []  # there is no way to say so
         self._starting += 1
         call = Subscription(None, message.method, None)
         call.silent = True
-        return [StartCall(call, message.method, message.params, owns=False)]
+        start = StartCall(call, message.method, message.params, owns=False)
+        start.crowded = beyond > 0
+        return [start]
 
     def _unsubscribe(self, request: wire.Request, batched: Batched | None) -> list[Effect]:
         params = request.params

@@ -149,6 +149,8 @@ class MethodMark(NamedTuple):
     template: str | None = None
     #: What a caller must have, if that is not as the activation has it.
     scope: str | None = None
+    #: Whether it steers or inspects the server itself.
+    control: bool = False
     #: How many characters a result may have where the operator's default is not enough.
     max_result_chars: int | None = None
 
@@ -174,6 +176,7 @@ def method(
     listed: bool = True,
     schema: dict[str, Any] | None = None,
     scope: str | None = None,
+    control: bool = False,
     max_result_chars: int | None = None,
 ) -> Callable[[F], F]: ...
 def method(
@@ -192,6 +195,7 @@ def method(
     listed: bool = True,
     schema: dict[str, Any] | None = None,
     scope: str | None = None,
+    control: bool = False,
     max_result_chars: int | None = None,
 ) -> F | Callable[[F], F]:
     """Mark an async generator, or a coroutine that returns a value, as callable from outside.
@@ -205,12 +209,15 @@ def method(
     see `Hints`. `background` says whether a caller may, must or cannot leave the run to itself.
     A method that is not `listed` can be called but is not offered to models. `schema` is shown
     for the parameters in place of the one that is read from the type hints, which still validate.
-    `scope` is what a caller must have to call it; see `Activation.scope`. `max_result_chars` lets
-    an MCP result of this method be longer, or shorter, than the server's setting.
+    `scope` is what a caller must have to call it; see `Activation.scope`. `control` is for short
+    methods that steer or inspect the server itself, as `plexus.cancel` does: they have places of
+    their own, so that they can be called when everything else is busy, and their runs do not
+    displace others that have ended. `max_result_chars` lets an MCP result of this method be longer,
+    or shorter, than the server's setting.
     """
     hints = Hints(read_only, destructive, idempotent, open_world)
     note = MethodMark(title, deadline_s, follows, name, hints, background, listed, schema)
-    note = note._replace(scope=scope, max_result_chars=max_result_chars)
+    note = note._replace(scope=scope, control=control, max_result_chars=max_result_chars)
     return _marking(note) if function is None else _marking(note)(function)
 
 
@@ -250,17 +257,18 @@ def resource(
     title: str | None = None,
     mime_type: str | None = "text/plain",
     scope: str | None = None,
+    control: bool = False,
 ) -> Callable[[F], F]:
     """Mark a method that reads what is at an address.
 
     Parts like `{id}` of the address, and those of one `{?a,b}` at its end, are the method's
     parameters. It returns `str`, `Resource` or `list[Resource]`, or yields `Resource`.
     `scope` is what a caller must have to read it, and to see it; without one everybody has it.
+    `control` is as for `method`.
     """
     there = ResourceMark(uri, name, title, mime_type)
-    return _marking(
-        MethodMark(title, hints=Hints(read_only=True), role="resource", resource=there, scope=scope)
-    )
+    note = MethodMark(title, hints=Hints(read_only=True), role="resource", resource=there)
+    return _marking(note._replace(scope=scope, control=control))
 
 
 def completer(method: str, argument: str) -> Callable[[F], F]:

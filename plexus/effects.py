@@ -27,10 +27,11 @@ class StartCall:
 
     Whoever `owns` the run holds it back by not reading; one that nobody reads must not be held.
     `asks` are the kinds of questions that this caller can answer; None stands for all. `trace` is
-    the trace context that came with the request, as W3C's headers have it.
+    the trace context that came with the request, as W3C's headers have it. `crowded` is whether
+    the connection has as many calls under way as it may: then only a control method is called.
     """
 
-    __slots__ = ("asks", "call", "method", "owns", "params", "trace")
+    __slots__ = ("asks", "call", "crowded", "method", "owns", "params", "trace")
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class StartCall:
         trace: Mapping[str, str] | None = None,
     ) -> None:
         self.call = call
+        self.crowded = False
         self.method = method
         self.params = params
         self.owns = owns

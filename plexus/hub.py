@@ -357,9 +357,10 @@ class Plexus:
                 raise NotFound(f"there is no run with the key {key!r} any more")
         deadline_s = self.limits.run_s if spec.deadline_s == "default" else spec.deadline_s
         parent_id = None if parent is None else parent.run_id
-        run = self.runs.begin(spec.name, principal, parent_id, deadline_s, key)
+        run = self.runs.begin(spec.name, principal, parent_id, deadline_s, key, spec.purpose)
         run.asks = asks
-        self.runs.tell_begun(run, arguments, trace)
+        if self.runs.is_observed:
+            self.runs.tell_begun(run, arguments, trace)
         if spec.context_name is not None:
             arguments[spec.context_name] = Context(self, run, parent)
         self.pump.submit((run, spec.function, arguments, spec.kind == "stream"))
@@ -405,9 +406,8 @@ class Plexus:
         are after that time. What those call themselves is let in."""
         self.draining = True
         for run in self.runs.running():
-            spec = self._methods.get(run.method)
-            # Whoever only looks, and for ever, loses nothing; there is no end to wait for.
-            if run.deadline is None and spec is not None and spec.hints.read_only:
+            # A standing watch has no end to wait for, and its reader loses nothing.
+            if run.purpose == "watch":
                 run.cancel(STOPPING)
         return await self.runs.wait_idle(within_s)
 

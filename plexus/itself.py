@@ -38,7 +38,7 @@ class PlexusItself(Activation):
     def __init__(self, hub: Plexus) -> None:
         self._hub = hub
 
-    @method(read_only=True, open_world=False)
+    @method(read_only=True, open_world=False, control=True)
     async def schema(self, namespace: str | None = None, *, ctx: Context) -> dict[str, Any]:
         """Describe every activation with the JSON Schemas of its methods that you may call.
 
@@ -48,7 +48,7 @@ class PlexusItself(Activation):
         whole = self._hub.described(ctx.principal)
         return whole if namespace is None else _find(whole["activations"], namespace)
 
-    @method(read_only=True, open_world=False)
+    @method(read_only=True, open_world=False, control=True)
     async def hash(self, *, ctx: Context) -> str:
         """The SHA-256 of the schema: it changes when, and only when, the schema does."""
         text: str = self._hub.described(ctx.principal)["hash"]
@@ -76,7 +76,7 @@ class PlexusItself(Activation):
             if call.fresh:
                 call.run.cancel("its caller left")
 
-    @method(read_only=True, open_world=False)
+    @method(read_only=True, open_world=False, control=True)
     async def runs(
         self, state: str | None = None, limit: int = 100, *, ctx: Context
     ) -> list[dict[str, Any]]:
@@ -113,7 +113,7 @@ class PlexusItself(Activation):
         """
         return self._hub.runs.find(run, principal), after
 
-    @method(destructive=True, idempotent=True, open_world=False, scope=READ)
+    @method(destructive=True, idempotent=True, open_world=False, scope=READ, control=True)
     async def cancel(self, run: int, reason: str | None = None, *, ctx: Context) -> bool:
         """Stop a run of yours. True if it was still running.
 
@@ -124,7 +124,7 @@ class PlexusItself(Activation):
         found = self._hub.steer(run, ctx.principal)
         return await found.stop(reason or "cancelled by request")
 
-    @method(scope=READ)
+    @method(scope=READ, control=True)
     async def respond(self, run: int, request: str, answer: Any, *, ctx: Context) -> bool:
         """Answer what a run of yours asks.
 
@@ -136,7 +136,7 @@ class PlexusItself(Activation):
         await self._hub.steer(run, ctx.principal).respond(request, answer)
         return True
 
-    @method(listed=False, scope=READ)
+    @method(listed=False, scope=READ, control=True)
     async def unsubscribe(self, subscription: int) -> bool:
         """End a subscription of this connection, and its run if this connection began it.
 
@@ -149,7 +149,7 @@ class PlexusItself(Activation):
 
     # --- resources, prompts and suggestions ---------------------------------------------------
 
-    @method(name="resources", listed=False, read_only=True, open_world=False)
+    @method(name="resources", listed=False, read_only=True, open_world=False, control=True)
     async def list_resources(
         self, after: str | None = None, limit: int = 100, *, ctx: Context
     ) -> list[dict[str, Any]]:
@@ -162,7 +162,7 @@ class PlexusItself(Activation):
         listed = await self._hub.list_resources(ctx.principal, after, max(limit, 0))
         return [_said(entry) for entry in listed]
 
-    @method(name="prompts", listed=False, read_only=True, open_world=False)
+    @method(name="prompts", listed=False, read_only=True, open_world=False, control=True)
     async def list_prompts(
         self, after: str | None = None, limit: int = 100, *, ctx: Context
     ) -> list[dict[str, Any]]:
@@ -175,7 +175,7 @@ class PlexusItself(Activation):
         listed = await self._hub.list_prompts(ctx.principal, after, max(limit, 0))
         return [_said(entry) for entry in listed]
 
-    @method(listed=False, read_only=True, open_world=False)
+    @method(listed=False, read_only=True, open_world=False, control=True)
     async def complete(
         self,
         method: str,
@@ -197,7 +197,7 @@ class PlexusItself(Activation):
         self._hub.check_scope(spec, ctx.principal)
         return await completion.complete(spec, argument, value, given or {}, ctx.principal)
 
-    @resource("run://{run}{?after}", name="run", title="What a run said")
+    @resource("run://{run}{?after}", name="run", title="What a run said", control=True)
     async def transcript(self, run: int, after: int = 0, *, ctx: Context) -> str:
         """What a run of yours has said so far, as text.
 

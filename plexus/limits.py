@@ -9,11 +9,15 @@ these comments, and every row of it has tests.
 from __future__ import annotations
 
 import dataclasses
+from typing import Final
 
-__all__ = ("Limits",)
+__all__ = ("CONTROL_CALLS", "Limits")
 
 KIB = 1024
 MIB = 1024 * KIB
+#: Control calls, as `plexus.cancel` is one, that a connection may have under way beyond
+#: `calls_in_flight`: a client that has filled its connection can still stop what it began.
+CONTROL_CALLS: Final = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,15 +70,28 @@ class Limits:
     #: How long the body of an HTTP request may take to arrive.
     #: Past it: HTTP 408, and the connection is closed.
     body_s: float = 60.0
-    #: Connections that are open at the same time. Each costs a descriptor and some 30 KB.
-    #: Past it: HTTP 503, and the connection is closed.
+    #: Connections that are open at the same time, shared by all principals. Each costs a descriptor
+    #: and some 30 KB.
+    #: Past it: the oldest connection without a credential is closed; if there is none, HTTP 503,
+    #: and the new connection is closed.
     connections: int = 512
-    #: Calls under way on one connection.
+    #: Calls under way on one connection. Control calls, as `plexus.cancel` is one, have eight more.
     #: Past it: -32003 `busy` with the limit.
     calls_in_flight: int = 128
-    #: Runs under way in this process that no other run has begun.
+    #: Standing watches on one connection: calls that only read and have no end, as
+    #: `health.watch`. A page needs a handful, and they must not use up its calls.
     #: Past it: -32003 `busy` with the limit.
+    connection_watches: int = 64
+    #: Runs under way that do work and that no other run has begun, shared by all principals.
+    #: Past it: -32003 `busy` with the limit and what the caller holds; other principals go on.
     runs_in_flight: int = 1024
+    #: Standing watches under way, shared by all principals. They take no place of `runs_in_flight`.
+    #: Past it: -32003 `busy` with the limit and what the caller holds; other principals go on.
+    watches_in_flight: int = 1024
+    #: Control calls under way, shared by all principals: they are short, and they must work when
+    #: everything else is busy.
+    #: Past it: -32003 `busy` with the limit and what the caller holds; other principals go on.
+    control_in_flight: int = 1024
     #: Requests that a client from elsewhere may send at once, after it was silent.
     #: Past it: -32003 with `retry_after_s`; over HTTP also 429.
     rate_burst: int = 1000
@@ -84,8 +101,11 @@ class Limits:
     #: Resources that one client is told about when they change.
     #: Past it: -32602 with the limit.
     subscriptions: int = 1024
-    #: Runs that are kept because somebody was promised that they would be.
-    #: Past it: -32003 `busy` with the limit.
+    #: The same of all clients together, shared by all principals.
+    #: Past it: -32003 `busy` with the limit and what the caller holds; other principals go on.
+    all_subscriptions: int = 16_384
+    #: Runs that are kept because the server promised to (MCP tasks), shared by all principals.
+    #: Past it: -32003 `busy` with the limit and what the caller holds; other principals go on.
     kept_runs: int = 1024
     #: One event on its way to the log. A picture fits; a film should be a resource.
     #: Past it: the run ends with `too_big`.
@@ -102,10 +122,17 @@ class Limits:
     #: Past it: the oldest items go, and a late watcher gets a `gap`.
     log_items: int = 8192
     log_bytes: int = 16 * MIB
-    #: What is kept of runs that have ended, so that they can be looked at and resumed.
-    #: Past it: the oldest is forgotten: `not_found`.
+    #: What is kept of runs that have ended, so that they can be looked at and resumed; shared by
+    #: all principals.
+    #: Past it: the oldest run of the principal that holds the most is evicted: `not_found`.
     finished_runs: int = 256
     finished_bytes: int = 64 * MIB
+    #: The same of ended watches and control calls, so that looking at the server evicts no work.
+    #: Past it: the oldest run of the principal that holds the most is evicted: `not_found`.
+    finished_control_runs: int = 64
+    finished_control_bytes: int = 16 * MIB
+    #: How long what has ended is kept.
+    #: Past it: the run is evicted: `not_found`.
     finished_s: float = 3600.0
     #: How long a method may run unless it declares a deadline of its own.
     #: Past it: the run ends with `deadline`.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from typing import Any, Literal
 
 from plexus import wire
 from plexus.asking import Question
@@ -25,7 +25,11 @@ from plexus.log import ITEM_WEIGHT, Batch, ItemLog, wall_ms
 from plexus.principal import Principal
 from plexus.questions import OpenQuestion, QuestionChanged
 
-__all__ = ("Reader", "Run", "wall_ms")
+__all__ = ("Purpose", "Reader", "Run")
+
+#: What a run is for: work; a watch, which only reads and goes on until it is stopped; or control,
+#: which steers or inspects the server itself. Each has a pool of its own.
+Purpose = Literal["work", "watch", "control"]
 
 #: How much a reader takes in one go: enough to make a good write, and so little that a watcher
 #: of a long log does not hold the loop and a write does not need a mapping of its own.
@@ -57,6 +61,7 @@ class Run:
         "orphan_deadline",
         "parent",
         "principal",
+        "purpose",
         "questions",
         "started_at",
         "task",
@@ -72,11 +77,13 @@ class Run:
         on_end: Callable[[Run], None],
         parent: int | None = None,
         deadline_s: float | None = None,
+        purpose: Purpose = "work",
     ) -> None:
         self.id = run_id
         self.method = method
         self.principal = principal
         self.parent = parent
+        self.purpose: Purpose = purpose
         self.started_at = now = time.monotonic()
         self.log = ItemLog(limits, now)
         self.deadline = None if deadline_s is None else now + deadline_s

@@ -3,7 +3,11 @@
 Rules:
 - A run's number is random, below 2**53 (every JSON reader keeps such a number exact), and is no
   secret: another principal that knows it is still told that there is no such run.
+- Work, standing watches and control calls have a pool each, and every principal a share of each
+  (see `plexus.shares`). A run that another run began takes no place: the caller that was let in
+  can finish.
 - What has ended is kept within three bounds (count, bytes, age) so that it can be attached to.
+  Ended watches and control calls are kept apart, so that looking at the server evicts no work.
 - One timer serves all deadlines; it stops when nothing is under way and starts with the next run.
 - Whoever wants to log, count or trace is told of every beginning and end, and of every call that
   led to no run. With nobody to tell, that costs one look at an empty list.
@@ -16,15 +20,16 @@ import logging
 import os
 import struct
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from plexus.errors import Busy, InvalidParams, NotFound, PlexusError
+from plexus.errors import InvalidParams, NotFound, PlexusError
 from plexus.limits import Limits
 from plexus.principal import Principal
-from plexus.run import Run
+from plexus.run import Purpose, Run
+from plexus.shares import FairCache, FairPool
 
 if TYPE_CHECKING:  # only a server that is told of other processes has use for it
     from plexus.elsewhere import Elsewhere
@@ -58,15 +63,19 @@ class Runs:
         self.limits = limits
         self._new_id = new_id
         self._running: dict[int, Run] = {}
-        self._finished: dict[int, Run] = {}
-        #: The same runs, the oldest first.
-        self._finished_order: deque[Run] = deque()
-        self._finished_bytes = 0
+        #: Who has how many runs under way that no other run began.
+        self._pools = _pools(limits)
+        self._finished: FairCache[int, Run] = FairCache(limits.finished_runs, limits.finished_bytes)
+        #: Ended runs that did no work: watches and control calls.
+        self._finished_control: FairCache[int, Run] = FairCache(
+            limits.finished_control_runs, limits.finished_control_bytes
+        )
         self._by_key: dict[tuple[Principal, str], Run] = {}
         #: Runs that somebody was promised would be kept, with the time until which.
         self._kept: dict[int, tuple[Run, float]] = {}
-        self._max_finished = limits.finished_runs
-        self._max_bytes = limits.finished_bytes
+        self._promises = FairPool(
+            "kept_runs", limits.kept_runs, "kept runs", "Wait until one of them expires."
+        )
         self._ticking = False
         self._ended: dict[str, int] = {"complete": 0, "error": 0, "cancelled": 0}
         self._abandoned = 0
@@ -75,6 +84,8 @@ class Runs:
         #: The runs of other processes, if those tell of them.
         self.elsewhere: Elsewhere | None = None
         self._on_begin: list[Began] = []
+        #: Whether there is a listener for runs that begin.
+        self.is_observed = False
         self._on_end: list[Ended] = []
         self._on_refused: list[Refused] = []
 
@@ -85,16 +96,18 @@ class Runs:
         parent: int | None,
         deadline_s: float | None,
         key: str | None,
+        purpose: Purpose = "work",
     ) -> Run:
-        """A new run, entered in the books; raises Busy when too many are under way. Those that
-        other runs begin are not refused: whoever is let in can finish."""
-        if len(self._running) >= self.limits.runs_in_flight and parent is None:
-            limit = self.limits.runs_in_flight
-            raise Busy(f"at most {limit} runs may be under way", data={"limit": limit})
+        """Register a new run. Raises Busy when its principal has as many under way as it may;
+        a run that another run begins is never refused."""
+        if parent is None and not self._pools[purpose].take(principal.name):
+            raise self._pools[purpose].refusal(principal.name)
         run_id = self._new_id()
-        while run_id in self._running or run_id in self._finished:
+        while run_id in self._running or run_id in self._finished.entries:
             run_id = self._new_id()
-        run = Run(run_id, method, principal, self.limits, self._ended_now, parent, deadline_s)
+        run = Run(
+            run_id, method, principal, self.limits, self._ended_now, parent, deadline_s, purpose
+        )
         self._running[run_id] = run
         if key is not None:
             run.key = key
@@ -114,7 +127,11 @@ class Runs:
     def find(self, run_id: int, principal: Principal) -> Run:
         """The run of this number; NotFound if there is none or it is somebody else's."""
         self._forget_old(time.monotonic())
-        run = self._running.get(run_id) or self._finished.get(run_id)
+        run = (
+            self._running.get(run_id)
+            or self._finished.get(run_id)
+            or self._finished_control.get(run_id)
+        )
         if run is None and run_id in self._kept:
             run = self._kept[run_id][0]
         if run is None and self.elsewhere is not None:
@@ -124,12 +141,12 @@ class Runs:
         return run
 
     def keep(self, run: Run, for_s: float) -> None:
-        """Promise that this run can be found for so long, whatever else is forgotten; raises
-        Busy when too many such promises are open."""
+        """Promise that this run can be found for so long, whatever else is evicted; raises Busy
+        when its principal has as many such promises open as it may."""
         self._forget_old(time.monotonic())
-        if len(self._kept) >= self.limits.kept_runs:
-            limit = self.limits.kept_runs
-            raise Busy(f"at most {limit} runs are kept", data={"limit": limit})
+        name = run.principal.name
+        if run.id not in self._kept and not self._promises.take(name):
+            raise self._promises.refusal(name)
         run.kept_s = for_s
         self._kept[run.id] = (run, time.monotonic() + for_s)
 
@@ -141,10 +158,11 @@ class Runs:
     def of(self, principal: Principal) -> list[Run]:
         """This principal's runs, those of other processes too, the newest first."""
         self._forget_old(time.monotonic())
-        known = [*self._finished.values(), *self._running.values()]
+        known = self.running()
         if self.elsewhere is not None:
             known += self.elsewhere.all()
         mine = [run for run in known if run.principal == principal]
+        mine += self._finished.of(principal.name) + self._finished_control.of(principal.name)
         return sorted(mine, key=lambda run: run.started_at, reverse=True)
 
     def running(self) -> list[Run]:
@@ -185,9 +203,15 @@ class Runs:
     # --- who is told --------------------------------------------------------------------------
 
     def on_begin(self, began: Began) -> Callable[[], None]:
-        """Be told of every run that begins; call what is returned to be told no more."""
+        """Listen to every run that begins; call what is returned to stop that."""
         self._on_begin.append(began)
-        return partial(self._on_begin.remove, began)
+        self.is_observed = True
+
+        def remove() -> None:
+            self._on_begin.remove(began)
+            self.is_observed = bool(self._on_begin)
+
+        return remove
 
     def on_end(self, ended: Ended) -> Callable[[], None]:
         """Be told of every run that has ended; call what is returned to be told no more."""
@@ -202,9 +226,8 @@ class Runs:
     def tell_begun(
         self, run: Run, arguments: Mapping[str, Any], trace: Mapping[str, str] | None
     ) -> None:
-        """Say that this run begins, with these arguments."""
-        if self._on_begin:
-            self._tell(self._on_begin, run, arguments, trace)
+        """Tell the listeners that this run begins, with these arguments."""
+        self._tell(self._on_begin, run, arguments, trace)
 
     def tell_refused(self, method: str, principal: Principal, error: PlexusError) -> None:
         """Say that a call of this method was refused."""
@@ -222,31 +245,26 @@ class Runs:
 
     def _ended_now(self, run: Run) -> None:
         del self._running[run.id]
+        name = run.principal.name
+        if run.parent is None:
+            self._pools[run.purpose].release(name)
         assert run.terminal is not None, "a run that has ended has a terminal"
         self._ended[run.terminal.type] += 1
         log = run.log
         log.settle(None)
         log.ended = True
-        order = self._finished_order
-        self._finished[run.id] = run
-        order.append(run)
-        self._finished_bytes += log.size
-        if len(order) > self._max_finished or self._finished_bytes > self._max_bytes:
-            self._forget_oldest()
+        finished = self._finished if run.purpose == "work" else self._finished_control
+        forget = None if run.key is None else self._forget_key
+        finished.add(run.id, name, run, log.size, forget)
         if self._idle and not self._running:
             for idle in self._idle:
                 idle.set()
         if self._on_end:
             self._tell(self._on_end, run)
 
-    def _forget_oldest(self) -> None:
-        run = self._finished_order.popleft()
-        del self._finished[run.id]
-        self._finished_bytes -= run.log.size
-        if run.key is not None:
-            self._by_key.pop((run.principal, run.key), None)
-        if self._finished_bytes > self._max_bytes:  # one large run in, several small ones out
-            self._forget_oldest()
+    def _forget_key(self, run: Run) -> None:
+        assert run.key is not None, "only runs with a key are forgotten here"
+        self._by_key.pop((run.principal, run.key), None)
 
     # --- deadlines ----------------------------------------------------------------------------
 
@@ -268,10 +286,26 @@ class Runs:
             asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
     def _forget_old(self, now: float) -> None:
-        oldest = now - self.limits.finished_s
-        while self._finished_order and (self._finished_order[0].ended_at or now) < oldest:
-            self._forget_oldest()
+        limit = now - self.limits.finished_s
+        for finished in (self._finished, self._finished_control):
+            finished.evict_while(lambda run: (run.ended_at or now) < limit)
         if self._kept:
             over = [run for run, until in self._kept.values() if until < now]
             for run in over:
                 del self._kept[run.id]
+                self._promises.release(run.principal.name)
+
+
+def _pools(limits: Limits) -> dict[Purpose, FairPool]:
+    """Where the runs that no other run began are counted, by what they are for."""
+    stop = "Stop one with plexus.cancel, or wait until one ends."
+    return {
+        "work": FairPool("runs_in_flight", limits.runs_in_flight, "runs under way", stop),
+        "watch": FairPool("watches_in_flight", limits.watches_in_flight, "standing watches", stop),
+        "control": FairPool(
+            "control_in_flight",
+            limits.control_in_flight,
+            "control calls under way",
+            "Wait until one ends.",
+        ),
+    }

@@ -34,6 +34,7 @@ from plexus.events import Event
 from plexus.parameters import Parameter, read_parameters
 from plexus.principal import READ, is_scope
 from plexus.roles import Completer, check_role, read_completers
+from plexus.run import Purpose
 from plexus.templates import NameTemplate, Template
 
 __all__ = ("MethodSpec", "Parameter", "is_name", "read_methods")
@@ -88,6 +89,8 @@ class MethodSpec:
     template: Template | None
     #: The names of the prompts that it makes, if it makes more than one.
     name_template: NameTemplate | None
+    #: Whether it steers or inspects the server itself.
+    control: bool = False
     #: What suggests values, by argument.
     completers: dict[str, Completer] = dataclasses.field(default_factory=dict)
     #: Validates the arguments of a call and stops at the first error of each list; made by
@@ -100,6 +103,18 @@ class MethodSpec:
     def names(self) -> tuple[str, ...]:
         """The parameters' names, in their order."""
         return tuple(parameter.name for parameter in self.parameters)
+
+    @functools.cached_property
+    def is_standing(self) -> bool:
+        """Whether a run of it is a standing watch: it only reads, and goes on until stopped."""
+        return self.deadline_s is None and self.hints.read_only is True
+
+    @functools.cached_property
+    def purpose(self) -> Purpose:
+        """What runs of it are for, which decides the pool that they are counted in."""
+        if self.is_standing:
+            return "watch"
+        return "control" if self.control else "work"
 
 
 def read_methods(owner: Activation, path: str) -> list[MethodSpec]:
@@ -181,6 +196,10 @@ def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
             f"{where}: must be `async def`, with `yield` for a stream or `return` for a value; "
             "call what blocks with `await asyncio.to_thread(...)`"
         )
+    if mark.control and mark.deadline_s is None:
+        raise RegistrationError(
+            f"{where}: a control method must be short; remove control=True or deadline_s=None"
+        )
     parameters, context_name, principal_name = read_parameters(
         function, hints, argument_docs, where
     )
@@ -217,6 +236,7 @@ def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
         name_template=None
         if mark.template is None
         else _template(NameTemplate, mark.template, where),
+        control=mark.control,
     )
     check_role(spec, where)
     return spec

@@ -1,5 +1,5 @@
-"""Whether a request that passed the guard is let in now: not while the server is stopping, and
-not past the rate of its client.
+"""Whether a request that passed the guard is let in now: not while the server is stopping, not on
+one connection more than its principal may have, and not past the rate of its client.
 
 A client on this machine has no rate unless it is given one. A batch is let in like one request,
 and then paid for like as many as it holds.
@@ -18,6 +18,7 @@ from mcp_view.revisions import LATEST_HANDSHAKE
 from native_rpc.errors import code_of
 from plexus import wire
 from plexus.hub import STOPPING, Plexus
+from substrate.open_connections import OpenConnections
 from substrate.rate import Bucket, Buckets
 from substrate.refusals import OnRefused
 from substrate.responses import JSON, Headers
@@ -42,9 +43,11 @@ class Admission:
         *,
         rate_local: bool = False,
         on_refused: OnRefused | None = None,
+        connections: OpenConnections | None = None,
     ) -> None:
         self._app = app
         self._hub = hub
+        self._connections = connections
         self._limits = limits = hub.limits
         self._rate_local = rate_local
         self._on_refused = on_refused
@@ -59,10 +62,18 @@ class Admission:
             await _answer(scope, send, 503, body, closing)
             return
         client = scope.get("client")
+        principal = scope.get("principal")
+        if self._connections is not None and client is not None and principal is not None:
+            busy = self._connections.identify(client, principal.name)
+            if busy is not None:
+                self._tell(scope, "connections", 503)
+                body = wire.encode_error(None, code_of(busy.code), busy.message, busy.data)
+                closing = [(b"retry-after", b"1"), (b"connection", b"close")]
+                await _answer(scope, send, 503, body, closing)
+                return
         if client is None or (not self._rate_local and is_local(client[0])):
             await self._app(scope, receive, send)
             return
-        principal = scope.get("principal")
         bucket = self._buckets.of("" if principal is None else principal.name, client[0])
         wait_s = bucket.take()
         if wait_s:

@@ -23,6 +23,7 @@ from substrate.mcp_http.endpoint import McpEndpoint
 from substrate.mcp_http.pair import PairMessages, PairStream
 from substrate.mcp_http.sessions import Sessions
 from substrate.metrics import Metrics
+from substrate.open_connections import OpenConnections
 from substrate.open_streams import OpenStreams
 from substrate.page.serving import PageFiles, send_page
 from substrate.publishing.frames import PATH as PUBLISHING_PATH
@@ -83,9 +84,13 @@ def build_app(
     metrics: Metrics | None = None,
     *,
     rate_local: bool = False,
+    connections: OpenConnections | None = None,
 ) -> ASGIApp:
-    """Everything that is served on this port. What is open is entered in `open_streams`, for
-    whoever ends the server. Without `access` everybody is let in, which is for tests."""
+    """Return everything that is served on this port.
+
+    Open streams are registered in `open_streams`, for shutdown, and requests counted in
+    `connections`. Without `access` no token is needed, which is for tests.
+    """
     metrics = metrics or Metrics(hub, Refusals())
     opened = OpenStreams() if open_streams is None else open_streams
     allowed = Access.open() if access is None else access
@@ -120,6 +125,10 @@ def build_app(
     names = allowed_names(port, allowed.hosts, allowed.origins)
     on_refused = metrics.refusals.request
     admission = Admission(
-        HotRoute("/mcp", endpoint, app), hub, rate_local=rate_local, on_refused=on_refused
+        HotRoute("/mcp", endpoint, app),
+        hub,
+        rate_local=rate_local,
+        on_refused=on_refused,
+        connections=connections,
     )
     return ErrorBoundary(Guard(admission, names, allowed, hub.limits, on_refused))

@@ -26,6 +26,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from plexus import wire
 from plexus.limits import Limits
 from substrate.dead_peers import StuckPeer
+from substrate.open_connections import OpenConnections
 from substrate.refusals import OnRefused
 
 __all__ = ("HttpProtocol", "LimitedConfig", "WebSocketProtocol")
@@ -48,7 +49,12 @@ class LimitedConfig(uvicorn.Config):
     """uvicorn's settings, with the limits for its connections."""
 
     def __init__(
-        self, app: Any, limits: Limits, on_refused: OnRefused | None = None, **options: Any
+        self,
+        app: Any,
+        limits: Limits,
+        on_refused: OnRefused | None = None,
+        connections: OpenConnections | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(
             app,
@@ -61,6 +67,9 @@ class LimitedConfig(uvicorn.Config):
         )
         self.limits = limits
         self.on_refused = on_refused
+        if connections is None:
+            connections = OpenConnections(limits.connections)
+        self.connections = connections
 
 
 class _Refusal(NamedTuple):
@@ -89,18 +98,34 @@ class HttpProtocol(StuckPeer, HttpToolsProtocol):
     def __init__(self, config: LimitedConfig, **options: Any) -> None:
         super().__init__(config, **options)
         self._limits = config.limits
+        self._open = config.connections
         self.write_s = config.limits.write_s
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client is there; if there are too many, it gets an error."""
         super().connection_made(transport)
-        if len(self.connections) > self._limits.connections:
-            # It does not count: no other is kept out because this one takes long to leave.
-            self.connections.discard(self)
-            limit = self._limits.connections
-            self._refuse(_Refusal(503, f"at most {limit} connections may be open", limit))
-        else:
+        if self.client is None or self._open.open(self.client, self):
             self._await("header")
+        else:
+            self._refuse_for_want_of_room()
+
+    def displace(self) -> None:
+        """Close this connection, on which no client has proved who it is, for another."""
+        is_answering = self.cycle is not None and not self.cycle.response_complete
+        if self._over or is_answering:
+            self.transport.abort()
+        else:
+            self._refuse_for_want_of_room()
+
+    def _refuse_for_want_of_room(self) -> None:
+        # It does not count: no other is kept out because this one takes long to leave.
+        self.connections.discard(self)
+        limit = self._limits.connections
+        reason = (
+            f"All limits.connections = {limit} connections are in use. Close one, or try again "
+            "in a moment."
+        )
+        self._refuse(_Refusal(503, reason, limit))
 
     def data_received(self, data: bytes) -> None:
         """Take what has come, and see whether it is a whole request."""
@@ -286,6 +311,8 @@ class HttpProtocol(StuckPeer, HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         self._await(None)
+        if self.client is not None:
+            self._open.close(self.client)
         super().connection_lost(exc)
         running = self._running
         if running is not None and not running.response_complete:
@@ -383,6 +410,8 @@ class WebSocketProtocol(StuckPeer, WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer is gone."""
+        if self.client is not None:
+            cast("LimitedConfig", self.config).connections.close(self.client)
         if self._due is not None:
             self._due.cancel()
             self._due = None

@@ -18,11 +18,12 @@ from typing import Any, ClassVar, Protocol
 from plexus import wire
 from plexus.defects import report
 from plexus.effects import AttachCall, Effect, LeaveCall, Remind, Send, StartCall, WatchChanges
-from plexus.errors import PlexusError
+from plexus.errors import Busy, PlexusError
 from plexus.hub import Change, Plexus
 from plexus.log import Batch
 from plexus.principal import Principal
 from plexus.run import Reader, Run
+from plexus.shares import connection_full
 from plexus.wire import Message
 
 __all__ = ("Connection", "View")
@@ -57,6 +58,7 @@ class Connection:
         "_unwatch",
         "_view",
         "_waiter",
+        "_watches",
         "_when_collected",
     )
 
@@ -72,6 +74,8 @@ class Connection:
         self._finishing = False
         self._reminders: dict[Any, asyncio.TimerHandle] = {}
         self._unwatch: Callable[[], None] | None = None
+        #: The standing watches that are read here, and some that have ended; None before the first.
+        self._watches: set[Reader] | None = None
 
     # --- for the transport --------------------------------------------------------------------
 
@@ -156,6 +160,10 @@ class Connection:
         reader = run.reader(after, self._reader_woke, owner=owner)
         self._readers[call] = reader
         reader.tag = call
+        if run.purpose == "watch":
+            if self._watches is None:
+                self._watches = set()
+            self._watches.add(reader)
         if reader.has_more:
             self._reader_woke(reader)
 
@@ -164,6 +172,7 @@ class Connection:
         self._run(self._view.peer_gone())
         self._frames = []
         self._awake = []
+        self._watches = None
         for timer in self._reminders.values():
             timer.cancel()
         self._reminders.clear()
@@ -203,6 +212,8 @@ class Connection:
 
     def _start_call(self, effect: StartCall) -> None:
         try:
+            if effect.crowded or self._watches is not None:
+                self._check_room(effect)
             call = self._hub.call(
                 effect.method,
                 effect.params,
@@ -218,6 +229,23 @@ class Connection:
             return
         self.attach(effect.call, call.run, call.after, owner=call.owned and effect.owns)
         self._run(self._tried(effect.call, self._view.on_started, effect.call, call.run))
+
+    def _check_room(self, effect: StartCall) -> None:
+        """Raise Busy if this connection may not begin one more call of this kind."""
+        purpose = self._hub.resolve(effect.method, self._principal).purpose
+        limits = self._hub.limits
+        if effect.crowded and purpose != "control":
+            raise connection_full(limits.calls_in_flight)
+        limit = limits.connection_watches
+        if purpose != "watch" or self._watches is None or len(self._watches) < limit:
+            return
+        self._watches.intersection_update(self._readers.values())
+        if len(self._watches) >= limit:
+            reason = (
+                f"This connection has limits.connection_watches = {limit} standing watches. "
+                "Stop one with plexus.unsubscribe or plexus.cancel, or open another connection."
+            )
+            raise Busy(reason, data={"limit": limit, "name": "connection_watches"})
 
     def _attach_call(self, effect: AttachCall) -> None:
         try:

@@ -30,6 +30,7 @@ from substrate.loop import close_runner
 from substrate.mcp import make_mcp_server, mcp_options
 from substrate.metrics import Metrics
 from substrate.observing import Observers
+from substrate.open_connections import OpenConnections
 from substrate.open_streams import OpenStreams
 from substrate.origin import WithOrigin
 from substrate.refusals import Refusals
@@ -134,12 +135,23 @@ def make_server(
     open_streams = OpenStreams()
     metrics = Metrics(hub, refusals or Refusals())
     mcp = make_mcp_server(hub, mcp_options)
-    app = build_app(hub, port, mcp, open_streams, access, metrics, rate_local=rate_local)
+    connections = OpenConnections(hub.limits.connections)
+    app = build_app(
+        hub,
+        port,
+        mcp,
+        open_streams,
+        access,
+        metrics,
+        rate_local=rate_local,
+        connections=connections,
+    )
     server = Server(
         LimitedConfig(
             WithOrigin(app) if origins else app,
             hub.limits,
             metrics.refusals.request,
+            connections,
             lifespan="off",
             log_config=None,
             access_log=False,

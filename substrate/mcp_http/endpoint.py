@@ -163,7 +163,10 @@ class McpEndpoint:
             return
         session = self._sessions.begin(state, post.principal)
         if session is None:
-            reason = "too many sessions are in use"
+            reason = (
+                "All MCP sessions that you can have are in use. End one with DELETE /mcp, or try "
+                "again later."
+            )
             await send_json(post.send, 503, {"error": reason}, [(b"retry-after", RETRY_S)])
             return
         await self._answers.send_whole(

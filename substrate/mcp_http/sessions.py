@@ -6,7 +6,8 @@ Rules:
 - A response whose client was cut off goes on. If nobody comes back for it in time, what it
   waits for is stopped, and whoever comes later is told so.
 - Everything is bounded: the number of sessions, what a stream keeps, how many streams that have
-  ended are kept, and all of it by time.
+  ended are kept, and all of it by time. Every principal has a share of the sessions and of what
+  ended streams keep: only the principal that holds the most loses some to others.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Final
 
@@ -24,6 +26,7 @@ from mcp_view.session import Session
 from plexus import wire
 from plexus.limits import Limits
 from plexus.principal import Principal
+from plexus.shares import FairCache, weight
 from substrate.driver import Connection
 from substrate.mcp_http.streams import EventLog, SessionEvents
 from substrate.peer import Peer
@@ -60,22 +63,45 @@ class Sessions:
         #: Numbers of streams; no two sessions share one, so an id of another finds nothing.
         self._numbers = count(1)
         #: What streams that have ended keep, in all sessions together.
-        self.ended_bytes = 0
+        self.ended: FairCache[int, EventLog] = FairCache(
+            max_sessions * ENDED_STREAMS, limits.finished_bytes
+        )
         self._ticking = False
 
+    def __iter__(self) -> Iterator[HttpSession]:
+        return iter(self._sessions.values())
+
     def begin(self, state: Session, principal: Principal) -> HttpSession | None:
-        """A new session; None if there are too many, all of them in use."""
+        """Begin a session; None if there are too many and none can be ended for it."""
         if len(self._sessions) >= self._max:
-            idle = [session for session in self._sessions.values() if not session.live]
-            if not idle:
+            idle = self._idle_for(principal)
+            if idle is None:
                 return None
-            self.end(min(idle, key=lambda session: session.used_at))
+            self.end(idle)
         session = HttpSession(self, os.urandom(16).hex().encode(), state, principal)
         self._sessions[session.id] = session
         if not self._ticking:
             self._ticking = True
             asyncio.get_running_loop().call_later(TICK_S, self._tick)
         return session
+
+    def _idle_for(self, principal: Principal) -> HttpSession | None:
+        """Return the session to end so that this principal gets one: the longest idle one of the
+        principal that has the most, and never of one that has fewer than this one."""
+        held = Counter(session.principal.name for session in self._sessions.values())
+        held[principal.name] += 1
+        weights = {name: weight(name, count, self._max) for name, count in held.items()}
+        least = weights[principal.name]
+        idle = [
+            session
+            for session in self._sessions.values()
+            if not session.live and weights[session.principal.name] >= least
+        ]
+        return max(
+            idle,
+            key=lambda session: (weights[session.principal.name], -session.used_at),
+            default=None,
+        )
 
     def find(self, session_id: bytes, principal: Principal) -> HttpSession | None:
         """This session of this principal, which uses it with that."""
@@ -132,6 +158,7 @@ class HttpSession:
         self._sessions = sessions
         self.id = session_id
         self.state = state
+        state.outlives_connection = True
         self.principal = principal
         self.used_at = sessions.clock()
         #: The connections that are open, also those whose client was cut off.
@@ -174,6 +201,7 @@ class HttpSession:
             connection.lost()
             connection.wake()
         self.live.clear()
+        self.state.end()
         self.forget_ended(float("inf"))
 
     # --- streams ------------------------------------------------------------------------------
@@ -274,12 +302,14 @@ class HttpSession:
     def _keep(self, log: EventLog) -> None:
         log.ended_at = self._sessions.clock()
         self._ended[log.number] = log
-        self._sessions.ended_bytes += log.size
-        limit = self._sessions.limits.finished_bytes
-        while len(self._ended) > 1 and (
-            len(self._ended) > ENDED_STREAMS or self._sessions.ended_bytes > limit
-        ):
+        self._sessions.ended.add(
+            log.number, self.principal.name, log, log.size, self._forget_evicted
+        )
+        if len(self._ended) > ENDED_STREAMS:
             self._forget_oldest()
+
+    def _forget_evicted(self, log: EventLog) -> None:
+        del self._ended[log.number]
 
     def forget_ended(self, before: float) -> None:
         """Drop what is kept of streams that ended before this time."""
@@ -288,7 +318,8 @@ class HttpSession:
 
     def _forget_oldest(self) -> None:
         number = next(iter(self._ended))
-        self._sessions.ended_bytes -= self._ended.pop(number).size
+        del self._ended[number]
+        self._sessions.ended.discard(number)
 
 
 def _given_up(asked: wire.Id | list[wire.Id]) -> bytes:

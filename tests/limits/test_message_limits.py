@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import OpenHub
-from mcp_peer import STATELESS, McpPeer
+from mcp_peer import STATELESS, McpPeer, make_server
 from network import Server
 from raw_peer import RawPeer, call_of, limited, post_of
 from websockets.sync.client import connect
@@ -140,11 +140,39 @@ def test_calls_past_the_limit_of_a_connection_are_refused_until_one_has_ended(
 
         running = [say("demo.wait", {})["result"] for _ in range(3)]
         refused = say("demo.echo", ["x"])["error"]
-        assert (refused["code"], refused["data"]) == (-32003, {"limit": 3})
+        assert (refused["code"], refused["data"]) == (
+            -32003,
+            {"limit": 3, "name": "calls_in_flight"},
+        )
         other.send(json.dumps(ECHO))
         assert "result" in json.loads(other.recv(timeout=15))
         assert say("plexus.unsubscribe", [running[0]])["result"] is True
         assert "result" in say("demo.echo", ["x"])
+
+
+@pytest.mark.limit("connection_watches", "at", "past", "after")
+def test_watches_past_the_limit_of_a_connection_are_refused_until_one_has_ended() -> None:
+    with limited(connection_watches=2) as server, connect(server.ws) as peer:
+        ids = itertools.count(1)
+
+        def say(method: str, params: Any) -> Any:
+            """The reply to a call; items are passed over."""
+            number = next(ids)
+            peer.send(json.dumps(call_of(method, params, number)))
+            while (message := json.loads(peer.recv(timeout=15))).get("id") != number:
+                pass
+            return message
+
+        watching = [say("health.watch", [60.0])["result"] for _ in range(2)]
+        refused = say("health.watch", [60.0])["error"]
+        assert refused["code"] == -32003
+        assert refused["data"] == {"limit": 2, "name": "connection_watches"}
+        assert "result" in say("demo.wait", {})  # only watches are refused
+        with connect(server.ws) as other:
+            other.send(json.dumps(call_of("health.watch", [60.0])))
+            assert "result" in json.loads(other.recv(timeout=15))
+        assert say("plexus.unsubscribe", [watching[0]])["result"] is True
+        assert "result" in say("health.watch", [60.0])
 
 
 class Quiet(Activation):
@@ -176,6 +204,31 @@ async def test_subscriptions_past_the_limit_are_refused_until_one_is_given_up(
     assert "result" in ask("resources/subscribe", "a://2")  # it is there already
     assert "result" in ask("resources/unsubscribe", "a://1")
     assert "result" in ask("resources/subscribe", "a://3")
+
+
+@pytest.mark.anyio
+@pytest.mark.limit("all_subscriptions", "at", "past", "after")
+async def test_subscriptions_of_all_clients_together_are_limited(open_hub: OpenHub) -> None:
+    hub = open_hub(Quiet, limits=Limits(all_subscriptions=3))
+    server = make_server(hub)
+    first, second = (McpPeer(hub, "2025-11-25", server=server) for _ in range(2))
+
+    def ask(peer: McpPeer, method: str, uri: str) -> Any:
+        [answer] = peer.send({"id": uri, "method": method, "params": {"uri": uri}})
+        return answer
+
+    for peer, uri in ((first, "a://1"), (first, "a://2"), (second, "a://1")):
+        assert "result" in ask(peer, "resources/subscribe", uri)
+    error = ask(second, "resources/subscribe", "a://2")["error"]
+    data = {"limit": 3, "name": "all_subscriptions", "held": 3}
+    assert (error["code"], error["data"]) == (-32003, data)
+    assert "result" in ask(second, "resources/subscribe", "a://1")  # it is there already
+    assert "result" in ask(first, "resources/unsubscribe", "a://1")
+    assert "result" in ask(first, "resources/unsubscribe", "a://1")  # gives nothing back twice
+    assert "result" in ask(second, "resources/subscribe", "a://2")
+    assert "error" in ask(second, "resources/subscribe", "a://3")
+    first.connection.lost()
+    assert "result" in ask(second, "resources/subscribe", "a://3")
 
 
 @pytest.mark.anyio

@@ -14,7 +14,7 @@ from plexus import Activation, Confirm, Content, Context, Limits, NotFound, Plex
 from plexus.errors import Busy
 from plexus.events import Cancelled, Error, Event, Gap, Request, Result
 from plexus.log import ITEM_WEIGHT
-from plexus.principal import LOCAL
+from plexus.principal import LOCAL, Principal
 from plexus.run import Run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -48,6 +48,18 @@ class Work(Activation):
         """Wait for so long."""
         await asyncio.sleep(seconds)
         return "waited"
+
+    @method(read_only=True, deadline_s=None)
+    async def watch(self) -> AsyncIterator[Content]:
+        """Watch without an end."""
+        yield Content(text="watching")
+        await asyncio.Event().wait()
+
+    @method(control=True)
+    async def steer(self, seconds: float, chars: int = 0) -> str:
+        """Hold for a time, and return a text of a given length."""
+        await asyncio.sleep(seconds)
+        return "x" * chars or "steered"
 
     @method
     async def tidy(self, seconds: float) -> str:
@@ -95,7 +107,8 @@ async def test_runs_past_the_limit_are_refused_until_one_has_ended(open_hub: Ope
     runs = [hub.call("work.wait").run for _ in range(3)]
     with pytest.raises(Busy) as refused:
         hub.call("work.wait")
-    assert (refused.value.code, refused.value.data) == ("busy", {"limit": 3})
+    data = {"limit": 3, "name": "runs_in_flight", "held": 3}
+    assert (refused.value.code, refused.value.data) == ("busy", data)
     runs[0].cancel("enough")
     await settled(runs[0])
     await is_well(hub)
@@ -114,7 +127,7 @@ async def test_promises_past_the_limit_are_refused_until_one_is_over(open_hub: O
     hub.runs.keep(second, 60)
     with pytest.raises(Busy) as refused:
         hub.runs.keep(third, 60)
-    assert refused.value.data == {"limit": 2}
+    assert refused.value.data == {"limit": 2, "name": "kept_runs", "held": 2}
     await until(lambda: hub.runs.kept(LOCAL) == [second])
     hub.runs.keep(third, 60)
 
@@ -311,3 +324,150 @@ async def test_a_run_whose_caller_does_not_come_back_in_time_is_stopped(
     assert "did not come back" in (stopped.reason or "")
     assert await settled(at) == Result("waited")
     assert (await read(hub.call("work.give", [1])))[-1] == Result("x")
+
+
+# --- shares --------------------------------------------------------------------------------------
+
+ALICE, BOB = Principal("alice"), Principal("bob")
+
+
+@pytest.mark.limit("watches_in_flight", "at", "past", "after")
+async def test_watches_have_a_limit_of_their_own_and_take_no_place_of_work(
+    open_hub: OpenHub,
+) -> None:
+    hub = open_hub(Work(), limits=Limits(watches_in_flight=3, runs_in_flight=1))
+    watches = [hub.call("work.watch").run for _ in range(3)]
+    with pytest.raises(Busy) as refused:
+        hub.call("work.watch")
+    assert refused.value.data == {"limit": 3, "name": "watches_in_flight", "held": 3}
+    await is_well(hub)
+    watches[0].cancel("enough")
+    await settled(watches[0])
+    hub.call("work.watch")
+
+
+@pytest.mark.limit("control_in_flight", "at", "past", "after")
+async def test_control_calls_have_a_limit_of_their_own_and_work_when_all_else_is_busy(
+    open_hub: OpenHub,
+) -> None:
+    hub = open_hub(Work(), limits=Limits(control_in_flight=2, runs_in_flight=1))
+    busy = hub.call("work.wait").run
+    controls = [hub.call("work.steer", [600.0]).run for _ in range(2)]
+    with pytest.raises(Busy) as refused:
+        hub.call("work.steer", [0.0])
+    assert refused.value.data == {"limit": 2, "name": "control_in_flight", "held": 2}
+    for run in (busy, *controls):
+        run.cancel("enough")
+        await settled(run)
+    assert await end_of(hub, "work.steer", [0.0]) == Result("steered")
+
+
+@pytest.mark.parametrize(
+    ("method_name", "limit"), [("work.wait", "runs_in_flight"), ("work.watch", "watches_in_flight")]
+)
+async def test_a_principal_that_takes_all_it_can_get_leaves_some_to_others(
+    open_hub: OpenHub, method_name: str, limit: str
+) -> None:
+    hub = open_hub(Work(), limits=Limits(**{limit: 64}))
+
+    def fill(principal: Principal) -> int:
+        for begun in range(65):
+            try:
+                hub.call(method_name, {}, principal)
+            except Busy:
+                return begun
+        raise AssertionError("there is no limit")
+
+    assert fill(ALICE) >= 50
+    assert fill(BOB) > 0
+    for number in range(20):
+        fill(Principal(f"other{number}"))
+    assert fill(LOCAL) == 64 // 16
+
+
+@pytest.mark.limit("finished_control_runs", "at", "past", "after")
+async def test_looking_at_the_server_evicts_no_work_and_the_oldest_look_goes_first(
+    open_hub: OpenHub,
+) -> None:
+    hub = open_hub(Work(), limits=Limits(finished_control_runs=3, finished_runs=2))
+    work = hub.call("work.give", [1]).run
+    await settled(work)
+    looks = [hub.call("work.steer", [0.0]).run for _ in range(3)]
+    for run in looks:
+        await settled(run)
+        assert hub.runs.find(run.id, LOCAL) is run
+    for _ in range(10):
+        watch = hub.call("work.watch").run
+        watch.cancel("enough")
+        await settled(watch)
+    with pytest.raises(NotFound):
+        hub.runs.find(looks[0].id, LOCAL)
+    assert hub.runs.find(work.id, LOCAL) is work
+    assert len(hub.runs.of(LOCAL)) == 4
+    await is_well(hub)
+
+
+@pytest.mark.limit("finished_control_bytes", "at", "past", "after")
+async def test_what_control_calls_said_is_kept_within_its_bytes(open_hub: OpenHub) -> None:
+    hub = open_hub(Work(), limits=Limits(finished_control_bytes=10 * KIB))
+    at = hub.call("work.steer", {"seconds": 0.0, "chars": 5 * KIB}).run
+    await settled(at)
+    assert hub.runs.find(at.id, LOCAL) is at
+    past = hub.call("work.steer", {"seconds": 0.0, "chars": 6 * KIB}).run
+    await settled(past)
+    assert hub.runs.find(past.id, LOCAL) is past
+    with pytest.raises(NotFound):
+        hub.runs.find(at.id, LOCAL)
+    after = hub.call("work.steer", [0.0]).run
+    await settled(after)
+    assert hub.runs.find(after.id, LOCAL) is after
+
+
+async def test_runs_of_one_principal_do_not_evict_those_of_another(open_hub: OpenHub) -> None:
+    hub = open_hub(Work(), limits=Limits(finished_runs=10, finished_bytes=100 * KIB))
+    mine = hub.call("work.give", [100], ALICE).run
+    await settled(mine)
+    for _ in range(30):
+        await settled(hub.call("work.give", [20 * KIB], BOB).run)
+    assert hub.runs.find(mine.id, ALICE) is mine
+    for _ in range(30):
+        await settled(hub.call("work.give", [1], BOB).run)
+    assert hub.runs.find(mine.id, ALICE) is mine
+    assert len(hub.runs.of(BOB)) == 9
+
+
+async def test_promises_to_one_principal_leave_some_to_others(open_hub: OpenHub) -> None:
+    hub = open_hub(Work(), limits=Limits(kept_runs=32))
+
+    def keep_all(principal: Principal) -> int:
+        for kept in range(33):
+            run = hub.call("work.give", [1], principal).run
+            try:
+                hub.runs.keep(run, 60)
+            except Busy:
+                return kept
+        raise AssertionError("there is no limit")
+
+    assert keep_all(ALICE) >= 24
+    assert keep_all(BOB) > 0
+    assert keep_all(LOCAL) >= 32 // 16
+
+
+async def test_a_run_that_is_kept_again_takes_one_place(open_hub: OpenHub) -> None:
+    hub = open_hub(Work(), limits=Limits(kept_runs=1))
+    run = hub.call("work.give", [1]).run
+    for _ in range(3):
+        hub.runs.keep(run, 0.02)
+    await until(lambda: hub.runs.kept(LOCAL) == [])
+    hub.runs.keep(run, 60)
+
+
+async def test_runs_that_other_runs_begin_take_no_place_and_give_none_back(
+    open_hub: OpenHub,
+) -> None:
+    hub = open_hub(Work(), limits=Limits(runs_in_flight=1))
+    for _ in range(3):
+        assert await end_of(hub, "work.delegate") == Result("xxx")
+    hub.call("work.wait")
+    with pytest.raises(Busy):
+        hub.call("work.wait")

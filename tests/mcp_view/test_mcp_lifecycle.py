@@ -389,7 +389,7 @@ async def test_too_many_calls_are_refused_with_the_limit(open_hub: OpenHub) -> N
     first = peer.begin_tool("demo.wait")
     peer.begin_tool("demo.wait")
     third = await peer.error("tools/call", {"name": "demo.echo", "arguments": {"text": "x"}})
-    assert third["data"] == {"limit": 2}
+    assert third["data"] == {"limit": 2, "name": "calls_in_flight"}
     peer.notify("notifications/cancelled", {"requestId": first})
     assert (await peer.tool("demo.echo", {"text": "x"}))["isError"] is False
 

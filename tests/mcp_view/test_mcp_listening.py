@@ -142,13 +142,15 @@ async def test_a_wish_that_makes_no_sense_is_refused(
 
 
 async def test_streams_count_as_calls_under_way(open_hub: OpenHub) -> None:
-    peer = McpPeer(open_hub(limits=Limits(calls_in_flight=3)), STATELESS)
+    peer = McpPeer(open_hub(Demo, limits=Limits(calls_in_flight=3)), STATELESS)
     for number in range(3):
         listen(peer, number)
     [refused] = listen(peer, 3)
-    assert refused["error"]["data"] == {"limit": 3}
-    error = await peer.error("tools/call", {"name": "plexus.hash"})
-    assert error["data"] == {"limit": 3}
+    full = {"limit": 3, "name": "calls_in_flight"}
+    assert refused["error"]["data"] == full
+    error = await peer.error("tools/call", {"name": "demo.echo", "arguments": {"text": "x"}})
+    assert error["data"] == full
+    assert (await peer.tool("plexus.hash"))["isError"] is False
 
 
 async def test_a_session_and_a_stream_are_told_each_in_their_way(open_hub: OpenHub) -> None:

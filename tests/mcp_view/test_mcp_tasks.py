@@ -361,7 +361,7 @@ async def test_too_many_tasks_are_refused_and_do_not_run(open_hub: OpenHub) -> N
     peer = McpPeer(hub, CORE)
     await begin(peer, "watched.wait")
     error = await peer.error("tools/call", {"name": "watched.wait", "task": {}})
-    assert error["data"] == {"limit": 1}
+    assert error["data"] == {"limit": 1, "name": "kept_runs", "held": 1}
     await peer.quiet()
     assert len(hub.runs.running()) == 1
     assert peer.view.idle

@@ -16,9 +16,11 @@ from native_rpc.protocol import NativeConnection
 from plexus import Cancelled, Complete, Content, Error, Event, Limits, Result, wire
 from plexus.effects import Effect, LeaveCall, Send, StartCall
 from plexus.errors import InvalidParams, NotFound, PlexusError, UnknownMethod
+from plexus.limits import CONTROL_CALLS
 from plexus.log import Batch
 from plexus.principal import LOCAL
 from plexus.run import Run
+from plexus.shares import connection_full
 
 LIMITS = Limits()
 
@@ -79,7 +81,9 @@ class Peer:
                 said += effect.frames
             elif isinstance(effect, StartCall):
                 self.started.append(effect)
-                if effect.method in self.refused:
+                if effect.crowded and effect.method != "control":  # as the driver does it
+                    more = self.view.on_refused(effect.call, connection_full(3))
+                elif effect.method in self.refused:
                     more = self.view.on_refused(effect.call, self.refused[effect.method])
                 else:
                     run = next(self._runs)
@@ -409,7 +413,7 @@ def test_as_many_calls_as_the_limit_may_be_under_way_and_not_one_more() -> None:
     [answer] = peer.call("m", request_id="more")
     assert answer["id"] == "more"
     assert answer["error"]["code"] == CODES["busy"]
-    assert answer["error"]["data"] == {"limit": 3}
+    assert answer["error"]["data"] == {"limit": 3, "name": "calls_in_flight"}
     # A place is free again when a run has ended, or was left, or did not begin.
     peer.items(1001, Complete())
     assert peer.call("m", request_id=4) == [result(4, 1004)]
@@ -424,6 +428,19 @@ def test_unsubscribing_is_possible_at_the_limit() -> None:
     peer = Peer(limits=Limits(calls_in_flight=1))
     peer.call("m")
     assert peer.call("plexus.unsubscribe", [1001]) == [result(1, True)]
+
+
+def test_a_few_control_calls_are_possible_at_the_limit_and_not_one_more() -> None:
+    peer = Peer(limits=Limits(calls_in_flight=3))
+    for _ in range(3):
+        peer.call("m")
+    for number in range(CONTROL_CALLS):
+        assert peer.call("control") == [result(1, 1004 + number)]
+        assert codes(peer.call("m")) == [CODES["busy"]]
+    assert codes(peer.call("control")) == [CODES["busy"]]
+    assert peer.say({"jsonrpc": "2.0", "method": "control"}) == []
+    peer.items(1004, Complete())
+    assert peer.call("control") == [result(1, 1004 + CONTROL_CALLS)]
 
 
 def test_the_limit_holds_within_a_batch() -> None:

@@ -587,7 +587,7 @@ async def test_a_task_left_behind_adds_nothing_after_the_terminal(open_hub: Open
 
 
 async def test_a_thousand_short_calls_cost_a_handful_of_tasks(open_hub: OpenHub) -> None:
-    hub = open_hub(Odd)
+    hub = open_hub(Odd, limits=Limits(runs_in_flight=2048))
     made_tasks: list[str] = []
     loop = asyncio.get_running_loop()
 

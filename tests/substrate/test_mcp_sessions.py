@@ -148,6 +148,61 @@ async def test_a_client_for_whom_there_is_no_room_is_told_to_come_again(
     assert dict(sent[0]["headers"])[b"retry-after"].isdigit()
 
 
+ALICE, BOB = Principal("alice"), Principal("bob")
+
+
+async def test_one_principal_loses_no_session_to_another_that_has_more(
+    settle: Settle, clock: Clock
+) -> None:
+    sessions = Sessions(Limits(), 8, clock)
+
+    def start(principal: Principal) -> HttpSession | None:
+        clock.now += 1
+        return sessions.begin(settle("2025-11-25")[1].session, principal)
+
+    mine = [start(ALICE) for _ in range(2)]
+    for _ in range(50):
+        assert start(BOB) is not None
+    assert all(each is not None and sessions.find(each.id, ALICE) is each for each in mine)
+    for _ in range(50):  # and comes to as many as the other
+        assert start(ALICE) is not None
+    held = [session.principal.name for session in sessions]
+    assert (held.count("alice"), held.count("bob")) == (4, 4)
+
+
+async def test_a_principal_whose_sessions_are_all_in_use_ends_none_of_one_that_has_fewer(
+    settle: Settle, clock: Clock
+) -> None:
+    sessions = Sessions(Limits(), 4, clock)
+    idle = sessions.begin(settle("2025-11-25")[1].session, ALICE)
+    assert idle is not None
+    for _ in range(3):
+        session = sessions.begin(settle("2025-11-25")[1].session, BOB)
+        assert session is not None
+        hold(session, settle)
+    assert sessions.begin(Session(), BOB) is None
+    assert sessions.begin(Session(), ALICE) is not None  # in the place of her own
+    assert sessions.find(idle.id, ALICE) is None
+
+
+async def test_what_ended_streams_of_one_principal_keep_costs_no_other(
+    settle: Settle, clock: Clock
+) -> None:
+    sessions = Sessions(Limits(finished_bytes=100_000), clock=clock)
+    mine = sessions.begin(settle("2025-11-25")[1].session, ALICE)
+    assert mine is not None
+    mine.whole([b"x" * 10_000])
+    for _ in range(10):
+        theirs = sessions.begin(settle("2025-11-25")[1].session, BOB)
+        assert theirs is not None
+        for _ in range(5):
+            theirs.whole([b"y" * 20_000])
+    assert sessions.ended.size <= 100_000
+    assert mine.find_stream(b"1:0") is not None
+    sessions.end(mine)
+    assert sessions.ended.holders == 1
+
+
 # --- what is kept --------------------------------------------------------------------------------
 
 
@@ -168,7 +223,7 @@ async def test_streams_that_have_ended_are_kept_for_a_while(settle: Settle, cloc
     clock.now += ENDED_S + 1
     sessions.forget_old()
     assert session.find_stream(b"1:1") is None
-    assert sessions.ended_bytes == 0
+    assert sessions.ended.size == 0
 
 
 async def test_of_streams_that_have_ended_only_so_many_are_kept(
@@ -189,12 +244,11 @@ async def test_what_has_ended_is_bounded_in_bytes_too(settle: Settle, clock: Clo
     session = begin(sessions, settle)
     for _ in range(5):
         session.whole([b"x" * 4000])
-    assert sessions.ended_bytes <= 10_000
-    session.whole([b"y" * 20_000])  # the newest is kept, however large
-    assert session.find_stream(b"6:0") is not None
-    assert session.find_stream(b"5:0") is None
+    assert sessions.ended.size <= 10_000
+    assert session.find_stream(b"5:0") is not None
+    assert session.find_stream(b"3:0") is None
     sessions.end(session)
-    assert sessions.ended_bytes == 0
+    assert sessions.ended.size == 0
 
 
 def test_a_log_keeps_the_newest_and_always_the_last() -> None:
