@@ -59,7 +59,7 @@ class Limits:
     #: Requests in one batch.
     #: Past it: -32600 with the limit.
     batch_requests: int = 100
-    #: The header of one HTTP request. Tokens and cookies are a few hundred bytes.
+    #: The header of one HTTP request. The largest tokens, those of OAuth, are a few KiB.
     #: Past it: HTTP 431, and the connection is closed.
     header_bytes: int = 64 * KIB
     #: How long the header of an HTTP request may take to arrive, how long a new connection may be
@@ -98,7 +98,30 @@ class Limits:
     #: Requests a second that a client from elsewhere may go on to send.
     #: Past it: -32003 with `retry_after_s`; over HTTP also 429.
     rate_per_s: float = 100.0
-    #: Resources that one client is told about when they change.
+    #: Browser sessions of one principal: a few browsers on a few devices.
+    #: Past it: a new session ends the one of the same principal that was unused the longest.
+    sessions_per_principal: int = 32
+    #: Browser sessions of all principals together; all are in one file that every server reads.
+    #: Past it: a new session ends another of the same principal; without one, HTTP 429.
+    sessions: int = 1024
+    #: How long a browser session lives at most, so that one that was copied ends some day.
+    #: Past it: HTTP 401, and the page asks for a token.
+    session_s: float = 30 * 24 * 3600.0
+    #: How long a browser session lives without a request. One that is left behind on a device
+    #: ends soon; one that is used each week goes on.
+    #: Past it: HTTP 401, and the page asks for a token.
+    session_idle_s: float = 7 * 24 * 3600.0
+    #: Tickets of one credential that were issued and not used yet. A page needs one for each
+    #: connection that it opens.
+    #: Past it: HTTP 429 with the limit.
+    tickets_per_credential: int = 64
+    #: Tickets of all credentials together. Each costs about one KB of memory.
+    #: Past it: HTTP 429 with the limit.
+    tickets: int = 4096
+    #: How long a ticket can be used. A page uses it at once; addresses are kept in logs.
+    #: Past it: HTTP 401; a WebSocket is closed with 1008.
+    ticket_s: float = 30.0
+    #: Resources that one MCP client is notified about when they change.
     #: Past it: -32602 with the limit.
     subscriptions: int = 1024
     #: The same of all clients together, shared by all principals.

@@ -21,13 +21,18 @@ class Principal:
 
     Who it is, is its name alone: the same principal may come with more scopes by one way and
     with fewer by another. `scopes` are what it may call this time; None stands for everything.
+    `credential` identifies the token or session that it authenticated with; None for calls from
+    inside this process. What a credential opened or began ends with it.
     """
 
-    __slots__ = ("name", "scopes")
+    __slots__ = ("credential", "name", "scopes")
 
-    def __init__(self, name: str, scopes: frozenset[str] | None = None) -> None:
+    def __init__(
+        self, name: str, scopes: frozenset[str] | None = None, credential: bytes | None = None
+    ) -> None:
         self.name: Final = name
         self.scopes: Final = scopes
+        self.credential: Final = credential
 
     def may(self, scope: str) -> bool:
         """Whether it may call what has this scope."""

@@ -14,7 +14,13 @@ from plexus import wire
 from plexus.hub import Plexus
 from plexus.principal import Principal
 from substrate.access.authentication import Access
-from substrate.access.routes import OAuthMetadata, RotateToken, StartSession
+from substrate.access.routes import (
+    OAuthMetadata,
+    RotateToken,
+    SessionEndpoint,
+    SessionProof,
+    TicketEndpoint,
+)
 from substrate.admission import Admission
 from substrate.error_boundary import ErrorBoundary
 from substrate.guard import Guard, allowed_names
@@ -108,7 +114,9 @@ def build_app(
         routes=[
             Route("/", Index(hub.version), methods=["GET"]),
             Route("/page/{name}", PageFiles()),
-            Route("/session", StartSession(allowed)),
+            Route("/session", SessionEndpoint(allowed)),
+            Route("/session/proof", SessionProof(allowed)),
+            Route("/tickets", TicketEndpoint(allowed, hub.limits)),
             Route("/token/rotate", RotateToken(allowed)),
             Route("/.well-known/oauth-protected-resource{path:path}", OAuthMetadata(allowed)),
             Route("/metrics", metrics),

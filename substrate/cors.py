@@ -1,7 +1,8 @@
 """What browsers ask before a page of another origin may call, and what they are told.
 
-Only for the origins that the settings list; without any, none of this is ever sent. Cookies are
-never allowed: such a page sends its token in a header.
+Only for the origins that the settings list; without any, none of this is ever sent. There are no
+cookies: such a page sends a token, or a session, in the Authorization header, and opens a WebSocket
+or an EventSource with a ticket. A page of our own origin needs no permission.
 """
 
 from __future__ import annotations

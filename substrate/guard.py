@@ -2,7 +2,8 @@
 
 It wraps the whole app, so no route can be forgotten, and it fails closed. In this order: the Host
 must be ours (DNS rebinding), an Origin must be allowed (web pages), what is posted must be JSON
-(forms) and small enough, and there must be a token. Nothing of the body has been read by then.
+(forms) and small enough, and there must be a token, or a ticket where a stream is opened. Nothing
+of the body has been read by then.
 Who it was stands in `scope["principal"]`, and how that is known in `scope["credential"]`.
 """
 
@@ -18,6 +19,7 @@ from plexus.limits import Limits
 from plexus.principal import LOCAL
 from substrate.access.authentication import Access, Credential
 from substrate.access.refusals import AccessRefused
+from substrate.access.tickets import take_ticket, takes_ticket
 from substrate.cors import is_preflight, send_preflight, with_origin
 from substrate.refusals import OnRefused
 from substrate.responses import Headers, send_json, send_unread
@@ -33,11 +35,11 @@ UNSUPPORTED: Final = 415
 POLICY_VIOLATION: Final = 1008
 REVOKED: Final = "the token is no longer one of this server"
 
-#: What is shown to whoever asks: who this is, the files of its page, which are the same for all,
-#: and where others issue tokens for it.
-INDEX: Final = "/"
+#: What needs no token: the name of the server, the files of its page, the proof that it knows a
+#: session, and where others issue tokens for it.
+PUBLIC_PATHS: Final = frozenset({"/", "/session/proof"})
 PUBLIC: Final = ("/page/", "/.well-known/")
-#: What changes nothing, so that a browser sends no Origin with it.
+#: What changes nothing.
 SAFE: Final = frozenset({"GET", "HEAD"})
 #: Of these a second one would leave open which of them counts.
 AUTHORIZATIONS: Final = (b"authorization", b"x-claude-code-ide-authorization")
@@ -110,6 +112,7 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
+        ticket = take_ticket(scope)
         raw: RawHeaders = scope["headers"]
         headers = dict(raw)
         repeated = len(raw) != len(headers)
@@ -135,7 +138,7 @@ class Guard:
         else:
             if repeated:
                 headers = _without_repeated(headers, raw)
-            await self._pass_known(scope, receive, send, headers, own=own)
+            await self._pass_known(scope, receive, send, headers, ticket)
 
     def _check_names(
         self, headers: Mapping[bytes, bytes], repeated: RawHeaders, *, own: bool
@@ -173,14 +176,17 @@ class Guard:
         receive: Receive,
         send: Send,
         headers: Mapping[bytes, bytes],
-        *,
-        own: bool,
+        ticket: str | None,
     ) -> None:
-        """Find out who it is, and pass the request on with that."""
+        """Find out who it is, and pass the request on with that. A ticket counts only where a
+        stream is opened, and only without a token."""
         is_socket = scope["type"] == "websocket"
-        changes = is_socket or scope["method"] not in SAFE
+        by_ticket = takes_ticket(scope) and not any(name in headers for name in AUTHORIZATIONS)
         try:
-            credential = await self._access.authenticate(headers, changes=changes, own_origin=own)
+            if ticket is not None and by_ticket:
+                credential = await self._access.redeem(ticket, scope["path"])
+            else:
+                credential = await self._access.authenticate(headers)
         except AccessRefused as refused:
             self._tell(scope, "token", refused.status)
             await _send_refused(scope, receive, send, refused)
@@ -264,7 +270,7 @@ def _is_public(scope: Scope) -> bool:
     if scope["type"] != "http" or scope["method"] not in SAFE:
         return False
     path: str = scope["path"]
-    return path == INDEX or path.startswith(PUBLIC)
+    return path in PUBLIC_PATHS or path.startswith(PUBLIC)
 
 
 def _without_repeated(headers: Mapping[bytes, bytes], raw: RawHeaders) -> dict[bytes, bytes]:

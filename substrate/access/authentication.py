@@ -1,27 +1,29 @@
-"""Who sends a request: by the server's own token, a further one, a browser's session, or OAuth.
+"""Who sends a request: by the server's own token, a further one, a browser session, or OAuth.
 
 Rules:
 - Every request is authenticated by itself, and over a WebSocket every message: a token that was
   revoked, has expired or was replaced reaches nothing from then on.
-- A token comes in a header and never in an address: addresses are logged and passed on.
-- A cookie is sent by the browser, whoever wrote the page. So it counts only for our own pages, and
-  what changes something needs an Origin that says so.
-- Only digests are compared, each in constant time, and all of them whichever fits.
+- A secret comes in the Authorization header, and in no cookie: a browser sends a cookie to every
+  port of a machine, and with requests of other pages. The one thing in an address is a ticket.
+- Only digests are compared.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
+from plexus.limits import Limits
 from plexus.principal import LOCAL, Principal
 from substrate.access.refusals import AccessRefused, Forbidden, Unauthenticated
-from substrate.access.sessions import BrowserSessions
-from substrate.access.tokens import TokenFile, digest_of, new_token
+from substrate.access.sessions import Session, SessionFile, proof_of
+from substrate.access.tickets import Tickets
+from substrate.access.tokens import TokenFile, credential_of, digest_of, new_token
 
 __all__ = (
     "Access",
@@ -29,12 +31,14 @@ __all__ = (
     "OAuthServer",
 )
 
+logger = logging.getLogger(__name__)
+
 #: How seldom a token of somebody else is checked again while its connection is open, in seconds.
 RECHECK_S: Final = 60.0
 IDE_HEADER: Final = b"x-claude-code-ide-authorization"
 NEEDED: Final = "a token is needed; `substrate token` prints it"
 UNKNOWN: Final = "that token is not, or no longer, one of this server"
-OVER: Final = "that session is over; open the server's address again"
+SPENT: Final = "that ticket is not, or no longer, good for this; ask for another at /tickets"
 #: What is said without OAuth; with it, the challenge says where a token is to be had.
 CHALLENGE: Final = b"Bearer"
 INVALID: Final = b'Bearer error="invalid_token"'
@@ -61,9 +65,9 @@ class Credential(NamedTuple):
     """Who sent a request, and how that is known."""
 
     principal: Principal
-    #: Of the token or the session that says so; empty if it was not asked for.
+    #: Of the token or the session: what tells two credentials apart. Empty where none is asked for.
     digest: bytes = b""
-    #: Whether it is a session.
+    #: Whether it is a browser session.
     session: bool = False
     #: A token of somebody else, and when it was looked at.
     bearer: str | None = None
@@ -86,18 +90,20 @@ class Access:
         self,
         token: str,
         tokens: TokenFile | None = None,
+        sessions: SessionFile | None = None,
         *,
         port: int = 0,
         hosts: Sequence[str] = (),
         origins: Sequence[str] = (),
         oauth: OAuthServer | None = None,
         publish: Callable[[str], None] | None = None,
+        limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`token` is the server's own, empty if nobody is asked for one; `publish` makes a new
-        one known to the programs of the same user. `hosts` and `origins` are allowed besides
-        those of this machine."""
-        self._main = digest_of(token) if token else b""
+        """`token` is the server's own, empty if callers need none; `publish` makes a new one known
+        to the programs of the same user. `hosts` and `origins` are allowed besides those of this
+        machine. Without `sessions` no browser session can be begun."""
+        self._use_main(token)
         self._tokens = tokens
         self._publish = publish
         self._rotating = asyncio.Lock()
@@ -105,9 +111,14 @@ class Access:
         self.hosts = hosts
         self.origins = origins
         self.oauth = oauth
-        self.sessions = BrowserSessions(clock)
-        #: Browsers keep one jar for all ports of a machine.
-        self.cookie: Final = b"substrate_%d" % port
+        self._port = port
+        self._sessions = sessions
+        self._tickets: Tickets[Credential] = Tickets(limits or Limits(), clock)
+
+    def _use_main(self, token: str) -> None:
+        """Take this as the server's own token from now on."""
+        self._main = digest_of(token) if token else b""
+        self._local = Principal(LOCAL.name, None, credential_of(self._main, LOCAL.name, None))
 
     @classmethod
     def open(cls) -> Access:
@@ -121,32 +132,33 @@ class Access:
 
     # --- asking -------------------------------------------------------------------------------
 
-    async def authenticate(
-        self, headers: Mapping[bytes, bytes], *, changes: bool, own_origin: bool
-    ) -> Credential:
-        """Who sends a request with these headers; raises AccessRefused.
-
-        `changes` says that it may change something, `own_origin` that a page of ours sends it.
-        """
+    async def authenticate(self, headers: Mapping[bytes, bytes]) -> Credential:
+        """Return who sends a request with these headers. Raises AccessRefused."""
         if self.is_open:
             return Credential(LOCAL)
         bearer = _bearer(headers)
-        if bearer is not None:
-            credential = self._of_digest(digest_of(bearer))
+        if not bearer:
+            raise self._unauthenticated(NEEDED)
+        digest = digest_of(bearer)
+        credential = self._of_digest(digest)
+        if credential is not None:
+            return credential
+        session = self._find_session(digest)
+        if session is not None:
+            credential = self._of_session(await self._mark_used(session))
             if credential is not None:
                 return credential
-            if self.oauth is None or not bearer:
-                raise self._unauthenticated(UNKNOWN if bearer else NEEDED, invalid=bool(bearer))
-            return await self._of_oauth(bearer)
-        value = _cookie(headers.get(b"cookie"), self.cookie)
-        if value is None or not _same_site(headers):
-            raise self._unauthenticated(NEEDED)
-        credential = self._of_session(digest_of(value))
-        if credential is None:
-            raise self._unauthenticated(OVER)
-        if changes and not own_origin:
-            raise Forbidden("with a cookie this needs the Origin of the server's own page")
-        return credential
+        if self.oauth is None or session is not None:
+            raise self._unauthenticated(UNKNOWN, invalid=True)
+        return await self._of_oauth(bearer)
+
+    async def redeem(self, ticket: str, path: str) -> Credential:
+        """Return who asked for a ticket, which is used up with that. Raises Unauthenticated."""
+        holder = self._tickets.redeem(ticket, path)
+        still = None if holder is None else await self.still(holder)
+        if holder is None or still is None or not _is_same(still.principal, holder.principal):
+            raise self._unauthenticated(SPENT, invalid=True)
+        return still
 
     async def still(self, credential: Credential) -> Credential | None:
         """The same credential, if it is still good."""
@@ -159,9 +171,17 @@ class Access:
                 return None
         if self.is_open:
             return credential
-        if credential.session:
-            return self._of_session(credential.digest)
-        return self._of_digest(credential.digest)
+        if not credential.session:
+            return self._of_known(credential.digest)
+        return self._of_session(self._find_session(credential.digest))
+
+    def prove_session(self, name: str, challenge: str) -> str | None:
+        """Return the answer to a page's challenge that shows that this server knows the session of
+        this name; None if there is none in force."""
+        session = None if self._sessions is None else self._sessions.find_name(name)
+        if session is None or self._of_session(session) is None:
+            return None
+        return proof_of(session, challenge)
 
     def _unauthenticated(self, reason: str, *, invalid: bool = False) -> Unauthenticated:
         if self.oauth is not None:
@@ -177,42 +197,99 @@ class Access:
 
     def _of_digest(self, digest: bytes) -> Credential | None:
         if hmac.compare_digest(digest, self._main):
-            return Credential(LOCAL, digest)
+            return Credential(self._local, digest)
         found = None if self._tokens is None else self._tokens.find(digest)
         return None if found is None else Credential(found.principal, digest)
 
-    def _of_session(self, digest: bytes) -> Credential | None:
-        """A session lives no longer than the token that it was begun with."""
-        token = self.sessions.find(digest)
-        if token is None:
+    def _of_known(self, digest: bytes) -> Credential | None:
+        """The same for a digest that was found before: open streams are checked all the time."""
+        if digest == self._main:
+            return Credential(self._local, digest)
+        found = None if self._tokens is None else self._tokens.get(digest)
+        return None if found is None else Credential(found.principal, digest)
+
+    def _find_session(self, digest: bytes) -> Session | None:
+        return None if self._sessions is None else self._sessions.find(digest)
+
+    def _of_session(self, session: Session | None) -> Credential | None:
+        """Return whose session it is. One that was begun with a further token ends with that; one
+        that was begun with the own token of a server is for the server on that port."""
+        if session is None:
             return None
-        source = self._of_digest(token)
-        if source is None:
-            self.sessions.end(digest)
+        if session.token is None:
+            principal = LOCAL if session.port == self._port else None
+        else:
+            found = None if self._tokens is None else self._tokens.get(session.token)
+            principal = None if found is None else found.principal
+        if principal is None:
             return None
-        return Credential(source.principal, digest, session=True)
+        name, scopes = principal.name, principal.scopes
+        # A credential of its own: when it ends, so does what was opened with it.
+        own = Principal(name, scopes, credential_of(session.digest, name, scopes))
+        return Credential(own, session.digest, session=True)
+
+    async def _mark_used(self, session: Session) -> Session | None:
+        """Write now and then that a session is in use, and return it as it is then. A request does
+        not fail because that cannot be written."""
+        assert self._sessions is not None, "the session was found there"
+        if not self._sessions.is_use_due(session):
+            return session
+        try:
+            await asyncio.to_thread(self._sessions.mark_used, session.digest)
+        except OSError as error:
+            logger.warning("the use of a session cannot be written: %s", error)
+        return self._find_session(session.digest)  # it may have been revoked meanwhile
 
     # --- changing -----------------------------------------------------------------------------
 
-    def begin_session(self, credential: Credential) -> str:
-        """A value for a cookie that stands for whoever has this token; raises Forbidden."""
-        if self.is_open or credential.session or credential.bearer is not None:
-            raise Forbidden("a session is begun with a token of this server")
-        value = new_token()
-        self.sessions.begin(digest_of(value), credential.digest)
-        return value
+    async def begin_session(self, credential: Credential, user_agent: str = "") -> tuple[str, int]:
+        """Begin a browser session for the holder of a token; return its secret and for how many
+        seconds it lives. Raises Forbidden, TooMany and OSError."""
+        by_token = not (self.is_open or credential.session or credential.bearer is not None)
+        if self._sessions is None or not by_token:
+            raise Forbidden("a session can be begun with a token of this server only")
+        # A session of the own token must not slip in while that is being replaced.
+        async with self._rotating:
+            if await self.still(credential) is None:
+                raise Forbidden("the token has just been revoked or replaced")
+            own = credential.digest == self._main
+            secret, session = await asyncio.to_thread(
+                self._sessions.begin,
+                credential.principal.name,
+                token=None if own else credential.digest,
+                port=self._port if own else None,
+                user_agent=user_agent,
+                tokens=frozenset() if self._tokens is None else self._tokens.digests_in_force(),
+            )
+        return secret, int(session.expires_s - session.created_s)
+
+    async def end_session(self, credential: Credential) -> None:
+        """End a browser session: log out. Raises Forbidden and OSError."""
+        if self._sessions is None or not credential.session:
+            raise Forbidden("only a session can be ended; revoke a token with `substrate token`")
+        await asyncio.to_thread(self._sessions.end, credential.digest)
+
+    def issue_ticket(self, credential: Credential, path: str | None = None) -> str:
+        """Return a ticket for one stream, opened at this path or at any that takes tickets. Raises
+        TooMany."""
+        if self.is_open:
+            return new_token()  # not looked at, like anything else that says who is calling
+        return self._tickets.issue(credential, credential.digest, path)
 
     async def rotate(self, credential: Credential) -> None:
-        """Replace the server's own token; raises Forbidden for any other, OSError if the new one
-        cannot be made known, and then the old one stays."""
+        """Replace the server's own token and end the sessions that were begun with it. Raises
+        Forbidden for any other, and OSError if the new one cannot be made known or the sessions
+        cannot be ended; the old one stays then."""
         if self.is_open or self._publish is None or credential.digest != self._main:
             raise Forbidden("only the server's own token can have itself replaced")
         async with self._rotating:
             if credential.digest != self._main:
                 raise Forbidden("the token has just been replaced")
+            if self._sessions is not None:
+                await asyncio.to_thread(self._sessions.end_of_port, self._port)
             token = new_token()
             await asyncio.to_thread(self._publish, token)
-            self._main = digest_of(token)
+            self._use_main(token)
 
 
 def _bearer(headers: Mapping[bytes, bytes]) -> str | None:
@@ -225,15 +302,6 @@ def _bearer(headers: Mapping[bytes, bytes]) -> str | None:
     return token.strip(" ") if scheme.lower() == "bearer" else ""
 
 
-def _cookie(header: bytes | None, name: bytes) -> str | None:
-    """The value of our cookie."""
-    for pair in (header or b"").split(b";"):
-        key, _, value = pair.strip().partition(b"=")
-        if key == name:
-            return value.decode("latin-1")
-    return None
-
-
-def _same_site(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether the browser says that no other page is behind this; old ones say nothing."""
-    return headers.get(b"sec-fetch-site", b"none") in (b"none", b"same-origin")
+def _is_same(one: Principal, other: Principal) -> bool:
+    """Whether two are the same principal with the same scopes."""
+    return one == other and one.scopes == other.scopes

@@ -12,6 +12,7 @@ from plexus.hub import Plexus
 from substrate.access.authentication import Access, OAuthServer
 from substrate.access.exposure import reached_at, url_host
 from substrate.access.lockfile import LockFile
+from substrate.access.sessions import SessionFile
 from substrate.access.tokens import TokenFile, new_token
 from substrate.settings import Settings, SettingsError
 
@@ -42,11 +43,13 @@ def open_access(
         access = Access(
             token,
             TokenFile(),
+            SessionFile(limits=hub.limits),
             port=port,
             hosts=settings.hosts,
             origins=settings.origins,
             oauth=_oauth(settings, hub, port),
             publish=lock.write,
+            limits=hub.limits,
         )
         yield access, token
     finally:

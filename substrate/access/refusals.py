@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-__all__ = ("AccessRefused", "Forbidden", "Unauthenticated", "Unavailable")
+__all__ = ("AccessRefused", "Forbidden", "TooMany", "Unauthenticated", "Unavailable")
 
 
 class AccessRefused(Exception):
@@ -27,7 +27,7 @@ class Unauthenticated(AccessRefused):
 
 
 class Forbidden(AccessRefused):
-    """It is known who calls, and he may not do this."""
+    """The caller is known, and may not do this."""
 
     status = 403
 
@@ -36,3 +36,13 @@ class Unavailable(AccessRefused):
     """Whether the token is good cannot be found out now."""
 
     status = 503
+
+
+class TooMany(AccessRefused):
+    """A limit was reached; the answer names it."""
+
+    status = 429
+
+    def __init__(self, reason: str, limit: int) -> None:
+        super().__init__(f"{reason}: the limit is {limit}; try again later")
+        self.limit = limit

@@ -1,50 +1,125 @@
-"""The routes of access itself: sessions for browsers, a new token, and where others issue them."""
+"""The routes of access itself: browser sessions, tickets, a new token, and OAuth's metadata."""
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from typing import Any, Final
+from urllib.parse import parse_qs
 
 from starlette.types import Receive, Scope, Send
 
+from plexus import wire
+from plexus.errors import PlexusError
+from plexus.limits import Limits
 from substrate.access.authentication import Access
-from substrate.access.refusals import Forbidden
-from substrate.responses import Headers, header, send_json
+from substrate.access.refusals import AccessRefused, Forbidden, TooMany
+from substrate.access.tickets import TICKET_PATHS, is_ticket_path
+from substrate.responses import BodyTooBig, Headers, header, read_body, send_empty, send_json
 
-__all__ = ("OAuthMetadata", "RotateToken", "StartSession")
+__all__ = ("OAuthMetadata", "RotateToken", "SessionEndpoint", "SessionProof", "TicketEndpoint")
 
 POST_ONLY: Final[Headers] = [(b"allow", b"POST")]
+POST_OR_DELETE: Final[Headers] = [(b"allow", b"POST, DELETE")]
 GET_ONLY: Final[Headers] = [(b"allow", b"GET, HEAD")]
-#: What nobody on the way may keep.
+#: For answers that hold a secret.
 NO_STORE: Final = (b"cache-control", b"no-store")
+#: What a page makes up: 256 random bits.
+CHALLENGE: Final = re.compile(r"[0-9a-f]{64}")
+#: The body of a request for a ticket: one path.
+TICKET_BODY_BYTES: Final = 1024
 
 
-class StartSession:
-    """`POST /session`: a cookie for whoever has a token. Nothing of the body is read."""
+class SessionEndpoint:
+    """`POST /session`: exchange a token for a session secret; `DELETE /session`: log out. Nothing
+    of the body is read."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
 
     async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
-        """Begin a session."""
+        """Begin a session, or end that of the request."""
+        if scope["method"] not in ("POST", "DELETE"):
+            await send_json(send, 405, {"error": "use POST or DELETE"}, POST_OR_DELETE)
+            return
+        try:
+            if scope["method"] == "POST":
+                await self._begin(scope, send)
+            else:
+                await self._access.end_session(scope["credential"])
+                await send_empty(send, 204)
+        except AccessRefused as refused:
+            await _send_refused(send, refused)
+        except OSError as error:
+            reason = f"the sessions cannot be written: {error.strerror or error}"
+            await send_json(send, 500, {"error": reason})
+
+    async def _begin(self, scope: Scope, send: Send) -> None:
+        answer: dict[str, Any] = {"session": None, "principal": scope["principal"].name}
+        if not self._access.is_open:
+            agent = header(scope, b"user-agent").decode("latin-1")
+            secret, lives_s = await self._access.begin_session(scope["credential"], agent)
+            answer |= {"session": secret, "expires_in_s": lives_s}
+        await send_json(send, 200, answer, [NO_STORE])
+
+
+class SessionProof:
+    """`GET /session/proof?session=NAME&challenge=C`: prove to a page that this is the server that
+    began its session, before the page sends the secret. Needs no token."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
+        """Answer a challenge."""
+        if scope["method"] not in ("GET", "HEAD"):
+            await send_json(send, 405, {"error": "use GET"}, GET_ONLY)
+            return
+        query = parse_qs(scope["query_string"].decode("latin-1"))
+        challenge = query.get("challenge", [""])[-1]
+        if not CHALLENGE.fullmatch(challenge):
+            await send_json(send, 400, {"error": "challenge must be 64 hexadecimal digits"})
+            return
+        proof = self._access.prove_session(query.get("session", [""])[-1], challenge)
+        if proof is None:
+            await send_json(send, 404, {"error": "there is no such session"}, [NO_STORE])
+        else:
+            await send_json(send, 200, {"proof": proof}, [NO_STORE])
+
+
+class TicketEndpoint:
+    """`POST /tickets`: a ticket for one WebSocket or EventSource. The body may name the path that
+    it is to be good for: `{"path": "/rpc"}`."""
+
+    def __init__(self, access: Access, limits: Limits) -> None:
+        self._access = access
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Issue a ticket."""
         if scope["method"] != "POST":
             await send_json(send, 405, {"error": "use POST"}, POST_ONLY)
             return
         try:
-            value = self._access.begin_session(scope["credential"])
-        except Forbidden as refused:
-            await send_json(send, refused.status, {"error": refused.reason})
+            path = _path_of(await read_body(scope, receive, TICKET_BODY_BYTES), self._limits)
+        except BodyTooBig:
+            reason = f"the body is over {TICKET_BODY_BYTES} bytes"
+            await send_json(send, 413, {"error": reason, "limit": TICKET_BODY_BYTES})
             return
-        cookie = b"%b=%b; Path=/; HttpOnly; SameSite=Strict" % (self._access.cookie, value.encode())
-        if header(scope, b"origin").lower().startswith(b"https:"):
-            cookie += b"; Secure"
-        await send_json(
-            send, 200, {"principal": scope["principal"].name}, [(b"set-cookie", cookie), NO_STORE]
-        )
+        except ValueError as error:
+            await send_json(send, 400, {"error": str(error)})
+            return
+        try:
+            ticket = self._access.issue_ticket(scope["credential"], path)
+        except TooMany as refused:
+            await _send_refused(send, refused)
+            return
+        answer = {"ticket": ticket, "expires_in_s": self._limits.ticket_s}
+        await send_json(send, 200, answer, [NO_STORE])
 
 
 class RotateToken:
-    """`POST /token/rotate`: a new token in place of the server's own. It is told by the lock file
-    only, so that it is in no answer."""
+    """`POST /token/rotate`: replace the server's own token. The new one is in the lock file only,
+    and in no answer."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -59,7 +134,7 @@ class RotateToken:
         except Forbidden as refused:
             await send_json(send, refused.status, {"error": refused.reason})
         except OSError as error:
-            reason = f"the lock file cannot be written: {error.strerror}; the token stays"
+            reason = f"the token stays, for this cannot be written: {error.strerror or error}"
             await send_json(send, 500, {"error": reason})
         else:
             await send_json(send, 200, {"rotated": True})
@@ -80,3 +155,26 @@ class OAuthMetadata:
             await send_json(send, 405, {"error": "use GET"}, GET_ONLY)
         else:
             await send_json(send, 200, oauth.metadata())
+
+
+async def _send_refused(send: Send, refused: AccessRefused) -> None:
+    limit = {"limit": refused.limit} if isinstance(refused, TooMany) else {}
+    await send_json(send, refused.status, {"error": refused.reason, **limit})
+
+
+def _path_of(body: bytes, limits: Limits) -> str | None:
+    """Return the path that a ticket is asked for; None for any. Raises ValueError."""
+    if not body.strip():
+        return None
+    try:
+        asked = wire.decode_value(body, limits)
+    except PlexusError as error:
+        raise ValueError(error.message) from error
+    match asked:
+        case {"path": str(path)} if len(asked) == 1 and is_ticket_path(path):
+            return path
+        case {} if not asked:
+            return None
+    raise ValueError(
+        f"the body must be {{}} or have one field, path, that takes tickets: {TICKET_PATHS}"
+    )

@@ -1,30 +1,26 @@
 """Further tokens: a name, what it may call, until when, and of the secret only its digest.
 
-They are in a file in the user's data folder. Every server looks at it again when it has changed,
-so a token that was made can be used at once, and one that was revoked cannot.
+They are in a file in the user's data folder. Every server reads it again when it has changed, so a
+new token works at once, and a revoked one does not.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import hashlib
 import hmac
-import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from plexus.principal import Principal
-from substrate.access.files import data_folder, make_private, read_json, write_private
+from substrate.access.files import data_folder
+from substrate.access.record_file import RecordFile
 
-__all__ = ("NAME", "SCOPE", "Token", "TokenFile", "digest_of", "new_token")
-
-logger = logging.getLogger(__name__)
+__all__ = ("NAME", "SCOPE", "Token", "TokenFile", "credential_of", "digest_of", "new_token")
 
 #: 256 bits; half of that could not be guessed either.
 TOKEN_BYTES: Final = 32
@@ -37,6 +33,13 @@ FILE: Final = "tokens.json"
 def new_token() -> str:
     """A new secret, as it is written in a header."""
     return secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def credential_of(digest: bytes, name: str, scopes: frozenset[str] | None) -> bytes:
+    """Identify what a credential stands for: one that gets other scopes or another name is
+    another one, so everything that was opened with the old one ends."""
+    allowed = "*" if scopes is None else " ".join(sorted(scopes))
+    return hashlib.sha256(b"%b\0%b\0%b" % (digest, name.encode(), allowed.encode())).digest()
 
 
 def digest_of(secret: str) -> bytes:
@@ -64,51 +67,59 @@ class Token:
 class TokenFile:
     """The tokens in one file."""
 
-    def __init__(self, path: Path | None = None, wall: Callable[[], float] = time.time) -> None:
-        self.path = path or data_folder() / FILE
+    def __init__(
+        self,
+        path: Path | None = None,
+        wall: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._file = RecordFile(
+            path or data_folder() / FILE, "tokens", decode=_token, encode=_entry, clock=clock
+        )
         self._wall = wall
-        self._tokens: tuple[Token, ...] = ()
-        #: What the file looked like when it was read: its number, size and time.
-        self._seen: tuple[int, int, int] | None = None
+        self._by_digest: dict[bytes, Token] = {}
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self._file.path
 
     # --- for servers --------------------------------------------------------------------------
 
     def find(self, digest: bytes) -> Token | None:
-        """The token with this digest that is in force. How long it takes does not depend on how
-        much of a digest is right, nor on which it is."""
-        self._look()
+        """Return the token with this digest if it is in force. How long it takes does not depend
+        on how much of a digest is right, nor on which it is."""
+        self._refresh()
         found = None
-        for token in self._tokens:
+        for token in self._file.records:
             if hmac.compare_digest(token.digest, digest):
                 found = token
-        return None if found is None or found.expired(self._wall()) else found
+        return self._in_force(found)
 
-    def _look(self) -> None:
-        """Read the file if it has changed; if it cannot be read, there are no tokens."""
-        try:
-            status = self.path.stat()
-            seen = (status.st_ino, status.st_size, status.st_mtime_ns)
-        except OSError:
-            seen = None
-        if seen == self._seen:
-            return
-        self._seen = seen
-        self._tokens = ()
-        try:
-            self._tokens = tuple(self.read())
-        except (OSError, ValueError) as error:
-            logger.error("no further tokens are known: %s: %s", self.path, error)  # noqa: TRY400
+    def get(self, digest: bytes) -> Token | None:
+        """Return the token that was found before by this digest, if it is still in force. There
+        is nothing to guess any more, so this takes no longer with many tokens."""
+        self._refresh()
+        return self._in_force(self._by_digest.get(digest))
+
+    def _refresh(self) -> None:
+        if self._file.look():
+            self._by_digest = {each.digest: each for each in self._file.records}
+
+    def _in_force(self, token: Token | None) -> Token | None:
+        return None if token is None or token.expired(self._wall()) else token
+
+    def digests_in_force(self) -> frozenset[bytes]:
+        """Return the digests of all tokens in force."""
+        self._refresh()
+        now = self._wall()
+        return frozenset(each.digest for each in self._file.records if not each.expired(now))
 
     # --- for commands -------------------------------------------------------------------------
 
     def read(self) -> list[Token]:
-        """All tokens, by name; raises OSError, and ValueError if the file holds something else."""
-        content = read_json(self.path)
-        try:
-            entries = [] if content is None else content["tokens"]
-            return sorted(map(_token, entries), key=lambda token: token.name)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError("it does not hold tokens") from error
+        """Return all tokens, by name. Raises OSError, and ValueError for other content."""
+        return sorted(self._file.read(), key=lambda token: token.name)
 
     def add(
         self,
@@ -127,31 +138,20 @@ class TokenFile:
             if not SCOPE.fullmatch(scope):
                 raise ValueError(f"{scope!r} is no scope: use a-z, 0-9, '_' and '.'.")
         secret, now = new_token(), self._wall()
-        with self._changing() as tokens:
+        with self._file.changing() as tokens:
             if any(token.name == name for token in tokens):
                 raise ValueError(f"there is a token called {name!r} already; revoke it first.")
             ends = None if lifetime_s is None else now + lifetime_s
-            owner = Principal(principal or name, scopes)
-            tokens.append(Token(name, digest_of(secret), owner, now, ends))
+            tokens.append(_made(name, digest_of(secret), principal or name, scopes, now, ends))
         return secret
 
     def revoke(self, name: str) -> bool:
         """Remove a token; False if there is none of this name. Raises OSError and ValueError."""
-        with self._changing() as tokens:
+        with self._file.changing() as tokens:
             kept = [token for token in tokens if token.name != name]
             found = len(kept) < len(tokens)
             tokens[:] = kept
         return found
-
-    @contextmanager
-    def _changing(self) -> Iterator[list[Token]]:
-        """The tokens, to be changed by nobody else meanwhile."""
-        make_private(self.path.parent)
-        with self.path.with_suffix(".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            tokens = self.read()
-            yield tokens
-            write_private(self.path, {"tokens": [_entry(token) for token in tokens]})
 
 
 def _entry(token: Token) -> dict[str, Any]:
@@ -168,10 +168,23 @@ def _entry(token: Token) -> dict[str, Any]:
 
 def _token(entry: Any) -> Token:
     scopes = entry["scopes"]
-    return Token(
+    return _made(
         str(entry["name"]),
         bytes.fromhex(entry["sha256"]),
-        Principal(str(entry["principal"]), None if scopes is None else frozenset(scopes)),
+        str(entry["principal"]),
+        None if scopes is None else frozenset(map(str, scopes)),
         float(entry["created"]),
         None if entry["expires"] is None else float(entry["expires"]),
     )
+
+
+def _made(
+    name: str,
+    digest: bytes,
+    principal: str,
+    scopes: frozenset[str] | None,
+    created_s: float,
+    expires_s: float | None,
+) -> Token:
+    owner = Principal(principal, scopes, credential_of(digest, principal, scopes))
+    return Token(name, digest, owner, created_s, expires_s)

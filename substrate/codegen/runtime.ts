@@ -1,8 +1,8 @@
 // --- How it works: nothing below depends on the schema. -----------------------------------------
 
 export interface ConnectOptions {
-  /** What the server showed at its start; `substrate token` prints it. A page of the server's own
-   * needs none. */
+  /** The token that `substrate token` prints, or the session secret that `POST /session` gives for
+   * it: a page should keep the session rather than the token. */
   token?: string | undefined;
   /** How long a lost connection is sought again, in milliseconds; 0 for not at all. The server
    * gives a run up whose caller has not come back after 10 s. */
@@ -107,6 +107,8 @@ export class Connection {
         body,
         signal,
         cache: "no-store",
+        // There are no cookies to send, and the token goes to no other server.
+        credentials: "omit",
         redirect: "error",
       });
       this.reached = true;

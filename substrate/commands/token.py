@@ -13,6 +13,7 @@ import click
 from plexus import wire
 from substrate.access.exposure import reached_at, url_host
 from substrate.access.lockfile import Running, find_running
+from substrate.access.sessions import Session, SessionFile, is_session_name
 from substrate.access.tokens import Token, TokenFile
 from substrate.cli import settings_of
 from substrate.commands.server import find_server
@@ -49,8 +50,9 @@ def token(ctx: click.Context, *, link: bool) -> None:
 @token.command(short_help="Replace the server's token.")
 @click.pass_context
 def rotate(ctx: click.Context) -> None:
-    """Have the running server replace its token, and print the new one. The old one, and what was
-    begun with it in browsers, is refused from then on."""
+    """Have the running server replace its token, and print the new one. The old one, and the
+    browser sessions that were begun with it, are refused from then on: what is open with them ends
+    within a second, and their runs are cancelled."""
     running = _running(ctx)
     connection = HTTPConnection(reached_at(settings_of(ctx).bind), running.port, timeout=ROTATE_S)
     headers = {"Authorization": f"Bearer {running.token}", "Content-Type": "application/json"}
@@ -96,33 +98,46 @@ def create(
     click.echo(secret)
 
 
-@token.command("list", short_help="List the further tokens.")
+@token.command("list", short_help="List the further tokens and the browser sessions.")
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON for each.")
 def list_tokens(*, as_json: bool) -> None:
-    """List the further tokens, without what they are."""
+    """List the further tokens and the browser sessions, without their secrets."""
     tokens = _tokens(TokenFile())
-    for each in tokens:
-        described = _described(each)
-        if as_json:
-            click.echo(wire.encode(described))
-            continue
-        scopes = " ".join(described["scopes"] or ["everything"])
-        click.echo(f"{each.name}  as {each.principal.name}  {scopes}  {_ending(each)}")
-    if not tokens and not as_json:
+    sessions = _sessions(SessionFile(), tokens)
+    if as_json:
+        for token in tokens:
+            click.echo(wire.encode(_described(token)))
+        for session in sessions:
+            click.echo(wire.encode(_described_session(session, tokens)))
+        return
+    for token in tokens:
+        scopes = " ".join(_described(token)["scopes"] or ["everything"])
+        click.echo(f"{token.name}  as {token.principal.name}  {scopes}  {_ending(token)}")
+    for session in sessions:
+        described = _described_session(session, tokens)
+        click.echo(
+            f"{session.name}  as {session.principal}  begun {_moment(session.created_s)} with "
+            f"{described['begun_with']}  last used {_moment(session.used_s)}  "
+            f"until {_moment(session.expires_s)}  {session.user_agent}".rstrip()
+        )
+    if not tokens and not sessions:
         click.echo("There are none. `substrate token create NAME` makes one.", err=True)
 
 
-@token.command(short_help="Remove a further token.")
+@token.command(short_help="Remove a further token, or end a browser session.")
 @click.argument("name")
 def revoke(*, name: str) -> None:
-    """Remove the token NAME: it is refused from now on, also on connections that are open."""
+    """Remove the token NAME, or end the browser session NAME. It is refused from now on: what is
+    open with it ends within a second, and its runs are cancelled. With a token its sessions end."""
+    file = SessionFile() if is_session_name(name) else TokenFile()
     try:
-        found = TokenFile().revoke(name)
+        found = file.revoke(name)
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     if not found:
+        kind = "session" if is_session_name(name) else "token"
         raise click.ClickException(
-            f"there is no token called {name!r}; `substrate token list` shows them."
+            f"there is no {kind} called {name!r}; `substrate token list` shows them."
         )
 
 
@@ -158,23 +173,60 @@ def _tokens(file: TokenFile) -> list[Token]:
         raise click.ClickException(f"{file.path}: {error}") from error
 
 
+def _sessions(file: SessionFile, tokens: list[Token]) -> list[Session]:
+    now = time.time()
+    try:
+        return file.read(frozenset(each.digest for each in tokens if not each.expired(now)))
+    except (OSError, ValueError) as error:
+        raise click.ClickException(f"{file.path}: {error}") from error
+
+
 def _described(token: Token) -> dict[str, Any]:
-    scopes = token.principal.scopes
     return {
+        "kind": "token",
         "name": token.name,
         "principal": token.principal.name,
-        "scopes": None if scopes is None else sorted(scopes),
+        "scopes": _scopes(token),
         "created_ms": int(token.created_s * 1000),
         "expires_ms": None if token.expires_s is None else int(token.expires_s * 1000),
         "expired": token.expired(time.time()),
     }
 
 
+def _described_session(session: Session, tokens: list[Token]) -> dict[str, Any]:
+    """A session has the scopes of the token that it was begun with."""
+    source = next((each for each in tokens if each.digest == session.token), None)
+    begun_with = (
+        f"the server on port {session.port}" if source is None else f"the token {source.name}"
+    )
+    return {
+        "kind": "session",
+        "name": session.name,
+        "principal": session.principal,
+        "scopes": None if source is None else _scopes(source),
+        "begun_with": begun_with,
+        "created_ms": int(session.created_s * 1000),
+        "used_ms": int(session.used_s * 1000),
+        "expires_ms": int(session.expires_s * 1000),
+        "idle_ends_ms": int(session.ends_s * 1000),
+        "user_agent": session.user_agent,
+    }
+
+
+def _scopes(token: Token) -> list[str] | None:
+    scopes = token.principal.scopes
+    return None if scopes is None else sorted(scopes)
+
+
 def _ending(token: Token) -> str:
     if token.expires_s is None:
         return "until it is revoked"
-    when = datetime.fromtimestamp(token.expires_s).astimezone().strftime("%Y-%m-%d %H:%M")
+    when = _moment(token.expires_s)
     return f"expired {when}" if token.expired(time.time()) else f"until {when}"
+
+
+def _moment(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def _lifetime(text: str | None) -> float | None:

@@ -1,12 +1,13 @@
 """Serving the page: its HTML at `/`, and its scripts and styles below `/page/`.
 
 The page takes the token from behind the `#` of the address, where no server and no log ever sees
-it, changes it for a cookie that no script can read, and drops it. Everything else comes by calls,
-so the files are the same for everybody and hold nothing secret.
+it, exchanges it for a session secret, and drops it. Everything else comes by calls, so the files
+are the same for everybody and hold nothing secret.
 
-They are read once, when a browser first asks, and only what is in the folder is served. Nothing
-of another origin runs in the page, and text that came from elsewhere can never become a script or
-markup: the policy below forbids it.
+They are read once, when a browser first asks, and only what is in the folder is served. The session
+is in localStorage, where every script of this origin can read it. So the policy below lets only the
+files of this folder run: nothing inline, nothing of another origin, no worker, and text that came
+from elsewhere cannot become a script or markup. The page can send nothing to another origin.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ POLICY: Final = b"; ".join(
     (
         b"default-src 'none'",
         b"script-src 'self'",
+        b"script-src-attr 'none'",
+        b"worker-src 'none'",
         b"style-src 'self'",
         b"connect-src 'self'",
         b"img-src 'self' data:",

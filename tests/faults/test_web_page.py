@@ -22,7 +22,10 @@ SIMPLE = (
     "text/plain; application/json",
     "",
 )
-PATHS = ("/rpc", "/mcp", "/messages", "/sse", "/", "/runs/1/events", "/session", "/token/rotate")
+PATHS = (
+    *("/rpc", "/mcp", "/messages", "/sse", "/", "/runs/1/events"),
+    *("/session", "/tickets", "/token/rotate"),
+)
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "demo.echo", "params": {"text": "effect"}}
 TOOL = {
     "jsonrpc": "2.0",

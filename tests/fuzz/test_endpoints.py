@@ -38,9 +38,14 @@ PATHS = (
     *("/mcp",) * 6,
     *("/rpc",) * 4,
     *("/messages", "/sse", "/", "/runs/1/events", "/runs/99999999999999999999/events"),
-    *("/runs/x/events", "/nowhere", "/mcp/", "//", "/\udce9", "/session", "/metrics"),
+    *("/runs/x/events", "/nowhere", "/mcp/", "//", "/\udce9", "/session", "/tickets", "/metrics"),
+    "/session/proof",
 )
-QUERIES = (b"", b"", b"session_id=1", b"after=-1", b"session_id=%ff&x", b"\xff=\xff", b"after=1e9")
+QUERIES = (
+    *(b"", b"", b"session_id=1", b"after=-1", b"session_id=%ff&x", b"\xff=\xff", b"after=1e9"),
+    *(b"ticket=", b"&ticket=\xff&&ticket=x", b"xticket=1", b"after=1&ticket=%00"),
+    b"session=session:%ff&challenge=" + b"a" * 64,
+)
 #: Values for each header that somebody looks at; the first is what a good client sends.
 HEADERS: dict[bytes, tuple[bytes, ...]] = {
     b"content-type": (

@@ -21,7 +21,9 @@ def shown(value: float, unit: str) -> str:
         for size, name in ((1024 * 1024, "MiB"), (1024, "KiB")):
             if value % size == 0:
                 return f"{value // size:,} {name}"
-    return f"{value:,g} {unit}".strip() if isinstance(value, float) else f"{value:,} {unit}".strip()
+    return (
+        f"{value:,.10g} {unit}".strip() if isinstance(value, float) else f"{value:,} {unit}".strip()
+    )
 
 
 def filled(text: str) -> str:

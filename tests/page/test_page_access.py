@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from network import REPOSITORY, Server, serving
+from network import REPOSITORY, Server, bearer, serving
 from page_browser import Site, opened, shoot, violations
 from playwright.sync_api import expect
 
@@ -47,7 +47,7 @@ def test_the_link_of_the_command_lets_a_browser_in(site: Site) -> None:
         page.goto(link)
         expect(page.get_by_text("Connected", exact=True)).to_be_visible()
         assert site.server.token not in page.url
-        assert page.evaluate("() => document.cookie") == ""
+        assert page.context.cookies() == []
         assert site.server.token not in page.content()
         kept = page.evaluate("() => JSON.stringify([{...localStorage}, {...sessionStorage}])")
         assert site.server.token not in kept
@@ -71,7 +71,8 @@ def test_without_the_token_the_page_says_what_to_do(site: Site, fragment: str) -
 
 def test_a_session_that_is_over_is_said_to_be(site: Site) -> None:
     with site.page() as page:
-        page.context.clear_cookies()
+        secret = site.secret(page)
+        assert site.server.status("DELETE", "/session", bearer(secret)) == 204
         site.open(page, "chat")
         expect(page.get_by_role("heading", name="Not connected")).to_be_visible()
         # A new link in the same tab lets it in again.
@@ -126,6 +127,7 @@ def test_the_policy_lets_nothing_run_but_the_servers_own_files(server: Server) -
     assert policy["default-src"] == "'none'"
     for part in ("script-src", "style-src", "connect-src"):
         assert policy[part] == "'self'"
+    assert policy["script-src-attr"] == policy["worker-src"] == "'none'"
     assert policy["img-src"] == "'self' data:"
     assert policy["frame-ancestors"] == policy["form-action"] == policy["base-uri"] == "'none'"
     assert policy["require-trusted-types-for"] == "'script'"

@@ -49,7 +49,7 @@ async def principal(access: Access, token: str) -> Principal | None:
     """Who comes with this token; None for nobody."""
     headers = {b"authorization": f"Bearer {token}".encode()}
     try:
-        return (await access.authenticate(headers, changes=True, own_origin=False)).principal
+        return (await access.authenticate(headers)).principal
     except Unauthenticated:
         return None
 
@@ -171,7 +171,7 @@ async def test_everybody_is_the_person_at_the_machine_where_nobody_is_asked() ->
     assert access.is_open
     assert await principal(access, "anything") == LOCAL
     with pytest.raises(Forbidden):
-        access.begin_session(Credential(LOCAL))
+        await access.begin_session(Credential(LOCAL))
     with pytest.raises(Forbidden):
         await access.rotate(Credential(LOCAL))
 
@@ -194,7 +194,7 @@ async def test_the_servers_own_token_is_replaced_only_by_who_has_it(tokens: Toke
     further = tokens.add("phone", None)
     for token, allowed in ((further, False), (MAIN, True)):
         headers = {b"authorization": f"Bearer {token}".encode()}
-        credential = await access.authenticate(headers, changes=True, own_origin=False)
+        credential = await access.authenticate(headers)
         if allowed:
             await access.rotate(credential)
         else:
@@ -212,7 +212,7 @@ async def test_a_token_that_cannot_be_made_known_is_not_put_in_place(tokens: Tok
 
     access = Access(MAIN, tokens, publish=fail)
     headers = {b"authorization": f"Bearer {MAIN}".encode()}
-    credential = await access.authenticate(headers, changes=True, own_origin=False)
+    credential = await access.authenticate(headers)
     with pytest.raises(OSError, match="no space"):
         await access.rotate(credential)
     assert await principal(access, MAIN) == LOCAL
@@ -250,7 +250,7 @@ async def test_an_issuer_is_asked_for_what_is_no_token_of_ours_only(tokens: Toke
     assert await principal(access, "jwt1") == Principal("jwt1@issuer")
     assert await principal(access, "other") is None
     with pytest.raises(AccessRefused) as refused:
-        await access.authenticate({}, changes=True, own_origin=False)
+        await access.authenticate({})
     assert refused.value.challenge == b"Bearer None None"
 
 
@@ -260,7 +260,7 @@ async def test_a_token_of_an_issuer_is_checked_again_while_its_connection_is_ope
     issuer = Issuer()
     access = Access(MAIN, oauth=issuer, clock=clock)
     headers = {b"authorization": b"Bearer jwt1"}
-    credential = await access.authenticate(headers, changes=True, own_origin=False)
+    credential = await access.authenticate(headers)
     issuer.revoked = True
     clock.now += 59
     assert await access.still(credential) == credential
@@ -268,7 +268,7 @@ async def test_a_token_of_an_issuer_is_checked_again_while_its_connection_is_ope
     clock.now += 1
     assert await access.still(credential) is None
     with pytest.raises(Forbidden):
-        access.begin_session(credential)
+        await access.begin_session(credential)
 
 
 # --- the real server -----------------------------------------------------------------------------
@@ -382,12 +382,26 @@ def test_no_token_is_ever_logged() -> None:
         status(server, each)
         with connect(server.ws, additional_headers=bearer(each)):
             pass
-        with server.request("POST", "/session", {}, bearer(each)) as response:
-            cookie = response.headers["Set-Cookie"]
+    secrets: list[str] = []
+    with server.request("POST", "/session", {}, bearer(secret)) as response:
+        secrets.append(json.loads(response.read())["session"])
+    for path in ("/rpc", "/mcp", "/runs/1/events"):
+        for _ in range(2):
+            with server.request("POST", "/tickets", {}, bearer(secrets[0])) as response:
+                secrets.append(json.loads(response.read())["ticket"])
+            ticket = f"ticket={secrets[-1]}"
+            if path.startswith("/runs"):
+                server.status("GET", f"{path}?{ticket}")
+                continue
+            # It is used once, and is refused then; both are logged at this level.
+            for query in (ticket, f"x=1&{ticket}&y", ticket):
+                with connect(f"ws://127.0.0.1:{server.port}{path}?{query}"):
+                    pass
     assert server.process.stderr is not None
     server.process.terminate()
     logged = server.process.stderr.read().decode()
     server.stop()
     assert "connection" in logged.lower(), "the log is not empty"
-    for each in (token, secret, "a-wrong-token", str(cookie)):
+    assert "/mcp" in logged, "addresses are logged"
+    for each in (token, secret, "a-wrong-token", *secrets):
         assert each not in logged

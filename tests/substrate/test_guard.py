@@ -28,8 +28,8 @@ TOKEN = "the-token-of-this-server"
 RIGHT = (b"authorization", f"Bearer {TOKEN}".encode())
 HOST = (b"host", b"127.0.0.1:4444")
 JSON = (b"content-type", b"application/json")
-#: What is shown to whoever asks.
-PUBLIC = {"/", "/page/index.html", "/.well-known/oauth-protected-resource"}
+#: What needs no token.
+PUBLIC = {"/", "/page/index.html", "/session/proof", "/.well-known/oauth-protected-resource"}
 EVIL_HOSTS = [
     "evil.example",
     "localhost.evil.example:4444",
@@ -264,7 +264,8 @@ async def test_no_route_but_the_public_ones_is_reached_without_the_token(
     refused += [[HOST, JSON, RIGHT, RIGHT]]
     refused += [[HOST, JSON, (b"cookie", b"substrate_4444=" + TOKEN.encode())]]
     for headers in refused:
-        asked = await ask(headers, kind, verb, path, query=f"token={TOKEN}".encode())
+        query = f"token={TOKEN}&ticket={TOKEN}".encode()
+        asked = await ask(headers, kind, verb, path, query=query)
         assert asked.entered == public, headers
         if not public:
             assert asked.status == (401 if kind == "http" else 1008)

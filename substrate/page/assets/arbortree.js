@@ -5,7 +5,7 @@
 
 import { h } from "./dom.js";
 import { eventsOf } from "./events.js";
-import { call, watchAll } from "./rpc.js";
+import { call, post, watchAll } from "./rpc.js";
 import { Tree, TreeNode } from "./tree.js";
 
 /** A tree up to this size is read at once, and then it is known which nodes have children. */
@@ -61,9 +61,8 @@ export class ArborTree {
   async _beginning() {
     const abort = new AbortController();
     this._stop.signal.addEventListener("abort", () => abort.abort());
-    const headers = { "content-type": "application/json", accept: "text/event-stream" };
-    const body = JSON.stringify({ jsonrpc: "2.0", id: 1, method: "arbor.tree_get", params: { tree_id: this._id } });
-    const response = await fetch("/rpc", { method: "POST", headers, body, signal: abort.signal });
+    const message = { jsonrpc: "2.0", id: 1, method: "arbor.tree_get", params: { tree_id: this._id } };
+    const response = await post(message, "text/event-stream", abort.signal);
     let tree = null;
     const nodes = [];
     for await (const { data } of eventsOf(response)) {

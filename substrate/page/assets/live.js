@@ -2,6 +2,7 @@
 // come over one connection, because a browser has few of them.
 
 import { watchAll } from "./rpc.js";
+import { doubtServer } from "./session.js";
 
 /** All runs, by number, as `plexus.runs` describes them. */
 export const runs = new Map();
@@ -13,6 +14,7 @@ export const hearing = { state: "lost", own: new Set(), questions: true };
 
 const listeners = new Set();
 let stop = null;
+let over = false;
 
 /** Be told of every change; call what is returned to be told no more. */
 export function onLive(listener) {
@@ -25,7 +27,7 @@ function tell() {
 }
 
 function listen() {
-  if (stop) return;
+  if (stop || over) return;
   stop = new AbortController();
   const calls = [["plexus.watch", { interval_s: 0.5 }], ["approvals.watch", {}]];
   watchAll(calls, (index, event) => {
@@ -53,9 +55,17 @@ function listen() {
 function rest() {
   if (stop) stop.abort();
   stop = null;
+  // From here on the page would not notice that the server is gone.
+  doubtServer();
 }
 
-/** Begin to listen; a page that nobody sees does not. */
+/** Stop listening for good: the session is over. */
+export function stopLive() {
+  over = true;
+  rest();
+}
+
+/** Begin to listen; a page that is not visible does not. */
 export function startLive() {
   document.addEventListener("visibilitychange", () => (document.hidden ? rest() : listen()));
   if (!document.hidden) listen();

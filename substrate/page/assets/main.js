@@ -2,16 +2,15 @@
 
 import { showArbor } from "./arbor.js";
 import { showChat } from "./chat.js";
-import { h, replace } from "./dom.js";
+import { h, replace, toast } from "./dom.js";
 import { showExplore } from "./explore.js";
 import { showHealth } from "./health.js";
-import { approvals, hearing, onLive, startLive } from "./live.js";
-import { beginSession, comeIn } from "./login.js";
+import { approvals, hearing, onLive, startLive, stopLive } from "./live.js";
 import { addView, go, startRouter, stopRouter } from "./router.js";
-import { onSession } from "./rpc.js";
 import { showRun } from "./run.js";
 import { resumeOwn } from "./runs.js";
 import { loadSchema } from "./schema.js";
+import { beginSession, comeIn, endSession, hasSession, onSession } from "./session.js";
 import { showWatch } from "./watch.js";
 
 const VIEWS = { explore: showExplore, run: showRun, watch: showWatch, arbor: showArbor, chat: showChat, health: showHealth };
@@ -29,6 +28,7 @@ function askToken(why) {
     if (!fault.textContent) location.reload();
   };
   document.getElementById("badge").hidden = true;
+  document.getElementById("logout").hidden = true;
   say("Not connected");
   replace(document.getElementById("view"), h("section", { class: "login" }, h("h1", {}, "Not connected"), h("p", { id: "state" }, WITHOUT),
     h("form", { onsubmit: send }, h("div", { class: "field" }, h("label", { for: "token" }, "Token"), token), h("button", { class: "primary", type: "submit" }, "Connect"), fault)));
@@ -68,17 +68,29 @@ function listenKeys() {
   });
 }
 
+/** Offer to end the session; there is none where the server asks for no token. */
+function listenLogout() {
+  const logout = document.getElementById("logout");
+  logout.hidden = !hasSession();
+  logout.addEventListener("click", async () => {
+    const wrong = await endSession().catch((error) => error.message);
+    if (wrong) toast(`Not logged out: ${wrong}`);
+    else location.reload(); // nothing of what the page has read stays in it
+  });
+}
+
 async function start() {
   const wrong = await comeIn().catch((error) => error.message);
   let isOver = false;
-  const over = () => {
-    if (!isOver) {
+  onSession((ended) => {
+    if (ended && !isOver) {
+      isOver = true;
       stopRouter();
+      stopLive();
       askToken(wrong ? `${wrong}.` : "");
-    }
-    isOver = true;
-  };
-  onSession(over);
+    } else if (!ended && isOver) location.reload(); // another tab has a session again
+  });
+  listenLogout();
   // A new link in the same tab changes only what is behind the `#`.
   window.addEventListener("hashchange", () => location.hash.includes("token=") && comeIn().then(() => location.reload()));
   listenKeys();

@@ -1,9 +1,10 @@
 // Calling the server: one answer, or a stream that is taken up again where it broke off.
 //
-// The browser sends the session's cookie by itself. Items of a run are numbered from 1 without
-// a hole, so whoever reads them knows what is missing and what came twice.
+// Streams are read with fetch, which sends the session in a header; an EventSource cannot. Items of
+// a run are numbered from 1 without a hole, so a reader knows what is missing and what came twice.
 
 import { eventsOf } from "./events.js";
+import { NO_TOKEN, doubtServer, request } from "./session.js";
 
 const JSON_TYPE = "application/json";
 const STREAM = "text/event-stream";
@@ -14,7 +15,6 @@ const MOST_STREAMS = 3;
 
 let numbers = 0;
 let streams = 0;
-const listeners = new Set();
 
 /** What the server, or the way to it, said no with. */
 export class RpcError extends Error {
@@ -36,14 +36,10 @@ export class RpcError extends Error {
   }
 }
 
-/** Be told when the session is over, or begins: `listener(isOver)`. */
-export function onSession(listener) {
-  listeners.add(listener);
-}
-
-async function post(body, accept, signal) {
+/** Post to the server. Throws RpcError if it refuses. */
+export async function post(body, accept, signal) {
   const headers = { "content-type": JSON_TYPE, accept };
-  const response = await fetch("/rpc", { method: "POST", headers, body: JSON.stringify(body), signal });
+  const response = await request("/rpc", { method: "POST", headers, body: JSON.stringify(body), signal });
   return checked(response);
 }
 
@@ -55,7 +51,6 @@ async function checked(response) {
   } catch {
     // Whoever answered was no server of ours; the status says enough.
   }
-  if (response.status === 401) for (const listener of listeners) listener(true);
   const error = said.error;
   if (error && typeof error === "object") throw new RpcError(error.message, error.code, error.data);
   throw new RpcError(error || `the server answered ${response.status}`, response.status, said);
@@ -102,8 +97,9 @@ export async function watchAll(calls, tell, { signal, onState = () => {} }) {
       }
     } catch (error) {
       if (signal.aborted) return;
-      if (error instanceof RpcError && error.code === 401) return;
+      if (error instanceof RpcError && NO_TOKEN.has(error.code)) return;
     }
+    doubtServer();
     onState("lost", []);
     await pause(wait, signal);
     wait = Math.min(wait * 2, 5000);
@@ -176,7 +172,7 @@ export class Follower {
   _attach() {
     const headers = { accept: STREAM };
     if (this.last) headers["last-event-id"] = `${this.run}:${this.last}`;
-    return fetch(`/runs/${this.run}/events?times=1`, { headers, signal: this._abort.signal }).then(checked);
+    return request(`/runs/${this.run}/events?times=1`, { headers, signal: this._abort.signal }).then(checked);
   }
 
   async _read(open) {
@@ -206,6 +202,7 @@ export class Follower {
             return;
           }
         }
+        doubtServer();
         this._onState("broken");
         await pause(wait, signal);
         wait = Math.min(wait * 2, 5000);

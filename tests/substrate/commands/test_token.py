@@ -104,6 +104,7 @@ def test_a_token_is_made_used_listed_and_revoked(port: str, project: Path) -> No
     described = json.loads(printed(run("token", "list", "--json", cwd=project)))
     assert described["expires_ms"] - described["created_ms"] == 30 * 24 * 3600 * 1000
     assert described | {"created_ms": 0, "expires_ms": 0} == {
+        "kind": "token",
         "name": "phone",
         "principal": "phone",
         "scopes": ["chat", "count"],
@@ -148,6 +149,8 @@ def test_a_token_can_be_for_what_is_ones_own(port: str, project: Path) -> None:
         (["create", "phone", "--expires", "soon"], "is no time"),
         (["create", "phone", "--expires", "0d"], "is no time"),
         (["revoke", "phone"], "there is no token called 'phone'"),
+        (["revoke", "session:12345678"], "there is no session called 'session:12345678'"),
+        (["create", "session:12345678"], "is no name"),
     ],
 )
 def test_what_cannot_be_is_explained(project: Path, arguments: list[str], said: str) -> None:
@@ -172,6 +175,64 @@ def test_a_damaged_file_is_reported(project: Path, tmp_path: Path) -> None:
         done = run("token", *arguments, cwd=project)
         assert done.returncode == 1
         assert "Traceback" not in done.stderr
+
+
+# --- browser sessions ----------------------------------------------------------------------------
+
+
+def begin_session(port: str, token: str, agent: str) -> str:
+    """What a page does that was opened by the link."""
+    connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=20)
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+    try:
+        connection.request("POST", "/session", "{}", headers | {"User-Agent": agent})
+        with connection.getresponse() as response:
+            return str(json.loads(response.read())["session"])
+    finally:
+        connection.close()
+
+
+def test_sessions_are_listed_and_revoked_like_tokens(port: str, project: Path) -> None:
+    own = printed(run("--port", port, "token", cwd=project))
+    phone = printed(run("token", "create", "phone", "--scope", "chat", cwd=project))
+    first = begin_session(port, own, "Browser/1 \x9b31m" + "x" * 500)
+    second = begin_session(port, phone, "Pocket/2")
+    third = begin_session(port, own, "")
+    listed = run("token", "list", "--json", cwd=project).stdout
+    assert not any(secret in listed for secret in (own, phone, first, second, third))
+    tokens, *sessions = map(json.loads, listed.splitlines())
+    assert tokens["kind"] == "token"
+    assert [each["kind"] for each in sessions] == ["session"] * 3
+    assert [each["principal"] for each in sessions] == ["local", "phone", "local"]
+    assert [each["scopes"] for each in sessions] == [None, ["chat"], None]
+    server_of = f"the server on port {port}"
+    assert [each["begun_with"] for each in sessions] == [server_of, "the token phone", server_of]
+    assert sessions[0]["user_agent"].startswith("Browser/1 31mxxx")
+    assert all(each["created_ms"] <= each["used_ms"] for each in sessions)
+    plain = run("token", "list", cwd=project).stdout
+    assert len(plain.splitlines()) == 4
+    assert plain.replace("\n", "").isprintable()
+    assert "Pocket/2" in plain
+    # One by its name, and another with its token.
+    assert run("token", "revoke", sessions[0]["name"], cwd=project).returncode == 0
+    assert [status(port, each) for each in (first, second, third)] == [401, 200, 200]
+    assert run("token", "revoke", "phone", cwd=project).returncode == 0
+    assert [status(port, each) for each in (first, second, third)] == [401, 401, 200]
+    left = json.loads(printed(run("token", "list", "--json", cwd=project)))
+    assert left["name"] == sessions[2]["name"]
+    printed(run("--port", port, "token", "rotate", cwd=project))
+    assert status(port, third) == 401
+    assert run("token", "list", cwd=project).stdout == ""
+
+
+def test_a_damaged_file_of_sessions_is_reported(project: Path, tmp_path: Path) -> None:
+    assert run("token", "create", "phone", cwd=project).returncode == 0
+    (tmp_path / "data" / "substrate" / "sessions.json").write_text("{")
+    done = run("token", "list", cwd=project)
+    assert done.returncode == 1
+    assert "sessions.json" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert run("token", "revoke", "phone", cwd=project).returncode == 0
 
 
 # --- commands that ask a server ------------------------------------------------------------------
