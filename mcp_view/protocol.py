@@ -52,6 +52,7 @@ class Fallback(Protocol):
     def on_started(self, call: Any, run: Run) -> list[Effect]: ...
     def on_refused(self, call: Any, error: PlexusError) -> list[Effect]: ...
     def on_items(self, call: Any, batch: Batch) -> list[Effect]: ...
+    def revoked(self, reason: str) -> list[Effect]: ...
     def on_call_defect(self, call: Any, error: PlexusError, seq: int) -> list[Effect]: ...
     def peer_gone(self) -> list[Effect]: ...
 
@@ -299,6 +300,18 @@ class McpConnection:
             effects += self.answer(listening.id, listening.farewell(info), None)
         self._listening.clear()
         return effects
+
+    def revoked(self, reason: str) -> list[Effect]:
+        """The client's credential is no longer valid: answer every request with an error, and
+        stop the runs that were to answer them."""
+        error = ProtocolError(DENIED, reason)
+        effects: list[Effect] = []
+        for call in list(self._calls.values()):
+            effects += [LeaveCall(call, cancel=reason), *self.refuse_call(call, error)]
+        for listening in self._listening.values():
+            effects += self.refuse(listening.id, error, None)
+        self._listening.clear()
+        return effects if self._fallback is None else effects + self._fallback.revoked(reason)
 
     def peer_gone(self) -> list[Effect]:
         """The connection is over, and so is every run that nobody else waits for."""

@@ -26,7 +26,7 @@ from plexus import wire
 from plexus.answer_buffer import AnswerBuffer
 from plexus.batched import Batched
 from plexus.effects import Effect, LeaveCall, Send, StartCall
-from plexus.errors import PlexusError
+from plexus.errors import Denied, PlexusError
 from plexus.events import Cancelled, Error, Terminal
 from plexus.hub import TIMES, Change
 from plexus.limits import CONTROL_CALLS, Limits
@@ -267,6 +267,23 @@ class NativeConnection:
     def farewell(self) -> list[Effect]:
         """Nothing: a run that is stopped says so itself."""
         return []
+
+    def revoked(self, reason: str) -> list[Effect]:
+        """The client's credential is no longer valid: stop every call and send an error.
+
+        A buffered call has not been answered yet. Others were answered with their subscription,
+        so the error that ends them names no request.
+        """
+        calls = list(self._subscriptions.values())
+        self._subscriptions.clear()
+        effects: list[Effect] = [LeaveCall(call, cancel=reason) for call in calls]
+        open_calls = [call for call in calls if not call.silent]
+        error = Denied(reason)
+        if self._buffered:
+            for call in open_calls:
+                effects += self._answer(call, self._refusal(call.id, error))
+            return effects
+        return effects + (self._reply(self._refusal(None, error), None) if open_calls else [])
 
     def peer_gone(self) -> list[Effect]:
         """The connection is over. Calls that nobody can come back to are stopped."""

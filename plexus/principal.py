@@ -38,6 +38,15 @@ class Principal:
         """Whether it may call what has this scope."""
         return self.scopes is None or scope in self.scopes or scope == READ
 
+    def covers(self, other: Principal) -> bool:
+        """Whether this is the same principal by the same credential, with at least the scopes of
+        the other: what belongs to the other may be passed on to this one."""
+        if self.name != other.name or self.credential != other.credential:
+            return False
+        if self.scopes is None or other.scopes is None:
+            return self.scopes is None
+        return other.scopes - {READ} <= self.scopes
+
     def __eq__(self, other: object) -> bool:
         return self.name == other.name if isinstance(other, Principal) else NotImplemented
 

@@ -21,7 +21,7 @@ import os
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -185,6 +185,19 @@ class Runs:
         """Tell every run to stop."""
         for run in self.running():
             run.cancel(reason)
+
+    def credentials(self) -> set[bytes]:
+        """The credentials that runs in progress were begun with."""
+        found = {run.principal.credential for run in self._running.values()}
+        return {credential for credential in found if credential is not None}
+
+    def revoke(self, credential: bytes, valid: Sequence[Principal], reason: str) -> None:
+        """Cancel every run that was begun with this credential, also those kept by promise, except
+        those that these principals may go on with."""
+        for run in self.running():
+            owner = run.principal
+            if owner.credential == credential and not any(each.covers(owner) for each in valid):
+                run.cancel(reason)
 
     async def wait_idle(self, within_s: float) -> bool:
         """Wait until no run is under way; False if some still are after that time."""

@@ -22,6 +22,7 @@ from substrate.access.routes import (
     TicketEndpoint,
 )
 from substrate.admission import Admission
+from substrate.credential_watch import CredentialWatch
 from substrate.error_boundary import ErrorBoundary
 from substrate.guard import Guard, allowed_names
 from substrate.http import RpcEndpoint, RunEvents
@@ -108,7 +109,9 @@ def build_app(
         native = native_view(principal)
         return McpConnection(mcp, Session(), principal=principal, fallback=native)
 
-    pair = PairStream(mcp, opened)
+    sessions = Sessions(hub.limits)
+    credentials = CredentialWatch(allowed, (hub.runs, sessions))
+    pair = PairStream(mcp, opened, credentials)
     # The router alone: Starlette's own application would answer exceptions before our boundary.
     app = Router(
         routes=[
@@ -120,16 +123,16 @@ def build_app(
             Route("/token/rotate", RotateToken(allowed)),
             Route("/.well-known/oauth-protected-resource{path:path}", OAuthMetadata(allowed)),
             Route("/metrics", metrics),
-            Route("/rpc", RpcEndpoint(hub)),
-            Route("/runs/{run}/events", RunEvents(hub)),
+            Route("/rpc", RpcEndpoint(hub, credentials)),
+            Route("/runs/{run}/events", RunEvents(hub, credentials)),
             Route("/sse", pair),
             Route("/messages", PairMessages(mcp, pair)),
-            WebSocketRoute(PUBLISHING_PATH, PublishingSocket(hub)),
-            WebSocketRoute("/rpc", MessageSocket(hub, native_view, opened)),
-            WebSocketRoute("/mcp", MessageSocket(hub, mcp_view, opened, "mcp")),
+            WebSocketRoute(PUBLISHING_PATH, PublishingSocket(hub, credentials)),
+            WebSocketRoute("/rpc", MessageSocket(hub, native_view, opened, credentials)),
+            WebSocketRoute("/mcp", MessageSocket(hub, mcp_view, opened, credentials, "mcp")),
         ]
     )
-    endpoint = McpEndpoint(mcp, Sessions(hub.limits), opened)
+    endpoint = McpEndpoint(mcp, sessions, opened, credentials)
     names = allowed_names(port, allowed.hosts, allowed.origins)
     on_refused = metrics.refusals.request
     admission = Admission(
@@ -139,4 +142,4 @@ def build_app(
         on_refused=on_refused,
         connections=connections,
     )
-    return ErrorBoundary(Guard(admission, names, allowed, hub.limits, on_refused))
+    return ErrorBoundary(Guard(admission, names, allowed, hub.limits, on_refused, credentials))

@@ -41,6 +41,7 @@ class View(Protocol):
     def on_defect(self, requests: list[wire.Id], error: PlexusError) -> list[Effect]: ...
     def on_call_defect(self, call: Any, error: PlexusError, seq: int) -> list[Effect]: ...
     def farewell(self) -> list[Effect]: ...
+    def revoked(self, reason: str) -> list[Effect]: ...
     def peer_gone(self) -> list[Effect]: ...
 
 
@@ -60,6 +61,7 @@ class Connection:
         "_waiter",
         "_watches",
         "_when_collected",
+        "revoked",
     )
 
     def __init__(self, hub: Plexus, view: View, principal: Principal) -> None:
@@ -76,6 +78,8 @@ class Connection:
         self._unwatch: Callable[[], None] | None = None
         #: The standing watches that are read here, and some that have ended; None before the first.
         self._watches: set[Reader] | None = None
+        #: Why its credential is no longer valid; None while it is.
+        self.revoked: str | None = None
 
     # --- for the transport --------------------------------------------------------------------
 
@@ -171,6 +175,10 @@ class Connection:
         """The peer is gone: nothing more can be written."""
         self._run(self._view.peer_gone())
         self._frames = []
+        self._stop_listening()
+
+    def _stop_listening(self) -> None:
+        """Take nothing more from runs, timers and changes of the hub."""
         self._awake = []
         self._watches = None
         for timer in self._reminders.values():
@@ -193,6 +201,20 @@ class Connection:
     def finish(self) -> None:
         """No more messages will come; `finished` turns true when all is collected."""
         self._run(self._view.farewell())
+        self._finishing = True
+        self._wake()
+
+    def revoke(self, reason: str) -> None:
+        """End because the peer's credential is no longer valid.
+
+        The runs that it owns are cancelled and its pending requests answered with an error, which
+        is all that is left to collect: `finished` turns true after that.
+        """
+        if self.revoked is not None:
+            return
+        self.revoked = reason
+        self._run(self._view.revoked(reason))
+        self._stop_listening()
         self._finishing = True
         self._wake()
 

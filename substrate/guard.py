@@ -4,11 +4,13 @@ It wraps the whole app, so no route can be forgotten, and it fails closed. In th
 must be ours (DNS rebinding), an Origin must be allowed (web pages), what is posted must be JSON
 (forms) and small enough, and there must be a token, or a ticket where a stream is opened. Nothing
 of the body has been read by then.
-Who it was stands in `scope["principal"]`, and how that is known in `scope["credential"]`.
+Who it was stands in `scope["principal"]`, and how that is known in `scope["credential"]`. What
+stays open after that is ended by `substrate.credential_watch` when the credential ends.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -21,6 +23,7 @@ from substrate.access.authentication import Access, Credential
 from substrate.access.refusals import AccessRefused
 from substrate.access.tickets import take_ticket, takes_ticket
 from substrate.cors import is_preflight, send_preflight, with_origin
+from substrate.credential_watch import REVOKED, CredentialWatch
 from substrate.refusals import OnRefused
 from substrate.responses import Headers, send_json, send_unread
 
@@ -33,7 +36,8 @@ TOO_BIG: Final = 413
 UNSUPPORTED: Final = 415
 #: The WebSocket close code for a policy violation.
 POLICY_VIOLATION: Final = 1008
-REVOKED: Final = "the token is no longer one of this server"
+#: A body that takes longer than this to come is acted on only if the credential is still valid.
+SLOW_BODY_S: Final = 0.2
 
 #: What needs no token: the name of the server, the files of its page, the proof that it knows a
 #: session, and where others issue tokens for it.
@@ -100,8 +104,10 @@ class Guard:
         access: Access,
         limits: Limits,
         on_refused: OnRefused | None = None,
+        credentials: CredentialWatch | None = None,
     ) -> None:
         self._app = app
+        self._credentials = CredentialWatch(access) if credentials is None else credentials
         self._names = names
         self._access = access
         self._body_bytes = limits.message_bytes
@@ -193,9 +199,28 @@ class Guard:
             return
         scope["principal"] = credential.principal
         scope["credential"] = credential
+        self._credentials.note(credential)
         if is_socket:
             receive = self._while_known(credential, receive, send)
+        elif scope["method"] == "POST":
+            receive = self._body_while_known(credential, receive)
         await self._app(scope, receive, send)
+
+    def _body_while_known(self, credential: Credential, receive: Receive) -> Receive:
+        """Read a body; one that is complete only after its credential has ended never is."""
+        began = time.monotonic()
+
+        async def receive_known() -> Message:
+            message = await receive()
+            if time.monotonic() - began < SLOW_BODY_S or message["type"] != "http.request":
+                return message
+            still = await self._access.still(credential)
+            if still is None or not still.principal.covers(credential.principal):
+                return {"type": "http.disconnect"}
+            self._credentials.note(credential)
+            return message
+
+        return receive_known
 
     def _while_known(self, credential: Credential, receive: Receive, send: Send) -> Receive:
         """What a WebSocket sends for as long as its token is good; then it is closed."""
@@ -206,7 +231,7 @@ class Guard:
             if message["type"] != "websocket.receive":
                 return message
             still = await self._access.still(credential)
-            if still is None or still.principal.scopes != credential.principal.scopes:
+            if still is None or not still.principal.covers(credential.principal):
                 await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": REVOKED})
                 return {"type": "websocket.disconnect", "code": POLICY_VIOLATION}
             credential = still

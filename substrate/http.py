@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Literal
 from urllib.parse import parse_qs
 
@@ -20,6 +19,7 @@ from plexus.errors import NotFound
 from plexus.hub import Plexus
 from plexus.run import Run
 from substrate.access.authentication import Credential
+from substrate.credential_watch import CredentialWatch
 from substrate.driver import Connection
 from substrate.peer import Peer
 from substrate.responses import EVENT_STREAM as EVENT_STREAM_TYPE
@@ -48,8 +48,9 @@ Posted = wire.Message | list[wire.Message]
 class RpcEndpoint:
     """`POST /rpc`."""
 
-    def __init__(self, hub: Plexus) -> None:
+    def __init__(self, hub: Plexus, credentials: CredentialWatch) -> None:
         self._hub = hub
+        self._credentials = credentials
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -78,7 +79,7 @@ class RpcEndpoint:
     ) -> None:
         view = NativeConnection(MESSAGES, self._hub.limits, self._hub.new_id, buffered=True)
         connection = Connection(self._hub, view, credential.principal)
-        async with Peer(receive, connection) as peer:
+        async with Peer(receive, connection, self._credentials, credential) as peer:
             connection.receive(message)
             frames = connection.collect()
             while not view.idle and not peer.gone:
@@ -88,7 +89,9 @@ class RpcEndpoint:
             frames += connection.collect()
             if peer.gone:
                 return
-            if frames:
+            if connection.revoked is not None:
+                await send_bytes(send, 401, frames[0] if frames else b"")
+            elif frames:
                 challenge = _challenge(message, view, credential)
                 status = 400 if isinstance(message, wire.Invalid) else 403 if challenge else 200
                 await send_bytes(send, status, frames[0], extra=challenge)
@@ -100,7 +103,7 @@ class RpcEndpoint:
     ) -> None:
         view = NativeConnection(EVENT_STREAM, self._hub.limits, self._hub.new_id, resumable=True)
         connection = Connection(self._hub, view, credential.principal)
-        async with Peer(receive, connection) as peer:
+        async with self._peer(receive, connection, credential) as peer:
             connection.receive(message)
             if view.idle and not connection.unsent:
                 await send_empty(send, 202)
@@ -112,12 +115,16 @@ class RpcEndpoint:
                 return
             await stream_frames(view, connection, peer, send, self._hub)
 
+    def _peer(self, receive: Receive, connection: Connection, credential: Credential) -> Peer:
+        return Peer(receive, connection, self._credentials, credential, resumable=True)
+
 
 class RunEvents:
     """`GET /runs/{run}/events`, for a browser's EventSource."""
 
-    def __init__(self, hub: Plexus) -> None:
+    def __init__(self, hub: Plexus, credentials: CredentialWatch) -> None:
         self._hub = hub
+        self._credentials = credentials
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream a run from its first item, or from where the client left off."""
@@ -141,7 +148,8 @@ class RunEvents:
         connection = Connection(self._hub, view, scope["principal"])
         # A client that comes back to a run that lost its caller is its caller again.
         owner = run.orphan_deadline is not None
-        async with Peer(receive, connection) as peer:
+        credential: Credential = scope["credential"]
+        async with Peer(receive, connection, self._credentials, credential, resumable=True) as peer:
             call = view.follow(run.id, run.method, timed=_wants_times(scope))
             connection.attach(call, run, after, owner=owner)
             await stream_frames(view, connection, peer, send, self._hub)
@@ -165,10 +173,9 @@ async def stream_frames(
                 if await connection.ready(limits.keep_alive_s):
                     continue
                 frames = [KEEP_ALIVE]
-            async with asyncio.timeout(limits.write_s):
-                await send(
-                    {"type": "http.response.body", "body": b"".join(frames), "more_body": True}
-                )
+            body = b"".join(frames)
+            message = {"type": "http.response.body", "body": body, "more_body": True}
+            await peer.write(send, message, limits.write_s)
     except TimeoutError:
         return  # the client does not read; leaving closes its connection
     if not peer.gone:

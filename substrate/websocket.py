@@ -11,6 +11,8 @@ from starlette.types import Receive, Scope, Send
 from plexus import wire
 from plexus.hub import Plexus
 from plexus.principal import Principal
+from substrate.access.authentication import Credential
+from substrate.credential_watch import CredentialWatch
 from substrate.driver import Connection, View
 from substrate.open_streams import OpenStreams
 
@@ -22,6 +24,8 @@ POLICY_VIOLATION = 1008
 GOING_AWAY = 1001
 #: How long saying good-bye to a peer that does not read may take.
 CLOSE_S = 1.0
+#: How long the last frames for a peer whose credential is no longer valid may take.
+LAST_WRITE_S = 0.4
 
 
 class MessageSocket:
@@ -32,11 +36,13 @@ class MessageSocket:
         hub: Plexus,
         make_view: Callable[[Principal], View],
         open_streams: OpenStreams,
+        credentials: CredentialWatch,
         subprotocol: str | None = None,
     ) -> None:
         self._hub = hub
         self._make_view = make_view
         self._open = open_streams
+        self._credentials = credentials
         self._subprotocol = subprotocol
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,29 +52,39 @@ class MessageSocket:
         await send(
             {"type": "websocket.accept", "subprotocol": self._subprotocol if offered else None}
         )
-        principal: Principal = scope["principal"]
+        credential: Credential = scope["credential"]
+        principal = credential.principal
         connection = Connection(self._hub, self._make_view(principal), principal)
+        socket = _Socket(connection)
         self._open.add(connection)
+        self._credentials.add(credential, socket)
         try:
-            await self._serve(connection, receive, send)
+            await self._serve(socket, receive, send)
         finally:
+            self._credentials.discard(credential, socket)
             self._open.discard(connection)
 
-    async def _serve(self, connection: Connection, receive: Receive, send: Send) -> None:
+    async def _serve(self, socket: _Socket, receive: Receive, send: Send) -> None:
+        connection = socket.connection
         loop = asyncio.get_running_loop()
         reader = loop.create_task(self._read(connection, receive))
         writer = loop.create_task(self._write(connection, send))
+        both: list[asyncio.Future[None]] = [reader, writer]
         try:
-            await asyncio.wait([reader, writer], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([*both, socket.revoked], return_when=asyncio.FIRST_COMPLETED)
+            if connection.revoked is not None and not reader.done():
+                await asyncio.wait([writer], timeout=LAST_WRITE_S)
         finally:
             finished = connection.finished
             connection.lost()
             reader.cancel()
             writer.cancel()
-            await asyncio.wait([reader, writer])
+            await asyncio.wait(both)
         if not reader.cancelled() and (error := reader.exception()) is not None:
             raise error
-        if not writer.cancelled() and writer.exception() is None:
+        if connection.revoked is not None:
+            await _close(send, POLICY_VIOLATION, connection.revoked)
+        elif not writer.cancelled() and writer.exception() is None:
             if finished:
                 await _close(send, GOING_AWAY, "the server is stopping")
             else:
@@ -100,6 +116,20 @@ class MessageSocket:
                         await send({"type": "websocket.send", "text": frame.decode()})
             except TimeoutError:
                 return
+
+
+class _Socket:
+    """One peer, as far as its credential is concerned."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.revoked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def revoke(self, reason: str, *, refreshed: bool) -> None:  # noqa: ARG002 - it is gone anyway
+        """End the connection: a client with a newer token opens another."""
+        self.connection.revoke(reason)
+        if not self.revoked.done():
+            self.revoked.set_result(None)
 
 
 async def _close(send: Send, code: int, reason: str) -> None:

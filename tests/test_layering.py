@@ -60,6 +60,7 @@ BROAD_EXCEPTS = {
     "activations.processes.process": (1, "descriptors are closed first; it is raised on"),
     "activations.processes.supervisor": (1, "a guard must never return into the supervisor's loop"),
     "activations.chat.providers.keys": (1, "whatever a keyring raises means that it has no key"),
+    "substrate.credential_watch": (2, "what cannot be checked is not valid; every stream is ended"),
     "mcp_view.protocol": (1, "a handler's defect: its request is answered, and so is its batch"),
     "substrate.driver": (4, "a view's defect: what was asked is answered all the same"),
     "substrate.error_boundary": (2, "a route's defect: the request is answered, if it still can"),

@@ -314,7 +314,11 @@ class Session:
     def _reply(self, reply: wire.Response) -> bytes | None:
         exchange = self._waiting.pop(reply.id, None) if isinstance(reply.id, int) else None
         if exchange is None:
-            logger.warning("the server answered a request that nobody sent: %.200r", reply)
+            if reply.id is None and reply.error is not None:
+                # It is about the connection as a whole, which the server ends after that.
+                logger.warning("the server reports: %.200s", reply.error.get("message"))
+            else:
+                logger.warning("the server answered a request that was not sent: %.200r", reply)
             return None
         if reply.error is not None:
             exchange.on_refused(error_of_reply(reply.error))

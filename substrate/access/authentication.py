@@ -2,7 +2,8 @@
 
 Rules:
 - Every request is authenticated by itself, and over a WebSocket every message: a token that was
-  revoked, has expired or was replaced reaches nothing from then on.
+  revoked, has expired or was replaced reaches nothing from then on. What it has open is ended by
+  `substrate.credential_watch`.
 - A secret comes in the Authorization header, and in no cookie: a browser sends a cookie to every
   port of a machine, and with requests of other pages. The one thing in an address is a ticket.
 - Only digests are compared.
@@ -20,7 +21,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from plexus.limits import Limits
 from plexus.principal import LOCAL, Principal
-from substrate.access.refusals import AccessRefused, Forbidden, Unauthenticated
+from substrate.access.refusals import AccessRefused, Forbidden, Unauthenticated, Unavailable
 from substrate.access.sessions import Session, SessionFile, proof_of
 from substrate.access.tickets import Tickets
 from substrate.access.tokens import TokenFile, credential_of, digest_of, new_token
@@ -35,6 +36,9 @@ logger = logging.getLogger(__name__)
 
 #: How seldom a token of somebody else is checked again while its connection is open, in seconds.
 RECHECK_S: Final = 60.0
+#: How long such a token stays valid after its last check while the issuer cannot be reached: one
+#: failed attempt ends no stream.
+UNREACHABLE_S: Final = 2 * RECHECK_S
 IDE_HEADER: Final = b"x-claude-code-ide-authorization"
 NEEDED: Final = "a token is needed; `substrate token` prints it"
 UNKNOWN: Final = "that token is not, or no longer, one of this server"
@@ -47,8 +51,9 @@ INVALID: Final = b'Bearer error="invalid_token"'
 class OAuthServer(Protocol):
     """Whoever knows the tokens that others have issued for us."""
 
-    async def principal(self, bearer: str) -> Principal:
-        """Whose token it is; raises AccessRefused."""
+    async def verify(self, bearer: str) -> tuple[Principal, float]:
+        """Return whose token it is and when it ends, in seconds since the epoch; raises
+        AccessRefused."""
 
     @property
     def metadata_paths(self) -> frozenset[str]:
@@ -72,6 +77,8 @@ class Credential(NamedTuple):
     #: A token of somebody else, and when it was looked at.
     bearer: str | None = None
     checked_at: float = 0.0
+    #: When that token ends, in seconds since the epoch; None where that is looked up each time.
+    expires_s: float | None = None
     #: What `WWW-Authenticate` says about a scope that is missing, where more are to be had.
     challenge: Callable[[str], bytes] | None = None
 
@@ -99,6 +106,7 @@ class Access:
         publish: Callable[[str], None] | None = None,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         """`token` is the server's own, empty if callers need none; `publish` makes a new one known
         to the programs of the same user. `hosts` and `origins` are allowed besides those of this
@@ -108,6 +116,7 @@ class Access:
         self._publish = publish
         self._rotating = asyncio.Lock()
         self._clock = clock
+        self._wall = wall
         self.hosts = hosts
         self.origins = origins
         self.oauth = oauth
@@ -162,11 +171,16 @@ class Access:
 
     async def still(self, credential: Credential) -> Credential | None:
         """The same credential, if it is still good."""
+        if self.has_expired(credential):
+            return None
         if credential.bearer is not None:
-            if self._clock() - credential.checked_at < RECHECK_S:
+            age_s = self._clock() - credential.checked_at
+            if age_s < RECHECK_S:
                 return credential
             try:
                 return await self._of_oauth(credential.bearer)
+            except Unavailable:
+                return credential if age_s < UNREACHABLE_S else None
             except AccessRefused:
                 return None
         if self.is_open:
@@ -174,6 +188,10 @@ class Access:
         if not credential.session:
             return self._of_known(credential.digest)
         return self._of_session(self._find_session(credential.digest))
+
+    def has_expired(self, credential: Credential) -> bool:
+        """Whether a credential with a known end is past it; for others `still` knows."""
+        return credential.expires_s is not None and self._wall() >= credential.expires_s
 
     def prove_session(self, name: str, challenge: str) -> str | None:
         """Return the answer to a page's challenge that shows that this server knows the session of
@@ -191,9 +209,15 @@ class Access:
     async def _of_oauth(self, bearer: str) -> Credential:
         oauth = self.oauth
         assert oauth is not None, "its tokens are known only by it"
-        principal = await oauth.principal(bearer)
-        challenge = partial(oauth.challenge, error="insufficient_scope")
-        return Credential(principal, bearer=bearer, checked_at=self._clock(), challenge=challenge)
+        principal, expires_s = await oauth.verify(bearer)
+        return Credential(
+            principal,
+            digest_of(bearer),
+            bearer=bearer,
+            checked_at=self._clock(),
+            expires_s=expires_s,
+            challenge=partial(oauth.challenge, error="insufficient_scope"),
+        )
 
     def _of_digest(self, digest: bytes) -> Credential | None:
         if hmac.compare_digest(digest, self._main):

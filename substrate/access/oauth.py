@@ -18,6 +18,7 @@ from substrate.access.oauth_keys import (
     checked_address,
 )
 from substrate.access.refusals import Unauthenticated, Unavailable
+from substrate.access.tokens import credential_of, digest_of
 from substrate.settings import SettingsError
 
 if TYPE_CHECKING:  # the package is imported when an issuer is configured
@@ -74,9 +75,12 @@ class OAuth:
         #: another if a proxy has the server below some folder.
         self.metadata_paths = frozenset({WELL_KNOWN, WELL_KNOWN + MCP, WELL_KNOWN + path})
 
-    async def principal(self, bearer: str) -> Principal:
-        """Whose token this is. Raises Unauthenticated for one that is not taken, and Unavailable
-        if the issuer cannot be asked for its keys."""
+    async def verify(self, bearer: str) -> tuple[Principal, float]:
+        """Return whose token this is, and when it ends in seconds since the epoch.
+
+        Raises Unauthenticated for one that is not accepted, and Unavailable if the issuer cannot
+        be asked for its keys.
+        """
         from jwt import PyJWTError, decode
 
         try:
@@ -90,13 +94,22 @@ class OAuth:
                 leeway=LEEWAY_S,
                 options={"require": [*REQUIRED]},
             )
-            return Principal(f"{_subject(claims)}@{self.issuer}", _scopes(claims))
+            return self._principal(claims), float(claims["exp"]) + LEEWAY_S
         except _Refused as refused:
             raise self._unauthenticated(str(refused)) from None
         except (PyJWTError, RecursionError) as error:
             raise self._unauthenticated(_reason(error)) from None
         except IssuerUnreachable as error:
             raise Unavailable(UNREACHABLE) from error
+
+    def _principal(self, claims: Mapping[str, Any]) -> Principal:
+        """Who the token is about; raises _Refused. Tokens for the same subject and client are one
+        credential, whatever their scopes: clients refresh them, and ask for more scopes, while
+        they have something open."""
+        name = f"{_subject(claims)}@{self.issuer}"
+        client = claims.get("client_id", claims.get("azp"))
+        login = credential_of(digest_of(f"client {client}"), name, None)
+        return Principal(name, _scopes(claims), login)
 
     async def _key(self, name: str | None, algorithm: str) -> PyJWK:
         key = await self._keys.find(name, algorithm)

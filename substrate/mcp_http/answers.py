@@ -17,6 +17,7 @@ from mcp_view.server import McpServer
 from plexus import wire
 from plexus.principal import Principal
 from substrate.access.authentication import Credential
+from substrate.credential_watch import CredentialWatch
 from substrate.driver import Connection
 from substrate.mcp_http.requests import Accept
 from substrate.mcp_http.sessions import HttpSession
@@ -55,9 +56,12 @@ class Post(NamedTuple):
 class Answers:
     """Answers messages, each with a view of its own."""
 
-    def __init__(self, server: McpServer, open_streams: OpenStreams) -> None:
+    def __init__(
+        self, server: McpServer, open_streams: OpenStreams, credentials: CredentialWatch
+    ) -> None:
         self._server = server
         self._hub = server.hub
+        self._credentials = credentials
         self._writer = EventWriter(server.hub.limits, open_streams)
 
     async def give(self, view: McpConnection, post: Post) -> Rest:
@@ -79,7 +83,13 @@ class Answers:
             return None
         if not view.streaming:
             return self._send_later(view, post, connection, messages)
-        peer = Peer(post.receive, connection)
+        peer = Peer(
+            post.receive,
+            connection,
+            self._credentials,
+            post.credential,
+            resumable=session is not None,
+        )
         if session is None:
             events = Events(connection, view)
             chunk = events.opening() + (events.frame(messages) if messages else b"")
@@ -111,7 +121,7 @@ class Answers:
     ) -> None:
         """One answer for a client that takes no stream. It cannot come back for it either, so
         hanging up ends what it waited for."""
-        async with Peer(post.receive, connection) as peer:
+        async with Peer(post.receive, connection, self._credentials, post.credential) as peer:
             peer.watch()
             try:
                 while not view.idle and not peer.gone:
@@ -120,8 +130,12 @@ class Answers:
             finally:
                 if post.session is not None:
                     post.session.live.pop(connection, None)
-            if not peer.gone:
+            if peer.gone:
+                return
+            if connection.revoked is None:
                 await self.send_whole(view, post, messages)
+            else:
+                await send_bytes(post.send, 401, messages[-1] if messages else b"")
 
     async def send_whole(
         self,

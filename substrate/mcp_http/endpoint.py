@@ -23,6 +23,8 @@ from plexus import wire
 from plexus.effects import WatchChanges
 from plexus.errors import UnknownMethod
 from plexus.principal import Principal
+from substrate.access.authentication import Credential
+from substrate.credential_watch import CredentialWatch
 from substrate.driver import Connection
 from substrate.mcp_http.answers import Answers, Post, Posted, Rest
 from substrate.mcp_http.requests import accept_of, headers_of, names_stateless
@@ -59,12 +61,19 @@ Answering = Coroutine[Any, Any, Rest]
 class McpEndpoint:
     """`/mcp`."""
 
-    def __init__(self, server: McpServer, sessions: Sessions, open_streams: OpenStreams) -> None:
+    def __init__(
+        self,
+        server: McpServer,
+        sessions: Sessions,
+        open_streams: OpenStreams,
+        credentials: CredentialWatch,
+    ) -> None:
         self._server = server
         self._hub = server.hub
         self._limits = server.hub.limits
         self._sessions = sessions
-        self._answers = Answers(server, open_streams)
+        self._credentials = credentials
+        self._answers = Answers(server, open_streams, credentials)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -72,7 +81,7 @@ class McpEndpoint:
         if verb == "POST":
             answering = await self._post(scope, receive, send)
         elif verb == "GET":
-            answering = self._get(headers_of(scope), scope["principal"], receive, send)
+            answering = self._get(headers_of(scope), scope["credential"], receive, send)
         elif verb == "DELETE":
             answering = self._delete(headers_of(scope), scope["principal"], send)
         else:
@@ -216,13 +225,13 @@ class McpEndpoint:
     # --- streams that are asked for -----------------------------------------------------------
 
     def _get(
-        self, headers: dict[bytes, bytes], principal: Principal, receive: Receive, send: Send
+        self, headers: dict[bytes, bytes], credential: Credential, receive: Receive, send: Send
     ) -> Answering:
         session_id = headers.get(SESSION_ID)
         if session_id is None or names_stateless(headers):
             # Not 401, nor anything else that a client could take for an invitation.
             return send_json(send, 405, {"error": "use POST"}, POST_ONLY)
-        session = self._sessions.find(session_id, principal)
+        session = self._sessions.find(session_id, credential.principal)
         if session is None:
             return _refuse_unknown(send, None)
         accept = accept_of(headers.get(b"accept"))
@@ -234,12 +243,12 @@ class McpEndpoint:
             # Some clients come back for what they have had already: they may wait here, but
             # not in place of whoever listens.
             takes_part = event_id is None or not session.is_listening
-            return self._listen(session, principal, receive, send, takes_part=takes_part)
+            return self._listen(session, credential, receive, send, takes_part=takes_part)
         stream, after = found
         if isinstance(stream, EventLog):
             body = stream.opening(after) + stream.after(after)
             return send_bytes(send, 200, body, EVENT_STREAM)
-        peer = Peer(receive, stream.connection)
+        peer = Peer(receive, stream.connection, self._credentials, credential, resumable=True)
         session.take_over(stream, peer)
         chunk = stream.log.opening(after) + stream.log.after(after)
         return self._answers.stream(session, stream, peer, send, chunk)
@@ -247,16 +256,17 @@ class McpEndpoint:
     def _listen(
         self,
         session: HttpSession,
-        principal: Principal,
+        credential: Credential,
         receive: Receive,
         send: Send,
         *,
         takes_part: bool,
     ) -> Answering:
         """The standing stream of a session; or one that only stands there."""
+        principal = credential.principal
         view = McpConnection(self._server, session.state, principal=principal, announces=takes_part)
         connection = Connection(self._hub, view, principal)
-        peer = Peer(receive, connection)
+        peer = Peer(receive, connection, self._credentials, credential, resumable=True)
         if takes_part:
             connection.perform([WatchChanges()])
             stream = session.open_standing(connection, view, peer)

@@ -22,6 +22,8 @@ from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
 from plexus import wire
 from plexus.principal import Principal
+from substrate.access.authentication import Credential
+from substrate.credential_watch import CredentialWatch
 from substrate.driver import Connection
 from substrate.mcp_http.requests import accept_of, headers_of
 from substrate.mcp_http.streams import Events, EventWriter
@@ -42,9 +44,9 @@ class Opened(NamedTuple):
     principal: Principal
 
     def belongs_to(self, principal: Principal) -> bool:
-        """Whether this one may post to it. What is posted is done with the scopes of whoever
-        opened the stream, so they must be the same."""
-        return self.principal == principal and self.principal.scopes == principal.scopes
+        """Whether this one may post to it: what is posted is done with the scopes of the
+        credential that opened the stream, so it must have them too."""
+        return principal.covers(self.principal) and self.connection.revoked is None
 
 
 class NamedEvents(Events):
@@ -73,8 +75,11 @@ class NamedEvents(Events):
 class PairStream:
     """`GET /sse`."""
 
-    def __init__(self, server: McpServer, open_streams: OpenStreams) -> None:
+    def __init__(
+        self, server: McpServer, open_streams: OpenStreams, credentials: CredentialWatch
+    ) -> None:
         self._server = server
+        self._credentials = credentials
         self._writer = EventWriter(server.hub.limits, open_streams)
         #: What is open, by the names that clients post with.
         self.opened: dict[bytes, Opened] = {}
@@ -90,13 +95,14 @@ class PairStream:
             return
         hub = self._server.hub
         native = NativeConnection(MESSAGES, hub.limits, hub.new_id)
-        principal: Principal = scope["principal"]
+        credential: Credential = scope["credential"]
+        principal = credential.principal
         view = McpConnection(self._server, Session(), principal=principal, fallback=native)
         connection = Connection(hub, view, principal)
         name = os.urandom(16).hex().encode()
         events = NamedEvents(connection, view, b"/messages?session_id=" + name)
         self.opened[name] = Opened(connection, principal)
-        async with Peer(receive, connection) as peer:
+        async with Peer(receive, connection, self._credentials, credential) as peer:
             try:
                 await self._writer.write(events, peer, send, events.opening())
             finally:

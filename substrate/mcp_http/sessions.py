@@ -2,7 +2,9 @@
 long.
 
 Rules:
-- A session belongs to the principal that began it; for everybody else it does not exist.
+- A session belongs to the credential that began it. For any other it does not exist, also for
+  another token of the same principal. An OAuth login may come back with a refreshed token; one
+  with more scopes takes the session over, and from then on one with fewer does not find it.
 - A response whose client was cut off goes on. If nobody comes back for it in time, what it
   waits for is stopped, and whoever comes later is told so.
 - Everything is bounded: the number of sessions, what a stream keeps, how many streams that have
@@ -16,7 +18,7 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Final
 
@@ -104,10 +106,11 @@ class Sessions:
         )
 
     def find(self, session_id: bytes, principal: Principal) -> HttpSession | None:
-        """This session of this principal, which uses it with that."""
+        """Return this session of this credential and mark it as used."""
         session = self._sessions.get(session_id)
-        if session is None or session.principal != principal:
+        if session is None or not principal.covers(session.principal):
             return None
+        session.principal = principal
         session.used_at = self.clock()
         return session
 
@@ -115,6 +118,20 @@ class Sessions:
         """End a session and whatever is under way in it."""
         del self._sessions[session.id]
         session.close()
+
+    def credentials(self) -> set[bytes]:
+        """The credentials that have a session."""
+        found = {session.principal.credential for session in self._sessions.values()}
+        return {credential for credential in found if credential is not None}
+
+    def revoke(self, credential: bytes, valid: Sequence[Principal], reason: str) -> None:
+        """End the sessions of this credential, except those that these principals may go on with;
+        what is open in them ends with an error."""
+        for session in list(self._sessions.values()):
+            owner = session.principal
+            if owner.credential == credential and not any(each.covers(owner) for each in valid):
+                del self._sessions[session.id]
+                session.revoke(reason)
 
     def new_number(self) -> int:
         """The number of a new stream."""
@@ -191,15 +208,26 @@ class HttpSession:
     def close(self) -> None:
         """Stop everything that is under way here."""
         for stream in self._streams.values():
-            if stream.timer is not None:
-                stream.timer.cancel()
             if stream.peer is not None:
                 stream.peer.dismiss()
-                stream.peer = None
-        self._streams.clear()
         for connection in list(self.live):
             connection.lost()
             connection.wake()
+        self._forget_everything()
+
+    def revoke(self, reason: str) -> None:
+        """Stop everything here and answer what is pending with an error: those who read streams
+        write that, and end."""
+        for connection in list(self.live):
+            connection.revoke(reason)
+        self._forget_everything()
+
+    def _forget_everything(self) -> None:
+        for stream in self._streams.values():
+            if stream.timer is not None:
+                stream.timer.cancel()
+            stream.peer = None  # leaving it is of no concern to this session any more
+        self._streams.clear()
         self.live.clear()
         self.state.end()
         self.forget_ended(float("inf"))

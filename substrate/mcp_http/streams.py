@@ -198,8 +198,8 @@ class EventWriter:
         end = None if for_s is None else loop.time() + for_s
         while True:
             if chunk:
-                async with asyncio.timeout(limits.write_s):
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                message = {"type": "http.response.body", "body": chunk, "more_body": True}
+                await peer.write(send, message, limits.write_s)
             if peer.gone:
                 return
             messages = connection.collect()

@@ -20,9 +20,11 @@ from plexus.elsewhere import Elsewhere, RunElsewhere
 from plexus.errors import Failed, PlexusError
 from plexus.events import Error, Request, Result
 from plexus.hub import Plexus
-from plexus.principal import LOCAL, Principal
+from plexus.principal import LOCAL
 from plexus.run import Run
+from substrate.access.authentication import Credential
 from substrate.access.lockfile import is_gone
+from substrate.credential_watch import CredentialWatch
 from substrate.publishing.frames import frame, read_frame
 
 __all__ = ("PublishingSocket",)
@@ -45,8 +47,9 @@ GONE: Final = "its process is gone"
 class PublishingSocket:
     """A route that is a WebSocket, for processes that tell of their runs."""
 
-    def __init__(self, hub: Plexus) -> None:
+    def __init__(self, hub: Plexus, credentials: CredentialWatch) -> None:
         self._hub = hub
+        self._credentials = credentials
         if hub.runs.elsewhere is None:
             hub.runs.elsewhere = Elsewhere(hub.limits)
         self._elsewhere = hub.runs.elsewhere
@@ -56,10 +59,27 @@ class PublishingSocket:
         """Listen to one process until it is gone."""
         await receive()  # "websocket.connect", always the first
         await send({"type": "websocket.accept"})
-        principal: Principal = scope["principal"]
+        credential: Credential = scope["credential"]
+        principal = credential.principal
         if principal != LOCAL or principal.scopes is not None:
             await _close(send, "only with the server's own token")
             return
+        socket = _Socket()
+        self._credentials.add(credential, socket)
+        reader = asyncio.create_task(self._read(receive, send))
+        try:
+            both: list[asyncio.Future[Any]] = [reader, socket.revoked]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._credentials.discard(credential, socket)
+            reader.cancel()
+            await asyncio.wait([reader])
+        if socket.revoked.done():
+            await _close(send, socket.revoked.result())
+        elif not reader.cancelled():
+            reader.result()
+
+    async def _read(self, receive: Receive, send: Send) -> None:
         try:
             data = await _received(receive)
             if data is not None:
@@ -97,6 +117,19 @@ class PublishingSocket:
                     await send({"type": "websocket.send", "text": text})
             out.filled.clear()
             await out.filled.wait()
+
+
+class _Socket:
+    """One connection, as far as its credential is concerned."""
+
+    def __init__(self) -> None:
+        #: Done with the reason when the credential is no longer valid.
+        self.revoked: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def revoke(self, reason: str, *, refreshed: bool) -> None:  # noqa: ARG002 - it comes back
+        """End the connection: its process reads the lock file and connects again."""
+        if not self.revoked.done():
+            self.revoked.set_result(reason)
 
 
 class Outbox:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -141,8 +142,8 @@ async def test_a_ticket_has_the_scopes_of_when_it_was_asked_for(clock: Clock) ->
         metadata_paths = frozenset({"/.well-known/oauth-protected-resource"})
         scopes = frozenset({"chat"})
 
-        async def principal(self, bearer: str) -> Principal:
-            return Principal(f"{bearer}@issuer", self.scopes)
+        async def verify(self, bearer: str) -> tuple[Principal, float]:
+            return Principal(f"{bearer}@issuer", self.scopes), math.inf
 
         def metadata(self) -> dict[str, str]:
             return {}

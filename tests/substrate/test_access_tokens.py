@@ -227,11 +227,11 @@ class Issuer:
         self.asked: list[str] = []
         self.revoked = False
 
-    async def principal(self, bearer: str) -> Principal:
+    async def verify(self, bearer: str) -> tuple[Principal, float]:
         self.asked.append(bearer)
         if self.revoked or not bearer.startswith("jwt"):
             raise Unauthenticated("not one of ours", b'Bearer error="invalid_token"')
-        return Principal(f"{bearer}@issuer", frozenset({"chat"}))
+        return Principal(f"{bearer}@issuer", frozenset({"chat"})), float("inf")
 
     def metadata(self) -> dict[str, Any]:
         return {"resource": "here"}

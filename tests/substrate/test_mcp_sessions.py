@@ -13,7 +13,8 @@ from mcp_view.server import McpOptions
 from mcp_view.session import Session
 from plexus import Limits, wire
 from plexus.principal import LOCAL, Principal
-from substrate.access.authentication import Credential
+from substrate.access.authentication import Access, Credential
+from substrate.credential_watch import CredentialWatch
 from substrate.driver import Connection
 from substrate.mcp import make_mcp_server
 from substrate.mcp_http.endpoint import McpEndpoint
@@ -129,7 +130,10 @@ async def test_a_client_for_whom_there_is_no_room_is_told_to_come_again(
 ) -> None:
     hub = open_hub()
     endpoint = McpEndpoint(
-        make_mcp_server(hub, McpOptions()), Sessions(hub.limits, 0), OpenStreams()
+        make_mcp_server(hub, McpOptions()),
+        Sessions(hub.limits, 0),
+        OpenStreams(),
+        CredentialWatch(Access.open()),
     )
     params = {"protocolVersion": "2025-11-25", "capabilities": {}}
     body = wire.encode_request(1, "initialize", params)
@@ -277,7 +281,7 @@ async def test_an_ended_session_stops_what_is_open(settle: Settle, clock: Clock)
     sessions = Sessions(Limits(), clock=clock)
     session = begin(sessions, settle)
     connection, view = settle("2025-11-25")
-    peer = Peer(nothing, connection)
+    peer = Peer(nothing, connection, CredentialWatch(Access.open()), Credential(LOCAL))
     stream = session.open_standing(connection, view, peer)
     assert session.is_listening
     sessions.end(session)

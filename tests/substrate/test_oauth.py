@@ -74,7 +74,7 @@ def oauth_of(issuer: Issuer, clock: Clock | None = None, **more: Any) -> OAuth:
 async def refusal(oauth: OAuth, token: str) -> str:
     """Why a token is not taken; the challenge says the same."""
     with pytest.raises(Unauthenticated) as refused:
-        await oauth.principal(token)
+        await oauth.verify(token)
     challenge = refused.value.challenge
     assert challenge is not None
     assert b'error="invalid_token"' in challenge
@@ -92,7 +92,7 @@ async def test_a_token_of_every_allowed_algorithm_is_taken(issuer: Issuer, algor
     issuer.keys = []
     issuer.publish(algorithm)
     token = issuer.sign(issuer.claims(RESOURCE, "bash read"), algorithm)
-    principal = await oauth_of(issuer).principal(token)
+    principal, _ = await oauth_of(issuer).verify(token)
     assert principal == Principal(f"alice@{issuer.url}")
     assert principal.scopes == frozenset({"bash", "read"})
 
@@ -119,7 +119,7 @@ def test_no_allowed_algorithm_is_symmetric() -> None:
 async def test_scopes_are_read_from_scope_and_from_scp(
     issuer: Issuer, said: dict[str, Any], scopes: set[str]
 ) -> None:
-    principal = await oauth_of(issuer).principal(issuer.sign(issuer.claims(RESOURCE, **said)))
+    principal, _ = await oauth_of(issuer).verify(issuer.sign(issuer.claims(RESOURCE, **said)))
     assert principal.scopes == frozenset(scopes)
     assert principal.may("read")
     assert principal.may("bash") == ("bash" in scopes)
@@ -128,14 +128,15 @@ async def test_scopes_are_read_from_scope_and_from_scp(
 async def test_of_several_audiences_one_must_be_this_server(issuer: Issuer) -> None:
     oauth = oauth_of(issuer)
     good = issuer.claims(["https://other.example", RESOURCE])
-    assert (await oauth.principal(issuer.sign(good))).name.startswith("alice@")
+    principal, _ = await oauth.verify(issuer.sign(good))
+    assert principal.name.startswith("alice@")
     bad = issuer.claims(["https://other.example", "https://third.example"])
     assert await refusal(oauth, issuer.sign(bad)) == "the token is not for this server"
 
 
 async def test_an_issuer_may_call_the_server_otherwise(issuer: Issuer) -> None:
     oauth = oauth_of(issuer, audience="api://tools")
-    assert await oauth.principal(issuer.sign(issuer.claims("api://tools")))
+    assert await oauth.verify(issuer.sign(issuer.claims("api://tools")))
     await refusal(oauth, issuer.sign(issuer.claims(RESOURCE)))
     assert oauth.metadata()["resource"] == RESOURCE
 
@@ -146,7 +147,7 @@ async def test_an_audience_that_is_an_address_is_where_clients_find_the_server(
     public = "https://public.example/tools/mcp"
     oauth = oauth_of(issuer, audience=public)
     assert oauth.metadata()["resource"] == public
-    assert await oauth.principal(issuer.sign(issuer.claims(public)))
+    assert await oauth.verify(issuer.sign(issuer.claims(public)))
     assert b"https://public.example/.well-known/oauth-protected-resource/tools/mcp" in (
         oauth.challenge()
     )
@@ -154,13 +155,13 @@ async def test_an_audience_that_is_an_address_is_where_clients_find_the_server(
 
 @pytest.mark.parametrize("header", [{}, {"typ": "JWT"}, {"typ": "at+jwt"}, {"typ": "AT+JWT"}])
 async def test_the_usual_types_of_tokens_are_taken(issuer: Issuer, header: dict[str, str]) -> None:
-    assert await oauth_of(issuer).principal(signed(header, issuer.claims(RESOURCE)))
+    assert await oauth_of(issuer).verify(signed(header, issuer.claims(RESOURCE)))
 
 
 async def test_clocks_may_differ_a_little(issuer: Issuer) -> None:
     now = int(time.time())
     claims = issuer.claims(RESOURCE, exp=now - 5, nbf=now + 20, iat=now + 20)
-    assert await oauth_of(issuer).principal(issuer.sign(claims))
+    assert await oauth_of(issuer).verify(issuer.sign(claims))
 
 
 # --- bad tokens -----------------------------------------------------------------------------------
@@ -258,7 +259,7 @@ async def test_a_key_serves_only_the_algorithm_that_it_is_for(issuer: Issuer) ->
     ):
         reason = await refusal(oauth, issuer.sign(claims, algorithm, kid=name))
         assert reason == "the token is signed with a key that the issuer does not have"
-    assert await oauth.principal(issuer.sign(claims, "RS512"))
+    assert await oauth.verify(issuer.sign(claims, "RS512"))
 
 
 async def test_a_curve_serves_only_its_own_algorithm(issuer: Issuer) -> None:
@@ -322,7 +323,7 @@ async def test_a_header_that_means_something_else_is_refused(
 )
 async def test_what_is_no_token_is_refused(issuer: Issuer, token: str) -> None:
     with pytest.raises(Unauthenticated):
-        await oauth_of(issuer).principal(token)
+        await oauth_of(issuer).verify(token)
 
 
 # --- keys -----------------------------------------------------------------------------------------
@@ -331,7 +332,7 @@ async def test_what_is_no_token_is_refused(issuer: Issuer, token: str) -> None:
 async def test_keys_are_fetched_once(issuer: Issuer) -> None:
     oauth = oauth_of(issuer)
     token = issuer.sign(issuer.claims(RESOURCE))
-    await asyncio.gather(*(oauth.principal(token) for _ in range(50)))
+    await asyncio.gather(*(oauth.verify(token) for _ in range(50)))
     assert issuer.requests == [METADATA, KEYS]
 
 
@@ -340,17 +341,17 @@ async def test_a_new_key_is_found_and_an_unknown_one_asked_for_at_most_once_a_mi
 ) -> None:
     oauth = oauth_of(issuer, clock)
     claims = issuer.claims(RESOURCE)
-    assert await oauth.principal(issuer.sign(claims))
+    assert await oauth.verify(issuer.sign(claims))
     issuer.publish("RS256", "second")
     second = issuer.sign(claims, kid="second")
     await refusal(oauth, second)  # the keys were fetched a moment ago
     clock.now += oauth_keys.REFETCH_S + 1
-    await asyncio.gather(*(oauth.principal(second) for _ in range(20)))
+    await asyncio.gather(*(oauth.verify(second) for _ in range(20)))
     assert len(issuer.requests) == 4
     for number in range(20):
         await refusal(oauth, issuer.sign(claims, key=private_key("RS256"), kid=f"no {number}"))
     assert len(issuer.requests) == 4
-    assert await oauth.principal(issuer.sign(claims))
+    assert await oauth.verify(issuer.sign(claims))
 
 
 async def test_a_key_that_was_withdrawn_is_refused_within_an_hour(
@@ -358,7 +359,7 @@ async def test_a_key_that_was_withdrawn_is_refused_within_an_hour(
 ) -> None:
     oauth = oauth_of(issuer, clock)
     token = issuer.sign(issuer.claims(RESOURCE))
-    assert await oauth.principal(token)
+    assert await oauth.verify(token)
     issuer.keys = []
     issuer.publish("RS256", "second")
     clock.now += oauth_keys.FRESH_S + 1
@@ -367,9 +368,9 @@ async def test_a_key_that_was_withdrawn_is_refused_within_an_hour(
 
 async def test_a_token_without_a_key_name_is_taken_if_there_is_no_choice(issuer: Issuer) -> None:
     token = issuer.sign(issuer.claims(RESOURCE), kid=None)
-    assert await oauth_of(issuer).principal(token)
+    assert await oauth_of(issuer).verify(token)
     issuer.publish("ES256", "of another kind")
-    assert await oauth_of(issuer).principal(token)
+    assert await oauth_of(issuer).verify(token)
     issuer.publish("RS256", "second")
     reason = await refusal(oauth_of(issuer), token)
     assert reason == "the token is signed with a key that the issuer does not have"
@@ -387,7 +388,7 @@ async def test_metadata_are_found_where_either_standard_has_them(path: str, plac
         }
         issuer.answers[METADATA + path] = lambda handler: send(handler, {}, 404)
         issuer.answers[places[place]] = lambda handler: send(handler, issuer.metadata())
-        assert await oauth_of(issuer).principal(issuer.sign(issuer.claims(RESOURCE)))
+        assert await oauth_of(issuer).verify(issuer.sign(issuer.claims(RESOURCE)))
         assert issuer.requests[-2:] == [places[place], KEYS]
 
 
@@ -402,10 +403,10 @@ async def test_over_tls_only_a_certificate_that_is_trusted_will_do(
         issuer.publish()
         token = issuer.sign(issuer.claims(RESOURCE))
         if trusted:
-            assert await oauth_of(issuer).principal(token)
+            assert await oauth_of(issuer).verify(token)
         else:
             with pytest.raises(Unavailable):
-                await oauth_of(issuer).principal(token)
+                await oauth_of(issuer).verify(token)
             assert issuer.requests == []
 
 
@@ -418,7 +419,7 @@ async def test_over_tls_keys_are_not_fetched_without_it(
         elsewhere = secure.metadata(jwks_uri=issuer.host + KEYS)
         secure.answers[METADATA] = lambda handler: send(handler, elsewhere)
         with pytest.raises(Unavailable):
-            await oauth_of(secure).principal(secure.sign(secure.claims(RESOURCE)))
+            await oauth_of(secure).verify(secure.sign(secure.claims(RESOURCE)))
     assert issuer.requests == []
 
 
@@ -426,7 +427,7 @@ async def test_metadata_of_another_issuer_are_not_used(issuer: Issuer) -> None:
     other = issuer.metadata(issuer="https://other.example")
     issuer.answers[METADATA] = lambda handler: send(handler, other)
     with pytest.raises(Unavailable):
-        await oauth_of(issuer).principal(issuer.sign(issuer.claims(RESOURCE)))
+        await oauth_of(issuer).verify(issuer.sign(issuer.claims(RESOURCE)))
     assert KEYS not in issuer.requests
 
 
@@ -489,12 +490,12 @@ async def test_an_issuer_that_misbehaves_is_given_up_within_bounds(
     oauth = oauth_of(issuer)
     async with asyncio.timeout(20):
         with pytest.raises(Unavailable) as refused:
-            await oauth.principal(token)
+            await oauth.verify(token)
     assert refused.value.status == 503
     assert "/elsewhere" not in issuer.requests
     asked = len(issuer.requests)
     with pytest.raises(Unavailable):
-        await oauth.principal(token)
+        await oauth.verify(token)
     assert len(issuer.requests) == asked, "it is left alone for a moment"
 
 
@@ -505,7 +506,7 @@ async def test_keys_are_fetched_only_from_where_they_may_be(issuer: Issuer, addr
     metadata = issuer.metadata(jwks_uri=address)
     issuer.answers[METADATA] = lambda handler: send(handler, metadata)
     with pytest.raises(Unavailable):
-        await oauth_of(issuer).principal(issuer.sign(issuer.claims(RESOURCE)))
+        await oauth_of(issuer).verify(issuer.sign(issuer.claims(RESOURCE)))
 
 
 def test_a_remote_issuer_cannot_send_us_to_this_machine() -> None:
@@ -518,13 +519,13 @@ async def test_keys_that_are_known_are_used_while_the_issuer_is_down(clock: Cloc
         issuer.publish()
         oauth = oauth_of(issuer, clock)
         token = issuer.sign(issuer.claims(RESOURCE))
-        assert await oauth.principal(token)
+        assert await oauth.verify(token)
     clock.now += oauth_keys.FRESH_S + 1
-    assert await oauth.principal(token)
+    assert await oauth.verify(token)
     await refusal(oauth, issuer.sign(issuer.claims(RESOURCE), kid="second"))
     clock.now += oauth_keys.KEEP_S
     with pytest.raises(Unavailable):
-        await oauth.principal(token)
+        await oauth.verify(token)
 
 
 async def test_an_issuer_that_was_down_is_found_when_it_is_back(
@@ -534,10 +535,10 @@ async def test_an_issuer_that_was_down_is_found_when_it_is_back(
     oauth = oauth_of(issuer, clock)
     token = issuer.sign(issuer.claims(RESOURCE))
     with pytest.raises(Unavailable):
-        await oauth.principal(token)
+        await oauth.verify(token)
     del issuer.answers[METADATA]
     clock.now += oauth_keys.RETRY_S + 1
-    assert await oauth.principal(token)
+    assert await oauth.verify(token)
 
 
 async def test_nobody_who_has_a_known_key_waits_for_a_slow_issuer(
@@ -545,7 +546,7 @@ async def test_nobody_who_has_a_known_key_waits_for_a_slow_issuer(
 ) -> None:
     oauth = oauth_of(issuer, clock)
     token = issuer.sign(issuer.claims(RESOURCE))
-    assert await oauth.principal(token)
+    assert await oauth.verify(token)
     clock.now += oauth_keys.REFETCH_S + 1
     monkeypatch.setattr(oauth_keys, "FETCH_S", 3.0)
     loop, begun = asyncio.get_running_loop(), asyncio.Event()
@@ -558,7 +559,7 @@ async def test_nobody_who_has_a_known_key_waits_for_a_slow_issuer(
     unknown = asyncio.create_task(refusal(oauth, issuer.sign(issuer.claims(RESOURCE), kid="new")))
     async with asyncio.timeout(10):
         await begun.wait()
-    assert await oauth.principal(token)
+    assert await oauth.verify(token)
     assert not unknown.done()
     await unknown
 

@@ -220,11 +220,13 @@ def test_so_it_is_in_a_session(world: World) -> None:
     params = {"name": DEMO, "arguments": {"text": "hello"}}
     message = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
     check_denied(world, world.ask("POST", "/mcp", message, **session))
-    # The same person may come with more: the session is hers, whatever the token.
+    # The same client may come back with more scopes, as a challenge has told it to.
     more = session | {"Authorization": f"Bearer {world.token('demo')}"}
     answer = world.ask("POST", "/mcp", message, **more)
     assert answer.status == 200
     assert answer.body["result"]["content"][0]["text"] == "hello"
+    # From then on the session is one with those scopes: a token without them has no such session.
+    assert world.ask("POST", "/mcp", message, **session).status == 404
     other = session | {"Authorization": f"Bearer {world.token('demo', sub='bob')}"}
     assert world.ask("POST", "/mcp", message, **other).status == 404
 

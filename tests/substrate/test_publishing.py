@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -290,6 +291,29 @@ def test_a_run_is_there_within_a_second(project: Path) -> None:
         server.run("asks.steps")  # by now all is imported and connected
         host.use("bash.execute", command="sleep 60")
         eventually(lambda: server.runs("bash.execute"), "the run", within_s=1.0)
+
+
+def test_a_run_goes_on_when_the_server_that_shows_it_replaces_its_token(project: Path) -> None:
+    with serving(project) as server, hosted(project, "--mcp") as host:
+        host.use("bash.execute", command="echo one; sleep 60")
+        run = server.run("bash.execute", state="running")["run"]
+        old = find_running(server.port)
+        assert old is not None
+        rotated = HTTPConnection("127.0.0.1", server.port, timeout=WAIT_S)
+        headers = {"Authorization": f"Bearer {old.token}", "Content-Type": "application/json"}
+        rotated.request("POST", "/token/rotate", b"{}", headers)
+        assert rotated.getresponse().status == 200
+        rotated.close()
+
+        def connected(expected: bool) -> Callable[[], bool]:
+            return lambda: server.run("bash.execute")["process"]["connected"] is expected
+
+        # Its connection had the old token, so it is closed; the process comes back with the new.
+        eventually(connected(False), "it is cut off")
+        eventually(connected(True), "it comes back")
+        assert server.run("bash.execute")["state"] == "running"
+        assert server.ask("plexus.cancel", run=run) is True
+        assert server.items(run)[-1]["type"] == "cancelled"
 
 
 def test_what_is_followed_later_begins_with_what_is_still_kept(project: Path) -> None:
