@@ -136,6 +136,8 @@ class Call:
         """Put the questions that are among these events to the client."""
         run = self.run
         assert run is not None, "a run that asks has begun"
+        # With `plexus.attach` a client may follow a run that it may not answer.
+        may_answer = view.may_steer(run)
         if self._asked is None:
             self._asked = {}
         for event in events:
@@ -143,12 +145,14 @@ class Call:
                 self._asked[event.request] = event
         for number in list(run.questions or ()):
             asked = self._asked.get(number)
-            if asked is not None and self._given and self._may_answer(number):
+            if asked is not None and self._given and may_answer and self._is_for(number):
                 self._answer(run, asked, self._given.pop(asked.key or number, None))
         questions = run.questions
         if not questions or any(number not in self._asked for number in questions):
             return []  # answered, or the rest of them is still to be read
         open_ = [self._asked[number] for number in questions]
+        if not may_answer:
+            return self._ask_in_words(view, run, open_)
         if self.caller.revision.handshake:
             return self._send_requests(view, run, open_)
         return self._require_input(view, run, open_)
@@ -161,7 +165,7 @@ class Call:
             return None
         return request_of(event, run.id, self.caller.revision)
 
-    def _may_answer(self, number: str) -> bool:
+    def _is_for(self, number: str) -> bool:
         """Whether what came with the request is for this question. A client that repeats an
         answer, because ours was lost, does not mean what was asked since."""
         return self._last_asked is None or int(number) <= self._last_asked

@@ -368,6 +368,10 @@ class McpConnection:
         """A run of this client to stop or to answer; raises NotFound and Denied."""
         return self.server.hub.steer(run, self.principal)
 
+    def may_steer(self, run: Run) -> bool:
+        """Whether this client may answer what this run asks."""
+        return self.server.hub.may_steer(run, self.principal)
+
     def kept(self) -> list[Run]:
         """The runs that this client was promised would be kept."""
         return self.server.hub.runs.kept(self.principal)

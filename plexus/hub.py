@@ -367,16 +367,41 @@ class Plexus:
         return Call(run, 0, True, True)
 
     def steer(self, run_id: int, principal: Principal) -> Run:
-        """The run of this number, to stop or to answer it; raises NotFound if there is none or
-        it is somebody else's, and Denied if this principal could not have begun it.
+        """Return a run to cancel, to answer or to become the owner of.
 
-        The same principal may come with fewer scopes than the run was begun with.
+        Raises NotFound if it is missing or belongs to another principal, and Denied without the
+        scope of its method.
         """
         run = self.runs.find(run_id, principal)
-        if principal.scopes is not None:
-            scope = run.scope or self.resolve(run.method).scope
-            _check_scope(run.method, scope, principal)
+        self.check_steer(run, principal)
         return run
+
+    def check_steer(self, run: Run, principal: Principal) -> None:
+        """Raise Denied if this principal may not cancel, answer or own a run of its name.
+
+        Every path to a run passes here: a token of the same principal may have fewer scopes than
+        the run was begun with, and following a run needs none.
+        """
+        if run.principal != principal:
+            raise NotFound(f"there is no run {run.id}")
+        if principal.scopes is None:
+            return
+        scope = run.scope
+        if scope is None:
+            spec = self._methods.get(run.method)
+            if spec is None:
+                # Its activation was unregistered, so its scope is unknown: fail closed.
+                raise Denied(f"{run.method} is no longer offered, so its scope is unknown")
+            scope = spec.scope
+        _check_scope(run.method, scope, principal)
+
+    def may_steer(self, run: Run, principal: Principal) -> bool:
+        """Whether `check_steer` passes."""
+        try:
+            self.check_steer(run, principal)
+        except (Denied, NotFound):
+            return False
+        return True
 
     # --- what there is ------------------------------------------------------------------------
 

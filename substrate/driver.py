@@ -271,7 +271,9 @@ class Connection:
 
     def _attach_call(self, effect: AttachCall) -> None:
         try:
-            run = self._hub.runs.find(effect.run, self._principal)
+            # An owner decides when the run ends; following it needs no scope.
+            find = self._hub.steer if effect.owns else self._hub.runs.find
+            run = find(effect.run, self._principal)
         except PlexusError as error:
             self._run(self._view.on_refused(effect.call, error))
             return

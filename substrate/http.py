@@ -146,8 +146,10 @@ class RunEvents:
             return
         view = NativeConnection(EVENT_STREAM, self._hub.limits, self._hub.new_id, resumable=True)
         connection = Connection(self._hub, view, scope["principal"])
-        # A client that comes back to a run that lost its caller is its caller again.
-        owner = run.orphan_deadline is not None
+        # A client that comes back to a run that lost its caller is its caller again, if it could
+        # have called it; with fewer scopes it only follows.
+        lost = run.orphan_deadline is not None
+        owner = lost and self._hub.may_steer(run, scope["principal"])
         credential: Credential = scope["credential"]
         async with Peer(receive, connection, self._credentials, credential, resumable=True) as peer:
             call = view.follow(run.id, run.method, timed=_wants_times(scope))

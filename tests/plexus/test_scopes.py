@@ -471,6 +471,18 @@ async def test_another_is_not_even_told_that_it_may_not(hub: Plexus) -> None:
     with pytest.raises(Denied):
         hub.steer(run.id, READER)
     assert hub.steer(run.id, OWNER) is run
+    assert hub.may_steer(run, SHOPPER)
+    assert not hub.may_steer(run, READER)
+    assert not hub.may_steer(run, Principal("bob"))
+
+
+async def test_a_run_whose_method_is_gone_is_steered_only_with_every_scope(hub: Plexus) -> None:
+    run = hub.call("shop.sure", {}, SHOPPER).run
+    hub.unregister("shop")
+    with pytest.raises(Denied, match=r"shop\.sure is no longer offered"):
+        hub.steer(run.id, SHOPPER)
+    assert hub.steer(run.id, OWNER) is run
+    run.cancel("the test is over")
 
 
 # --- seeing ---------------------------------------------------------------------------------------
