@@ -4,12 +4,14 @@ It wraps the whole app, so no route can be forgotten, and it fails closed. In th
 must be ours (DNS rebinding), an Origin must be allowed (web pages), what is posted must be JSON
 (forms) and small enough, and there must be a token, or a ticket where a stream is opened. Nothing
 of the body has been read by then.
+A loopback name with another port (a forwarded one) is ours for requests with a valid token.
 Who it was stands in `scope["principal"]`, and how that is known in `scope["credential"]`. What
 stays open after that is ended by `substrate.credential_watch` when the credential ends.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -38,6 +40,12 @@ UNSUPPORTED: Final = 415
 POLICY_VIOLATION: Final = 1008
 #: A body that takes longer than this to come is acted on only if the credential is still valid.
 SLOW_BODY_S: Final = 0.2
+
+#: The names of this machine itself, with any port: `ssh -L` and container port mappings change it.
+#: They resolve to loopback without DNS, so no web page can rebind them.
+LOOPBACK: Final = re.compile(rb"(?:127\.0\.0\.1|localhost|\[::1\])(?::[0-9]{1,5})?")
+#: How much of a name that is refused is repeated in the answer.
+NAME_CHARS: Final = 100
 
 #: What needs no token: the name of the server, the files of its page, the proof that it knows a
 #: session, and where others issue tokens for it.
@@ -123,8 +131,10 @@ class Guard:
         headers = dict(raw)
         repeated = len(raw) != len(headers)
         origin = headers.get(b"origin")
-        own = origin is not None and origin.lower() in self._names.own
-        refusal = self._check_names(headers, raw if repeated else [], own=own)
+        forwarded = self._is_forwarded(headers)
+        own_origins = (b"http://" + headers[b"host"].lower(),) if forwarded else self._names.own
+        own = origin is not None and origin.lower() in own_origins
+        refusal = self._check_names(headers, raw if repeated else [], own=own, forwarded=forwarded)
         if refusal is None and scope["type"] == "http":
             if origin is not None and not own:
                 if is_preflight(scope["method"], headers):
@@ -144,18 +154,26 @@ class Guard:
         else:
             if repeated:
                 headers = _without_repeated(headers, raw)
-            await self._pass_known(scope, receive, send, headers, ticket)
+            await self._pass_known(scope, receive, send, headers, ticket, forwarded=forwarded)
+
+    def _is_forwarded(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether the Host is a loopback name with a port that is not ours. Then the token
+        decides, and where there is none the request is refused."""
+        host = headers.get(b"host", b"").lower()
+        if host in self._names.hosts or self._access.is_open:
+            return False
+        return LOOPBACK.fullmatch(host) is not None
 
     def _check_names(
-        self, headers: Mapping[bytes, bytes], repeated: RawHeaders, *, own: bool
+        self, headers: Mapping[bytes, bytes], repeated: RawHeaders, *, own: bool, forwarded: bool
     ) -> _Refusal | None:
         host = headers.get(b"host")
         if (
             host is None
-            or host.lower() not in self._names.hosts
+            or not (forwarded or host.lower() in self._names.hosts)
             or (repeated and _count(repeated, b"host") > 1)
         ):
-            return _Refusal("host", MISDIRECTED, "this server does not answer for that Host")
+            return _misdirected(host)
         origin = headers.get(b"origin")
         if origin is not None and (
             not (own or origin.lower() in self._names.others)
@@ -183,6 +201,8 @@ class Guard:
         send: Send,
         headers: Mapping[bytes, bytes],
         ticket: str | None,
+        *,
+        forwarded: bool,
     ) -> None:
         """Find out who it is, and pass the request on with that. A ticket counts only where a
         stream is opened, and only without a token."""
@@ -194,6 +214,9 @@ class Guard:
             else:
                 credential = await self._access.authenticate(headers)
         except AccessRefused as refused:
+            if forwarded:
+                await self._refuse(scope, receive, send, _misdirected(headers[b"host"]))
+                return
             self._tell(scope, "token", refused.status)
             await _send_refused(scope, receive, send, refused)
             return
@@ -288,6 +311,17 @@ async def _answer(
         await send_unread(receive, send, status, value, extra)
     else:
         await send_json(send, status, value, extra)
+
+
+def _misdirected(host: bytes | None) -> _Refusal:
+    """Return the refusal of a Host that is not ours, with the cure."""
+    if host is None:
+        return _Refusal("host", MISDIRECTED, "the request has no Host header")
+    name = host[:NAME_CHARS].decode("ascii", "replace")
+    reason = f"this server does not answer for the Host {name!r}"
+    if LOOPBACK.fullmatch(host.lower()):
+        reason += " without a valid token (`substrate token` prints it)"
+    return _Refusal("host", MISDIRECTED, f"{reason}; if it is yours, add --allow-host {name}")
 
 
 def _is_public(scope: Scope) -> bool:

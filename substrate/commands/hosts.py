@@ -139,7 +139,6 @@ HOSTS = {
         "Start Codex; /mcp shows the server.",
         section="mcp_servers",
         syntax=toml_text,
-        flags=UNDERSCORES,
     ),
     "vscode": Host(
         "VS Code",

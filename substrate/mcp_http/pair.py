@@ -2,7 +2,8 @@
 
 The first event of the stream says where. Everything comes as an event there, also the answers to
 what was posted; losing the stream is losing the connection. Only revisions with a handshake are
-spoken here.
+spoken here: a request without one is accepted, and its error comes on the stream. Clients that
+probe for the newest revision wait for that, and give up at a failed POST.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from mcp_view.server import McpServer
 from mcp_view.session import PROTOCOL_VERSION, Session, is_stateless
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus import wire
+from plexus import effects, wire
 from plexus.principal import Principal
 from substrate.access.authentication import Credential
 from substrate.credential_watch import CredentialWatch
@@ -136,27 +137,34 @@ class PairMessages:
             return
         connection = opened.connection
         message = wire.decode(body, self._limits)
-        refused = _refusal(message)
-        if refused is not None:
-            await send_bytes(send, 400, refused)
+        if isinstance(message, wire.Invalid):
+            error = wire.encode_error(message.id, message.code, message.message, message.data)
+            await send_bytes(send, 400, error)
         elif connection.unsent > UNSENT_BYTES:
             await send_json(send, 503, {"error": "read the stream first"}, [(b"retry-after", b"1")])
         else:
-            connection.receive(message)
+            refused = _without_handshake(message)
+            if refused is None:
+                connection.receive(message)
+            elif refused:
+                connection.perform([effects.Send([refused])])
             await send_bytes(send, 202, b"Accepted", b"text/plain")
 
 
-def _refusal(message: wire.Message | list[wire.Message]) -> bytes | None:
-    """The error for what is not taken here at all."""
-    if isinstance(message, wire.Invalid):
-        return wire.encode_error(message.id, message.code, message.message, message.data)
+def _without_handshake(message: wire.Message | list[wire.Message]) -> bytes | None:
+    """Return the error for what names a revision without a handshake; None for everything else.
+
+    It is empty for a notification, which wants no answer.
+    """
     for entry in message if isinstance(message, list) else [message]:
         if is_stateless(entry):
-            requested = entry.params["_meta"][PROTOCOL_VERSION]  # type: ignore[call-overload, index, union-attr]
+            if not isinstance(entry, wire.Request):
+                return b""
+            requested = entry.params["_meta"][PROTOCOL_VERSION]  # type: ignore[call-overload, index]
             return wire.encode_error(
-                entry.id if isinstance(entry, wire.Request) else None,
+                entry.id,
                 UNSUPPORTED_REVISION,
-                "this transport has a handshake",
+                "this transport needs initialize; /mcp serves revisions without a handshake",
                 {"supported": list(HANDSHAKES), "requested": requested},
             )
     return None

@@ -122,10 +122,11 @@ async def test_the_official_client_has_a_whole_session_over_stdio(mode: str) -> 
     check_session(await official(server, mode), MODES[mode])
 
 
-async def test_the_official_client_has_a_whole_session_over_sse() -> None:
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_the_official_client_has_a_whole_session_over_sse(mode: str) -> None:
     with serving() as url:
         server = sse_client(url.removesuffix("/mcp") + "/sse")
-        check_session(await official(server, "legacy"), "2025-11-25")
+        check_session(await official(server, mode), "2025-11-25")
 
 
 # --- FastMCP -------------------------------------------------------------------------------------
@@ -161,7 +162,8 @@ async def test_fastmcp_has_a_whole_session_over_stdio(mode: str) -> None:
     check_session(await fast(transport, mode), MODES[mode])
 
 
-async def test_fastmcp_has_a_whole_session_over_sse() -> None:
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_fastmcp_has_a_whole_session_over_sse(mode: str) -> None:
     with serving() as url:
         transport = SSETransport(url.removesuffix("/mcp") + "/sse")
-        check_session(await fast(transport, "legacy"), "2025-11-25")
+        check_session(await fast(transport, mode), "2025-11-25")

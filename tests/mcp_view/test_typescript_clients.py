@@ -52,3 +52,10 @@ def test_the_client_2_has_a_whole_session_over_http(mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_the_client_2_has_a_whole_session_over_stdio(mode: str) -> None:
     check_session(json.loads(run_node("client_2.mjs", mode, "stdio", *STDIO)), MODES[mode])
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_the_client_2_has_a_whole_session_over_sse(mode: str) -> None:
+    with serving() as url:
+        seen = json.loads(run_node("client_2.mjs", mode, "sse", at(url, "sse")))
+    check_session(seen, "2025-11-25")

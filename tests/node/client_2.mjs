@@ -1,7 +1,7 @@
-// The official client 2.x: node client_2.mjs MODE (http URL | stdio COMMAND ARGUMENT...)
+// The official client 2.x: node client_2.mjs MODE (http URL | sse URL | stdio COMMAND ARGUMENT...)
 // MODE is "legacy", "auto", or a revision that must be spoken.
 
-import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
+import { Client, SSEClientTransport, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 
 import { NAME, session } from "./session.mjs";
@@ -9,6 +9,7 @@ import { NAME, session } from "./session.mjs";
 const [mode, kind, target, ...args] = process.argv.slice(2);
 const transports = {
   http: () => new StreamableHTTPClientTransport(new URL(target)),
+  sse: () => new SSEClientTransport(new URL(target)),
   stdio: () => new StdioClientTransport({ command: target, args }),
 };
 

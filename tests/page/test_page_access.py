@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from cut_proxy import proxying
 from network import REPOSITORY, Server, bearer, serving
 from page_browser import Site, opened, shoot, violations
 from playwright.sync_api import expect
@@ -67,6 +68,27 @@ def test_without_the_token_the_page_says_what_to_do(site: Site, fragment: str) -
         page.get_by_label("Token").fill(site.server.token)
         page.get_by_role("button", name="Connect").click()
         expect(page.get_by_text("Connected", exact=True)).to_be_visible()
+
+
+def test_the_page_works_through_a_forwarded_port_with_the_token_alone(
+    site: Site, server: Server
+) -> None:
+    """As with `ssh -L`: the server knows nothing of the port that the browser uses."""
+    with proxying() as proxy:
+        proxy.target = server.port
+        forwarded = site.beside(server, proxy)
+        with forwarded.page() as page:
+            forwarded.open(page, "methods", "demo.echo")
+            expect(page.get_by_text("Connected", exact=True)).to_be_visible()
+            assert forwarded.status(forwarded.secret(page)) == 200
+        with forwarded.page(enter=False) as page:
+            page.goto(f"{forwarded.origin}/#token=wrong")
+            expect(page.get_by_role("heading", name="Not connected")).to_be_visible()
+            status = page.evaluate("() => fetch('/metrics').then((answer) => answer.status)")
+            assert status == 421
+            page.get_by_label("Token").fill(server.token)
+            page.get_by_role("button", name="Connect").click()
+            expect(page.get_by_text("Connected", exact=True)).to_be_visible()
 
 
 def test_a_session_that_is_over_is_said_to_be(site: Site) -> None:

@@ -3,7 +3,9 @@ route and by no upgrade, and nothing of the body is read for them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from socket import create_connection
 
 import pytest
 from network import Server, bearer, serving
@@ -34,10 +36,14 @@ EVIL_HOSTS = [
     "evil.example",
     "localhost.evil.example:4444",
     "127.0.0.1.evil.example",
-    "127.0.0.1:1",
-    "127.0.0.1",
-    "localhost",
     "127.0.0.2:4444",
+    "127.0.0.1:",
+    "127.0.0.1:x",
+    "127.0.0.1:999999",
+    "127.1:4444",
+    "localhost.:4444",
+    "0.0.0.0:4444",
+    "[::ffff:127.0.0.1]:4444",
     "[::2]:4444",
     "127.0.0.1:4444 ",
     "evil.example#127.0.0.1:4444",
@@ -217,6 +223,94 @@ async def test_a_configured_host_is_let_through_with_and_without_the_port() -> N
         asked = await ask([(b"host", host.encode()), RIGHT, JSON], access=access)
         assert asked.status == status, host
         assert asked.entered == (status is None)
+
+
+# --- forwarded ports ---------------------------------------------------------------------------
+
+FORWARDED_HOSTS = ["127.0.0.1:9999", "localhost:9999", "LOCALHOST:1", "[::1]:9999", "localhost"]
+
+
+@pytest.mark.parametrize(("kind", "verb", "path"), CASES)
+async def test_a_loopback_name_with_another_port_needs_the_token(
+    kind: str, verb: str, path: str
+) -> None:
+    public = kind == "http" and verb in ("GET", "HEAD") and path in PUBLIC
+    for name in FORWARDED_HOSTS:
+        host = (b"host", name.encode())
+        own = (b"origin", f"http://{name.lower()}".encode())
+        for origin in ([], [own]):
+            asked = await ask([host, *origin, RIGHT, JSON], kind, verb, path)
+            assert asked.entered, name
+            wrong = (b"authorization", b"Bearer wrong")
+            for credential in ([], [wrong], [RIGHT, RIGHT]):
+                asked = await ask([host, *origin, *credential, JSON], kind, verb, path)
+                assert asked.entered == public, name
+                assert asked.principal is None
+                if not public:
+                    assert asked.status in (421, 1008)
+
+
+@pytest.mark.parametrize(("kind", "verb", "path"), CASES)
+async def test_a_page_on_another_local_port_reaches_nothing_through_a_forwarded_one(
+    kind: str, verb: str, path: str
+) -> None:
+    for origin in (
+        "http://localhost:6666",  # what else listens on the machine
+        "http://localhost:4444",  # our own port: there it may be the port of another program
+        "http://127.0.0.1:9999",  # the same port under another name is another origin
+        "https://localhost:9999",
+        "http://localhost",
+        "null",
+    ):
+        headers = [(b"host", b"localhost:9999"), (b"origin", origin.encode()), JSON]
+        for credential in ([], [RIGHT]):
+            asked = await ask([*headers, *credential], kind, verb, path)
+            assert not asked.entered, origin
+            assert asked.status in (403, 1008)
+    twice = [(b"host", b"localhost:9999"), (b"host", b"localhost:9999"), RIGHT, JSON]
+    assert (await ask(twice, kind, verb, path)).status in (421, 1008)
+
+
+async def test_without_tokens_no_other_port_is_answered() -> None:
+    for name in FORWARDED_HOSTS:
+        asked = await ask([(b"host", name.encode()), RIGHT, JSON], access=Access.open())
+        assert (asked.entered, asked.status) == (False, 421)
+
+
+@pytest.mark.parametrize("host", ["localhost:9999", "tools.example", "x" * 5000, "\xff"])
+async def test_a_refused_host_is_told_the_flag_that_allows_it(host: str) -> None:
+    asked = await ask([(b"host", host.encode("latin-1")), JSON])
+    assert asked.status == 421
+    body = asked.answered[1]["body"].decode()
+    assert "--allow-host " in body
+    assert len(body) < 500
+    if "." in host or ":" in host:
+        assert f"--allow-host {host}" in body
+        assert ("token" in body) == host.startswith("localhost")
+
+
+def test_the_session_of_a_forwarded_page_works_for_that_page_alone(server: Server) -> None:
+    """As behind `ssh -L 9999:localhost:PORT`: the browser knows only port 9999."""
+    page = {"Host": "localhost:9999", "Origin": "http://localhost:9999"}
+    posts = {"Content-Type": "application/json"}
+    with server.request("POST", "/session", b"", page | bearer(server.token)) as response:
+        assert response.status == 200
+        session = bearer(json.loads(response.read())["session"])
+    message = {"jsonrpc": "2.0", "id": 1, "method": "demo.echo", "params": ["hi"]}
+    with server.request("POST", "/rpc", message, page | session) as response:
+        assert response.status == 200
+    with server.request("POST", "/tickets", b"", page | session) as response:
+        ticket = json.loads(response.read())["ticket"]
+    with connect(
+        f"ws://localhost:9999/rpc?ticket={ticket}",
+        sock=create_connection(("127.0.0.1", server.port)),
+        additional_headers={"Origin": page["Origin"]},
+    ) as socket:
+        socket.send(json.dumps(message))
+        assert "result" in json.loads(socket.recv(timeout=10))
+    for origin in ("http://localhost:6666", f"http://localhost:{server.port}"):
+        stolen = page | session | posts | {"Origin": origin}
+        assert server.status("POST", "/rpc", stolen) == 403
 
 
 # --- bodies --------------------------------------------------------------------------------------

@@ -319,7 +319,7 @@ def test_the_pair_refuses_the_revision_without_a_handshake(port: int) -> None:
     try:
         wire.send(json.dumps(Peer(wire, STATELESS).request("server/discover")))
         answer: Any = wire.receive()
-        assert wire.status == 400
+        assert wire.status == 202
     finally:
         wire.close()
     assert answer["error"]["code"] == -32022

@@ -116,14 +116,23 @@ def test_methods_of_the_hub_are_streamed_here_too(server: Server) -> None:
         assert next(peer.events).message["params"]["subscription"] == reply["result"]
 
 
-def test_a_message_without_a_handshake_is_refused(server: Server) -> None:
+@pytest.mark.parametrize("method", ["server/discover", "tools/list"])
+def test_a_request_without_a_handshake_is_answered_on_the_stream(
+    server: Server, method: str
+) -> None:
     with connected(server) as peer:
-        response = peer.post(stateless("tools/list", number="n"))
-        assert response.status == 400
-        answer = body_of(response)
+        answer = peer.ask(stateless(method, number="n"))
         assert (answer["id"], answer["error"]["code"]) == ("n", -32022)
         supported = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
         assert answer["error"]["data"] == {"supported": supported, "requested": "2026-07-28"}
+        assert peer.ask(request("ping", number="again"))["id"] == "again"
+
+
+def test_a_notification_without_a_handshake_is_accepted_and_not_answered(server: Server) -> None:
+    with connected(server) as peer:
+        note = {key: value for key, value in stateless("tools/list").items() if key != "id"}
+        assert peer.post(note).status == 202
+        assert peer.ask(request("ping", number="next"))["id"] == "next"
 
 
 @pytest.mark.parametrize(("body", "code"), [(b"{", -32700), (b"[]", -32600)])

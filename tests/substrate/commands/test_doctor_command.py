@@ -15,6 +15,7 @@ import pytest
 from command_line import add_plugin, lines, run, server, terminal, without_colours
 
 from plexus.version import __version__
+from substrate.commands.hosts import HOSTS
 
 
 @pytest.fixture(autouse=True)
@@ -230,7 +231,20 @@ def test_a_server_elsewhere_and_one_by_another_name_are_known(tmp_path: Path, ho
     assert mine[1].startswith("mine in .mcp.json")
 
 
-def test_names_with_dots_are_a_problem_where_they_are_refused(tmp_path: Path, home: Path) -> None:
+def test_names_with_dots_are_a_problem_where_they_are_refused(tmp_path: Path) -> None:
+    file = HOSTS["claude-desktop"].files["user"]()
+    file.parent.mkdir(parents=True)
+    entry = {"command": sys.executable, "args": ["-m", "substrate", "--stdio", "--mcp"]}
+    text = json.dumps({"mcpServers": {"substrate": entry}})
+    file.write_text(text)
+    code, findings = examined(tmp_path)
+    assert code == 1
+    assert "names with dots, which Claude Desktop refuses" in of(findings, "claude-desktop")[0][1]
+    file.write_text(text.replace('"--mcp"', '"--mcp", "--mcp-tool-names=dash"'))
+    assert examined(tmp_path)[0] == 0
+
+
+def test_names_with_dots_are_fine_in_codex(tmp_path: Path, home: Path) -> None:
     folder = home / ".codex"
     folder.mkdir()
     arguments = ["-m", "substrate", "--stdio", "--mcp"]
@@ -239,10 +253,7 @@ def test_names_with_dots_are_a_problem_where_they_are_refused(tmp_path: Path, ho
     )
     (folder / "config.toml").write_text(text)
     code, findings = examined(tmp_path)
-    assert code == 1
-    assert "names with dots, which Codex refuses" in of(findings, "codex")[0][1]
-    (folder / "config.toml").write_text(text.replace('"--mcp"', '"--mcp", "--mcp-tool-names=dash"'))
-    assert examined(tmp_path)[0] == 0
+    assert code == 0, findings
 
 
 def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path, home: Path) -> None:

@@ -105,7 +105,7 @@ def test_show_prints_what_to_paste_and_nothing_else(machine: Machine) -> None:
     shown = machine.run("show", "claude-desktop", "--name", "mine")
     assert json.loads(shown.stdout) == {"mcpServers": {"mine": underscored}}
     assert tomllib.loads(machine.run("show", "codex").stdout) == {
-        "mcp_servers": {"substrate": underscored}
+        "mcp_servers": {"substrate": machine.entry()}
     }
     shown = machine.run(
         "show", "vscode", "--scope", "user", "--", "--activation", "my.module:Class"
@@ -250,7 +250,7 @@ def test_toml_keeps_every_other_byte(machine: Machine) -> None:
     assert file.read_bytes().startswith(former.encode())
     assert "\\ No newline at end of file" in done.stdout
     found = tomllib.loads(file.read_text())
-    assert found["mcp_servers"]["substrate"] == machine.entry("--mcp-tool-names", "underscore")
+    assert found["mcp_servers"]["substrate"] == machine.entry()
     assert found.items() >= {"model": "m", "x": [{"y": 1}]}.items()
 
 

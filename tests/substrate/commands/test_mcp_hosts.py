@@ -40,15 +40,17 @@ def test_only_hosts_that_refuse_dots_get_another_spelling() -> None:
     spelled = {
         name for name, host in HOSTS.items() if "underscore" in host.entry(["s"], [])["args"]
     }
-    assert spelled == {"claude-desktop", "codex"}
+    assert spelled == {"claude-desktop"}
 
 
 def test_flags_of_the_person_come_last() -> None:
+    desktop = HOSTS["claude-desktop"].entry(["substrate"], ["--mcp-tool-names", "dash"])
+    assert desktop["args"][-2:] == ["--mcp-tool-names", "dash"]
     entry = CODEX.entry(["python", "-m", "substrate"], ["--activation", "a:A"])
     assert entry["command"] == "python"
     assert entry["args"] == [
         *("-m", "substrate", "--stdio", "--mcp"),
-        *("--mcp-tool-names", "underscore", "--activation", "a:A"),
+        *("--activation", "a:A"),
     ]
 
 
