@@ -18,58 +18,74 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pyte
 from claude_cli import private_environment
 from conformance.node import claude_code
 
 __all__ = ("ClaudeScreen", "open_screen")
 
 WAIT_S = 60.0
+#: How long a key may take to have its effect before it is pressed again: the CLI draws a form
+#: before it listens to keys.
+KEY_S = 10.0
 KEY = "sk-ant-none"
-#: Control sequences of a terminal: colours, cursor movements, titles.
-CONTROL = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+ROWS, COLUMNS = 40, 120
 
 
 class ClaudeScreen:
-    """One session: what it has written so far, and a way to press keys."""
+    """One session: the screen as a terminal would show it, and a way to press keys.
+
+    The CLI rewrites only the cells that change, so its output is interpreted by a terminal
+    emulator; the bytes alone do not contain what is on the screen.
+    """
 
     def __init__(self, terminal: int) -> None:
         self._terminal = terminal
-        self._written = b""
+        self._screen = pyte.Screen(COLUMNS, ROWS)
+        self._stream = pyte.ByteStream(self._screen)
 
     def press(self, keys: str) -> None:
         """Press these keys."""
         os.write(self._terminal, keys.encode())
 
-    def wait_for(self, *texts: str) -> str:
-        """Wait until one of these has been written since the last wait, and return it.
-
-        Blanks do not count: the CLI moves the cursor over them.
-        """
-
-        def found() -> str:
-            return next((text for text in texts if self.shows(text)), "")
-
-        self.wait_until(lambda: bool(found()), f"{texts} on the screen")
-        first = found()
-        self._written = b""
-        return first
-
-    def shows(self, text: str) -> bool:
-        """Whether this has been written since the last wait."""
-        return re.sub(r"\s", "", text) in self._shown()
+    def press_until(self, keys: str, condition: Callable[[], bool], what: str) -> None:
+        """Press these keys, again after `KEY_S`, until the condition holds."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            self.press(keys)
+            if self._read_until(condition, min(KEY_S, deadline - time.monotonic())):
+                return
+            assert time.monotonic() < deadline, self._missing(what)
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         """Read what the CLI writes until the condition holds."""
-        deadline = time.monotonic() + WAIT_S
+        assert self._read_until(condition, WAIT_S), self._missing(what)
+
+    def shows(self, text: str) -> bool:
+        """Whether the screen shows this. White space does not count."""
+        return self.count(text) > 0
+
+    def count(self, text: str) -> int:
+        """Return how often the screen shows this. White space does not count."""
+        return _without_space("".join(self._screen.display)).count(_without_space(text))
+
+    def _read_until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
         while not condition():
-            assert time.monotonic() < deadline, f"no {what}; it shows {self._shown()[-2000:]}"
+            if time.monotonic() >= deadline:
+                return False
             if select.select([self._terminal], [], [], 0.1)[0]:
                 with suppress(OSError):  # the CLI has ended
-                    self._written += os.read(self._terminal, 65536)
+                    self._stream.feed(os.read(self._terminal, 65536))
+        return True
 
-    def _shown(self) -> str:
-        text = CONTROL.sub(b"", self._written).decode(errors="replace")
-        return re.sub(r"\s", "", text)
+    def _missing(self, what: str) -> str:
+        lines = [line.rstrip() for line in self._screen.display]
+        return "\n".join([f"no {what}; the screen shows", *filter(None, lines)])
+
+
+def _without_space(text: str) -> str:
+    return re.sub(r"\s", "", text)
 
 
 @contextmanager
@@ -89,7 +105,7 @@ def open_screen(folder: Path, api: str, tool: str, *options: str) -> Iterator[Cl
     }
     (home / ".claude.json").write_text(json.dumps(answered))
     ours, theirs = pty.openpty()
-    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     command = [str(claude_code()), "--mcp-config", str(config), "--strict-mcp-config"]
     process = subprocess.Popen(
         [*command, "--allowedTools", tool],

@@ -30,55 +30,50 @@ def _cli() -> None:
         pytest.skip(str(error))
 
 
-def answered(folder: Path, method: str, question: str, *keys: tuple[str, str]) -> Any:
+def answered(
+    folder: Path, method: str, question: str, keys: list[tuple[str, str]], last_key: str
+) -> Any:
     """Return the result of a tool whose question is answered by these keys.
 
-    Each key comes with what the form shows after it, or with nothing if the key ends the form.
+    Each key comes with what the form shows after it; the last key ends the form.
     """
     tool = f"mcp__substrate__confirming_{method}"
     with (
         model_api(tool, {}) as model,
         open_screen(folder, model.url, tool, "--activation", str(ACTIVATION)) as screen,
     ):
-        screen.wait_for("for shortcuts")
+        screen.wait_until(lambda: screen.shows("for shortcuts"), "prompt")
         deadline = time.monotonic() + CONNECT_S
-        while True:
+        while not screen.shows(question):
             assert time.monotonic() < deadline, "the server was not connected in time"
+            idle, prompts = model.idle_turns, screen.count("go")
             screen.press("go")
-            screen.wait_for("go")
-            idle = model.idle_turns
+            screen.wait_until(lambda: screen.count("go") > prompts, "typed text")  # noqa: B023 - at once
             screen.press(ENTER)
             # The tool is offered once its server is connected; before that the model is done.
             screen.wait_until(
                 lambda: screen.shows(question) or model.idle_turns > idle,  # noqa: B023 - at once
                 "question or end of the turn",
             )
-            if screen.shows(question):
-                break
             time.sleep(PAUSE_S)
         for key, shown in keys:
-            screen.press(key)
-            if shown:
-                screen.wait_for(shown)
-        screen.wait_until(lambda: bool(model.results), "result of the tool")
+            screen.press_until(key, lambda: screen.shows(shown), shown)  # noqa: B023 - at once
+        screen.press_until(last_key, lambda: bool(model.results), "result of the tool")
         [content] = model.results
         return content
 
 
 @pytest.mark.parametrize(
-    ("keys", "result"),
+    ("keys", "last_key", "result"),
     [
-        ([(ENTER, "")], [{"type": "text", "text": "confirmed True"}]),
-        (
-            [(RIGHT, f"{CURSOR} Decline"), (ENTER, "")],
-            [{"type": "text", "text": "confirmed False"}],
-        ),
-        ([(ESCAPE, "")], "declined: Delete 3 files?"),
+        ([], ENTER, [{"type": "text", "text": "confirmed True"}]),
+        ([(RIGHT, f"{CURSOR} Decline")], ENTER, [{"type": "text", "text": "confirmed False"}]),
+        ([], ESCAPE, "declined: Delete 3 files?"),
     ],
     ids=["accept", "decline", "cancel"],
 )
 def test_one_key_confirms_and_declining_is_an_answer(
-    tmp_path: Path, keys: list[tuple[str, str]], result: Any
+    tmp_path: Path, keys: list[tuple[str, str]], last_key: str, result: Any
 ) -> None:
     form = f"requests your input Delete 3 files? {CURSOR} Accept"
-    assert answered(tmp_path, "delete", form, *keys) == result
+    assert answered(tmp_path, "delete", form, keys, last_key) == result
