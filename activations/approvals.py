@@ -25,12 +25,12 @@ from plexus import (
     NotFound,
     Principal,
     method,
-    wire,
 )
 from plexus.events import Request
-from plexus.log import wall_ms
-from plexus.questions import OpenQuestion, QuestionChanged, Questions
-from plexus.run import Run
+from plexus.rpc import wire
+from plexus.runtime.log import wall_ms
+from plexus.runtime.question_feed import OpenQuestion, QuestionChanged, Questions
+from plexus.runtime.run import Run
 
 __all__ = ("Approvals",)
 

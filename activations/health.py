@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal
 
 from plexus import Activation, Context, Event, method
-from plexus.hub import Notice
+from plexus.runtime.hub import Notice
 
 __all__ = ("Health",)
 

@@ -14,13 +14,13 @@ from mcp_view.errors import ProtocolError, protocol_error
 from mcp_view.questions import answer_of, in_words, missing_capability, request_of
 from mcp_view.request_state import RequestState, open_state, seal_state
 from mcp_view.session import Caller
-from plexus import wire
-from plexus.batched import Batched
-from plexus.effects import AttachCall, Effect, LeaveCall, StartCall
 from plexus.errors import Declined, Denied, InvalidParams, PlexusError
 from plexus.events import Cancelled, Error, Event, Request, Terminal
-from plexus.log import Batch
-from plexus.run import Run
+from plexus.rpc import wire
+from plexus.rpc.batch_reply import Batched
+from plexus.rpc.effects import AttachCall, Effect, LeaveCall, StartCall
+from plexus.runtime.log import Batch
+from plexus.runtime.run import Run
 
 if TYPE_CHECKING:  # the view makes calls; here it is only named
     from mcp_view.protocol import McpConnection

@@ -12,12 +12,13 @@ from typing import Any, Final, NamedTuple
 
 from mcp_view.names import Names
 from mcp_view.revisions import Revision
-from plexus import schema, wire
 from plexus.errors import NotFound
 from plexus.events import MEDIA
-from plexus.hub import Change, Plexus
 from plexus.principal import Principal
-from plexus.signature import MethodSpec, Parameter
+from plexus.registry import schema
+from plexus.registry.signature import MethodSpec, Parameter
+from plexus.rpc import wire
+from plexus.runtime.hub import Change, Plexus
 
 __all__ = ("Catalogue", "Entries", "output_schema")
 

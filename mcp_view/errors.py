@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from mcp_view.revisions import Revision
-from plexus import wire
 from plexus.errors import PlexusError
+from plexus.rpc import wire
 
 __all__ = (
     "BUSY",

@@ -16,8 +16,8 @@ from typing import Any, Final
 from mcp_view.errors import HEADER_MISMATCH, ProtocolError
 from mcp_view.server import McpServer
 from mcp_view.session import CLIENT_CAPABILITIES, PROTOCOL_VERSION
-from plexus import wire
 from plexus.errors import RegistrationError
+from plexus.rpc import wire
 
 __all__ = ("check",)
 

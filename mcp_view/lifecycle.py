@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from mcp_view.errors import ProtocolError
 from mcp_view.revisions import LATEST_HANDSHAKE, REVISIONS, STATELESS, SUPPORTED
 from mcp_view.session import DEFAULT_LEVEL, Caller, level_of
-from plexus import wire
-from plexus.batched import Batched
-from plexus.effects import Effect, WatchChanges
+from plexus.rpc import wire
+from plexus.rpc.batch_reply import Batched
+from plexus.rpc.effects import Effect, WatchChanges
 
 if TYPE_CHECKING:
     from mcp_view.protocol import McpConnection

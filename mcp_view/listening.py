@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mcp_view.errors import ProtocolError
 from mcp_view.session import Caller, Session
-from plexus import wire
-from plexus.batched import Batched
-from plexus.effects import Effect, WatchChanges
-from plexus.hub import Change
+from plexus.rpc import wire
+from plexus.rpc.batch_reply import Batched
+from plexus.rpc.effects import Effect, WatchChanges
+from plexus.runtime.hub import Change
 
 if TYPE_CHECKING:
     from mcp_view.protocol import McpConnection

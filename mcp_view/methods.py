@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from mcp_view.revisions import REVISIONS
-from plexus.effects import Effect
+from plexus.rpc.effects import Effect
 
 __all__ = ("METHODS", "Method")
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from mcp_view.errors import ProtocolError
-from plexus import wire
+from plexus.rpc import wire
 
 __all__ = ("cursor_after", "cursor_key", "page_of")
 

@@ -11,8 +11,8 @@ import math
 from typing import Final, NamedTuple
 
 from mcp_view.revisions import Revision
-from plexus import wire
 from plexus.events import Content, Event, Progress
+from plexus.rpc import wire
 
 __all__ = ("Counted", "Steps")
 

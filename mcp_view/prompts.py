@@ -10,11 +10,11 @@ from mcp_view.errors import ProtocolError
 from mcp_view.pages import cursor_after, cursor_key
 from mcp_view.reducer import block_of
 from mcp_view.session import Caller
-from plexus import wire
-from plexus.batched import Batched
-from plexus.effects import Effect, StartCall
 from plexus.errors import PlexusError
 from plexus.events import Content, Event, Message, Result, Terminal
+from plexus.rpc import wire
+from plexus.rpc.batch_reply import Batched
+from plexus.rpc.effects import Effect, StartCall
 
 if TYPE_CHECKING:
     from mcp_view.protocol import McpConnection

@@ -23,18 +23,18 @@ from mcp_view.pages import cursor_key, page_of
 from mcp_view.progress import Counted
 from mcp_view.server import McpServer
 from mcp_view.session import Caller, Session, is_stateless, stateless_caller
-from plexus import wire
-from plexus.batched import Batched
 from plexus.defects import report
-from plexus.effects import Effect, LeaveCall, Send, StartCall
 from plexus.errors import NotFound, PlexusError
 from plexus.events import Request as Question
-from plexus.hub import Change
 from plexus.limits import CONTROL_CALLS
-from plexus.log import Batch
 from plexus.principal import LOCAL, Principal
-from plexus.run import Run
-from plexus.shares import connection_full
+from plexus.rpc import wire
+from plexus.rpc.batch_reply import Batched
+from plexus.rpc.effects import Effect, LeaveCall, Send, StartCall
+from plexus.runtime.hub import Change
+from plexus.runtime.log import Batch
+from plexus.runtime.run import Run
+from plexus.runtime.shares import connection_full
 
 __all__ = ("Fallback", "Framing", "McpConnection")
 

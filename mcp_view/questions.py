@@ -12,10 +12,10 @@ from typing import Any, Final
 from mcp_view.errors import MISSING_CAPABILITY, ProtocolError
 from mcp_view.names import Names
 from mcp_view.revisions import Revision
-from plexus import wire
 from plexus.errors import InvalidParams
 from plexus.events import Error, Request, Terminal
-from plexus.run import Run
+from plexus.rpc import wire
+from plexus.runtime.run import Run
 
 __all__ = ("answer_of", "in_words", "missing_capability", "request_of")
 

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from mcp_view.revisions import Revision
-from plexus import wire
 from plexus.events import (
     MEDIA,
     Audio,
@@ -34,7 +33,8 @@ from plexus.events import (
     ToolResult,
     ToolUse,
 )
-from plexus.log import Batch
+from plexus.rpc import wire
+from plexus.runtime.log import Batch
 
 __all__ = ("Block", "Reducer", "block_of", "shortened", "text_at_once")
 

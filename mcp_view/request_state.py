@@ -10,9 +10,9 @@ from __future__ import annotations
 import binascii
 from typing import Any, NamedTuple
 
-from plexus import wire
 from plexus.errors import InvalidParams
 from plexus.limits import Limits
+from plexus.rpc import wire
 
 __all__ = ("RequestState", "open_state", "seal_state")
 

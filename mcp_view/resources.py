@@ -9,11 +9,11 @@ from mcp_view.errors import ProtocolError, protocol_error
 from mcp_view.listening import check_uri
 from mcp_view.pages import cursor_after, cursor_key
 from mcp_view.session import Caller, Subscriptions
-from plexus import wire
-from plexus.batched import Batched
-from plexus.effects import Effect, StartCall
 from plexus.errors import Busy, NotFound
 from plexus.events import Event, Resource, Result, Terminal
+from plexus.rpc import wire
+from plexus.rpc.batch_reply import Batched
+from plexus.rpc.effects import Effect, StartCall
 
 if TYPE_CHECKING:
     from mcp_view.protocol import McpConnection

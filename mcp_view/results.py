@@ -5,9 +5,9 @@ from __future__ import annotations
 from mcp_view.reducer import Reducer
 from mcp_view.revisions import Revision
 from mcp_view.server import McpServer
-from plexus import wire
 from plexus.events import Result, Terminal
-from plexus.signature import MethodSpec
+from plexus.registry.signature import MethodSpec
+from plexus.rpc import wire
 
 __all__ = ("structured_part", "tool_body")
 

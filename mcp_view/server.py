@@ -9,12 +9,12 @@ from mcp_view.catalogue import Catalogue, output_schema
 from mcp_view.names import SPELLINGS, Names
 from mcp_view.reducer import Reducer
 from mcp_view.revisions import REVISIONS, Revision
-from plexus import wire
 from plexus.errors import NotFound
-from plexus.hub import Change, Plexus
-from plexus.nodes import NAME_LENGTH
-from plexus.shares import FairPool
-from plexus.signature import MethodSpec
+from plexus.registry.activation_tree import NAME_LENGTH
+from plexus.registry.signature import MethodSpec
+from plexus.rpc import wire
+from plexus.runtime.hub import Change, Plexus
+from plexus.runtime.shares import FairPool
 
 __all__ = ("McpOptions", "McpServer")
 

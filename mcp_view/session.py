@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from mcp_view.errors import UNSUPPORTED_REVISION, ProtocolError
 from mcp_view.revisions import REVISIONS, STATELESS, SUPPORTED, Revision
-from plexus import wire
-from plexus.shares import FairPool
+from plexus.rpc import wire
+from plexus.runtime.shares import FairPool
 
 __all__ = (
     "CLIENT_CAPABILITIES",

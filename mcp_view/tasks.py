@@ -15,13 +15,13 @@ from mcp_view.questions import answer_of, in_words, request_of
 from mcp_view.results import structured_part, tool_body
 from mcp_view.revisions import Revision
 from mcp_view.session import TASKS_EXTENSION, Caller
-from plexus import wire
-from plexus.batched import Batched
-from plexus.effects import Effect
 from plexus.errors import Denied, InvalidParams, NotFound, UnknownMethod
 from plexus.events import Cancelled, Error, Request, Terminal
-from plexus.log import wall_ms
-from plexus.run import Run
+from plexus.rpc import wire
+from plexus.rpc.batch_reply import Batched
+from plexus.rpc.effects import Effect
+from plexus.runtime.log import wall_ms
+from plexus.runtime.run import Run
 
 if TYPE_CHECKING:
     from mcp_view.protocol import McpConnection

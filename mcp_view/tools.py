@@ -16,14 +16,14 @@ from mcp_view.questions import missing_capability
 from mcp_view.reducer import Reducer, text_at_once
 from mcp_view.results import structured_part, tool_body
 from mcp_view.session import LEVELS, TASKS_EXTENSION, Caller
-from plexus import wire
-from plexus.batched import Batched
-from plexus.effects import AttachCall, Effect, LeaveCall, Remind, StartCall
 from plexus.errors import PlexusError
 from plexus.events import Background, Event, Log, Progress, Terminal
-from plexus.log import Batch
-from plexus.run import Run
-from plexus.signature import MethodSpec
+from plexus.registry.signature import MethodSpec
+from plexus.rpc import wire
+from plexus.rpc.batch_reply import Batched
+from plexus.rpc.effects import AttachCall, Effect, LeaveCall, Remind, StartCall
+from plexus.runtime.log import Batch
+from plexus.runtime.run import Run
 
 if TYPE_CHECKING:
     from mcp_view.protocol import McpConnection

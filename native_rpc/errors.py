@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from plexus import wire
+from plexus.rpc import wire
 
 __all__ = ("CODES", "code_of")
 

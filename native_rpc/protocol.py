@@ -22,17 +22,17 @@ from typing import Any
 
 from native_rpc.errors import code_of
 from native_rpc.framing import Framing
-from plexus import wire
-from plexus.answer_buffer import AnswerBuffer
-from plexus.batched import Batched
-from plexus.effects import Effect, LeaveCall, Send, StartCall
 from plexus.errors import Denied, PlexusError
 from plexus.events import Cancelled, Error, Terminal
-from plexus.hub import TIMES, Change
 from plexus.limits import CONTROL_CALLS, Limits
-from plexus.log import Batch
-from plexus.run import Run
-from plexus.shares import connection_full
+from plexus.rpc import wire
+from plexus.rpc.answer_buffer import AnswerBuffer
+from plexus.rpc.batch_reply import Batched
+from plexus.rpc.effects import Effect, LeaveCall, Send, StartCall
+from plexus.runtime.hub import TIMES, Change
+from plexus.runtime.log import Batch
+from plexus.runtime.run import Run
+from plexus.runtime.shares import connection_full
 
 __all__ = ("NativeConnection", "Subscription")
 

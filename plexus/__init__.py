@@ -12,19 +12,6 @@ from plexus.activation import (
     prompt,
     resource,
 )
-from plexus.asking import (
-    Confirm,
-    Form,
-    Option,
-    Prompt,
-    Root,
-    Roots,
-    Sample,
-    Sampled,
-    Select,
-    SelectMany,
-    Visit,
-)
 from plexus.context import Context
 from plexus.errors import (
     Busy,
@@ -60,9 +47,22 @@ from plexus.events import (
     ToolResult,
     ToolUse,
 )
-from plexus.hub import Change, Plexus
 from plexus.limits import Limits
 from plexus.principal import LOCAL, Principal
+from plexus.questions import (
+    Confirm,
+    Form,
+    Option,
+    Prompt,
+    Root,
+    Roots,
+    Sample,
+    Sampled,
+    Select,
+    SelectMany,
+    Visit,
+)
+from plexus.runtime.hub import Change, Plexus
 from plexus.version import __version__
 
 __all__ = (

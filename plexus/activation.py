@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias,
 from plexus.principal import Principal
 
 if TYPE_CHECKING:  # the hub reads activations; here it is only named
-    from plexus.hub import Plexus
+    from plexus.runtime.hub import Plexus
 
 __all__ = (
     "Activation",

@@ -12,14 +12,14 @@ from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from plexus.asking import Question
 from plexus.errors import DeadlineExceeded, Declined, Failed, PlexusError, Unsupported
 from plexus.events import Cancelled, Error, Event, Log, Result, Terminal
 from plexus.principal import Principal
+from plexus.questions import Question
 
 if TYPE_CHECKING:  # the hub makes contexts; here it is only named
-    from plexus.hub import Plexus
-    from plexus.run import Run
+    from plexus.runtime.hub import Plexus
+    from plexus.runtime.run import Run
 
 __all__ = ("Context", "SubCall")
 

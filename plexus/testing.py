@@ -21,11 +21,11 @@ from typing import Any, Final, TypeVar
 from plexus.activation import Activation
 from plexus.errors import Failed, PlexusError
 from plexus.events import Cancelled, Error, Event, Progress, Request, Result, Terminal
-from plexus.hub import Call, Plexus
-from plexus.itself import PlexusItself
 from plexus.limits import Limits
 from plexus.principal import LOCAL, Principal
-from plexus.run import Run
+from plexus.runtime.builtin import PlexusItself
+from plexus.runtime.hub import Call, Plexus
+from plexus.runtime.run import Run
 
 __all__ = ("Answers", "Expectation", "Local", "Stream", "expect", "local")
 

@@ -1,6 +1,6 @@
 """`python -m substrate`, and the `substrate` command."""
 
-from substrate.cli import main
+from substrate.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -15,16 +15,24 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
-from plexus import wire
 from plexus.defects import report
-from plexus.effects import AttachCall, Effect, LeaveCall, Remind, Send, StartCall, WatchChanges
 from plexus.errors import Busy, PlexusError
-from plexus.hub import Change, Plexus
-from plexus.log import Batch
 from plexus.principal import Principal
-from plexus.run import Reader, Run
-from plexus.shares import connection_full
-from plexus.wire import Message
+from plexus.rpc import wire
+from plexus.rpc.effects import (
+    AttachCall,
+    Effect,
+    LeaveCall,
+    Remind,
+    Send,
+    StartCall,
+    WatchChanges,
+)
+from plexus.rpc.wire import Message
+from plexus.runtime.hub import Change, Plexus
+from plexus.runtime.log import Batch
+from plexus.runtime.run import Reader, Run
+from plexus.runtime.shares import connection_full
 
 __all__ = ("Connection", "View")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from plexus.hub import Plexus
+from plexus.runtime.hub import Plexus
 
 __all__ = ("close_runner",)
 

@@ -5,7 +5,7 @@ which wins over the defaults here. Variables are read by pydantic-settings, whic
 if there is something to read: it costs as much as the rest of a cold start.
 
 This module never opens `substrate.toml`: its text comes with `ProjectFiles`, which hold nothing
-unless the folder is trusted (`substrate.trust`).
+unless the folder is trusted (`substrate.security.folder_trust`).
 """
 
 from __future__ import annotations

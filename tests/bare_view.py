@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from plexus import LOCAL, Plexus
-from plexus.wire import Lines
+from plexus.rpc.wire import Lines
 from substrate.driver import Connection, View
 
 __all__ = ("Bare",)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from plexus import Activation, Limits, Plexus
-from plexus.itself import PlexusItself
+from plexus.runtime.builtin import PlexusItself
 
 settings.register_profile(
     "ours",

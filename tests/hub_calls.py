@@ -8,8 +8,8 @@ from contextlib import aclosing
 from typing import Any
 
 from plexus import LOCAL, Event, Plexus, Principal
-from plexus.hub import Call
-from plexus.run import Reader, Run
+from plexus.runtime.hub import Call
+from plexus.runtime.run import Reader, Run
 
 #: No wait in these tests needs longer, on a busy machine either.
 WAIT_S = 5.0

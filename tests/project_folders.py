@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from substrate.trust.decision import real_folder
-from substrate.trust.records import write_record
+from substrate.security.folder_trust.decision import real_folder
+from substrate.security.folder_trust.records import write_record
 
 __all__ = ("trust_always",)
 

@@ -9,7 +9,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from substrate.assembly import build_hub
+from substrate.build_hub import build_hub
 from substrate.settings import Settings
 
 __all__ = ("REFERENCE", "described", "reference")

@@ -58,10 +58,11 @@ def test_a_start_that_is_asked_nothing_does_not_even_import_pydantic(tmp_path: P
 
 def test_a_start_in_a_folder_with_nothing_to_trust_imports_nothing_of_trust(tmp_path: Path) -> None:
     script = (
-        "import sys, substrate.cli, substrate.stdio\n"
-        "substrate.stdio.serve_stdio = lambda *_: None\n"
-        "try:\n    substrate.cli.cli(['--stdio'])\nexcept SystemExit:\n    pass\n"
-        "print([name for name in sys.modules if name.startswith('substrate.trust')])"
+        "import sys, substrate.cli.main, substrate.stdio.transport\n"
+        "substrate.stdio.transport.serve_stdio = lambda *_: None\n"
+        "try:\n    substrate.cli.main.cli(['--stdio'])\nexcept SystemExit:\n    pass\n"
+        "trust = 'substrate.security.folder_trust'\n"
+        "print([name for name in sys.modules if name.startswith(trust)])"
     )
     for folder, expected in ((tmp_path, False), (tmp_path / "activations.d", True)):
         folder.mkdir(exist_ok=True)

@@ -20,11 +20,11 @@ PROGRAMS = {"activations.processes.supervisor"}
 #: was forgotten. The commands of the program are not looked at: nobody imports those.
 NOT_OFFERED = {
     "plexus.context": {"value_of"},
-    "plexus.hub": {"Node"},
-    "plexus.itself": {"buffered"},
-    "plexus.pump": {"Pace"},
+    "plexus.runtime.hub": {"Node"},
+    "plexus.runtime.builtin": {"buffered"},
+    "plexus.runtime.pump": {"Pace"},
     "plexus.schema": {"core_schema"},
-    "plexus.wire": {"EventEncoders", "JsonValidator"},
+    "plexus.rpc.wire": {"EventEncoders", "JsonValidator"},
     "activations.health": {"Probe", "Report", "Status"},
     "native_rpc.client.http": {"HttpResponse"},
     "native_rpc.framing": {"EventStream", "Lines", "Messages", "Plain"},

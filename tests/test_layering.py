@@ -30,7 +30,7 @@ ARROWS: dict[str, set[str]] = {
 
 #: Packages of others that only some of our modules may import.
 KEPT_TO = {
-    "orjson": ("plexus.wire",),
+    "orjson": ("plexus.rpc.wire",),
     "json": (),
     "starlette": ("substrate",),
     "uvicorn": ("substrate",),
@@ -44,15 +44,30 @@ IO = {"anyio", "asyncio", "starlette", "uvicorn", "websockets", "socket", "time"
 
 #: Where an `except Exception`, or one that catches even more, is right: how many, and why.
 BROAD_EXCEPTS = {
-    "plexus.pump": (4, "the boundary where an exception becomes something a peer can see"),
-    "plexus.plugins": (2, "somebody else's module may raise anything while it is imported"),
-    "plexus.hub": (2, "somebody else's class may raise anything while it is asked or closed"),
-    "plexus.parameters": (1, "somebody else's default may refuse to be copied in its own way"),
-    "plexus.schema": (1, "an author's factory of a default may raise anything"),
-    "plexus.schema_check": (2, "an author's type may raise anything while it is described"),
-    "plexus.nodes": (1, "somebody else's class may raise anything while it is made"),
-    "plexus.runs": (1, "whoever watches runs must not change how they end"),
-    "plexus.listing": (1, "somebody else's list may fail; the others' are shown"),
+    "plexus.runtime.pump": (4, "the boundary where an exception becomes a terminal"),
+    "plexus.registry.plugins": (
+        2,
+        "a plugin's module may raise anything while it is imported",
+    ),
+    "plexus.runtime.hub": (
+        2,
+        "a plugin's class may raise anything in its hooks",
+    ),
+    "plexus.registry.parameters": (
+        1,
+        "a plugin's default may refuse to be copied",
+    ),
+    "plexus.registry.schema": (1, "an author's factory of a default may raise anything"),
+    "plexus.registry.schema_check": (
+        2,
+        "an author's type may raise anything while it is described",
+    ),
+    "plexus.registry.activation_tree": (
+        1,
+        "a plugin's class may raise anything while it is made",
+    ),
+    "plexus.runtime.runs": (1, "an observer of runs must not change how they end"),
+    "plexus.registry.pagination": (1, "a plugin's list may fail; the others' are shown"),
     "activations.health": (1, "a probe is there to fail: whatever it raises is its answer"),
     "activations.arbor.postgres.writer": (1, "a defect in a work is told to him who sent it"),
     "activations.arbor.sqlite.jobs": (1, "whatever a work raises is its caller's, not a thread's"),
@@ -60,10 +75,16 @@ BROAD_EXCEPTS = {
     "activations.processes.process": (1, "descriptors are closed first; it is raised on"),
     "activations.processes.supervisor": (1, "a guard must never return into the supervisor's loop"),
     "activations.chat.providers.keys": (1, "whatever a keyring raises means that it has no key"),
-    "substrate.credential_watch": (2, "what cannot be checked is not valid; every stream is ended"),
+    "substrate.security.credential_watch": (
+        2,
+        "what cannot be checked is not valid; every stream is ended",
+    ),
     "mcp_view.protocol": (1, "a handler's defect: its request is answered, and so is its batch"),
     "substrate.driver": (4, "a view's defect: what was asked is answered all the same"),
-    "substrate.error_boundary": (2, "a route's defect: the request is answered, if it still can"),
+    "substrate.server.error_boundary": (
+        2,
+        "a route's defect: the request is answered, if it still can",
+    ),
     "native_rpc.client.call": (3, "a call is left first; it is raised on"),
 }
 
@@ -229,7 +250,7 @@ def test_every_broad_except_is_one_that_is_listed() -> None:
 # --- the checker ---------------------------------------------------------------------------------
 
 PLANTED = {
-    "an arrow": ("plexus/x.py", "import substrate.cli", "no arrow"),
+    "an arrow": ("plexus/x.py", "import substrate.cli.main", "no arrow"),
     "an arrow between views": ("mcp_view/x.py", "from native_rpc import errors", "no arrow"),
     "an arrow from a view to an activation": ("mcp_view/x.py", "import activations", "no arrow"),
     "an indented arrow": (
@@ -244,11 +265,11 @@ PLANTED = {
     ),
     "a dynamic arrow": (
         "plexus/x.py",
-        "import importlib\nimportlib.import_module('substrate.cli')",
+        "import importlib\nimportlib.import_module('substrate.cli.main')",
         "no arrow",
     ),
     "orjson": ("native_rpc/x.py", "import orjson", "kept to"),
-    "json": ("plexus/wire.py", "import json", "kept to nobody"),
+    "json": ("plexus/rpc/wire.py", "import json", "kept to nobody"),
     "json within a function": ("substrate/x.py", "def f():\n    from json import dumps", "nobody"),
     "click": ("plexus/x.py", "import click", "kept to"),
     "starlette": ("activations/x.py", "from starlette.responses import Response", "kept to"),

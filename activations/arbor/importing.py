@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from activations.arbor.model import CONTENT_BYTES, Handle, NewNode, Tree
-from plexus import Failed, InvalidParams, Limits, PlexusError, TooBig, wire
+from plexus import Failed, InvalidParams, Limits, PlexusError, TooBig
+from plexus.rpc import wire
 
 if TYPE_CHECKING:  # a store is imported when it is opened
     from activations.arbor.store import Store

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from activations.arbor.events import NodeData, NodePage, node_data
 from activations.arbor.model import PAGE_BYTES, PAGE_ITEMS, Node
-from plexus import InvalidParams, wire
+from plexus import InvalidParams
+from plexus.rpc import wire
 
 __all__ = ("BATCH_NODES", "batches", "check_limit", "may_go_on", "page_of")
 

@@ -18,7 +18,16 @@ from activations.arbor.events import Imported
 from activations.arbor.importing import FORMAT, Import, read_lines
 from activations.arbor.model import PAGE_ITEMS, Node, Tree
 from activations.arbor.opening import WRITE, WithStore
-from plexus import Content, Context, Denied, InvalidParams, PlexusError, Progress, method, wire
+from plexus import (
+    Content,
+    Context,
+    Denied,
+    InvalidParams,
+    PlexusError,
+    Progress,
+    method,
+)
+from plexus.rpc import wire
 
 __all__ = ("Transfer",)
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from activations.chat.conversation import KINDS, Kind, Message
-from plexus import wire
 from plexus.errors import PlexusError
 from plexus.limits import Limits
+from plexus.rpc import wire
 
 __all__ = ("Draft", "recovered")
 

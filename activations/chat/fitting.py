@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from activations.chat.conversation import Message
 from activations.chat.providers.provider import Tool
-from plexus import wire
 from plexus.errors import TooBig
+from plexus.rpc import wire
 
 __all__ = ("Fit", "estimate", "fitted", "in_sight", "too_long")
 

@@ -24,8 +24,9 @@ from activations.chat.keeping import Keeping, check_limit
 from activations.chat.markdown import heading_of, markdown_of
 from activations.chat.sessions import Session, find_session, session_data
 from activations.chat.stored import message_data, message_of, messages_of
-from plexus import Audio, Content, Context, Image, Principal, Resource, wire
+from plexus import Audio, Content, Context, Image, Principal, Resource
 from plexus import Message as PromptMessage
+from plexus.rpc import wire
 
 __all__ = ("Reading",)
 

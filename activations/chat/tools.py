@@ -15,11 +15,13 @@ from activations.chat.conversation import storable
 from activations.chat.events import ToolStart
 from activations.chat.providers.provider import Calling, Tool, Verdict
 from activations.chat.setup import Approval
-from plexus import Confirm, Context, InvalidParams, PlexusError, ToolResult, schema, wire
+from plexus import Confirm, Context, InvalidParams, PlexusError, ToolResult
 from plexus.errors import DeadlineExceeded, Declined, Unsupported
-from plexus.hub import Call, Plexus
-from plexus.signature import MethodSpec
-from plexus.transcript import text_of
+from plexus.registry import schema
+from plexus.registry.signature import MethodSpec
+from plexus.rpc import wire
+from plexus.runtime.hub import Call, Plexus
+from plexus.runtime.transcript import text_of
 
 __all__ = ("Tools", "ask_person", "chosen_methods", "shortened")
 

@@ -30,7 +30,8 @@ from activations.chat.providers.provider import (
 from activations.chat.recording import Recording
 from activations.chat.setup import Setup
 from activations.chat.tools import Tools, ask_person, shortened
-from plexus import Content, Context, PlexusError, ToolResult, ToolUse, wire
+from plexus import Content, Context, PlexusError, ToolResult, ToolUse
+from plexus.rpc import wire
 
 __all__ = ("MAX_TURNS", "Turn", "usage_of")
 

@@ -26,8 +26,8 @@ from native_rpc.client.limits import READ_BYTES, READING, ClientLimits
 from native_rpc.client.pipe import delays
 from native_rpc.client.session import Exchange, Session
 from native_rpc.client.waiting import Bell, Unread
-from plexus import wire
 from plexus.errors import Busy, Denied, PlexusError, TooBig
+from plexus.rpc import wire
 
 if TYPE_CHECKING:
     import h11

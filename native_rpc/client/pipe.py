@@ -23,8 +23,8 @@ from native_rpc.client.errors import ConnectionLost
 from native_rpc.client.limits import ClientLimits
 from native_rpc.client.session import Exchange, Session
 from native_rpc.client.waiting import Bell, Unread
-from plexus import wire
 from plexus.errors import PlexusError
+from plexus.rpc import wire
 
 __all__ = ("Pipe", "PipeCarrier", "delays")
 

@@ -24,9 +24,9 @@ from native_rpc.client.errors import (
     error_of_terminal,
 )
 from native_rpc.client.waiting import Bell, Unread
-from plexus import wire
 from plexus.errors import InvalidParams, NotFound, PlexusError, TooBig
 from plexus.events import Cancelled, Complete, Error, Gap
+from plexus.rpc import wire
 
 __all__ = ("Exchange", "Item", "Params", "Session")
 

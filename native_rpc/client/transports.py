@@ -17,8 +17,8 @@ from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from native_rpc.client.errors import ConnectionLost
 from native_rpc.client.limits import READ_BYTES, READING, ClientLimits
 from native_rpc.client.waiting import Unread
-from plexus import wire
 from plexus.errors import Denied
+from plexus.rpc import wire
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection

@@ -21,10 +21,10 @@ from typing import Final
 import click
 
 from plexus.private_files import open_private
-from substrate.access.files import make_private, state_folder
-from substrate.access.lockfile import Running, find_of_project
-from substrate.logs import announce
+from substrate.security.lockfile import Running, find_of_project
+from substrate.security.private_files import make_private, state_folder
 from substrate.settings import ProjectFiles, Settings
+from substrate.telemetry.logging import announce
 
 __all__ = ("see_to_server",)
 

@@ -25,16 +25,16 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from activations.approvals import Approvals
-from plexus import wire
 from plexus.errors import PlexusError
 from plexus.events import Error, Request
-from plexus.hub import Plexus
-from plexus.log import wall_ms
 from plexus.principal import LOCAL
-from plexus.questions import OpenQuestion
-from plexus.run import Reader, Run
-from substrate.access.lockfile import Running, started
+from plexus.rpc import wire
+from plexus.runtime.hub import Plexus
+from plexus.runtime.log import wall_ms
+from plexus.runtime.question_feed import OpenQuestion
+from plexus.runtime.run import Reader, Run
 from substrate.publishing.frames import CALLS, PATH, frame, read_frame
+from substrate.security.lockfile import Running, started
 
 __all__ = ("Channel",)
 

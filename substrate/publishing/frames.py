@@ -29,8 +29,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from plexus import wire
 from plexus.limits import Limits
+from plexus.rpc import wire
 
 __all__ = ("CALLS", "PATH", "frame", "read_frame")
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from plexus.hub import Plexus
-from plexus.run import Run
-from substrate.access.files import state_folder
+from plexus.runtime.hub import Plexus
+from plexus.runtime.run import Run
+from substrate.security.private_files import state_folder
 
 __all__ = ("Lookout",)
 
@@ -35,7 +35,7 @@ END_S: Final = 0.25
 #: A folder that changed so lately may change again without a newer time.
 UNSETTLED_NS: Final = 100_000_000
 
-LOCKFILE: Final = "substrate.access.lockfile"
+LOCKFILE: Final = "substrate.security.lockfile"
 CHANNEL: Final = "substrate.publishing.channel"
 
 

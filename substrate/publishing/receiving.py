@@ -14,18 +14,18 @@ from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
 
-from plexus import wire
-from plexus.copied import READING, read_event
-from plexus.elsewhere import Elsewhere, RunElsewhere
 from plexus.errors import Failed, PlexusError
 from plexus.events import Error, Request, Result
-from plexus.hub import Plexus
 from plexus.principal import LOCAL
-from plexus.run import Run
-from substrate.access.authentication import Credential
-from substrate.access.lockfile import is_gone
-from substrate.credential_watch import CredentialWatch
+from plexus.rpc import wire
+from plexus.runtime.copied import READING, read_event
+from plexus.runtime.elsewhere import Elsewhere, RunElsewhere
+from plexus.runtime.hub import Plexus
+from plexus.runtime.run import Run
 from substrate.publishing.frames import frame, read_frame
+from substrate.security.authentication import Credential
+from substrate.security.credential_watch import CredentialWatch
+from substrate.security.lockfile import is_gone
 
 __all__ = ("PublishingSocket",)
 

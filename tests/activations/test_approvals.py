@@ -37,10 +37,10 @@ from plexus import (
     Select,
     Visit,
     method,
-    wire,
 )
-from plexus.hub import Call
-from plexus.run import Run
+from plexus.rpc import wire
+from plexus.runtime.hub import Call
+from plexus.runtime.run import Run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

@@ -10,7 +10,8 @@ from conftest import OpenHub
 from hub_calls import end_of, follow, settled, until
 
 from activations.health import Health
-from plexus import Activation, Cancelled, InvalidParams, Limits, Result, method, wire
+from plexus import Activation, Cancelled, InvalidParams, Limits, Result, method
+from plexus.rpc import wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

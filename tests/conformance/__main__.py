@@ -12,10 +12,10 @@ import signal
 
 from mcp_view.protocol import McpConnection
 from mcp_view.session import Session
-from substrate.mcp import make_mcp_server
-from substrate.mcp_stdio import Lines
-from substrate.server import bind, make_server
-from substrate.stdio import StdioServer, claim_stdio
+from substrate.mcp_server import make_mcp_server
+from substrate.server.serve import bind, make_server
+from substrate.stdio.mcp import Lines
+from substrate.stdio.transport import StdioServer, claim_stdio
 
 from .serving import build_hub, options_for
 

@@ -23,7 +23,7 @@ from plexus import (
     method,
     prompt,
 )
-from plexus.asking import Question
+from plexus.questions import Question
 
 __all__ = ("Asking", "Rounds", "Tasks")
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from mcp_view.server import McpOptions
 from plexus import Activation, Plexus
-from plexus.itself import PlexusItself
+from plexus.runtime.builtin import PlexusItself
 
 from . import fixture, questions
 

@@ -15,8 +15,9 @@ from mcp_peer import HANDSHAKES, STATELESS, McpPeer
 
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus import LOCAL, Activation, Content, Limits, Plexus, method, wire
-from plexus.itself import PlexusItself
+from plexus import LOCAL, Activation, Content, Limits, Plexus, method
+from plexus.rpc import wire
+from plexus.runtime.builtin import PlexusItself
 from substrate.driver import Connection
 
 pytestmark = pytest.mark.timeout(120)

@@ -19,7 +19,7 @@ from raw_peer import RawPeer, call_of, limited
 
 from plexus.limits import Limits
 from plexus.principal import LOCAL
-from substrate.rate import Bucket
+from substrate.security.token_bucket import Bucket
 
 ECHO = call_of("demo.echo", ["x"])
 DESCRIPTORS = 96

@@ -29,8 +29,8 @@ from websockets.sync.client import connect
 from activations.bash import Bash, Exit
 from activations.bash.confinement import LIMIT_PROCESSES, STAGE
 from plexus.limits import Limits
-from substrate.access.authentication import Access
-from substrate.guard import Guard, allowed_names
+from substrate.security.authentication import Access
+from substrate.security.guard import Guard, allowed_names
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -13,7 +13,7 @@ import pytest
 from mcp_network import BOTH, LATEST, SSE, Event, read_events, request
 from network import Server, bearer, serving
 
-from substrate.access.tokens import TokenFile
+from substrate.security.tokens import TokenFile
 
 pytestmark = pytest.mark.timeout(60)
 

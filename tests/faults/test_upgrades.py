@@ -17,10 +17,10 @@ from upgrade_requests import MALFORMED, upgrade_of
 from websockets.sync.client import connect
 
 from plexus.limits import Limits
-from substrate.connections import LimitedConfig
-from substrate.open_streams import OpenStreams
-from substrate.server import Server as HttpServer
-from substrate.server import bind
+from substrate.server.connections import LimitedConfig
+from substrate.server.open_streams import OpenStreams
+from substrate.server.serve import Server as HttpServer
+from substrate.server.serve import bind
 
 ECHO = call_of("demo.echo", ["x"])
 HEADER_S = 1.0

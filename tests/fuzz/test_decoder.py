@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutations import CORPUS, MCP_CORPUS, Mutator
 
-from plexus import Limits, wire
-from plexus.wire import Invalid, Lines, Message, Notification, Request, Response
+from plexus import Limits
+from plexus.rpc import wire
+from plexus.rpc.wire import Invalid, Lines, Message, Notification, Request, Response
 
 pytestmark = pytest.mark.timeout(TIMEOUT_S)
 

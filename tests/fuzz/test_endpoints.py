@@ -20,9 +20,9 @@ from starlette.types import ASGIApp, Message, Scope
 
 from mcp_view.server import McpOptions
 from plexus import Plexus
-from plexus.itself import PlexusItself
-from substrate.app import build_app
-from substrate.mcp import make_mcp_server
+from plexus.runtime.builtin import PlexusItself
+from substrate.mcp_server import make_mcp_server
+from substrate.server.app import build_app
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(TIMEOUT_S)]
 

@@ -28,12 +28,22 @@ from test_methods import real_hub
 
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus import Activation, Context, Limits, Plexus, method, wire
-from plexus.asking import Confirm, Form, Prompt, Question, Roots, Sample, Select, SelectMany
+from plexus import Activation, Context, Limits, Plexus, method
 from plexus.events import Request
-from plexus.itself import PlexusItself
 from plexus.principal import LOCAL
-from plexus.schema import parameters_schema
+from plexus.questions import (
+    Confirm,
+    Form,
+    Prompt,
+    Question,
+    Roots,
+    Sample,
+    Select,
+    SelectMany,
+)
+from plexus.registry.schema import parameters_schema
+from plexus.rpc import wire
+from plexus.runtime.builtin import PlexusItself
 from substrate.driver import Connection
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(5 * TIMEOUT_S)]

@@ -23,9 +23,9 @@ from mcp_peer import HANDSHAKES, STATELESS, McpPeer
 from schema_values import Generator, broken
 
 from plexus import Error, Event, InvalidParams, Plexus, Result
-from plexus.hub import Call
-from plexus.schema import parameters_schema
-from substrate.assembly import build_hub
+from plexus.registry.schema import parameters_schema
+from plexus.runtime.hub import Call
+from substrate.build_hub import build_hub
 from substrate.settings import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(TIMEOUT_S)]

@@ -25,9 +25,10 @@ from mcp_view.server import McpOptions
 from mcp_view.session import Session
 from native_rpc.framing import LINES, MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus import LOCAL, Plexus, wire
-from plexus.itself import PlexusItself
-from plexus.wire import Invalid, Lines, Message, Request
+from plexus import LOCAL, Plexus
+from plexus.rpc import wire
+from plexus.rpc.wire import Invalid, Lines, Message, Request
+from plexus.runtime.builtin import PlexusItself
 from substrate.driver import Connection, View
 
 pytestmark = pytest.mark.timeout(TIMEOUT_S)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from plexus.limits import Limits
-from substrate.commands.config import limit_rows
+from substrate.cli.commands.config import limit_rows
 
 __all__ = ("DOCUMENT", "filled")
 

@@ -14,7 +14,7 @@ from network import ANSWER_S, Server, bearer, serving
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from substrate.access.tokens import TokenFile
+from substrate.security.tokens import TokenFile
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ import pytest
 from limit_table import DOCUMENT, filled
 
 from plexus.limits import Limits
-from substrate.commands.config import limit_rows
+from substrate.cli.commands.config import limit_rows
 
 NAMES = [field.name for field in dataclasses.fields(Limits)]
 #: What the tests of a limit have to show, as `@pytest.mark.limit(name, *parts)` says it.

@@ -12,8 +12,8 @@ from network import ANSWER_S, Server, serving
 from raw_peer import RawPeer, call_of
 from websockets.sync.client import ClientConnection, connect
 
-from substrate.admission import is_local
-from substrate.rate import REMEMBERED, Bucket, Buckets
+from substrate.security.rate_limit import is_local
+from substrate.security.token_bucket import REMEMBERED, Bucket, Buckets
 
 ECHO = call_of("demo.echo", ["x"])
 

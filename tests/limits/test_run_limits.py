@@ -10,12 +10,22 @@ import pytest
 from conftest import OpenHub
 from hub_calls import WAIT_S, end_of, follow, ignore, quiet, read, settled, until
 
-from plexus import Activation, Confirm, Content, Context, Limits, NotFound, Plexus, method, wire
+from plexus import (
+    Activation,
+    Confirm,
+    Content,
+    Context,
+    Limits,
+    NotFound,
+    Plexus,
+    method,
+)
 from plexus.errors import Busy
 from plexus.events import Cancelled, Error, Event, Gap, Request, Result
-from plexus.log import ITEM_WEIGHT
 from plexus.principal import LOCAL, Principal
-from plexus.run import Run
+from plexus.rpc import wire
+from plexus.runtime.log import ITEM_WEIGHT
+from plexus.runtime.run import Run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

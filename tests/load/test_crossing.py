@@ -13,7 +13,7 @@ import pytest
 from load_clients import CALLS, KINDS, TIMEOUT_S, Caller, calling, loaded_server
 from network import Server
 
-from substrate.access.tokens import TokenFile
+from substrate.security.tokens import TokenFile
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(TIMEOUT_S)]
 

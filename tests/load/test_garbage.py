@@ -21,11 +21,12 @@ from starlette.types import Message, Scope
 from mcp_view.server import McpOptions
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus import LOCAL, Activation, Content, Plexus, method, wire
-from plexus.itself import PlexusItself
-from substrate.app import build_app
+from plexus import LOCAL, Activation, Content, Plexus, method
+from plexus.rpc import wire
+from plexus.runtime.builtin import PlexusItself
 from substrate.driver import Connection
-from substrate.mcp import make_mcp_server
+from substrate.mcp_server import make_mcp_server
+from substrate.server.app import build_app
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 

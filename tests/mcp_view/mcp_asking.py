@@ -31,7 +31,7 @@ from plexus import (
     prompt,
     resource,
 )
-from plexus.asking import Question
+from plexus.questions import Question
 
 __all__ = ("KINDS", "Asking", "Person")
 

@@ -21,9 +21,18 @@ from mcp_view.server import McpOptions, McpServer
 from mcp_view.session import Session
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus import LOCAL, Activation, Event, Limits, Plexus, Principal, Terminal, wire
-from plexus.effects import Effect, LeaveCall, Remind, Send, StartCall
-from plexus.run import Run
+from plexus import (
+    LOCAL,
+    Activation,
+    Event,
+    Limits,
+    Plexus,
+    Principal,
+    Terminal,
+)
+from plexus.rpc import wire
+from plexus.rpc.effects import Effect, LeaveCall, Remind, Send, StartCall
+from plexus.runtime.run import Run
 from substrate.driver import Connection
 
 __all__ = (

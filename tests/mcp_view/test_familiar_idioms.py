@@ -24,7 +24,16 @@ from mcp_peer import McpPeer, text_of
 from pydantic import BaseModel, Field, HttpUrl
 from typing_extensions import TypedDict
 
-from plexus import Activation, Context, Error, Plexus, RegistrationError, Result, method, wire
+from plexus import (
+    Activation,
+    Context,
+    Error,
+    Plexus,
+    RegistrationError,
+    Result,
+    method,
+)
+from plexus.rpc import wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 

@@ -17,7 +17,7 @@ from mcp_peer import CAPABLE, REVISIONS, STATELESS, TASKS, McpPeer, envelope
 from mcp_view.methods import METHODS
 from mcp_view.server import McpOptions
 from plexus import Plexus
-from plexus.itself import PlexusItself
+from plexus.runtime.builtin import PlexusItself
 
 pytestmark = pytest.mark.timeout(120)
 

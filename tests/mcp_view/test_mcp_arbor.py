@@ -12,7 +12,7 @@ from mcp_peer import HANDSHAKES, REVISIONS, STATELESS, McpPeer, text_of
 from activations.arbor import Arbor
 from mcp_view.server import McpOptions
 from plexus import Plexus
-from plexus.itself import PlexusItself
+from plexus.runtime.builtin import PlexusItself
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 

@@ -11,7 +11,7 @@ from hub_calls import happened
 from mcp_activations import Watched
 from mcp_peer import REVISIONS, McpPeer, envelope
 
-from plexus import wire
+from plexus.rpc import wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

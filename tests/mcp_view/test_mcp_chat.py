@@ -13,8 +13,9 @@ from activations.arbor import Arbor, feed
 from activations.chat import Chat, ClaudeCode
 from activations.chat.providers.registry import Providers
 from mcp_view.server import McpOptions
-from plexus import Plexus, wire
-from plexus.itself import PlexusItself
+from plexus import Plexus
+from plexus.rpc import wire
+from plexus.runtime.builtin import PlexusItself
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 

@@ -28,10 +28,10 @@ from plexus import (
     Terminal,
     ToolResult,
     ToolUse,
-    wire,
 )
 from plexus.events import Gap, Request
-from plexus.log import Batch
+from plexus.rpc import wire
+from plexus.runtime.log import Batch
 
 NEWEST = REVISIONS["2026-07-28"]
 OLDEST = REVISIONS["2024-11-05"]

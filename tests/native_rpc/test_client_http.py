@@ -12,8 +12,8 @@ from servers import consume, play
 
 from native_rpc.client import ClientLimits, ConnectionLost, Item, ProtocolError, connect
 from native_rpc.client.limits import READING
-from plexus import wire
 from plexus.errors import Busy, Denied, NotFound, PlexusError, TooBig
+from plexus.rpc import wire
 
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n\r\n"
 COMPLETE = b'{"type":"complete","result":42}'

@@ -13,8 +13,9 @@ from native_rpc.client.limits import READING, ClientLimits
 from native_rpc.client.session import Exchange, Item, Params, Session
 from native_rpc.client.waiting import Unread
 from native_rpc.errors import CODES
-from plexus import errors, wire
+from plexus import errors
 from plexus.errors import Busy, Failed, InvalidParams, NotFound, PlexusError, TooBig, UnknownMethod
+from plexus.rpc import wire
 
 COMPLETE = {"type": "complete"}
 

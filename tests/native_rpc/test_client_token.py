@@ -13,7 +13,7 @@ from servers import Server, play, serving
 
 from native_rpc.client import connect
 from plexus.errors import Denied
-from substrate.access.tokens import TokenFile
+from substrate.security.tokens import TokenFile
 
 
 @pytest.fixture(scope="module")

@@ -13,14 +13,23 @@ from hypothesis import strategies as st
 from native_rpc.errors import CODES, code_of
 from native_rpc.framing import EVENT_STREAM, LINES, MESSAGES, Framing
 from native_rpc.protocol import NativeConnection
-from plexus import Cancelled, Complete, Content, Error, Event, Limits, Result, wire
-from plexus.effects import Effect, LeaveCall, Send, StartCall
+from plexus import (
+    Cancelled,
+    Complete,
+    Content,
+    Error,
+    Event,
+    Limits,
+    Result,
+)
 from plexus.errors import InvalidParams, NotFound, PlexusError, UnknownMethod
 from plexus.limits import CONTROL_CALLS
-from plexus.log import Batch
 from plexus.principal import LOCAL
-from plexus.run import Run
-from plexus.shares import connection_full
+from plexus.rpc import wire
+from plexus.rpc.effects import Effect, LeaveCall, Send, StartCall
+from plexus.runtime.log import Batch
+from plexus.runtime.run import Run
+from plexus.runtime.shares import connection_full
 
 LIMITS = Limits()
 

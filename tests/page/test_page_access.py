@@ -15,7 +15,7 @@ from network import REPOSITORY, Server, bearer, serving
 from page_browser import Site, opened, shoot, violations
 from playwright.sync_api import expect
 
-from substrate.page.serving import ASSETS
+from substrate.server.page.static_files import ASSETS
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -13,7 +13,7 @@ from network import Server, bearer, serving
 from page_browser import Site, opened, violations
 from playwright.sync_api import Page, Request, expect
 
-from substrate.access.sessions import SessionFile
+from substrate.security.page_sessions import SessionFile
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from plexus import Form, InvalidParams, Root, Roots, Sample, Sampled, Visit
-from plexus.asking import Question
+from plexus.questions import Question
 
 PNG = {"type": "image", "data": "", "mimeType": "image/png"}
 

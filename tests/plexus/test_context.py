@@ -42,9 +42,9 @@ from plexus import (
     Visit,
     method,
 )
-from plexus.asking import Question
 from plexus.events import Request
-from plexus.run import Run
+from plexus.questions import Question
+from plexus.runtime.run import Run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

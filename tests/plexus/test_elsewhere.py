@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from plexus import Limits, Plexus, Principal, wire
-from plexus.copied import read_event
-from plexus.elsewhere import UNFOLLOWED_BYTES, Elsewhere, RunElsewhere
+from plexus import Limits, Plexus, Principal
 from plexus.errors import Denied, NotFound
 from plexus.events import Cancelled, Content, Error, Event, Gap, Log, Progress, Request, Result
 from plexus.principal import LOCAL
-from plexus.transcript import transcript
+from plexus.rpc import wire
+from plexus.runtime.copied import read_event
+from plexus.runtime.elsewhere import UNFOLLOWED_BYTES, Elsewhere, RunElsewhere
+from plexus.runtime.transcript import transcript
 
 pytestmark = pytest.mark.anyio
 

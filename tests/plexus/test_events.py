@@ -33,10 +33,10 @@ from plexus import (
     Terminal,
     ToolResult,
     ToolUse,
-    wire,
 )
 from plexus.events import EventMeta, Gap, Request
-from plexus.validation import check
+from plexus.registry.validation import check
+from plexus.rpc import wire
 
 
 class Line(Event):

@@ -23,7 +23,7 @@ from plexus import (
     method,
     prompt,
 )
-from plexus.templates import NameTemplate
+from plexus.registry.uri_templates import NameTemplate
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

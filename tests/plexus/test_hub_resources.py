@@ -24,7 +24,7 @@ from plexus import (
     method,
     resource,
 )
-from plexus.transcript import PAGE_CHARACTERS, transcript
+from plexus.runtime.transcript import PAGE_CHARACTERS, transcript
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

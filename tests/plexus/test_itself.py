@@ -30,10 +30,10 @@ from plexus import (
     method,
     prompt,
     resource,
-    wire,
 )
-from plexus.itself import PlexusItself
-from plexus.watching import RunsChanged
+from plexus.rpc import wire
+from plexus.runtime.builtin import PlexusItself
+from plexus.runtime.run_changes import RunsChanged
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

@@ -25,9 +25,9 @@ from plexus import (
     Progress,
     Result,
     method,
-    wire,
 )
-from plexus.json_forms import find_fault
+from plexus.rpc import wire
+from plexus.rpc.json_forms import find_fault
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

@@ -14,7 +14,7 @@ from hub_calls import end_of
 from pydantic import BaseModel, Field
 
 from plexus import Activation, Context, Plexus, Principal, RegistrationError, Result, method
-from plexus.schema import parameters_schema
+from plexus.registry.schema import parameters_schema
 
 pytestmark = pytest.mark.anyio
 
@@ -345,7 +345,7 @@ def test_a_plugin_without_fields_does_not_import_pydantic(tmp_path: Any) -> None
     )
     script = (
         "import sys\nfrom pathlib import Path\nfrom plexus import Plexus\n"
-        "from plexus.plugins import load_plugins\n"
+        "from plexus.registry.plugins import load_plugins\n"
         "hub = Plexus()\n"
         "assert not load_plugins(hub, ['plain.py'], None)\n"
         "assert len(hub.methods()) == 2\n"

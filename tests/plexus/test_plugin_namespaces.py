@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from plexus import Activation, Plexus, UnknownMethod, method
-from plexus.plugin_namespaces import namespaces_in
-from plexus.plugins import Broken, load_plugins
+from plexus.registry.plugin_namespaces import namespaces_in
+from plexus.registry.plugins import Broken, load_plugins
 
 OFF = "; the built-in shell, which it replaces, is switched off"
 GOOD = '''

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from plexus import Plexus
-from plexus.plugins import find_activations, load_plugins
+from plexus.registry.plugins import find_activations, load_plugins
 
 PLUGIN = '''
 from plexus import Activation, method

@@ -22,8 +22,8 @@ from plexus import (
     Select,
     method,
 )
-from plexus.hub import Call
-from plexus.run import Run
+from plexus.runtime.hub import Call
+from plexus.runtime.run import Run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

@@ -23,12 +23,12 @@ from plexus import (
     Limits,
     NotFound,
     method,
-    wire,
 )
 from plexus.events import Cancelled, Gap
-from plexus.hub import Call
-from plexus.run import Reader, Run
-from plexus.runs import Runs, random_numbers
+from plexus.rpc import wire
+from plexus.runtime.hub import Call
+from plexus.runtime.run import Reader, Run
+from plexus.runtime.runs import Runs, random_numbers
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

@@ -39,11 +39,11 @@ from plexus import (
     method,
     prompt,
     resource,
-    wire,
 )
 from plexus.events import Gap
-from plexus.itself import PlexusItself
-from plexus.schema import parameters_schema
+from plexus.registry.schema import parameters_schema
+from plexus.rpc import wire
+from plexus.runtime.builtin import PlexusItself
 
 pytestmark = pytest.mark.timeout(60)
 

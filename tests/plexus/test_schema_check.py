@@ -19,8 +19,8 @@ from plexus import (
     RegistrationError,
     ToolUse,
     method,
-    wire,
 )
+from plexus.rpc import wire
 
 TooLarge: Any = Literal.__getitem__(2**64)
 EXTRA: Any = {"lock": threading}

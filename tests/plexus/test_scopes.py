@@ -29,7 +29,7 @@ from plexus import (
     prompt,
     resource,
 )
-from plexus.hub import VARIANTS
+from plexus.runtime.hub import VARIANTS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

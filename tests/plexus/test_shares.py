@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plexus.principal import LOCAL
-from plexus.shares import FairCache, FairPool
+from plexus.runtime.shares import FairCache, FairPool
 
 OPERATOR = LOCAL.name
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plexus.templates import Template
+from plexus.registry.uri_templates import Template
 
 
 @pytest.mark.parametrize(

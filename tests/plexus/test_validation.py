@@ -9,8 +9,8 @@ from conftest import OpenHub
 from pydantic import BaseModel
 
 from plexus import Activation, InvalidParams, Limits, method
-from plexus.suggestions import nearest
-from plexus.templates import Template
+from plexus.registry.suggestions import nearest
+from plexus.registry.uri_templates import Template
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from hub_calls import OTHER, call, end_of
 
 from plexus import LOCAL, Activation, Context, Failed, Plexus, PlexusError, Principal, method
 from plexus.events import Result
-from plexus.run import Run
+from plexus.runtime.run import Run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

@@ -17,8 +17,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from plexus import Content, Limits, TooBig, wire
-from plexus.wire import Invalid, Lines, Message, Notification, Request, Response
+from plexus import Content, Limits, TooBig
+from plexus.rpc import wire
+from plexus.rpc.wire import Invalid, Lines, Message, Notification, Request, Response
 
 LIMITS = Limits()
 

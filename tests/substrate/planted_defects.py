@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any, NoReturn
 
-import substrate.http
-import substrate.metrics
-import substrate.websocket
+import substrate.server.rpc_http
+import substrate.server.websocket
+import substrate.telemetry.metrics
 from plexus import Activation, method
-from substrate.responses import start_stream
+from substrate.server.responses import start_stream
 
 SECRET = "this text must stay in the log"
 
@@ -42,10 +42,10 @@ async def explode_late(_: Any, __: Any, ___: Any, send: Any, ____: Any) -> NoRet
 
 #: Where the exception is raised, by the word in the environment.
 PLANTS: dict[str, tuple[Any, str, Any]] = {
-    "route": (substrate.metrics.Metrics, "__call__", explode_soon),
-    "stream": (substrate.http, "stream_frames", explode_late),
-    "socket": (substrate.websocket.MessageSocket, "__call__", explode_soon),
-    "frame": (substrate.websocket.MessageSocket, "_read", explode_soon),
+    "route": (substrate.telemetry.metrics.Metrics, "__call__", explode_soon),
+    "stream": (substrate.server.rpc_http, "stream_frames", explode_late),
+    "socket": (substrate.server.websocket.MessageSocket, "__call__", explode_soon),
+    "frame": (substrate.server.websocket.MessageSocket, "_read", explode_soon),
 }
 for place in os.environ.get("PLANTED_DEFECTS", "").split():
     setattr(*PLANTS[place])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from network import bearer, serving
 
-from substrate.access.exposure import check_exposure, is_loopback, reached_at
+from substrate.security.exposure import check_exposure, is_loopback, reached_at
 from substrate.settings import Settings, SettingsError
 
 

@@ -18,9 +18,9 @@ import pytest
 from network import Server, bearer, lock_file, serving
 
 from plexus.version import __version__
-from substrate.access import files
-from substrate.access.lockfile import LockFile, find_of_project, find_running
-from substrate.access.tokens import TokenFile
+from substrate.security import private_files
+from substrate.security.lockfile import LockFile, find_of_project, find_running
+from substrate.security.tokens import TokenFile
 
 WAIT_S = 20.0
 
@@ -178,7 +178,7 @@ def test_what_is_no_token_file_holds_no_tokens(
 def test_a_lock_that_another_process_never_gives_back_is_an_error(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "LOCK_S", 0.1)
+    monkeypatch.setattr(private_files, "LOCK_S", 0.1)
     state.mkdir(mode=0o700, parents=True)
     held = os.open(state, os.O_RDONLY)
     try:

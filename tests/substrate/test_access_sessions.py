@@ -20,11 +20,11 @@ from websockets.sync.client import connect
 
 from plexus import Limits
 from plexus.principal import LOCAL, Principal
-from substrate.access import files
-from substrate.access.authentication import Access, Credential
-from substrate.access.refusals import Forbidden, TooMany, Unauthenticated
-from substrate.access.sessions import AGENT_CHARS, SessionFile
-from substrate.access.tokens import TokenFile, digest_of
+from substrate.security import private_files
+from substrate.security.authentication import Access, Credential
+from substrate.security.challenges import Forbidden, TooMany, Unauthenticated
+from substrate.security.page_sessions import AGENT_CHARS, SessionFile
+from substrate.security.tokens import TokenFile, digest_of
 
 pytestmark = pytest.mark.anyio
 
@@ -150,7 +150,7 @@ async def test_a_lock_that_another_process_never_releases_is_not_waited_for_for_
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = await begin(world.access, MAIN)
-    monkeypatch.setattr(files, "LOCK_S", 0.1)
+    monkeypatch.setattr(private_files, "LOCK_S", 0.1)
     with world.sessions.path.with_suffix(".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         found = await credential(world.access, MAIN)

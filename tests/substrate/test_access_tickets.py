@@ -15,12 +15,12 @@ from websockets.sync.client import connect
 
 from plexus import Limits
 from plexus.principal import Principal
-from substrate.access.authentication import Access, Credential
-from substrate.access.refusals import Unauthenticated
-from substrate.access.sessions import SessionFile
-from substrate.access.tickets import take_ticket, takes_ticket
-from substrate.access.tokens import TokenFile
-from substrate.guard import Guard, allowed_names
+from substrate.security.authentication import Access, Credential
+from substrate.security.challenges import Unauthenticated
+from substrate.security.guard import Guard, allowed_names
+from substrate.security.page_sessions import SessionFile
+from substrate.security.tickets import take_ticket, takes_ticket
+from substrate.security.tokens import TokenFile
 
 pytestmark = pytest.mark.anyio
 

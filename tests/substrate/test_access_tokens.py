@@ -16,9 +16,9 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from plexus.principal import LOCAL, Principal
-from substrate.access.authentication import Access, Credential
-from substrate.access.refusals import AccessRefused, Forbidden, Unauthenticated
-from substrate.access.tokens import TokenFile, digest_of, new_token
+from substrate.security.authentication import Access, Credential
+from substrate.security.challenges import AccessRefused, Forbidden, Unauthenticated
+from substrate.security.tokens import TokenFile, digest_of, new_token
 
 pytestmark = pytest.mark.anyio
 

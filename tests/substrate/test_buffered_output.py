@@ -12,8 +12,9 @@ from conftest import OpenHub
 from activations.bash import Bash
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus import LOCAL, wire
-from plexus.hub import Plexus
+from plexus import LOCAL
+from plexus.rpc import wire
+from plexus.runtime.hub import Plexus
 from substrate.driver import Connection
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]

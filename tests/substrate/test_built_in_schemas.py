@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from plexus import Plexus, wire
-from substrate.assembly import built_in_hub
+from plexus import Plexus
+from plexus.rpc import wire
+from substrate.build_hub import built_in_hub
 from substrate.settings import Settings
 
 pytestmark = pytest.mark.anyio

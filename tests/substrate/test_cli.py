@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from plexus.version import __version__
-from substrate.cli import COMMANDS, cli
+from substrate.cli.main import COMMANDS, cli
 
 
 @pytest.fixture(autouse=True)
@@ -68,8 +68,8 @@ def test_an_unknown_variable_is_a_warning_that_names_the_nearest(
 
 def test_serving_on_stdio_imports_nothing_of_the_commands(project: Path) -> None:
     script = (
-        "import sys, substrate.cli, substrate.stdio\n"
-        "print([m for m in sys.modules if m.startswith(('substrate.commands', 'rich'))])"
+        "import sys, substrate.cli.main, substrate.stdio.transport\n"
+        "print([m for m in sys.modules if m.startswith(('substrate.cli.commands', 'rich'))])"
     )
     loaded = subprocess.run(
         [sys.executable, "-c", script], cwd=project, capture_output=True, text=True, timeout=30

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plexus.principal import LOCAL, Principal
-from substrate.access.authentication import RECHECK_S, UNREACHABLE_S, Access, Credential
-from substrate.access.record_file import UNREADABLE_S
-from substrate.access.refusals import Unauthenticated, Unavailable
-from substrate.access.sessions import SessionFile
-from substrate.access.tokens import TokenFile, digest_of
-from substrate.credential_watch import CHECK_S, CredentialWatch
-from substrate.peer import LAST_WRITE_S
+from substrate.security.authentication import RECHECK_S, UNREACHABLE_S, Access, Credential
+from substrate.security.challenges import Unauthenticated, Unavailable
+from substrate.security.credential_watch import CHECK_S, CredentialWatch
+from substrate.security.page_sessions import SessionFile
+from substrate.security.record_file import UNREADABLE_S
+from substrate.security.tokens import TokenFile, digest_of
+from substrate.server.disconnect import LAST_WRITE_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

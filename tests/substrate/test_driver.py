@@ -15,7 +15,17 @@ from pydantic import AfterValidator
 
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus import LOCAL, Activation, Cancelled, Content, Limits, Plexus, Principal, method, wire
+from plexus import (
+    LOCAL,
+    Activation,
+    Cancelled,
+    Content,
+    Limits,
+    Plexus,
+    Principal,
+    method,
+)
+from plexus.rpc import wire
 from substrate.driver import Connection
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

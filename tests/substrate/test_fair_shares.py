@@ -17,7 +17,7 @@ from network import ANSWER_S, Server, bearer, serving
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from substrate.access.tokens import TokenFile
+from substrate.security.tokens import TokenFile
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -27,7 +27,7 @@ from mcp_network import (
 from network import ANSWER_S, Server, bearer, serving
 from websockets.sync.client import connect
 
-from substrate.access.tokens import TokenFile
+from substrate.security.tokens import TokenFile
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -17,11 +17,11 @@ from websockets.sync.client import connect
 from mcp_view.server import McpOptions
 from plexus import Limits, Plexus
 from plexus.principal import Principal
-from substrate.access.authentication import Access
-from substrate.app import HotRoute, build_app
-from substrate.error_boundary import ErrorBoundary
-from substrate.guard import Guard, allowed_names
-from substrate.mcp import make_mcp_server
+from substrate.mcp_server import make_mcp_server
+from substrate.security.authentication import Access
+from substrate.security.guard import Guard, allowed_names
+from substrate.server.app import HotRoute, build_app
+from substrate.server.error_boundary import ErrorBoundary
 
 pytestmark = pytest.mark.anyio
 

@@ -24,10 +24,10 @@ from plexus import (
     Result,
     Terminal,
     method,
-    wire,
 )
-from plexus.run import Run
-from substrate.assembly import build_hub
+from plexus.rpc import wire
+from plexus.runtime.run import Run
+from substrate.build_hub import build_hub
 from substrate.settings import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]

@@ -19,8 +19,14 @@ from websockets.sync.client import connect
 
 from plexus.errors import Denied
 from plexus.principal import Principal
-from substrate.logs import JsonFormatter, LineHandler, LogStream, TextFormatter, escaped
-from substrate.refusals import BURST, OTHER, REASONS, Refusals
+from substrate.telemetry.logging import (
+    JsonFormatter,
+    LineHandler,
+    LogStream,
+    TextFormatter,
+    escaped,
+)
+from substrate.telemetry.refusals import BURST, OTHER, REASONS, Refusals
 
 ROOT = Path(__file__).parents[2]
 DEMO = str(ROOT / "tests" / "activations_for_tests.py")
@@ -320,7 +326,7 @@ def test_refusals_are_all_counted_and_logged_within_a_bound(
 ) -> None:
     now = 0.0
     refusals = Refusals(lambda: now)
-    with caplog.at_level(logging.INFO, "substrate.refusals"):
+    with caplog.at_level(logging.INFO, "substrate.telemetry.refusals"):
         for _ in range(1000):
             refusals.request("origin", "10.0.0.1", 403)
         assert len(caplog.records) == BURST
@@ -406,7 +412,7 @@ def test_requests_that_the_guard_refuses_are_logged_with_reason_and_address() ->
         assert server.status("GET", "/rpc", {"Origin": f"http://{SECRET}.example"}) == 403
         assert server.status("GET", "/rpc", bearer(SECRET)) == 401
         text = everything_after(server)
-    refused = [line for line in records(text) if line["logger"] == "substrate.refusals"]
+    refused = [line for line in records(text) if line["logger"] == "substrate.telemetry.refusals"]
     assert [(line["reason"], line["status"]) for line in refused] == [
         ("host", 421),
         ("origin", 403),
@@ -422,6 +428,6 @@ def test_a_flood_of_bad_requests_is_no_flood_of_lines() -> None:
         for _ in range(flood):
             assert server.status("GET", "/", {"Host": "example.org"}) == 421
         text = everything_after(server)
-    refused = [line for line in records(text) if line["logger"] == "substrate.refusals"]
+    refused = [line for line in records(text) if line["logger"] == "substrate.telemetry.refusals"]
     assert BURST <= len(refused) < flood
     assert len(refused) + sum(line.get("unsaid", 0) for line in refused) <= flood

@@ -11,17 +11,18 @@ from starlette.types import Message
 from mcp_view.protocol import McpConnection
 from mcp_view.server import McpOptions
 from mcp_view.session import Session
-from plexus import Limits, wire
+from plexus import Limits
 from plexus.principal import LOCAL, Principal
-from substrate.access.authentication import Access, Credential
-from substrate.credential_watch import CredentialWatch
+from plexus.rpc import wire
 from substrate.driver import Connection
-from substrate.mcp import make_mcp_server
-from substrate.mcp_http.endpoint import McpEndpoint
-from substrate.mcp_http.sessions import ENDED_S, ENDED_STREAMS, IDLE_S, HttpSession, Sessions
-from substrate.mcp_http.streams import KEPT_BYTES, EventLog
-from substrate.open_streams import OpenStreams
-from substrate.peer import Peer
+from substrate.mcp_server import make_mcp_server
+from substrate.security.authentication import Access, Credential
+from substrate.security.credential_watch import CredentialWatch
+from substrate.server.disconnect import Peer
+from substrate.server.mcp.endpoint import McpEndpoint
+from substrate.server.mcp.sessions import ENDED_S, ENDED_STREAMS, IDLE_S, HttpSession, Sessions
+from substrate.server.mcp.streams import KEPT_BYTES, EventLog
+from substrate.server.open_streams import OpenStreams
 
 pytestmark = pytest.mark.anyio
 

@@ -15,9 +15,9 @@ from network import ANSWER_S, REPOSITORY, Server, bearer, events, serving
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
-from plexus.hub import Plexus
-from substrate.metrics import BUCKETS, Metrics
-from substrate.refusals import Refusals
+from plexus.runtime.hub import Plexus
+from substrate.telemetry.metrics import BUCKETS, Metrics
+from substrate.telemetry.refusals import Refusals
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 

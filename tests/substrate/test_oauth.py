@@ -31,10 +31,10 @@ from loopback_issuer import (
 )
 
 from plexus.principal import Principal
-from substrate.access import oauth_keys
-from substrate.access.oauth import OAuth
-from substrate.access.oauth_keys import ALGORITHMS, IssuerKeys
-from substrate.access.refusals import Unauthenticated, Unavailable
+from substrate.security import jwks
+from substrate.security.challenges import Unauthenticated, Unavailable
+from substrate.security.jwks import ALGORITHMS, IssuerKeys
+from substrate.security.oauth import OAuth
 from substrate.settings import Settings, SettingsError
 
 pytestmark = pytest.mark.anyio
@@ -345,7 +345,7 @@ async def test_a_new_key_is_found_and_an_unknown_one_asked_for_at_most_once_a_mi
     issuer.publish("RS256", "second")
     second = issuer.sign(claims, kid="second")
     await refusal(oauth, second)  # the keys were fetched a moment ago
-    clock.now += oauth_keys.REFETCH_S + 1
+    clock.now += jwks.REFETCH_S + 1
     await asyncio.gather(*(oauth.verify(second) for _ in range(20)))
     assert len(issuer.requests) == 4
     for number in range(20):
@@ -362,7 +362,7 @@ async def test_a_key_that_was_withdrawn_is_refused_within_an_hour(
     assert await oauth.verify(token)
     issuer.keys = []
     issuer.publish("RS256", "second")
-    clock.now += oauth_keys.FRESH_S + 1
+    clock.now += jwks.FRESH_S + 1
     await refusal(oauth, token)
 
 
@@ -483,7 +483,7 @@ BAD_ANSWERS = {
 async def test_an_issuer_that_misbehaves_is_given_up_within_bounds(
     issuer: Issuer, kind: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(oauth_keys, "FETCH_S", 1.0)
+    monkeypatch.setattr(jwks, "FETCH_S", 1.0)
     issuer.answers[place] = BAD_ANSWERS[kind]
     issuer.answers["/elsewhere"] = lambda handler: send(handler, issuer.metadata())
     token = issuer.sign(issuer.claims(RESOURCE))
@@ -511,7 +511,7 @@ async def test_keys_are_fetched_only_from_where_they_may_be(issuer: Issuer, addr
 
 def test_a_remote_issuer_cannot_send_us_to_this_machine() -> None:
     with pytest.raises(ValueError, match="https"):
-        oauth_keys.checked_address("http://127.0.0.1/keys", plain=False)
+        jwks.checked_address("http://127.0.0.1/keys", plain=False)
 
 
 async def test_keys_that_are_known_are_used_while_the_issuer_is_down(clock: Clock) -> None:
@@ -520,10 +520,10 @@ async def test_keys_that_are_known_are_used_while_the_issuer_is_down(clock: Cloc
         oauth = oauth_of(issuer, clock)
         token = issuer.sign(issuer.claims(RESOURCE))
         assert await oauth.verify(token)
-    clock.now += oauth_keys.FRESH_S + 1
+    clock.now += jwks.FRESH_S + 1
     assert await oauth.verify(token)
     await refusal(oauth, issuer.sign(issuer.claims(RESOURCE), kid="second"))
-    clock.now += oauth_keys.KEEP_S
+    clock.now += jwks.KEEP_S
     with pytest.raises(Unavailable):
         await oauth.verify(token)
 
@@ -537,7 +537,7 @@ async def test_an_issuer_that_was_down_is_found_when_it_is_back(
     with pytest.raises(Unavailable):
         await oauth.verify(token)
     del issuer.answers[METADATA]
-    clock.now += oauth_keys.RETRY_S + 1
+    clock.now += jwks.RETRY_S + 1
     assert await oauth.verify(token)
 
 
@@ -547,8 +547,8 @@ async def test_nobody_who_has_a_known_key_waits_for_a_slow_issuer(
     oauth = oauth_of(issuer, clock)
     token = issuer.sign(issuer.claims(RESOURCE))
     assert await oauth.verify(token)
-    clock.now += oauth_keys.REFETCH_S + 1
-    monkeypatch.setattr(oauth_keys, "FETCH_S", 3.0)
+    clock.now += jwks.REFETCH_S + 1
+    monkeypatch.setattr(jwks, "FETCH_S", 3.0)
     loop, begun = asyncio.get_running_loop(), asyncio.Event()
 
     def begin(handler: BaseHTTPRequestHandler) -> None:
@@ -651,7 +651,7 @@ def test_nobody_is_trusted_unless_configured() -> None:
 
 
 def test_without_an_issuer_its_packages_are_not_imported() -> None:
-    code = "import sys, substrate.server; print({'jwt', 'cryptography'} & set(sys.modules))"
+    code = "import sys, substrate.server.serve; print({'jwt', 'cryptography'} & set(sys.modules))"
     root = Path(__file__).parents[2]
     ran = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, timeout=30)
     assert ran.stdout.strip() == b"set()", ran.stderr

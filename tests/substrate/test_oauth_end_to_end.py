@@ -24,7 +24,7 @@ from network import ANSWER_S, REPOSITORY, Server, serving
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from substrate.access.tokens import TokenFile
+from substrate.security.tokens import TokenFile
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 

@@ -8,7 +8,13 @@ import pytest
 
 from plexus import RegistrationError
 from plexus.errors import PluginError
-from substrate.places import Place, outline, place_of_class, place_of_error, place_of_function
+from substrate.devtools.source_location import (
+    Place,
+    outline,
+    place_of_class,
+    place_of_error,
+    place_of_function,
+)
 
 SOURCE = """\
 class Outer:

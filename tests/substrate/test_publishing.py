@@ -21,9 +21,9 @@ from project_folders import trust_always
 
 from native_rpc.client import connect
 from plexus.errors import Failed
-from substrate.access.lockfile import find_of_project, find_running, lock_folder
-from substrate.assembly import NO_FILES
+from substrate.build_hub import NO_FILES
 from substrate.publishing.beside import see_to_server
+from substrate.security.lockfile import find_of_project, find_running, lock_folder
 from substrate.settings import Settings
 
 WAIT_S = 30.0
@@ -525,7 +525,7 @@ def test_without_a_server_nothing_is_imported_for_it(project: Path) -> None:
     assert b'"complete"' in done.stdout
     imported = set(re.findall(rb"^import time:[^|]*\|[^|]*\|\s*(\S+)$", done.stderr, re.MULTILINE))
     assert b"substrate.publishing.lookout" in imported
-    unwanted = {b"websockets", b"substrate.publishing.channel", b"substrate.access.lockfile"}
+    unwanted = {b"websockets", b"substrate.publishing.channel", b"substrate.security.lockfile"}
     assert imported & unwanted == set()
 
 

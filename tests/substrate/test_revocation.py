@@ -33,15 +33,15 @@ from websockets.sync.client import connect
 
 from mcp_view.server import McpOptions
 from plexus import Plexus
-from substrate.access.authentication import Access
-from substrate.access.lockfile import started
-from substrate.access.oauth import LEEWAY_S
-from substrate.access.tokens import TokenFile
-from substrate.app import HotRoute, build_app
-from substrate.guard import Guard
-from substrate.mcp import make_mcp_server
+from substrate.mcp_server import make_mcp_server
 from substrate.publishing.frames import PATH as PUBLISHING_PATH
 from substrate.publishing.frames import frame
+from substrate.security.authentication import Access
+from substrate.security.guard import Guard
+from substrate.security.lockfile import started
+from substrate.security.oauth import LEEWAY_S
+from substrate.security.tokens import TokenFile
+from substrate.server.app import HotRoute, build_app
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -13,7 +13,7 @@ from hub_calls import call
 from mcp_peer import McpPeer, make_server
 
 from plexus import Denied, InvalidParams, Plexus, Principal, Result, UnknownMethod
-from substrate.assembly import build_hub
+from substrate.build_hub import build_hub
 from substrate.settings import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]

@@ -29,13 +29,13 @@ from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 from mcp_view.protocol import McpConnection
 from mcp_view.server import McpOptions
 from mcp_view.session import Session
-from plexus.hub import Plexus
-from plexus.itself import PlexusItself
-from substrate.mcp import make_mcp_server
-from substrate.mcp_stdio import Lines
-from substrate.server import bind, make_server
-from substrate.stdio import StdioServer
-from substrate.tracing import Tracing, is_wanted, open_tracing
+from plexus.runtime.builtin import PlexusItself
+from plexus.runtime.hub import Plexus
+from substrate.mcp_server import make_mcp_server
+from substrate.server.serve import bind, make_server
+from substrate.stdio.mcp import Lines
+from substrate.stdio.transport import StdioServer
+from substrate.telemetry.tracing import Tracing, is_wanted, open_tracing
 
 ROOT = Path(__file__).parents[2]
 DEMO = str(ROOT / "tests" / "activations_for_tests.py")
@@ -382,7 +382,7 @@ def test_the_standard_variables_say_whether_there_are_spans(
 def test_without_the_packages_there_is_a_word_about_it_and_no_span(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("substrate.tracing.NEEDED", ("opentelemetry.no.such",))
+    monkeypatch.setattr("substrate.telemetry.tracing.NEEDED", ("opentelemetry.no.such",))
     assert open_tracing(Plexus().runs) is None
     assert "pip install 'plexus-substrate[otel]'" in caplog.text
 

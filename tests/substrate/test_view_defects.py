@@ -16,7 +16,9 @@ from mcp_view import catalogue, tools
 from mcp_view.protocol import McpConnection
 from native_rpc.framing import LINES, MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus import LOCAL, Plexus, schema, wire
+from plexus import LOCAL, Plexus
+from plexus.registry import schema
+from plexus.rpc import wire
 from substrate.driver import Connection
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

@@ -19,7 +19,7 @@ from activations.arbor.model import (
 )
 from plexus.errors import Failed, InvalidParams, NotFound, TooBig
 from plexus.limits import Limits
-from plexus.wire import decode_value, encode
+from plexus.rpc.wire import decode_value, encode
 
 __all__ = (
     "NODE",

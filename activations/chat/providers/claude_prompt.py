@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from activations.chat.conversation import Message
-from plexus import wire
+from plexus.rpc import wire
 
 __all__ = ("Beginning", "Remembered", "beginning")
 

@@ -22,9 +22,9 @@ from activations.chat.providers.provider import (
     Used,
 )
 from activations.chat.providers.servers import INSTALL
-from plexus import wire
 from plexus.errors import Failed, TooBig
 from plexus.limits import Limits
+from plexus.rpc import wire
 
 __all__ = ("Echo",)
 

@@ -32,9 +32,9 @@ from activations.chat.providers.provider import (
     Verdict,
     Waiting,
 )
-from plexus import wire
 from plexus.errors import Failed, TooBig
 from plexus.limits import Limits
+from plexus.rpc import wire
 
 __all__ = (
     "LINE_BYTES",

@@ -11,8 +11,9 @@ from hub_calls import call
 
 from activations.arbor import Arbor
 from activations.arbor.model import Windows
-from plexus import LOCAL, Activation, Error, Plexus, Principal, Result, wire
-from plexus.itself import PlexusItself
+from plexus import LOCAL, Activation, Error, Plexus, Principal, Result
+from plexus.rpc import wire
+from plexus.runtime.builtin import PlexusItself
 
 __all__ = ("Grove", "growing", "open_grove")
 

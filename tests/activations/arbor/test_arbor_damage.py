@@ -20,8 +20,9 @@ from activations.arbor.model import NewNode
 from activations.arbor.sqlite.log_damage import read_log
 from activations.arbor.store import Store, open_store
 from activations.health import Health
-from plexus import Result, wire
+from plexus import Result
 from plexus.errors import Failed
+from plexus.rpc import wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 

@@ -15,8 +15,18 @@ from hub_calls import OTHER, call, until
 
 from activations.arbor.feed import LISTS_S
 from activations.arbor.model import NewNode
-from plexus import LOCAL, Activation, Change, Error, NotFound, Resource, Result, method, wire
+from plexus import (
+    LOCAL,
+    Activation,
+    Change,
+    Error,
+    NotFound,
+    Resource,
+    Result,
+    method,
+)
 from plexus.principal import Principal
+from plexus.rpc import wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 

@@ -15,7 +15,8 @@ from hub_calls import OTHER, call
 from activations.arbor import Arbor
 from activations.arbor.model import METADATA_BYTES, Windows
 from activations.arbor.schema import VERSION
-from plexus import InvalidParams, Plexus, wire
+from plexus import InvalidParams, Plexus
+from plexus.rpc import wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 

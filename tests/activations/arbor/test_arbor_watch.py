@@ -13,8 +13,9 @@ from arbor_hub import Grove, growing, open_grove
 from hub_calls import OTHER, WAIT_S, settled, until
 
 from activations.arbor.model import Windows
-from plexus import Cancelled, Error, wire
-from plexus.run import Run
+from plexus import Cancelled, Error
+from plexus.rpc import wire
+from plexus.runtime.run import Run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 

@@ -19,7 +19,7 @@ from activations.bash import Bash, OwnPaths
 from activations.bash.hidden_paths import SOCKETS, socket_paths
 from activations.bash.sandbox import Profile, environment
 from activations.bash.seccomp import strict_filter
-from substrate.assembly import built_in_hub
+from substrate.build_hub import built_in_hub
 from substrate.settings import Settings
 
 __all__ = ("home", "project")

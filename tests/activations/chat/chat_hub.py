@@ -19,9 +19,18 @@ from activations.bash import Bash
 from activations.chat import Chat, ClaudeCode
 from activations.chat.providers.provider import Ask, Calling, Delta, Finished, Provider, Text
 from activations.chat.providers.registry import Providers
-from plexus import LOCAL, Activation, Error, Limits, Plexus, Principal, Result, wire
-from plexus.itself import PlexusItself
-from plexus.run import Run
+from plexus import (
+    LOCAL,
+    Activation,
+    Error,
+    Limits,
+    Plexus,
+    Principal,
+    Result,
+)
+from plexus.rpc import wire
+from plexus.runtime.builtin import PlexusItself
+from plexus.runtime.run import Run
 
 __all__ = (
     "ENGINES",

@@ -18,8 +18,8 @@ from activations.arbor import Arbor
 from activations.chat import Chat, ClaudeCode
 from activations.chat.providers.registry import Providers
 from plexus import Error, Plexus
-from plexus.itself import PlexusItself
-from substrate.assembly import built_in_hub
+from plexus.runtime.builtin import PlexusItself
+from substrate.build_hub import built_in_hub
 from substrate.settings import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]

@@ -28,7 +28,7 @@ from activations.bash import Bash
 from activations.chat import Chat
 from activations.chat.providers.registry import Providers
 from plexus import Plexus
-from plexus.itself import PlexusItself
+from plexus.runtime.builtin import PlexusItself
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 

@@ -1,6 +1,6 @@
 """A schema in which everything is odd that a schema may be, and what is written for it.
 
-python tests/substrate/codegen/odd_schemas.py     writes the expected files again
+python tests/substrate/devtools/codegen/odd_schemas.py     writes the expected files again
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from substrate.codegen import python, typescript
+from substrate.devtools.codegen import python, typescript
 
 __all__ = ("GOLDEN", "ODD", "WRITERS", "written")
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from odd_schemas import GOLDEN, ODD, WRITERS, written
 
-from substrate.codegen.interface import BadName, UnknownNamespace
-from substrate.codegen.python import write_python
-from substrate.codegen.text import Names, escaped, lines_of, pascal
-from substrate.codegen.typescript import write_typescript
+from substrate.devtools.codegen.interface import BadName, UnknownNamespace
+from substrate.devtools.codegen.python import write_python
+from substrate.devtools.codegen.text import Names, escaped, lines_of, pascal
+from substrate.devtools.codegen.typescript import write_typescript
 
 BOTH = [write_python, write_typescript]
 
@@ -22,7 +22,7 @@ BOTH = [write_python, write_typescript]
 @pytest.mark.parametrize("name", WRITERS)
 def test_the_oddest_schema_gives_what_is_expected(name: str) -> None:
     expected = (GOLDEN / name).read_text(encoding="utf-8")
-    assert written(name) == expected, "run `python tests/substrate/codegen/odd_schemas.py`"
+    assert written(name) == expected, "run `python tests/substrate/devtools/codegen/odd_schemas.py`"
 
 
 def shuffled(value: Any, chance: random.Random) -> Any:

@@ -17,7 +17,7 @@ from network import REPOSITORY, Server, serving
 from odd_schemas import ODD
 from servers import proxied
 
-from substrate.codegen.python import write_python
+from substrate.devtools.codegen.python import write_python
 
 #: mypy has to read all that the client imports.
 pytestmark = pytest.mark.timeout(180)

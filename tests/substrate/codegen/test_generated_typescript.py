@@ -17,7 +17,7 @@ from network import Server, serving
 from odd_schemas import ODD
 from servers import eventually, proxied
 
-from substrate.codegen.typescript import write_typescript
+from substrate.devtools.codegen.typescript import write_typescript
 
 #: npm may have to fetch the compiler first.
 pytestmark = pytest.mark.timeout(400)

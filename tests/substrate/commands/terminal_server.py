@@ -12,7 +12,7 @@ from command_line import Process, add_plugin, eventually, lines, run, server, st
 
 from native_rpc.client import connect
 from plexus.errors import PlexusError
-from substrate.access.lockfile import find_running
+from substrate.security.lockfile import find_running
 
 ASKS = '''
     from collections.abc import AsyncIterator

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from command_line import add_plugin
 
-from substrate.cli import cli
+from substrate.cli.main import cli
 
 ECHO = '''
     import enum

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from command_line import COUNT, add_plugin, lines, run, server
 
-from substrate import app
-from substrate.commands import server as server_target
-from substrate.commands.server import find_server, server_url
+from substrate.cli.target import server as server_target
+from substrate.cli.target.server import find_server, server_url
+from substrate.server import app
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """`docs/commands.md` lists every command with what its help says of it.
 
-`python tests/substrate/commands/test_commands_document.py` writes it anew.
+`python tests/substrate/cli/commands/test_commands_document.py` writes it anew.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from substrate.cli import cli
+from substrate.cli.main import cli
 
 #: The group whose commands are the methods there are.
 METHODS = "call"
@@ -64,7 +64,7 @@ def escaped(text: str) -> str:
 
 def test_every_command_is_in_the_document_with_its_help() -> None:
     assert DOCUMENT.read_text() == document(), (
-        "run `python tests/substrate/commands/test_commands_document.py`"
+        "run `python tests/substrate/cli/commands/test_commands_document.py`"
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from command_line import lines, run, terminal, without_colours
 
 from plexus.limits import Limits
-from substrate.commands.config import meanings
+from substrate.cli.commands.config import meanings
 from substrate.settings import Settings, setting_names
 
 

@@ -15,7 +15,7 @@ import pytest
 from command_line import add_plugin, lines, run, server, terminal, without_colours
 
 from plexus.version import __version__
-from substrate.commands.hosts import HOSTS
+from substrate.cli.mcp_hosts.hosts import HOSTS
 
 
 @pytest.fixture(autouse=True)

@@ -16,12 +16,12 @@ import pytest
 from click.testing import CliRunner
 from command_line import WAIT_S, environment, terminal, without_colours
 
-from substrate.cli import cli
-from substrate.commands import mcp as mcp_command
-from substrate.commands.config_file import ChangedMeanwhile, ConfigFile
-from substrate.commands.hosts import HOSTS
+from substrate.cli.commands import mcp as mcp_command
+from substrate.cli.main import cli
+from substrate.cli.mcp_hosts.config_file import ChangedMeanwhile, ConfigFile
+from substrate.cli.mcp_hosts.hosts import HOSTS
 
-LAUNCHER = f"#!{sys.executable}\nfrom substrate.cli import main\nmain()\n"
+LAUNCHER = f"#!{sys.executable}\nfrom substrate.cli.main import main\nmain()\n"
 
 
 class Machine:

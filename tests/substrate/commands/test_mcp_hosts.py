@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from substrate.commands import json_text, toml_text
-from substrate.commands.hosts import (
+from substrate.cli.mcp_hosts import json_text, toml_text
+from substrate.cli.mcp_hosts.hosts import (
     HOSTS,
     Refused,
     add_entry,

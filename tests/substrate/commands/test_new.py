@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from command_line import environment, lines, run
 
-from substrate.assembly import built_in_hub
-from substrate.commands.new import TAKEN
+from substrate.build_hub import built_in_hub
+from substrate.cli.commands.new import TAKEN
 from substrate.settings import Settings
 
 FILES = {"README.md", "pyproject.toml", "src/weather/__init__.py", "tests/test_weather.py"}
@@ -196,7 +196,9 @@ def test_the_templates_are_part_of_the_wheel() -> None:
     )
     assert built.returncode == 0, built.stderr
     names = json.loads(built.stdout)
-    assert sum(name.startswith("substrate/templates/activation/") for name in names) == len(FILES)
+    assert sum(
+        name.startswith("substrate/devtools/templates/activation/") for name in names
+    ) == len(FILES)
 
 
 #: The names of the files that hatchling would put into the wheel.

@@ -16,12 +16,12 @@ from command_line import started
 from hostile_folders import Folder
 
 from activations.bash import protected_paths
-from plexus.hub import Plexus
+from plexus.runtime.hub import Plexus
 from substrate import settings
-from substrate.assembly import build_hub
+from substrate.build_hub import build_hub
+from substrate.security.folder_trust.contents import MAX_DEPTH, MAX_FILES, Unreadable, read_contents
+from substrate.security.folder_trust.decision import decide
 from substrate.settings import FILE, ProjectFiles, Settings, files_to_trust
-from substrate.trust.contents import MAX_DEPTH, MAX_FILES, Unreadable, read_contents
-from substrate.trust.decision import decide
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from command_line import lines, started, terminal
 from terminal_server import Running, running
 
-from plexus.watching import IN_EVENT
-from substrate.commands.watch import Changes
+from plexus.runtime.run_changes import IN_EVENT
+from substrate.cli.commands.watch import Changes
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""What there is: activations, their methods, schemas, resources and prompts."""

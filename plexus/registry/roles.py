@@ -1,0 +1,198 @@
+"""What is asked of a method that makes a prompt or reads a resource, and of completers.
+
+Read at registration, like everything else about a method; see `plexus.registry.signature`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import inspect
+import types
+import typing
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from plexus.activation import Activation, Completed
+from plexus.errors import RegistrationError
+from plexus.events import Event, Message, Resource
+from plexus.principal import Principal
+
+if TYPE_CHECKING:  # a specification is read with the help of this module
+    from plexus.registry.signature import MethodSpec, Parameter
+
+__all__ = ("Completer", "bare", "check_role", "choices", "read_completers", "read_variable")
+
+#: More digits than any number has that JSON readers keep exact.
+MOST_DIGITS = 18
+
+
+class Completer:
+    """What suggests values for an argument."""
+
+    __slots__ = ("_function", "_principal_name")
+
+    def __init__(
+        self, function: Callable[..., Awaitable[list[str]]], principal_name: str | None
+    ) -> None:
+        self._function = function
+        self._principal_name = principal_name
+
+    async def suggest(self, value: str, given: dict[str, str], principal: Principal) -> list[str]:
+        """The values that begin, or go on, as this one does."""
+        extra = {} if self._principal_name is None else {self._principal_name: principal}
+        return await self._function(value, given, **extra)
+
+
+def bare(hint: Any) -> Any:
+    """A type without `Annotated` around it and without `| None` beside it."""
+    if typing.get_origin(hint) is Annotated:
+        return bare(typing.get_args(hint)[0])
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        members = [each for each in typing.get_args(hint) if each is not types.NoneType]
+        return bare(members[0]) if len(members) == 1 else hint
+    return hint
+
+
+def choices(hint: Any) -> list[str]:
+    """The texts that a type allows, if it lists them."""
+    hint = bare(hint)
+    values: typing.Iterable[Any] = ()
+    if typing.get_origin(hint) is Literal:
+        values = typing.get_args(hint)
+    elif isinstance(hint, type) and issubclass(hint, enum.Enum):
+        values = (member.value for member in hint)
+    return [value for value in values if isinstance(value, str)]
+
+
+def read_variable(parameter: Parameter, text: str) -> str | int:
+    """The value of a part of an address; raises ValueError if it is not what the type says."""
+    hint = bare(parameter.hint)
+    if hint is int:
+        digits = text.removeprefix("-")
+        if not (digits.isdecimal() and digits.isascii() and len(digits) <= MOST_DIGITS):
+            raise ValueError(f"{parameter.name} must be a whole number")
+        return int(text)
+    allowed = choices(hint)
+    if allowed and text not in allowed:
+        raise ValueError(f"{parameter.name} must be one of {', '.join(allowed)}")
+    return text
+
+
+def check_role(spec: MethodSpec, where: str) -> None:
+    """Raise RegistrationError if a method cannot be what it is marked as."""
+    if spec.role == "prompt":
+        _check_prompt(spec, where)
+    elif spec.role == "resource":
+        _check_resource(spec, where)
+
+
+def _check_prompt(spec: MethodSpec, where: str) -> None:
+    for parameter in spec.parameters:
+        if not _is_text(parameter.hint):
+            raise RegistrationError(
+                f"{where}: argument {parameter.name!r}: an argument of a prompt is text: str, or "
+                "a Literal of texts"
+            )
+    if not _gives(spec, Message, (str,)):
+        raise RegistrationError(
+            f"{where}: a prompt must return str or list[Message], or yield Message"
+        )
+    template = spec.name_template
+    if template is None:
+        return
+    if template.variable not in spec.names:
+        raise RegistrationError(
+            f"{where}: argument {template.variable!r}: is in {template.text!r} and must be there"
+        )
+    # So that no prompt of one activation is taken for that of another, in whatever spelling.
+    own = spec.name.rpartition(".")[0] + "."
+    if not template.prefix.startswith(own):
+        raise RegistrationError(f"{where}: the template {template.text!r} must begin with {own!r}")
+
+
+def _check_resource(spec: MethodSpec, where: str) -> None:
+    template = spec.template
+    assert template is not None, "a resource has an address"
+    wanted = {*template.required, *template.optional}
+    for parameter in spec.parameters:
+        name = parameter.name
+        if name not in wanted:
+            raise RegistrationError(f"{where}: argument {name!r}: is not in {template.uri!r}")
+        if not _is_text(parameter.hint) and bare(parameter.hint) is not int:
+            raise RegistrationError(
+                f"{where}: argument {name!r}: a part of an address is str, int, or a Literal of "
+                "texts"
+            )
+        if name in template.optional and parameter.required:
+            raise RegistrationError(
+                f"{where}: argument {name!r}: may be left out of {template.uri!r}, so it needs "
+                "a default"
+            )
+    missing = sorted(wanted - set(spec.names))
+    if missing:
+        raise RegistrationError(
+            f"{where}: argument {missing[0]!r}: is in {template.uri!r} and must be there"
+        )
+    if not _gives(spec, Resource, (str, Resource)):
+        raise RegistrationError(
+            f"{where}: a resource must return str, Resource or list[Resource], or yield Resource"
+        )
+
+
+def _is_text(hint: Any) -> bool:
+    hint = bare(hint)
+    if typing.get_origin(hint) is Literal:
+        return all(isinstance(value, str) for value in typing.get_args(hint))
+    return hint is str
+
+
+def _gives(spec: MethodSpec, event: type[Event], values: tuple[type, ...]) -> bool:
+    """Whether a method yields only such events, or returns one of these or a list of such."""
+    if spec.kind == "stream":
+        return all(issubclass(each, event) for each in spec.events)
+    if typing.get_origin(spec.returns) is list:
+        return _is_a(typing.get_args(spec.returns)[0], (event,))
+    return _is_a(spec.returns, values)
+
+
+def _is_a(hint: Any, classes: tuple[type, ...]) -> bool:
+    return isinstance(hint, type) and issubclass(hint, classes)
+
+
+def read_completers(
+    owner: Activation, marked: dict[str, tuple[Completed, ...]], specs: list[MethodSpec]
+) -> None:
+    """Give each method its completers; raises RegistrationError."""
+    methods = {spec.name.rpartition(".")[2]: spec for spec in specs}
+    for name, marks in marked.items():
+        where = f"{type(owner).__name__}.{name}"
+        for method, argument in marks:
+            spec = methods.get(method)
+            if spec is None:
+                raise RegistrationError(f"{where}: completes {method!r}, which is no method")
+            if argument not in spec.names:
+                raise RegistrationError(
+                    f"{where}: completes {argument!r}, which is not an argument of {method!r}"
+                )
+            if argument in spec.completers:
+                raise RegistrationError(
+                    f"{where}: another completes {argument!r} of {method!r} already"
+                )
+            spec.completers[argument] = _completer(getattr(owner, name), where)
+
+
+def _completer(function: Any, where: str) -> Completer:
+    if not asyncio.iscoroutinefunction(inspect.unwrap(function)):
+        raise RegistrationError(f"{where}: a completer must be `async def` and return a list")
+    try:
+        hints = typing.get_type_hints(function)
+    except NameError as error:
+        raise RegistrationError(f"{where}: the type {error.name!r} cannot be found") from error
+    principal_name = next((name for name, hint in hints.items() if hint is Principal), None)
+    names = [name for name in inspect.signature(function).parameters if name != principal_name]
+    if len(names) != 2:
+        raise RegistrationError(
+            f"{where}: a completer takes the value so far and the arguments that are given"
+        )
+    return Completer(function, principal_name)

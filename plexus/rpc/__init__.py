@@ -1,0 +1,1 @@
+"""JSON-RPC: the codec, and the effects that views return."""

@@ -1,0 +1,103 @@
+"""The items of a run for one buffered answer: all of them, or the first and the last that fit.
+
+A run is not stopped because its answer grows too large: the middle is dropped, a `gap` event
+stands in its place, and the answer is marked as truncated.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from plexus.events import Event, Gap
+from plexus.rpc import wire
+from plexus.runtime.log import Batch
+
+__all__ = ("AnswerBuffer",)
+
+#: What an item costs in a JSON array beside its bytes: the comma.
+SEPARATOR_BYTES = 1
+#: Room for the gap, and for what an answer has around its items.
+FRAME_BYTES = 256
+
+
+class AnswerBuffer:
+    """Collects items within a limit in bytes; past it, half of that is the head, half the tail.
+
+    The newest item, which may be a terminal, is always kept.
+    """
+
+    __slots__ = ("_dropped", "_events", "_limit", "_raws", "_size", "_tail", "_tail_size")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit - FRAME_BYTES
+        self._events: list[Event] = []
+        self._raws: list[bytes] = []
+        #: Bytes of the head, which is everything while nothing was dropped.
+        self._size = 0
+        #: The newest items, once the limit was passed.
+        self._tail: deque[tuple[Event, bytes]] | None = None
+        self._tail_size = 0
+        #: The numbers of the first and the last dropped item.
+        self._dropped = (0, 0)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether items were dropped."""
+        return self._tail is not None
+
+    def add(self, batch: Batch) -> None:
+        """Add consecutive items."""
+        size = batch.size + SEPARATOR_BYTES * len(batch.raws)
+        if self._tail is None:
+            self._events += batch.events
+            self._raws += batch.raws
+            self._size += size
+            if self._size > self._limit and len(self._raws) > 1:
+                self._split(batch.first + len(batch.raws))
+        else:
+            self._tail.extend(zip(batch.events, batch.raws, strict=True))
+            self._tail_size += size
+            self._trim()
+
+    def _split(self, end: int) -> None:
+        """Begin to drop items; `end` is the number after the newest."""
+        events, raws, size = self._events, self._raws, self._size
+        count = head_size = 0
+        while head_size + _cost(raws[count]) <= self._limit // 2:
+            head_size += _cost(raws[count])
+            count += 1
+        first = end - len(raws) + count
+        self._dropped = (first, first - 1)
+        self._tail = deque(zip(events[count:], raws[count:], strict=True))
+        self._tail_size = size - head_size
+        del events[count:], raws[count:]
+        self._size = head_size
+        self._trim()
+
+    def _trim(self) -> None:
+        tail = self._tail
+        assert tail is not None, "items are dropped from a tail"
+        first, last = self._dropped
+        while self._size + self._tail_size > self._limit and len(tail) > 1:
+            self._tail_size -= _cost(tail.popleft()[1])
+            last += 1
+        while self._size + self._tail_size > self._limit and self._raws:
+            self._size -= _cost(self._raws.pop())
+            self._events.pop()
+            first -= 1
+        self._dropped = (first, last)
+
+    def items(self) -> tuple[list[Event], list[bytes]]:
+        """Return what is kept, as events and as bytes, with a `gap` where items were dropped."""
+        if self._tail is None:
+            return self._events, self._raws
+        gap = Gap(*self._dropped)
+        kept = [(gap, wire.encode_event(gap)), *self._tail]
+        return (
+            self._events + [event for event, _ in kept],
+            self._raws + [raw for _, raw in kept],
+        )
+
+
+def _cost(raw: bytes) -> int:
+    return len(raw) + SEPARATOR_BYTES

@@ -1,0 +1,291 @@
+"""Runs of other processes, as those tell of them: copies that are read like runs of this one.
+
+Rules:
+- A copy has the run's own number and is read with the same cursors. Its log is bounded, and its
+  items are numbered as in the run's own process: what did not come, because that was faster than
+  it could tell, stands in the log as a `gap`.
+- Nothing is decided here. To stop a run or to answer it is passed on to its process, which says
+  what became of it.
+- A copy ends when its run does. When the process is gone, the copy ends with an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from plexus.errors import NotFound, PlexusError
+from plexus.events import Error, Request, Terminal
+from plexus.limits import Limits
+from plexus.principal import Principal
+from plexus.questions import Question
+from plexus.rpc import wire
+from plexus.runtime.copied import CopiedLog, CopyReader, read_event
+from plexus.runtime.log import WALL
+from plexus.runtime.question_feed import OpenQuestion, QuestionChanged
+from plexus.runtime.run import Reader, Run
+
+__all__ = ("Elsewhere", "HomeProcess", "RunElsewhere")
+
+#: How much of a run that nobody follows is copied all the same: whoever comes when its process
+#: has ended finds at least that.
+UNFOLLOWED_BYTES: Final = 1024 * 1024
+#: What a process says of a run that is no news to whoever lists runs.
+UNSHOWN: Final = frozenset({"scope", "terminal"})
+
+
+class HomeProcess(Protocol):
+    """The process that a run is in."""
+
+    def described(self) -> dict[str, Any]:
+        """What `plexus.runs` says of it."""
+
+    def want(self, run: int, after: int, most_bytes: int | None) -> None:
+        """Have it send the items after this one, so many bytes of them, or all to the end."""
+
+    def enough(self, run: int) -> None:
+        """Have it send no more items of this run."""
+
+    async def ask(self, method: str, params: dict[str, Any]) -> Any:
+        """Have it call a method of its own; raises PlexusError."""
+
+
+class Elsewhere:
+    """The runs of other processes that are known here. Those that have ended are kept within the
+    same bounds as runs of this process."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._running: dict[int, RunElsewhere] = {}
+        #: Those that have ended, the oldest first.
+        self._finished: dict[int, RunElsewhere] = {}
+
+    def add(self, run: RunElsewhere) -> None:
+        """Enter a run in the books; it leaves them by itself some time after it has ended."""
+        self._finished.pop(run.id, None)
+        self._running[run.id] = run
+
+    def find(self, run_id: int) -> RunElsewhere | None:
+        """The run of this number."""
+        return self._running.get(run_id) or self._finished.get(run_id)
+
+    def running(self) -> list[RunElsewhere]:
+        """Those that have not ended here, though some may have in their own process."""
+        return list(self._running.values())
+
+    def all(self) -> list[RunElsewhere]:
+        """All that are known."""
+        self._forget_old()
+        return [*self._finished.values(), *self._running.values()]
+
+    def ended(self, run: Run) -> None:
+        """This run has ended."""
+        found = self._running.pop(run.id, None)
+        if found is not None:
+            self._finished[run.id] = found
+        self._forget_old()
+
+    def close(self) -> None:
+        """This process ends, and with it the copies; the runs go on."""
+        for run in self.running():
+            run.finish(Error("stopping", "the server that shows this run is stopping"))
+
+    def _forget_old(self) -> None:
+        limits, finished = self._limits, self._finished
+        oldest = time.monotonic() - limits.finished_s
+        size = sum(run.log.size for run in finished.values())
+        while finished:
+            run = next(iter(finished.values()))
+            many = len(finished) > limits.finished_runs or size > limits.finished_bytes
+            if not many and (run.ended_at or oldest) >= oldest:
+                return
+            size -= run.log.size
+            del finished[run.id]
+
+
+class RunElsewhere(Run):
+    """A run of another process."""
+
+    __slots__ = ("_followers", "_home", "_said", "_tasks")
+
+    log: CopiedLog
+
+    def __init__(
+        self,
+        said: dict[str, Any],
+        principal: Principal,
+        limits: Limits,
+        home: HomeProcess,
+        on_end: Callable[[Run], None],
+    ) -> None:
+        super().__init__(said["run"], said["method"], principal, limits, on_end, said.get("parent"))
+        self.started_at = said["started_ms"] / 1000 - WALL
+        self.log = CopiedLog(limits, self.started_at)
+        self._home = home
+        self._said = said
+        self._followers: set[Reader] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- what it is ---------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """As its own process has it."""
+        return self._said["state"] if self.terminal is None else self.terminal.type
+
+    @property
+    def scope(self) -> str:
+        """The scope of its method, which may be one that is not known here."""
+        scope: str = self._said["scope"]
+        return scope
+
+    @property
+    def is_elsewhere(self) -> bool:
+        return True
+
+    def described(self) -> dict[str, Any]:
+        shown = {name: said for name, said in self._said.items() if name not in UNSHOWN}
+        return shown | {
+            "state": self.state,
+            "last_seq": max(self._said["last_seq"], self.log.last),
+            "process": self._home.described(),
+        }
+
+    # --- what its process tells ---------------------------------------------------------------
+
+    def told(self, said: dict[str, Any]) -> None:
+        """Its process says this of it now."""
+        self._said = said
+
+    def want_items(self) -> None:
+        """Ask for what is missing, as far as it is wanted."""
+        if self.terminal is None:
+            left = UNFOLLOWED_BYTES - self.log.total
+            if self._followers or left > 0:
+                self._home.want(self.id, self.log.last, None if self._followers else left)
+
+    def took(self, first: int, raws: list[bytes]) -> None:
+        """These items have come; raises ValueError for what is no event."""
+        log = self.log
+        for seq, raw in enumerate(raws, first):
+            if seq <= log.last or self.terminal is not None:
+                continue
+            event = read_event(raw)
+            if seq > log.last + 1:
+                log.skip_to(seq)
+            if isinstance(event, Terminal):
+                self._end(event, raw)
+            else:
+                log.append(event, raw)
+        log.mark(time.monotonic())
+        log.settle(None)
+        if self.asleep:
+            self.wake_readers()
+
+    def lost(self, reason: str) -> None:
+        """No more items will come: end with what is known of the end."""
+        if self.terminal is not None:
+            return
+        last = self._said["last_seq"]
+        known = self._said.get("terminal")
+        if known is None:
+            self._end(Error("gone", reason))
+            return
+        if last > self.log.last + 1:
+            self.log.skip_to(last)
+        raw = wire.encode(known)
+        event = read_event(raw)
+        self._end(event if isinstance(event, Terminal) else Error("gone", reason))
+
+    def _end(self, terminal: Terminal, raw: bytes | None = None) -> None:
+        took_ms = self._said.get("duration_ms")
+        self.finish(terminal, raw)
+        if took_ms is not None:
+            self.ended_at = min(self.started_at + took_ms / 1000, time.monotonic())
+        self._followers.clear()
+
+    def asks_now(self, event: Request, asked_ms: int, tell: QuestionChanged) -> None:
+        """It has a question open; `tell` is told now and when that is closed."""
+        if self.terminal is not None:
+            return
+        if self.questions is None:
+            self.questions = {}
+        if event.request in self.questions:
+            return
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        question: Question[Any] = Question(event.message)
+        asked_at = asked_ms / 1000 - WALL
+        self.questions[event.request] = OpenQuestion(question, answer, event, asked_at, tell)
+        tell(self, event.request, True)
+
+    # --- readers ------------------------------------------------------------------------------
+
+    def reader(self, after: int, wake: Callable[[Reader], None], *, owner: bool) -> Reader:  # noqa: ARG002
+        """A cursor; nobody here owns the run, and nobody here holds it back."""
+        newest = max(self._said["last_seq"], self.log.last)
+        if self.terminal is not None:
+            newest = self.log.last - 1
+        reader = CopyReader(self, min(max(after, 0), newest), wake)
+        if self.terminal is None:
+            self._followers.add(reader)
+            if len(self._followers) == 1:
+                self.want_items()
+        return reader
+
+    def leave(self, reader: Reader) -> None:
+        super().leave(reader)
+        self._unfollow(reader)
+
+    def orphan(self, reader: Reader, within_s: float | None = None) -> None:
+        super().orphan(reader, within_s)
+        self._unfollow(reader)
+
+    def _unfollow(self, reader: Reader) -> None:
+        if reader in self._followers:
+            self._followers.remove(reader)
+            if not self._followers:
+                self._home.enough(self.id)
+                self.want_items()
+
+    # --- passed on ----------------------------------------------------------------------------
+
+    async def pass_on(self, method: str, params: dict[str, Any]) -> Any:
+        """Have its process call a method about it; raises PlexusError."""
+        if self.terminal is not None:
+            raise NotFound(f"run {self.id} is over")
+        return await self._home.ask(method, params)
+
+    async def stop(self, reason: str) -> bool:
+        if self.terminal is not None:
+            return False
+        stopped: bool = await self.pass_on("plexus.cancel", {"run": self.id, "reason": reason})
+        return stopped
+
+    async def respond(self, request: str, answer: Any) -> None:
+        params = {"run": self.id, "request": request, "answer": answer}
+        await self.pass_on("plexus.respond", params)
+
+    def cancel(self, reason: str) -> None:
+        self._pass_on_soon("plexus.cancel", {"run": self.id, "reason": reason})
+
+    def answer(self, request: str, answer: Any) -> None:
+        self._open_question(request)
+        params = {"run": self.id, "request": request, "answer": answer}
+        self._pass_on_soon("plexus.respond", params)
+
+    def refuse(self, request: str, error: PlexusError) -> None:  # noqa: ARG002
+        self._open_question(request)
+        params = {"run": self.id, "request": request, "answer": None}
+        self._pass_on_soon("plexus.respond", params)
+
+    def _pass_on_soon(self, method: str, params: dict[str, Any]) -> None:
+        task = asyncio.get_running_loop().create_task(self._quietly(method, params))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _quietly(self, method: str, params: dict[str, Any]) -> None:
+        with suppress(PlexusError):  # there is nobody to tell
+            await self.pass_on(method, params)

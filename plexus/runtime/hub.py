@@ -1,0 +1,511 @@
+"""The hub: what activations there are, what their methods are called, and how a call begins.
+
+Everything a view needs of the core goes through here. The hub knows no view and no transport.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+from plexus.activation import Activation, Listed, ListedPrompt, Role
+from plexus.context import Context
+from plexus.defects import report
+from plexus.errors import (
+    Busy,
+    Denied,
+    InvalidParams,
+    NotFound,
+    PlexusError,
+    RegistrationError,
+    UnknownMethod,
+)
+from plexus.limits import Limits
+from plexus.principal import LOCAL, Principal
+from plexus.registry import schema
+from plexus.registry.activation_tree import (
+    NAME_LENGTH,
+    Node,
+    describe,
+    methods_of,
+    read_activation,
+    seen,
+    walk,
+)
+from plexus.registry.pagination import lists
+from plexus.registry.prompts import Prompts
+from plexus.registry.resources import Resources
+from plexus.registry.schema_check import check_node
+from plexus.registry.signature import MethodSpec
+from plexus.registry.suggestions import nearest
+from plexus.registry.validation import invalid_params, shortened
+from plexus.runtime.pump import Pump
+from plexus.runtime.question_feed import Questions
+from plexus.runtime.run import Run
+from plexus.runtime.runs import Runs, random_numbers
+from plexus.version import __version__
+
+__all__ = ("Call", "Change", "Notice", "Plexus")
+
+logger = logging.getLogger("plexus.runtime.hub")
+
+#: What callers and runs are told at the end.
+STOPPING = "the server is stopping"
+#: Named parameters that belong to the call and not to the method.
+RUN_KEY = "_run"
+AFTER = "_after"
+#: Asks a native view for the time of every item; the hub has nothing to do with it.
+TIMES = "_times"
+#: For how many sets of scopes the schema is kept. Tokens of others may have any scopes at all.
+VARIANTS = 64
+
+
+class Call(NamedTuple):
+    """A call that was accepted: the run it leads to, and the item after which to read it."""
+
+    run: Run
+    after: int
+    #: Whether the caller owns the run: it began it now, or came back to it by its key.
+    owned: bool
+    #: Whether the run began with this call.
+    fresh: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that users of this hub should know, such as files that were not loaded.
+
+    `message` and `next` are shown to models: they hold no text of strangers.
+    """
+
+    #: A word for programs.
+    code: str
+    message: str
+    #: What to do about it.
+    next: str
+    #: Names or reasons, for people.
+    details: list[str]
+
+
+class Change(NamedTuple):
+    """Something is no longer as it was: one of the lists, or the resource at `uri`."""
+
+    kind: Literal["methods", "prompts", "resources", "resource"]
+    uri: str | None = None
+    #: Who alone can see the change, by name; None for everybody.
+    principal: str | None = None
+
+
+#: Which list a method stands in.
+LISTS: dict[Role, Change] = {
+    "method": Change("methods"),
+    "prompt": Change("prompts"),
+    "resource": Change("resources"),
+}
+
+
+class Plexus:
+    """A server's activations and runs."""
+
+    def __init__(
+        self,
+        *,
+        name: str = "substrate",
+        limits: Limits | None = None,
+        new_id: Callable[[], int] | None = None,
+    ) -> None:
+        self.name = name
+        self.version = __version__
+        self.limits = limits or Limits()
+        self.new_id = new_id or partial(next, random_numbers())
+        self.runs = Runs(self.limits, self.new_id)
+        self.pump = Pump()
+        #: Where one is told of what the runs ask.
+        self.questions = Questions()
+        #: What clients should know about how this hub was put together.
+        self.notices: list[Notice] = []
+        self._nodes: dict[str, Node] = {}
+        #: What was replaced: its runs may go on, so it is closed with the hub.
+        self._retired: list[Node] = []
+        #: Why a namespace is switched off, by its name.
+        self.switched_off: dict[str, str] = {}
+        self._methods: dict[str, MethodSpec] = {}
+        self._legacy: dict[str, str] = {}
+        #: The scopes that methods have.
+        self._scopes: frozenset[str] = frozenset()
+        #: The schema, by the scopes of whoever reads it.
+        self._described: dict[frozenset[str], dict[str, Any]] = {}
+        #: No more calls from outside are taken; and none at all.
+        self.draining = False
+        self._closing = False
+        self._resources = Resources(())
+        self._prompts = Prompts(())
+        self._on_change: list[Callable[[Change], None]] = []
+
+    # --- activations --------------------------------------------------------------------------
+
+    def register(self, activation: Activation | type[Activation], *, checked: bool = False) -> None:
+        """Register an activation and its children. Raises RegistrationError and changes nothing.
+
+        It replaces an activation of the same namespace, whose runs continue. Types, defaults and
+        texts are tried out, unless that was done before: they are `checked`.
+        """
+        node = read_activation(activation)
+        if not checked:
+            check_node(node)
+        methods = {spec.name: spec for spec in methods_of(node)}
+        old = self._nodes.get(node.path)
+        replaced = {spec.name for spec in methods_of(old)} if old else set()
+        legacy = {name: dotted for name, dotted in self._legacy.items() if dotted not in replaced}
+        for name in methods:
+            flat = name.replace(".", "_")
+            if flat in legacy:
+                raise RegistrationError(
+                    f"{name} and {legacy[flat]} differ only in dots and underscores, "
+                    "and many clients cannot tell them apart"
+                )
+            legacy[flat] = name
+        kept = {name: spec for name, spec in self._methods.items() if name not in replaced}
+        methods = kept | methods
+        resources = Resources(methods.values())
+        prompts = Prompts(methods.values())
+        for inner in walk(node):
+            inner.activation.plexus = self
+        self._methods = methods
+        self._scopes = frozenset(spec.scope for spec in methods.values())
+        self._resources = resources
+        self._prompts = prompts
+        self._legacy = legacy
+        self._nodes[node.path] = node
+        self.switched_off.pop(node.path, None)
+        self._changed(node, old)
+
+    def unregister(self, namespace: str) -> None:
+        """Let an activation go, with its children; its runs go on. Raises NotFound."""
+        old = self._nodes.pop(namespace, None)
+        if old is None:
+            raise NotFound(f"there is no activation {namespace}")
+        gone = {spec.name for spec in methods_of(old)}
+        self._methods = {name: spec for name, spec in self._methods.items() if name not in gone}
+        self._scopes = frozenset(spec.scope for spec in self._methods.values())
+        self._resources = Resources(self._methods.values())
+        self._prompts = Prompts(self._methods.values())
+        self._legacy = {flat: name for flat, name in self._legacy.items() if name not in gone}
+        self._changed(None, old)
+
+    def switch_off(self, namespace: str, reason: str) -> None:
+        """Unregister an activation that must not serve, until another is registered in its place.
+        Raises NotFound."""
+        self.unregister(namespace)
+        self.switched_off[namespace] = reason
+
+    def _changed(self, new: Node | None, old: Node | None) -> None:
+        """Tell of an activation that came or went, or of one in the place of another."""
+        if old is not None:
+            self._retired.append(old)
+        self._described.clear()
+        touched = {change for node in (new, old) if node is not None for change in _lists_of(node)}
+        for change in LISTS.values():
+            if change in touched:
+                self.announce(change)
+
+    def on_change(self, changed: Callable[[Change], None]) -> Callable[[], None]:
+        """Be told of every change; call what is returned to be told no more."""
+        self._on_change.append(changed)
+        return partial(self._on_change.remove, changed)
+
+    def announce(self, change: Change) -> None:
+        """Tell everybody who wants to know that something has changed.
+
+        Registering tells of what it changes itself. An activation tells when a resource of its
+        own is no longer the same, and when a resource or a prompt has come or gone.
+        """
+        for changed in self._on_change.copy():
+            changed(change)
+
+    def activations(self) -> Iterator[tuple[str, Activation]]:
+        """Every activation with its path, children after their parents."""
+        return (
+            (node.path, node.activation) for root in self._nodes.values() for node in walk(root)
+        )
+
+    def methods(self, principal: Principal = LOCAL) -> list[MethodSpec]:
+        """Every method that this principal may call, sorted by name."""
+        specs = (self._methods[name] for name in sorted(self._methods))
+        return [spec for spec in specs if principal.may(spec.scope)]
+
+    def scopes(self, principal: Principal = LOCAL) -> frozenset[str]:
+        """The scopes that methods have, as far as this principal has them too.
+
+        Two principals for whom they are the same see the same.
+        """
+        if principal.scopes is None:
+            return self._scopes
+        return frozenset(filter(principal.may, self._scopes))
+
+    def check_scope(self, spec: MethodSpec, principal: Principal) -> None:
+        """Raise Denied if this principal may not call this method."""
+        _check_scope(spec.name, spec.scope, principal)
+
+    def resolve(self, name: str, principal: Principal = LOCAL) -> MethodSpec:
+        """Return the method of this name, dotted or in the legacy spelling. Raises UnknownMethod,
+        which names only methods that this principal may call."""
+        spec = self.find_method(name)
+        if spec is None:
+            namespace = next((each for each in self.switched_off if _is_in(name, each)), None)
+            if namespace is not None:
+                raise UnknownMethod(
+                    f"{namespace} is switched off, because its replacement could not be loaded; "
+                    "health.check says more",
+                    data={"nearest": []},
+                )
+            near = nearest(name, [each.name for each in self.methods(principal)])
+            hint = f"; did you mean {near[0]}?" if near else ""
+            name = shortened(name, 2 * NAME_LENGTH)
+            raise UnknownMethod(f"there is no method {name}{hint}", data={"nearest": near})
+        return spec
+
+    def find_method(self, name: str) -> MethodSpec | None:
+        """Return the method of this name, dotted or in the legacy spelling; None without one."""
+        return self._methods.get(name) or self._methods.get(self._legacy.get(name, ""))
+
+    def find_resource(self, uri: str) -> tuple[MethodSpec, dict[str, Any]]:
+        """The method that reads this address, and its arguments; raises NotFound."""
+        return self._resources.find(uri)
+
+    async def list_resources(
+        self, principal: Principal = LOCAL, after: str | None = None, limit: int = 100
+    ) -> list[Listed]:
+        """The first so many resources that this principal may read, after this address and in
+        the order of their addresses."""
+        activations = [activation for _, activation in self.activations()]
+        return await self._resources.page(activations, principal, after, limit)
+
+    def find_prompt(self, name: str) -> tuple[MethodSpec, dict[str, Any]]:
+        """The method that makes this prompt, and what the name says of its arguments; raises
+        NotFound."""
+        return self._prompts.find(name)
+
+    async def list_prompts(
+        self, principal: Principal = LOCAL, after: str | None = None, limit: int = 100
+    ) -> list[ListedPrompt]:
+        """The first so many prompts that this principal may ask for, after this name and in the
+        order of their names."""
+        activations = [activation for _, activation in self.activations()]
+        return await self._prompts.page(activations, principal, after, limit)
+
+    def prompts_vary(self) -> bool:
+        """Whether there may be more prompts than there are methods that make one."""
+        return any(lists(activation, "prompts") for _, activation in self.activations())
+
+    # --- calls --------------------------------------------------------------------------------
+
+    def call(
+        self,
+        name: str,
+        params: dict[str, Any] | list[Any] | None = None,
+        principal: Principal = LOCAL,
+        *,
+        parent: Context | None = None,
+        asks: frozenset[str] | None = None,
+        trace: Mapping[str, str] | None = None,
+    ) -> Call:
+        """Begin a run, or find the one that is meant; raises before anything has happened.
+
+        `parent` is the call that this one is made from; `asks` are the kinds of questions that
+        the caller can answer, None for all of them; `trace` is the trace context that it sent.
+        """
+        if self.draining and (parent is None or self._closing):
+            raise Busy(STOPPING, code="stopping")
+        spec = self._methods.get(name) or self.resolve(name, principal)
+        if principal.scopes is not None:
+            self.check_scope(spec, principal)
+        arguments = params if params.__class__ is dict else _named(spec, params)
+        key, after = None, 0
+        if RUN_KEY in arguments or AFTER in arguments or TIMES in arguments:
+            arguments = dict(arguments)
+            _flag(arguments.pop(TIMES, False))
+            key = _text_or_none(arguments.pop(RUN_KEY, None))
+            after = _natural(arguments.pop(AFTER, 0))
+        try:
+            arguments = (spec.validate or schema.build_validator(spec))(arguments)
+        except ValueError as error:
+            unknown = [each for each in arguments if each not in spec.names]
+            listed = self.limits.errors_listed
+            if len(unknown) < listed:
+                error = schema.errors_in(spec, arguments, error)
+            raise invalid_params(spec.name, error, unknown, spec.names, listed) from None
+        except PlexusError:
+            raise
+        # An author's own validator may raise anything.
+        except Exception as error:
+            raise report(f"validating the parameters of {spec.name}", error) from error
+        if spec.principal_name is not None:
+            arguments[spec.principal_name] = principal
+        if spec.kind == "follow":
+            run, after = spec.function(**arguments)
+            return Call(run, after, False, False)
+        if key is not None:
+            existing = self.runs.with_key(principal, key, spec.name)
+            if existing is not None:
+                existing.asks = asks  # it may be another client that comes back
+                return Call(existing, after, True, False)
+            if after:  # its run is no longer known: running it again is not what is asked for
+                raise NotFound(f"there is no run with the key {key!r} any more")
+        deadline_s = self.limits.run_s if spec.deadline_s == "default" else spec.deadline_s
+        parent_id = None if parent is None else parent.run_id
+        run = self.runs.begin(spec.name, principal, parent_id, deadline_s, key, spec.purpose)
+        run.asks = asks
+        if self.runs.is_observed:
+            self.runs.tell_begun(run, arguments, trace)
+        if spec.context_name is not None:
+            arguments[spec.context_name] = Context(self, run, parent)
+        self.pump.submit((run, spec.function, arguments, spec.kind == "stream"))
+        return Call(run, 0, True, True)
+
+    def steer(self, run_id: int, principal: Principal) -> Run:
+        """Return a run to cancel, to answer or to become the owner of.
+
+        Raises NotFound if it is missing or belongs to another principal, and Denied without the
+        scope of its method.
+        """
+        run = self.runs.find(run_id, principal)
+        self.check_steer(run, principal)
+        return run
+
+    def check_steer(self, run: Run, principal: Principal) -> None:
+        """Raise Denied if this principal may not cancel, answer or own a run of its name.
+
+        Every path to a run passes here: a token of the same principal may have fewer scopes than
+        the run was begun with, and following a run needs none.
+        """
+        if run.principal != principal:
+            raise NotFound(f"there is no run {run.id}")
+        if principal.scopes is None:
+            return
+        scope = run.scope
+        if scope is None:
+            spec = self._methods.get(run.method)
+            if spec is None:
+                # Its activation was unregistered, so its scope is unknown: fail closed.
+                raise Denied(f"{run.method} is no longer offered, so its scope is unknown")
+            scope = spec.scope
+        _check_scope(run.method, scope, principal)
+
+    def may_steer(self, run: Run, principal: Principal) -> bool:
+        """Whether `check_steer` passes."""
+        try:
+            self.check_steer(run, principal)
+        except (Denied, NotFound):
+            return False
+        return True
+
+    # --- what there is ------------------------------------------------------------------------
+
+    def described(self, principal: Principal = LOCAL) -> dict[str, Any]:
+        """The schema of all that this principal may call, with its hash; the same at every boot
+        of the same code."""
+        scopes = self.scopes(principal)
+        if scopes not in self._described:
+            if len(self._described) >= VARIANTS:
+                self._described.clear()
+            if scopes == self._scopes:
+                roots = [describe(self._nodes[path]) for path in sorted(self._nodes)]
+            else:
+                roots = seen(self.described()["activations"], scopes)
+            body = {"name": self.name, "version": self.version, "activations": roots}
+            self._described[scopes] = body | {"hash": schema.digest(body)}
+        return self._described[scopes]
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 over the whole schema."""
+        text: str = self.described()["hash"]
+        return text
+
+    async def drain(self, within_s: float) -> bool:
+        """Take no more calls from outside, and wait for the runs under way; False if some still
+        are after that time. What those call themselves is let in."""
+        self.draining = True
+        for run in self.runs.running():
+            # A standing watch has no end to wait for, and its reader loses nothing.
+            if run.purpose == "watch":
+                run.cancel(STOPPING)
+        return await self.runs.wait_idle(within_s)
+
+    async def close(self, *, reason: str = STOPPING) -> None:
+        """Stop every run, wait for their terminals, and let the activations clean up."""
+        self.draining = self._closing = True
+        self.runs.cancel_all(reason)
+        if self.runs.elsewhere is not None:
+            self.runs.elsewhere.close()
+        await self.runs.wait_idle(self.limits.cancel_s + 1.0)
+        roots = [*self._nodes.values(), *self._retired]
+        self._retired = []
+        # The same object may have been registered again, and is closed once.
+        nodes = {id(node.activation): node for root in roots for node in walk(root)}
+        for path, activation, *_ in nodes.values():
+            try:
+                await activation.close()
+            except Exception:
+                logger.exception("%s did not close cleanly", path)
+
+
+def _check_scope(method: str, scope: str, principal: Principal) -> None:
+    if not principal.may(scope):
+        raise Denied(
+            f"{method} needs the scope {scope!r}, which {principal.name} does not have",
+            data={"scope": scope},
+        )
+
+
+def _is_in(name: str, namespace: str) -> bool:
+    """Whether a method of this name, dotted or in the legacy spelling, is of this namespace."""
+    return name.startswith((f"{namespace}.", f"{namespace}_"))
+
+
+def _lists_of(node: Node) -> Iterator[Change]:
+    """The lists that an activation with its children stands in."""
+    for inner in walk(node):
+        yield from (LISTS[spec.role] for spec in inner.methods)
+        if lists(inner.activation, "resources"):
+            yield LISTS["resource"]
+        if lists(inner.activation, "prompts"):
+            yield LISTS["prompt"]
+
+
+def _named(spec: MethodSpec, params: dict[str, Any] | list[Any] | None) -> dict[str, Any]:
+    """Parameters by name, however they were given."""
+    if params is None:
+        return {}
+    if isinstance(params, dict):
+        return params
+    if len(params) == 1 and isinstance(params[0], dict):
+        known = {*spec.names, RUN_KEY, AFTER, TIMES}
+        if known.issuperset(params[0]):
+            return params[0]
+    if len(params) > len(spec.names):
+        raise InvalidParams(
+            f"{spec.name} takes at most {len(spec.names)} parameters, not {len(params)}"
+        )
+    return dict(zip(spec.names, params, strict=False))
+
+
+def _text_or_none(value: Any) -> str | None:
+    if value is not None and not (isinstance(value, str) and 0 < len(value) <= 128):
+        raise InvalidParams(f"{RUN_KEY} must be a text of 1 to 128 characters")
+    return value
+
+
+def _flag(value: Any) -> None:
+    if not isinstance(value, bool):
+        raise InvalidParams(f"{TIMES} must be true or false")
+
+
+def _natural(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InvalidParams(f"{AFTER} must be the number of an item, or 0")
+    return value

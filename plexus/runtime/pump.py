@@ -1,0 +1,269 @@
+"""The pump: steps generators, feeds their runs' logs, and makes the one terminal.
+
+How runs get tasks: a batch of new runs is stepped by one task, each in its turn. A run that
+never waits is done before the next begins and has cost no task of its own; as soon as one
+really waits, a second task takes over the rest. So every run lives in one task from beginning
+to end (cancel scopes and timeouts inside a method work), yet a thousand short calls cost a
+handful of tasks.
+
+This is the one place where an exception becomes something that a peer can see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+from plexus.defects import report
+from plexus.errors import InvalidEvent, PlexusError
+from plexus.events import Cancelled, Complete, Error, Event, Result, Terminal
+from plexus.rpc import wire
+from plexus.runtime.run import Run
+
+__all__ = ("Pump",)
+
+#: How long a generator that never waits may hold the loop before others get their turn.
+SLICE_S = 0.001
+#: How long one task goes on with short runs before others get their turn.
+TURN_S = 0.005
+#: How many events come before the first look, unless somebody waits for them.
+SHORT = 16
+#: How many events of a burst come between two looks at the clock and at the owner.
+STRIDE = 64
+#: After an event of more bytes there is always a look.
+LARGE = 4096
+
+#: How most streams end, and its bytes.
+DONE = Complete()
+DONE_RAW = wire.encode_event(DONE)
+
+Stream = Callable[..., AsyncGenerator[Event, None]]
+Plain = Callable[..., Awaitable[Any]]
+
+
+#: A run, the function that does its work, its arguments, and whether that is a stream.
+Work = tuple[Run, Stream | Plain, dict[str, Any], bool]
+
+
+class Pump:
+    """Runs the work of runs. One per hub."""
+
+    def __init__(self) -> None:
+        self._ready: deque[Work] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._scheduled = False
+
+    def submit(self, work: Work) -> None:
+        """Begin a run."""
+        self._ready.append(work)
+        if not self._scheduled:
+            self._scheduled = True
+            # At once, so that the first step comes before whoever was woken to write the reply:
+            # a short answer then goes out together with it.
+            self._start_task()
+
+    def _start_task(self) -> None:
+        if not self._ready:
+            self._scheduled = False
+            return
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._step_ready())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        # This comes round after the task's first step. If runs are left then, the task waits
+        # inside one of them, and the others need another.
+        loop.call_soon(self._start_task)
+
+    async def _step_ready(self) -> None:
+        task = asyncio.current_task()
+        turn_end = time.monotonic() + TURN_S
+        while self._ready:
+            run, function, arguments, streams = self._ready.popleft()
+            if run.terminal is not None:  # it was given up before it began
+                continue
+            run.task = task
+            if run.cancel_reason is not None:
+                terminal = _stopped(run)
+            else:
+                try:
+                    made: Any = function(**arguments)
+                except Exception as error:  # noqa: BLE001 - a decorator of the author's raised
+                    terminal = _failure(run, error)
+                else:
+                    # A plain method is awaited here: a short call is spared one more coroutine.
+                    try:
+                        terminal = (
+                            await _stream_outcome(run, made) if streams else Result(await made)
+                        )
+                    except BaseException as error:  # the one boundary
+                        if _is_closing(run, error):
+                            raise
+                        terminal = _failure(run, error)
+            run.task = None
+            if terminal is DONE:
+                run.finish(DONE, DONE_RAW)
+            else:
+                _finish(run, terminal)
+            # A cancellation may still be pending in this task and must not reach the next run;
+            # and other work wants its turn. Whatever is left gets a new task.
+            if run.cancel_reason is not None or time.monotonic() > turn_end:
+                break
+        if self._ready and not self._scheduled:
+            self._scheduled = True
+            self._start_task()
+
+    @property
+    def tasks(self) -> frozenset[asyncio.Task[None]]:
+        """The tasks under way, those of abandoned runs included."""
+        return frozenset(self._tasks)
+
+
+class Pace:
+    """How a stream shares the loop: looks at the clock and the owner now and then.
+
+    A look costs as much as an event, so in a burst there is one for every few events only; when
+    somebody waits for the next event there is one for each, and so its time is exact.
+    """
+
+    __slots__ = ("_run", "_slice_end", "_stride")
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._slice_end = time.monotonic() + SLICE_S
+        self._stride = SHORT
+
+    def look(self) -> int:
+        """Wake who waits, and say how many events may come before the next look; 0 to rest."""
+        run = self._run
+        run.check_newest()
+        if run.asleep:
+            run.wake_readers()
+        now = time.monotonic()
+        run.log.mark(now)
+        if now > self._slice_end:
+            self._stride = max(self._stride // 2, 1)
+            return 0
+        run.settle()
+        self._stride = min(self._stride * 2, STRIDE)
+        return self._stride if run.headroom > 0 else 0
+
+    async def rest(self) -> None:
+        """Let others have their turn, and wait for an owner that is too far behind."""
+        await self._run.room()
+        if time.monotonic() > self._slice_end:
+            await asyncio.sleep(0)
+        self._slice_end = time.monotonic() + SLICE_S
+
+
+async def _stream_outcome(run: Run, stream: AsyncGenerator[Event, None]) -> Terminal:
+    """Move events from the generator to the log until it ends; say how that was.
+
+    Raises nothing, and closes the generator whatever happens. The loop is written out flat: a
+    stream spends its life here, and a method call for each event would double what it costs.
+    """
+    log, asleep, encoders = run.log, run.asleep, wire.event_encoders
+    add_event, add_raw = log.events.append, log.raws.append
+    pace: Pace | None = None  # a short answer never needs it
+    left = SHORT
+    event: Event | None = None
+    kind: type[Event] | None = None
+    try:
+        async for event in stream:
+            if event.__class__ is not kind:
+                kind = event.__class__
+                if _ends(kind, run):
+                    break
+                encode = encoders[kind]
+            raw = encode(event)
+            add_event(event)
+            add_raw(raw)
+            left -= 1
+            if left <= 0 or asleep or len(raw) > LARGE:
+                if pace is None:
+                    pace = Pace(run)
+                left = pace.look()
+                if left <= 0:
+                    await pace.rest()
+                    if run.terminal is not None:  # it was abandoned meanwhile
+                        break
+                    left = 1
+        else:
+            return DONE  # and the generator is closed: it ended by itself
+        await stream.aclose()
+    except BaseException as error:  # the one boundary
+        if _is_closing(run, error):
+            raise
+        return await _closed(run, stream, error)
+    return event if isinstance(event, Terminal) else DONE
+
+
+def _is_closing(run: Run, error: BaseException) -> bool:
+    """Whether the loop is being closed, so that nothing can be awaited any more.
+
+    A method may raise GeneratorExit itself; then its task is the one that runs.
+    """
+    if not isinstance(error, GeneratorExit):
+        return False
+    try:
+        return asyncio.current_task() is not run.task
+    except RuntimeError:  # no loop runs
+        return True
+
+
+def _ends(kind: type, run: Run) -> bool:
+    """Whether such an event ends a run; raises TypeError if it is none at all."""
+    if not issubclass(kind, Event):
+        raise TypeError(f"{run.method} yielded {kind.__name__}, which is not an Event")
+    return kind.terminal
+
+
+async def _closed(run: Run, stream: AsyncGenerator[Event, None], error: BaseException) -> Terminal:
+    """Close a generator that did not end by itself, and say how the run ended."""
+    try:
+        await stream.aclose()
+    except BaseException as another:  # noqa: BLE001 - what its cleanup raised is the news
+        return _failure(run, another)
+    return _failure(run, error)
+
+
+def _failure(run: Run, error: BaseException) -> Terminal:
+    """What an exception becomes for those who read the run."""
+    if isinstance(error, PlexusError):
+        return Error(error.code, error.message, error.data)
+    if isinstance(error, asyncio.CancelledError):
+        return _stopped(run) if run.cancel_reason else Cancelled("the method cancelled itself")
+    return _defect(run, error)
+
+
+def _stopped(run: Run) -> Terminal:
+    if run.expired_after is not None:
+        return Error(
+            "deadline", f"{run.method}: {run.cancel_reason}", {"limit_s": run.expired_after}
+        )
+    return Cancelled(run.cancel_reason)
+
+
+def _defect(run: Run, error: BaseException) -> Terminal:
+    internal = report(f"run {run.id} of {run.method}", error)
+    return Error(internal.code, internal.message, internal.data)
+
+
+def _finish(run: Run, terminal: Terminal) -> None:
+    try:
+        run.finish(terminal)
+    except InvalidEvent as error:
+        if isinstance(terminal, Error):  # its data is wrong, but why the run failed matters more
+            left_out = {"left_out": ["data"], "reason": error.message}
+            run.finish(Error(_sendable(terminal.code), _sendable(terminal.message), left_out))
+        else:
+            run.finish(Error(error.code, error.message))
+    except PlexusError as error:
+        run.finish(Error(error.code, error.message, error.data))
+
+
+def _sendable(text: object) -> str:
+    """Return the code or message of an error as a text that has a JSON form."""
+    return str(text).encode(errors="replace").decode()

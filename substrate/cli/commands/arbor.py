@@ -1,0 +1,123 @@
+"""`substrate arbor`: a backup of the trees, and a look at one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from activations.arbor import Arbor
+from plexus.errors import PlexusError
+from substrate.cli.main import settings_of
+from substrate.cli.target.target import Choice, Target, choose_target, target_options
+
+__all__ = ("arbor",)
+
+#: The lines that lead to a branch, and what stands behind a text.
+GUIDES = re.compile(r"(?:│   |    )*(?:├── |└── )?")
+REMARK = re.compile(
+    r"  \(replaced\)|  [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$|\[unresolved .*|… \d+ .*"
+)
+#: What is kept free beside a node's text, for the lines that lead to it.
+INDENT = 24
+
+
+@click.group(short_help="Look after stored trees.")
+def arbor() -> None:
+    """Look after the trees that `arbor` keeps."""
+
+
+@arbor.command(short_help="Copy all trees into a file.")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("-f", "--force", is_flag=True, help="Replace FILE if it is there.")
+@click.pass_context
+def backup(ctx: click.Context, *, file: Path, force: bool) -> None:
+    """Copy all trees into FILE, as they are at one moment, while servers go on writing.
+
+    The copy is a database like the one it was made of: `--database FILE` opens it.
+    """
+    if file.exists() and not force:
+        raise click.ClickException(f"{file} is there already; --force replaces it.")
+    trees = Arbor(settings_of(ctx).database)
+    if trees.is_empty():
+        raise click.ClickException("There is nothing to copy: no tree was ever made here.")
+    try:
+        asyncio.run(_backup(trees, file))
+    except PlexusError as error:
+        raise click.ClickException(error.message) from error
+    click.echo(f"Wrote {file}.")
+
+
+async def _backup(trees: Arbor, file: Path) -> None:
+    try:
+        await (await trees.store()).backup(file)
+    finally:
+        await trees.close()
+
+
+@arbor.command(
+    short_help="Draw a tree.",
+    params=[
+        click.Argument(["tree_id"], metavar="TREE"),
+        click.Option(["--node", "node_id"], metavar="NODE", help="Draw what is below this node."),
+        click.Option(["--ids"], is_flag=True, help="Show each node's id."),
+        click.Option(
+            ["--limit"],
+            type=click.IntRange(1, 1000),
+            default=200,
+            show_default=True,
+            help="How many nodes are drawn.",
+        ),
+        *target_options(),
+    ],
+)
+@click.pass_context
+def tree(ctx: click.Context, /, *, local: bool, url: str | None, **params: Any) -> None:
+    """Draw the tree TREE."""
+    target = choose_target(ctx, Choice(local, url))
+    wanted = {name: value for name, value in params.items() if value is not None}
+    on_terminal = sys.stdout.isatty()
+    if on_terminal:
+        from rich.console import Console
+
+        wanted["width"] = max(Console().width - INDENT, 40)
+    try:
+        drawing = target.run(_drawing(target, wanted))
+    except PlexusError as error:
+        raise click.ClickException(error.message) from error
+    if on_terminal:
+        _print(drawing)
+    else:
+        click.echo(drawing, nl=False)
+
+
+async def _drawing(target: Target, params: dict[str, Any]) -> str:
+    async with target.call("arbor.tree_render", params) as call:
+        async for item in call.items():
+            event = item.event
+            if event["type"] == "complete":
+                return str(event["result"])
+            if event["type"] == "error":
+                raise PlexusError(event["message"], code=event["code"])
+    raise PlexusError("the drawing was cancelled", code="cancelled")
+
+
+def _print(drawing: str) -> None:
+    """The drawing with its lines in the background."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for number, line in enumerate(drawing.splitlines()):
+        text = Text(line, no_wrap=True, overflow="ellipsis")
+        lead = GUIDES.match(line)
+        text.stylize("dim", 0, lead.end() if lead else 0)
+        if number == 0:
+            text.stylize("bold")
+        for remark in REMARK.finditer(line):
+            text.stylize("dim yellow", *remark.span())
+        console.print(text)

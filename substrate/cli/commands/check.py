@@ -1,0 +1,232 @@
+"""`substrate check`: what clients and models would stumble over, before they do."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import click
+
+from plexus.activation import Activation
+from plexus.errors import PlexusError
+from plexus.registry.activation_tree import methods_of, read_activation
+from plexus.registry.plugin_namespaces import BuiltIns
+from plexus.registry.plugins import Find, plugin_errors
+from plexus.registry.signature import MethodSpec
+from plexus.rpc import wire
+from plexus.runtime.hub import Plexus
+from substrate.build_hub import built_in_hub, finder
+from substrate.cli.main import files_of, settings_of
+from substrate.cli.project_package import UNTRUSTED, files_for_author, project_package
+from substrate.cli.terminal.display import coloured
+from substrate.devtools.lint import Finding, check_methods
+from substrate.devtools.plugin_sources import NoSource, Sources, find_sources, sources_here
+from substrate.devtools.source_location import Place, place_of_class, place_of_error, shown
+from substrate.settings import ProjectFiles, Settings
+
+__all__ = ("check",)
+
+#: The rule that an activation which cannot be loaded breaks.
+LOAD = "load"
+COLOURS = {"error": "red", "warning": "yellow"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Loaded:
+    """What was found in the sources."""
+
+    methods: list[MethodSpec]
+    findings: list[Finding]
+
+
+@click.command(short_help="Look for what clients would stumble over in activations.")
+@click.argument("source", required=False, metavar="[PATH|MODULE]")
+@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each finding.")
+@click.option("--strict", is_flag=True, help="Fail for warnings too.")
+@click.option(
+    "--server",
+    default="substrate",
+    show_default=True,
+    metavar="NAME",
+    help="What the host calls the server: it is part of the name of every tool.",
+)
+@click.pass_context
+def check(
+    ctx: click.Context, *, source: str | None, as_json: bool, strict: bool, server: str
+) -> None:
+    """Load the activations of PATH and say what clients and models would stumble over.
+
+    PATH is a Python file, a folder of them, or a project whose pyproject.toml names activations;
+    MODULE is module or module:Class. Without either it is the project in this folder. The exit
+    code is 1 if there is an error, and with --strict if there is anything at all.
+    """
+    try:
+        settings = settings_of(ctx)
+        if source is not None:
+            sources, refused = find_sources(source), False
+        else:
+            package, refused = project_package(ctx)
+            sources = sources_here(settings, files_for_author(ctx)).joined(package)
+    except NoSource as error:
+        raise click.UsageError(str(error), ctx) from error
+    if refused:
+        click.echo(f"Warning: {UNTRUSTED.format(command='check')}", err=True)
+    if not sources.current():
+        if refused or files_of(ctx).skipped is not None:
+            raise click.UsageError("Nothing was checked: the folder is not trusted.", ctx)
+        raise click.UsageError(
+            f"There are no activations here: no file in {settings.activations_folder}/ and no "
+            "package that names any. Name a file, a folder or a module, or begin with "
+            "`substrate new NAME`.",
+            ctx,
+        )
+    with redirect_stdout(sys.stderr):  # stdout carries the findings, and not what plugins print
+        loaded = asyncio.run(_load(sources, settings, files_of(ctx)))
+    found = [*loaded.findings, *check_methods(loaded.methods, server)]
+    found.sort(key=lambda each: (each.level, str(each.place or ""), each.rule))
+    _print(found, loaded, as_json=as_json)
+    if any(strict or each.level == "error" for each in found):
+        ctx.exit(1)
+
+
+# --- loading --------------------------------------------------------------------------------------
+
+
+async def _load(sources: Sources, settings: Settings, files: ProjectFiles) -> Loaded:
+    """Everything that the sources hold, registered after the built-in activations; on a loop, as
+    on a server."""
+    find = finder(settings, Path.cwd(), files)
+    sources.make_importable()
+    hub = built_in_hub(settings, Path.cwd())
+    built_in = {path: type(activation) for path, activation in hub.activations()}
+    built_ins = BuiltIns(hub)
+    loaded = Loaded([], [])
+    for name in sources.current():
+        before = len(loaded.findings)
+        classes = _classes(name, find, loaded)
+        for cls in classes:
+            _register(cls, hub, built_in, loaded)
+        for index, found in enumerate(loaded.findings[before:], before):
+            if found.rule == LOAD:
+                switched_off = built_ins.switch_off(name, classes)
+                loaded.findings[index] = found._replace(message=found.message + switched_off)
+    await hub.close()
+    return loaded
+
+
+def _classes(name: str, find: Find, loaded: Loaded) -> list[type[Activation]]:
+    try:
+        with plugin_errors():
+            return list(find(name))
+    except PlexusError as error:
+        loaded.findings.append(_broken(name, error, _files_of(error)))
+        return []
+
+
+def _register(
+    cls: type[Activation], hub: Plexus, built_in: dict[str, type[Activation]], loaded: Loaded
+) -> None:
+    place = place_of_class(cls)
+    replaced = built_in.get(getattr(cls, "namespace", ""))
+    if replaced not in (None, cls):
+        loaded.findings.append(
+            Finding(
+                "warning",
+                "namespace-taken",
+                cls.__name__,
+                f"{cls.namespace} is built in, and this takes its place",
+                "choose another namespace, unless that is meant",
+                place,
+            )
+        )
+    try:
+        with plugin_errors():
+            node = read_activation(cls)
+            clash = _clash(methods_of(node), loaded.methods)
+            if clash is not None:
+                loaded.findings.append(clash)
+                return
+            hub.register(node.activation)
+    except PlexusError as error:
+        loaded.findings.append(_broken(cls.__name__, error, [place.file] if place else []))
+    else:
+        loaded.methods.extend(methods_of(node))
+
+
+def _clash(methods: Iterable[MethodSpec], known: Sequence[MethodSpec]) -> Finding | None:
+    """Two methods that clients cannot tell apart, of which the hub takes only the first."""
+    flat = {spec.name.replace(".", "_"): spec for spec in known}
+    for spec in methods:
+        other = flat.get(spec.name.replace(".", "_"))
+        if other is not None:
+            message = f"clients cannot tell it from {other.name}: dots are written as underscores"
+            if other.name == spec.name:
+                message = f"there are two of this name; the other is {type(other.owner).__name__}'s"
+            place = place_of_class(type(spec.owner))
+            advice = "rename one of the two"
+            return Finding("error", "name-collision", spec.name, message, advice, place)
+    return None
+
+
+def _broken(subject: str, error: PlexusError, files: Iterable[Path]) -> Finding:
+    return Finding(
+        "error",
+        LOAD,
+        shown(Path(subject)) if "/" in subject else subject,
+        " ".join(error.message.split()),
+        "put it right; a server would skip this activation",
+        place_of_error(error, files),
+    )
+
+
+def _files_of(error: BaseException) -> list[Path]:
+    """The files that an error came through, without those of Python and of ours."""
+    cause = error.__cause__
+    frames = traceback.extract_tb(None if cause is None else cause.__traceback__)
+    ours = Path(__file__).parents[3]
+    files = [Path(frame.filename) for frame in frames if not frame.filename.startswith("<")]
+    return [
+        file
+        for file in files
+        if "importlib" not in file.parts and not file.is_relative_to(ours / "plexus")
+    ]
+
+
+# --- printing -------------------------------------------------------------------------------------
+
+
+def _print(found: Sequence[Finding], loaded: Loaded, *, as_json: bool) -> None:
+    if as_json:
+        for each in found:
+            click.echo(wire.encode(_fields(each)).decode())
+        return
+    for each in found:
+        where = f"{each.place}: " if each.place else ""
+        level = coloured(each.level, COLOURS[each.level]) if sys.stdout.isatty() else each.level
+        click.echo(f"{where}{level}: {each.subject}: {each.message} [{each.rule}]")
+        click.echo(f"    {each.advice}")
+    counted = {level: sum(each.level == level for each in found) for level in ("error", "warning")}
+    said = ", ".join(_plural(number, level) for level, number in counted.items() if number)
+    click.echo(f"{_plural(len(loaded.methods), 'method')}: {said or 'nothing to put right'}")
+
+
+def _fields(finding: Finding) -> dict[str, object]:
+    place: Place | None = finding.place
+    return {
+        "level": finding.level,
+        "rule": finding.rule,
+        "subject": finding.subject,
+        "message": finding.message,
+        "advice": finding.advice,
+        "file": None if place is None else str(place.file),
+        "line": None if place is None else place.line,
+    }
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

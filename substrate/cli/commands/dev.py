@@ -1,0 +1,108 @@
+"""`substrate dev`: serve, and load activations again as they are written."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+
+from plexus.registry.plugins import Broken, load_plugins
+from plexus.runtime.hub import Plexus
+from substrate.build_hub import MakeHub, built_in_hub, finder
+from substrate.cli.main import settings_of
+from substrate.cli.project_package import UNTRUSTED, files_for_author, project_package
+from substrate.devtools.plugin_sources import NoSource, Sources, find_sources, sources_here
+from substrate.devtools.reload import Reloader
+from substrate.settings import ProjectFiles, Settings
+from substrate.telemetry.logging import announce, escaped
+
+__all__ = ("dev",)
+
+
+@click.command(short_help="Serve, and reload activations as their files change.")
+@click.argument("source", required=False, metavar="[PATH|MODULE]")
+@click.option("--stdio", is_flag=True, help="Speak newline-delimited JSON-RPC on stdin and stdout.")
+@click.option("--mcp", is_flag=True, help="With --stdio: speak MCP, as hosts for models do.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: 4444]")
+@click.pass_context
+def dev(
+    ctx: click.Context, *, source: str | None, stdio: bool, mcp: bool, port: int | None
+) -> None:
+    """Serve what `substrate` would and the activations of PATH, and load those again whenever
+    their files change.
+
+    PATH is a Python file, a folder of them, or a project whose pyproject.toml names activations;
+    MODULE is module or module:Class. Without either it is the project in this folder. Runs that
+    are under way go on, clients are told, and a file with an error is reported while what was
+    there before stays.
+
+    \b
+    In Claude Code, with changes as you make them:
+      claude mcp add NAME -- substrate dev --stdio --mcp /path/to/project
+    """
+    settings, files = settings_of(ctx), files_for_author(ctx)
+    if port is not None:
+        settings = dataclasses.replace(settings, port=port)
+    root = ctx.find_root().params
+    stdio, mcp = stdio or root["stdio"], mcp or root["mcp"]
+    if mcp and not stdio:
+        raise click.UsageError("--mcp goes with --stdio; over HTTP, MCP is always at /mcp.", ctx)
+    try:
+        if source is not None:
+            author, refused = find_sources(source), False
+        else:
+            author, refused = project_package(ctx, stdio=stdio)
+    except NoSource as error:
+        raise click.UsageError(str(error), ctx) from error
+    if refused:
+        announce(UNTRUSTED.format(command="dev"), "WARNING")
+    fixed, sources = _sources(settings, files)
+    sources = sources.joined(author)
+    if fixed:
+        announce(
+            "The files of this folder are trusted as they are now, and are not loaded again when "
+            "they change. `substrate trust --always` changes that."
+        )
+    if not (sources.current() or fixed or refused or files.skipped):
+        announce(
+            "There are no activations here yet: they can be files in "
+            f"{settings.activations_folder}/, and `substrate new NAME` writes a package."
+        )
+    entry = "substrate.server.serve:serve_http"
+    if stdio:
+        entry = (
+            "substrate.stdio.mcp:serve_mcp_stdio"
+            if mcp
+            else "substrate.stdio.transport:serve_stdio"
+        )
+    module, _, name = entry.partition(":")
+    serve: Callable[[Settings, ProjectFiles, MakeHub], None]
+    serve = getattr(importlib.import_module(module), name)
+    serve(settings, files, _maker(fixed, sources))
+
+
+def _sources(settings: Settings, files: ProjectFiles) -> tuple[tuple[str, ...], Sources]:
+    """What is loaded once, because it is trusted only as it is now, and what is watched."""
+    here = sources_here(settings, files)
+    fixed = files.plugins
+    if files.names_activations and not files.live:
+        fixed += settings.activation
+    return fixed, here._replace(names=tuple(name for name in here.names if name not in fixed))
+
+
+def _maker(fixed: Sequence[str], sources: Sources) -> MakeHub:
+    """What makes a hub whose activations are those of the sources, as they are at any moment."""
+
+    def make(settings: Settings, project: Path, files: ProjectFiles) -> tuple[Plexus, list[Broken]]:
+        sources.make_importable()
+        hub = built_in_hub(settings, project, files)
+        find = finder(settings, project, files)
+        reloader = Reloader(hub, sources, project, lambda text: announce(escaped(text)), find)
+        broken = load_plugins(hub, fixed, None, find)
+        reloader.load()
+        return hub, broken
+
+    return make

@@ -1,0 +1,56 @@
+"""`substrate list`: what there is to call."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import click
+
+from substrate.cli.main import files_of, settings_of
+from substrate.cli.target.catalogue import Namespace, method_names
+from substrate.cli.target.local import LocalTarget
+from substrate.cli.target.target import Choice, Target, choose_target, report_broken, target_options
+from substrate.cli.terminal.display import coloured
+from substrate.cli.terminal.method_table import print_namespaces
+
+__all__ = ("list_methods",)
+
+
+@click.command(
+    "list",
+    short_help="List namespaces and methods.",
+    params=[
+        click.Option(["--json", "as_json"], is_flag=True, help="A line of JSON for each method."),
+        *target_options(),
+    ],
+)
+@click.pass_context
+def list_methods(ctx: click.Context, *, as_json: bool, local: bool, url: str | None) -> None:
+    """List namespaces and methods: those of the server if one runs, and those found here."""
+    target = choose_target(ctx, Choice(local, url))
+    namespaces = target.catalogue.namespaces()
+    only_here = [] if target.command is None else _only_here(ctx, target)
+    print_namespaces([*namespaces, *only_here], as_json=as_json)
+    if only_here:
+        names = ", ".join(method.name for namespace in only_here for method in namespace.methods)
+        message = (
+            f"{target.name.capitalize()} does not have {names}, which was found here: "
+            "call it with --local, or start the server again."
+        )
+        click.echo(coloured(message, "yellow"), err=True)
+
+
+def _only_here(ctx: click.Context, target: Target) -> list[Namespace]:
+    """What the project here has and the server has not: it may have been started before, or
+    elsewhere."""
+    own = LocalTarget(settings_of(ctx), Path.cwd(), files_of(ctx))
+    ctx.call_on_close(own.close)
+    report_broken(own.broken)
+    known = set(method_names(target.catalogue))
+    missing = []
+    for namespace in own.catalogue.namespaces():
+        methods = tuple(method for method in namespace.methods if method.name not in known)
+        if methods:
+            missing.append(dataclasses.replace(namespace, methods=methods))
+    return missing

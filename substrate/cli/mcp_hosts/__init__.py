@@ -1,0 +1,1 @@
+"""The configuration files of MCP hosts, for `substrate mcp install`."""

@@ -1,0 +1,188 @@
+"""Asking the person at the terminal what a run asks.
+
+Lines are read by the event loop and not by a thread, so that a question can be taken back at any
+moment: when its time is over, when somebody else has answered, or at Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import IO, Any
+
+from substrate.cli.option_values import Shape, as_written, shape_of
+
+__all__ = ("Person",)
+
+Request = Mapping[str, Any]
+Ask = Callable[[Request], Awaitable[Any]]
+YES, NO = ("y", "yes"), ("n", "no")
+
+
+class Declined(Exception):
+    """The person ended the input instead of answering."""
+
+
+class Person:
+    """Whoever sits at the terminal."""
+
+    def __init__(self, err: IO[str], input_fd: int) -> None:
+        self._err = err
+        self._fd = input_fd
+        self._typed = b""
+        #: One question at a time, however many a run asks.
+        self._turn = asyncio.Lock()
+
+    @classmethod
+    def at_terminal(cls, err: IO[str]) -> Person | None:
+        """The person, if there is one: somebody who can see stderr and type into stdin."""
+        try:
+            there = sys.stdin.isatty() and err.isatty()
+        except ValueError:  # stdin is closed
+            return None
+        return cls(err, sys.stdin.fileno()) if there else None
+
+    async def answer(self, request: Request) -> Any:
+        """What the person answers, in the form that the request's schema asks for; None if the
+        person declines, which is Ctrl-D."""
+        asks: dict[str, Ask] = {
+            "confirm": self._confirm,
+            "select": self._select,
+            "select_many": self._select_many,
+            "form": self._form,
+            "visit": self._visit,
+        }
+        async with self._turn:
+            return await self._answer(asks.get(request["kind"], self._prompt), request)
+
+    async def _answer(self, ask: Ask, request: Request) -> Any:
+        try:
+            return await ask(request)
+        except Declined:
+            self._say("(declined)")
+            return None
+
+    # --- kinds of questions ---------------------------------------------------------------------
+
+    async def _confirm(self, request: Request) -> bool:
+        default = request.get("default")
+        hint = "y/n" if default is None else "Y/n" if default else "y/N"
+        while True:
+            text = (await self._line(f"{request['message']} [{hint}] ")).strip().lower()
+            if not text and isinstance(default, bool):
+                return default
+            if text in YES + NO:
+                return text in YES
+            self._say("Please type y or n; Ctrl-D declines.")
+
+    async def _visit(self, request: Request) -> bool:
+        """An address to open; the person does that, or not."""
+        self._say(str((request.get("details") or {}).get("url", "")))
+        return await self._confirm(request)
+
+    async def _prompt(self, request: Request) -> Any:
+        shape = shape_of(request.get("schema", {}), {})
+        return await self._value(request["message"], shape, request.get("default"))
+
+    async def _select(self, request: Request) -> str:
+        values = self._list_options(request)
+        while True:
+            text = await self._choice(request)
+            chosen = _pick(text.strip(), values)
+            if chosen is not None:
+                return chosen
+            self._say(f"Please type a number from 1 to {len(values)}; Ctrl-D declines.")
+
+    async def _select_many(self, request: Request) -> list[str]:
+        values = self._list_options(request)
+        while True:
+            text = await self._choice(request)
+            chosen = [_pick(part, values) for part in text.replace(",", " ").split()]
+            if None not in chosen:
+                return [value for value in chosen if value is not None]
+            self._say("Please type numbers with spaces between them; Ctrl-D declines.")
+
+    async def _form(self, request: Request) -> dict[str, Any]:
+        self._say(request["message"])
+        schema = request["schema"]
+        required = schema.get("required", ())
+        answers: dict[str, Any] = {}
+        for name, entry in schema.get("properties", {}).items():
+            shape = shape_of(entry, schema.get("$defs", {}))
+            label = f"  {entry.get('description') or entry.get('title') or name}"
+            optional = name not in required
+            value = await self._value(label, shape, entry.get("default"), optional=optional)
+            if value is not None:
+                answers[name] = value
+        return answers
+
+    # --- lines ----------------------------------------------------------------------------------
+
+    async def _value(
+        self, label: str, shape: Shape, default: Any, *, optional: bool = False
+    ) -> Any:
+        """A value that the shape can read; an empty line is the default."""
+        choices = f" ({', '.join(shape.choices)})" if shape.choices else ""
+        shown = "" if default is None else f" [{as_written(default)}]"
+        while True:
+            text = await self._line(f"{label}{choices}{shown}: ")
+            if not text and (default is not None or optional):
+                return default
+            try:
+                if shape.is_list:
+                    return [shape.read(part.strip()) for part in text.split(",")]
+                return shape.read(text)
+            except ValueError as error:
+                self._say(str(error))
+
+    def _list_options(self, request: Request) -> list[str]:
+        self._say(request["message"])
+        options = request.get("options") or []
+        for number, option in enumerate(options, 1):
+            self._say(f"  {number}. {option['label']}")
+        return [option["value"] for option in options]
+
+    async def _choice(self, request: Request) -> str:
+        default = request.get("default")
+        parts: list[str] = default if isinstance(default, list) else [str(default)]
+        shown = "" if default is None else f" [{', '.join(parts)}]"
+        text = await self._line(f"Choose{shown}: ")
+        return text if text or default is None else " ".join(parts)
+
+    def _say(self, text: str) -> None:
+        self._err.write(text + "\n")
+        self._err.flush()
+
+    async def _line(self, prompt: str) -> str:
+        """What the person types, without the newline; raises Declined at the end of input."""
+        self._err.write(prompt)
+        self._err.flush()
+        loop = asyncio.get_running_loop()
+        while b"\n" not in self._typed:
+            readable = loop.create_future()
+            loop.add_reader(self._fd, _set_done, readable)
+            try:
+                await readable
+            finally:
+                loop.remove_reader(self._fd)
+            typed = os.read(self._fd, 4096)
+            if not typed:
+                self._say("")
+                raise Declined
+            self._typed += typed
+        line, _, self._typed = self._typed.partition(b"\n")
+        return line.decode(errors="replace").removesuffix("\r")
+
+
+def _set_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _pick(text: str, values: list[str]) -> str | None:
+    """The option with this number or this value."""
+    if text.isdigit() and 0 < int(text) <= len(values):
+        return values[int(text) - 1]
+    return text if text in values else None

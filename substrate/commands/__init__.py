@@ -1,1 +1,0 @@
-"""The subcommands, each a module that is imported when it is used."""

@@ -1,0 +1,1 @@
+"""Tools for authors: lint, reload, code generation and project templates."""

@@ -1,0 +1,250 @@
+"""What a client offers, read from a schema: namespaces, their methods, and the types of both."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from plexus.events import Complete, Event, Gap, Log, Request
+from plexus.registry.schema import digest, value_schema
+from substrate.cli.target.catalogue import walk
+from substrate.devtools.codegen.text import Names, pascal
+from substrate.devtools.codegen.types import (
+    ANY,
+    Alias,
+    Declaration,
+    Named,
+    Place,
+    Reader,
+    Struct,
+    Type,
+    Union,
+    union_of,
+)
+
+__all__ = ("BadName", "Interface", "Method", "Namespace", "UnknownNamespace", "read_interface")
+
+Described = dict[str, Any]
+
+NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+#: A subscription belongs to a connection, which a client keeps to itself.
+LEFT_OUT = frozenset({"plexus.unsubscribe"})
+#: What a run may say of itself, whatever its method declares, and what that means to a caller.
+ALWAYS: dict[str, tuple[type[Event], str]] = {
+    "LogEvent": (Log, "A remark of the method about its own work."),
+    "RequestEvent": (Request, "The run asks its caller something and waits; `respond` answers."),
+    "GapEvent": (Gap, "The items `from` to `to` are no longer kept, and so were not sent."),
+}
+#: The union of these.
+RUN_EVENT = "RunEvent"
+#: How a run ends well whose method declares nothing about that.
+COMPLETE = "CompleteEvent"
+
+
+class UnknownNamespace(Exception):
+    """There is no such namespace in the schema."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+class BadName(Exception):
+    """The schema calls something so that no server of ours would."""
+
+    def __init__(self, name: object) -> None:
+        super().__init__(f"the schema has something called {name!r}, which is no name of a method")
+
+
+class Method(NamedTuple):
+    """A method of the server, as a client has it."""
+
+    name: str
+    description: str
+    scope: str
+    streaming: bool
+    params: Struct
+    #: The name of the union of all that a stream says; empty if that is not known.
+    event: str
+    #: What is in that union.
+    events: tuple[Type, ...]
+    #: What it ends with: the event that completes a stream, the value of a plain method.
+    result: Type
+
+
+@dataclasses.dataclass
+class Namespace:
+    """A part of the names of methods."""
+
+    path: str
+    #: What its class is called.
+    name: str = ""
+    description: str = ""
+    methods: list[Method] = dataclasses.field(default_factory=list)
+    children: list[Namespace] = dataclasses.field(default_factory=list)
+
+
+class Interface(NamedTuple):
+    """All that a client offers."""
+
+    #: Of what was read: the server's own if that was everything.
+    hash: str
+    roots: list[Namespace]
+    #: By name.
+    declarations: list[Declaration]
+
+
+def read_interface(
+    described: Described, namespaces: Sequence[str], reserved: Iterable[str]
+) -> Interface:
+    """The methods of a schema, or of these namespaces and those inside them.
+
+    `reserved` are names that the language needs for itself. Raises UnknownNamespace and BadName.
+    """
+    nodes = list(walk(described["activations"]))
+    _check_names(nodes)
+    for name in namespaces:
+        if not any(_within(node["namespace"], [name]) for node in nodes):
+            raise UnknownNamespace(name)
+    chosen = [node for node in nodes if not namespaces or _within(node["namespace"], namespaces)]
+    names = Names({*reserved, *ALWAYS, COMPLETE, RUN_EVENT})
+    reader = Reader(names)
+    shared = _read_shared_events(reader)
+    roots: dict[str, Namespace] = {}
+    for node in sorted(chosen, key=lambda node: str(node["namespace"])):
+        namespace = _grow(roots, node["namespace"])
+        namespace.description = node["description"]
+    for namespace in _each(roots.values()):
+        namespace.name = names.take(f"{pascal(namespace.path)}Namespace")
+    # First the names that follow from those of methods, so that no definition can take them.
+    listed = sorted(
+        (entry for node in chosen for entry in node["methods"] if entry["name"] not in LEFT_OUT),
+        key=lambda entry: str(entry["name"]),
+    )
+    taken = [_OwnNames.of(entry["name"], names) for entry in listed]
+    for entry, own in zip(listed, taken, strict=True):
+        path = entry["name"].rpartition(".")[0]
+        _grow(roots, path).methods.append(_read_method(reader, entry, own, shared))
+    declarations = [reader.declarations[name] for name in sorted(reader.declarations)]
+    return Interface(_hash(described, chosen, namespaces), list(roots.values()), declarations)
+
+
+class _OwnNames(NamedTuple):
+    """The names that follow from that of a method."""
+
+    params: str
+    event: str
+    result: str
+
+    @classmethod
+    def of(cls, method: str, names: Names) -> _OwnNames:
+        return cls(*(names.take(pascal(method) + part) for part in ("Params", "Event", "Result")))
+
+
+def _read_shared_events(reader: Reader) -> dict[str, Named]:
+    """Declare what every run may say; by tag."""
+    done = Complete, "The run did its work."
+    for name, (event, words) in {**ALWAYS, COMPLETE: done}.items():
+        schema = value_schema(event)
+        definitions = schema.pop("$defs", {})
+        place = Place(name, "", "", definitions)
+        if "$ref" in schema:
+            schema = definitions[schema["$ref"].rpartition("/")[2]]
+        reader.declare_struct(name, schema | {"description": words}, place)
+    shared = {event.type: Named(name) for name, (event, _) in ALWAYS.items()}
+    said = Alias(RUN_EVENT, "What any run may say.", Union(tuple(shared.values())))
+    reader.declarations[RUN_EVENT] = said
+    return shared
+
+
+def _read_method(
+    reader: Reader, entry: Described, own: _OwnNames, shared: dict[str, Named]
+) -> Method:
+    namespace, _, called = entry["name"].rpartition(".")
+
+    def place(name: str, schema: Any) -> Place:
+        said = schema if isinstance(schema, dict) else {}
+        definitions = said.get("$defs") or said.get("definitions") or {}
+        return Place(name, namespace, called, definitions)
+
+    params = entry["params"]
+    events: tuple[Type, ...] = ()
+    result: Type = ANY
+    if "events" in entry:
+        said = entry["events"]
+        inside = place(own.event, said)
+        declared: dict[Type, str] = {}
+        for member in said["oneOf"]:
+            read = reader.read(member, inside)
+            declared[read] = member["properties"]["type"]["const"]
+        tags = set(declared.values())
+        ends = [read for read, tag in declared.items() if tag == Complete.type]
+        result = union_of(ends or [Named(COMPLETE)])
+        others = [event for tag, event in shared.items() if tag not in tags]
+        always = [Named(RUN_EVENT)] if len(others) == len(shared) else others
+        events = (*declared, *([] if ends else [result]), *always)
+    elif "result" in entry:
+        reader.declare(own.result, entry["result"], place(own.result, entry["result"]))
+        result = Named(own.result)
+    return Method(
+        entry["name"],
+        entry["description"],
+        entry.get("scope", ""),
+        bool(entry["streaming"]),
+        reader.declare_struct(own.params, params, place(own.params, params)),
+        own.event if events else "",
+        events,
+        result,
+    )
+
+
+def _check_names(nodes: Iterable[Described]) -> None:
+    """Names become code, and a schema may come from anywhere."""
+    for node in nodes:
+        namespace = node["namespace"]
+        names = [entry["name"] for entry in node["methods"]]
+        for name in (namespace, *names):
+            if not isinstance(name, str) or not NAME.fullmatch(name):
+                raise BadName(name)
+        for name in names:
+            if name.rpartition(".")[0] != namespace:
+                raise BadName(name)
+
+
+def _hash(described: Described, chosen: list[Described], namespaces: Sequence[str]) -> str:
+    """The server's hash, or that of what was chosen: the rest may change as it likes."""
+    whole = described.get("hash")
+    if not namespaces and isinstance(whole, str) and DIGEST.fullmatch(whole):
+        return whole
+    bodies = [
+        {key: value for key, value in node.items() if key not in ("children", "hash")}
+        for node in sorted(chosen, key=lambda node: str(node["namespace"]))
+    ]
+    return digest(bodies)
+
+
+def _within(path: str, namespaces: Sequence[str]) -> bool:
+    return any(path == name or path.startswith(f"{name}.") for name in namespaces)
+
+
+def _grow(roots: dict[str, Namespace], path: str) -> Namespace:
+    """The namespace in its place, made with those around it if it is not there yet."""
+    first, *rest = path.split(".")
+    namespace = roots.setdefault(first, Namespace(first))
+    for part in rest:
+        inner = f"{namespace.path}.{part}"
+        found = next((child for child in namespace.children if child.path == inner), None)
+        if found is None:
+            found = Namespace(inner)
+            namespace.children.append(found)
+        namespace = found
+    return namespace
+
+
+def _each(namespaces: Iterable[Namespace]) -> Iterator[Namespace]:
+    for namespace in namespaces:
+        yield namespace
+        yield from _each(namespace.children)

@@ -1,1 +1,0 @@
-"""MCP over HTTP: one endpoint for both eras, sessions with replay, and the old pair of routes."""

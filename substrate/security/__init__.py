@@ -1,0 +1,1 @@
+"""Who may call: authentication, tokens, sessions, origins, rate limits and folder trust."""

@@ -1,0 +1,216 @@
+"""Whether the files of a project folder are loaded.
+
+They are, if the folder is trusted: as it is now (every digest matches), always (whatever it holds),
+or for this start. Otherwise nothing of them is executed or obeyed, and the reason is reported.
+
+Rules:
+- Fail closed: what cannot be read, or cannot be decided, is not loaded.
+- Python files are executed from the bytes that were hashed. What plugins themselves import or open
+  later is read from disk, after it was verified at the start.
+- Digests cover everything in the folder of plugins, bytecode included, so none is written there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from substrate.security.folder_trust.contents import (
+    Contents,
+    Unreadable,
+    plugin_folder,
+    read_contents,
+    read_settings_file,
+)
+from substrate.security.folder_trust.records import Record, RecordError, read_record, write_record
+from substrate.settings import (
+    FILE,
+    FOLDER_VARIABLE,
+    ProjectFiles,
+    Settings,
+    Skipped,
+    files_to_trust,
+)
+from substrate.telemetry.logging import escaped
+
+__all__ = ("Ask", "changes", "decide", "real_folder", "unsafe_reason")
+
+#: Asks a person whether to trust a folder with these files.
+Ask = Callable[[Path, Contents], bool]
+
+#: How many names, and how much of each, a report has.
+DETAILS: Final = 20
+DETAIL_CHARS: Final = 120
+
+REVIEW: Final = "Run `substrate trust` in this folder to review and load them."
+
+
+def real_folder(project: Path) -> Path:
+    """The folder itself, behind any links: trust belongs to it."""
+    return Path(os.path.realpath(project))
+
+
+def decide(
+    project: Path,
+    *,
+    once: bool = False,
+    ask: Ask | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> ProjectFiles:
+    """What a start in this folder loads from it. With `once` the folder is trusted for this start.
+
+    `ask` is called if the folder is not trusted, and what it allows is remembered; `warn` gets a
+    sentence if that cannot be stored.
+    """
+    folder = real_folder(project)
+    if once:
+        return _live(folder, project, once=True)
+    try:
+        record = read_record(folder)
+    except RecordError as error:
+        return _skip(folder, "record_unreadable", [str(error)])
+    if record is not None and record.always:
+        reason = unsafe_reason(folder)
+        if reason is not None:
+            return _skip(folder, "unsafe", [reason])
+        return _live(folder, project, once=False)
+    differences: list[str] = []
+    settings: bytes | None = None
+    try:
+        if record is not None:
+            contents = read_contents(folder, may_follow=_is(record.files.get(FILE)))
+            differences = changes(record, contents)
+            if not differences:
+                return _pinned(contents, project)
+            # A changed plugin must not switch off a sandbox that unchanged settings ask for.
+            if contents.digests().get(FILE) == record.files.get(FILE):
+                settings = contents.settings()
+        if ask is not None and ask(folder, contents := read_contents(folder)):
+            _remember(folder, contents, warn)
+            return _pinned(contents, project)
+    except Unreadable as error:
+        return _skip(folder, "unreadable", [str(error)])
+    if record is None:
+        return _skip(folder, "untrusted", files_to_trust(folder))
+    return _skip(folder, "changed", differences, settings)
+
+
+def changes(record: Record, contents: Contents) -> list[str]:
+    """What differs from the files that are trusted, as in `changed activations.d/a.py`.
+
+    If `substrate.toml` differs, that is all: which other files it names is not known.
+    """
+    found, trusted = contents.digests(), record.files
+    names = sorted(found.keys() | trusted.keys())
+    if found.get(FILE) != trusted.get(FILE):
+        names = [FILE]
+    return [
+        f"{_change(name in trusted, name in found)} {name}"
+        for name in names
+        if found.get(name) != trusted.get(name)
+    ]
+
+
+def unsafe_reason(folder: Path) -> str | None:
+    """Why others could change what is in the folder; None if they cannot."""
+    plugins = folder / (os.environ.get(FOLDER_VARIABLE) or Settings.activations_folder)
+    for path in (folder, folder / FILE, plugins, *itertools.islice(plugins.glob("*.py"), DETAILS)):
+        try:
+            found = path.stat()
+        except OSError:
+            continue
+        if found.st_uid not in (os.geteuid(), 0):
+            return f"{path} belongs to another user"
+        if found.st_mode & stat.S_IWOTH:
+            return f"every user can write to {path}"
+    for parent in folder.parents:
+        try:
+            found = parent.stat()
+        except OSError as error:
+            return f"{parent} cannot be examined: {error.strerror}"
+        sticky = found.st_mode & stat.S_ISVTX  # then only its owner can rename what is in it
+        if found.st_uid not in (os.geteuid(), 0) or (found.st_mode & stat.S_IWOTH and not sticky):
+            return f"other users can replace what is in {parent}"
+    return None
+
+
+# --- parts ------------------------------------------------------------------------------------
+
+
+def _live(folder: Path, project: Path, *, once: bool) -> ProjectFiles:
+    """Everything as it is on disk."""
+    try:
+        settings = read_settings_file(folder)
+    except Unreadable as error:
+        return _skip(folder, "unreadable", [str(error)])
+    content = None if settings is None else settings.content
+    sys.dont_write_bytecode = True
+    return ProjectFiles(
+        settings=content, folder=project / plugin_folder(content), live=True, once=once
+    )
+
+
+def _pinned(contents: Contents, project: Path) -> ProjectFiles:
+    """The files as they were read."""
+    sys.dont_write_bytecode = True
+    sources = {
+        path: entry.content
+        for name, entry in contents.entries.items()
+        if entry.content is not None and name != FILE
+        for path in (name, str(project / name))  # as settings name it, and as we do
+    }
+    plugins = tuple(str(project / name) for name in contents.plugins)
+    return ProjectFiles(settings=contents.settings(), sources=sources, plugins=plugins)
+
+
+def _remember(folder: Path, contents: Contents, warn: Callable[[str], None] | None) -> None:
+    try:
+        write_record(folder, contents.digests())
+    except RecordError as error:
+        if warn is not None:
+            warn(f"{error} The files are loaded for this start only.")
+
+
+def _is(digest: str | None) -> Callable[[str], bool]:
+    return lambda found: found == digest
+
+
+def _change(was: bool, is_there: bool) -> str:
+    if not was:
+        return "added"
+    return "changed" if is_there else "removed"
+
+
+def _skip(
+    folder: Path, code: str, details: list[str], settings: bytes | None = None
+) -> ProjectFiles:
+    """Nothing but settings that are trusted still, and a report of the rest."""
+    there = [name for name in files_to_trust(folder) if settings is None or name != FILE]
+    names = " and ".join(there) or f"files that {FILE} names"
+    why, cure = {
+        "untrusted": ("the folder is not trusted", REVIEW),
+        "changed": ("they changed since they were trusted", REVIEW),
+        "unsafe": (
+            "other users can change the folder, which is trusted always",
+            "Make it writable for you alone, or run `substrate trust` to trust it as it is now.",
+        ),
+        "unreadable": (
+            "they cannot be read whole",
+            "Run `substrate doctor` in this folder: it names the file.",
+        ),
+        "record_unreadable": (
+            "the record of trust cannot be used",
+            "Run `substrate doctor` in this folder: it names the record.",
+        ),
+    }[code]
+    shown = [escaped(each)[:DETAIL_CHARS] for each in details[:DETAILS]]
+    if len(details) > DETAILS:
+        shown.append(f"and {len(details) - DETAILS} more")
+    message = f"Not loaded from the project folder: {names}, because {why}."
+    skipped = Skipped(code, message, cure, escaped(str(folder)), tuple(shown))
+    return ProjectFiles(settings=settings, skipped=skipped)

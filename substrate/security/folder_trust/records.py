@@ -1,0 +1,139 @@
+"""Which folders are trusted: one record for each, in the user's state folder.
+
+A record is a file of its own, named by a digest of the folder's real path and replaced whole, so
+that writers at the same time leave one complete record and one that is damaged concerns one folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import stat
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from substrate.security.private_files import make_private, read_json, state_folder, write_private
+
+__all__ = ("Record", "RecordError", "list_records", "read_record", "remove_record", "write_record")
+
+SUFFIX: Final = ".json"
+
+
+class RecordError(Exception):
+    """A record cannot be read or written; the message says which, why and what to do."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Record:
+    """That a folder is trusted."""
+
+    folder: str
+    #: Whether it is trusted whatever it holds.
+    always: bool
+    #: The digest of each file that is trusted, by its name relative to the folder.
+    files: dict[str, str]
+    since_s: float
+
+
+def write_record(folder: Path, files: dict[str, str] | None) -> None:
+    """Trust a folder with these files, or with any if it is None. Raises RecordError."""
+    path = _path(folder)
+    entry = {
+        "folder": str(folder),
+        "always": files is None,
+        "files": files or {},
+        "since": round(time.time(), 3),
+    }
+    try:
+        make_private(path.parent.parent)
+        make_private(path.parent)
+        write_private(path, entry)
+    except OSError as error:
+        raise RecordError(
+            f"The trust in this folder cannot be stored: {error.filename or path}: "
+            f"{error.strerror}. Make that folder writable, or set XDG_STATE_HOME to another."
+        ) from error
+
+
+def read_record(folder: Path) -> Record | None:
+    """The record of a folder, by its real path; None if there is none. Raises RecordError."""
+    path = _path(folder)
+    record = _read(path)
+    if record is not None and record.folder != str(folder):
+        raise _damaged(path, "it is about another folder")
+    return record
+
+
+def remove_record(folder: Path) -> bool:
+    """Trust a folder no longer; False if it was not trusted. Raises RecordError."""
+    path = _path(folder)
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise RecordError(f"{path} cannot be removed: {error.strerror}.") from error
+    return True
+
+
+def list_records() -> tuple[list[Record], list[str]]:
+    """Every record, by folder, and what is wrong with those that cannot be read."""
+    records, faults = [], []
+    for path in sorted(_folder().glob(f"*{SUFFIX}")):
+        try:
+            record = _read(path)
+        except RecordError as error:
+            faults.append(str(error))
+        else:
+            if record is not None:
+                records.append(record)
+    return sorted(records, key=lambda each: each.folder), faults
+
+
+def _folder() -> Path:
+    return state_folder() / "trust"
+
+
+def _path(folder: Path) -> Path:
+    try:
+        key = str(folder).encode()
+    except UnicodeEncodeError:
+        raise RecordError(f"The path {str(folder)!a} is not UTF-8 and cannot be trusted.") from None
+    return _folder() / f"{hashlib.sha256(key).hexdigest()[:32]}{SUFFIX}"
+
+
+def _read(path: Path) -> Record | None:
+    try:
+        found, around = path.lstat(), path.parent.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise _damaged(path, error.strerror or "it cannot be read") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise _damaged(path, "it is not a regular file")
+    for each in (found, around):
+        if each.st_uid != os.geteuid() or each.st_mode & 0o022:
+            raise _damaged(path, "another user can write to it")
+    try:
+        return _record(read_json(path))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it does not hold a record"
+        raise _damaged(path, str(reason)) from error
+
+
+def _record(value: Any) -> Record:
+    folder, always, files, since = (value[key] for key in ("folder", "always", "files", "since"))
+    if not (isinstance(folder, str) and isinstance(always, bool)):
+        raise TypeError
+    if not all(isinstance(digest, str) for digest in files.values()):
+        raise TypeError
+    return Record(folder, always, dict(files), float(since))
+
+
+def _damaged(path: Path, reason: str) -> RecordError:
+    return RecordError(
+        f"The record of trust {path} cannot be used: {reason}. "
+        f"Remove it, and run `substrate trust` in the folder again."
+    )

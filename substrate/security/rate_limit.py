@@ -1,0 +1,190 @@
+"""Whether a request that passed the guard is let in now: not while the server is stopping, not on
+one connection more than its principal may have, and not past the rate of its client.
+
+A client on this machine has no rate unless it is given one. A batch is let in like one request,
+and then paid for like as many as it holds.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from typing import Any, Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mcp_view.errors import code_of as mcp_code_of
+from mcp_view.revisions import LATEST_HANDSHAKE
+from native_rpc.errors import code_of
+from plexus.rpc import wire
+from plexus.runtime.hub import STOPPING, Plexus
+from substrate.security.token_bucket import Bucket, Buckets
+from substrate.server.open_connections import OpenConnections
+from substrate.server.responses import JSON, Headers
+from substrate.telemetry.refusals import OnRefused
+
+__all__ = ("Admission", "is_local")
+
+RATE_EXCEEDED: Final = -32003
+RATE: Final = "rate limit exceeded"
+#: The routes on which clients expect the numbers of MCP.
+MCP_ROUTES: Final = frozenset({"/mcp", "/sse", "/messages"})
+#: The one address that nearly every client has.
+HERE: Final = "127.0.0.1"
+
+
+class Admission:
+    """Lets requests in, or answers them itself before their bodies are read."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        hub: Plexus,
+        *,
+        rate_local: bool = False,
+        on_refused: OnRefused | None = None,
+        connections: OpenConnections | None = None,
+    ) -> None:
+        self._app = app
+        self._hub = hub
+        self._connections = connections
+        self._limits = limits = hub.limits
+        self._rate_local = rate_local
+        self._on_refused = on_refused
+        self._buckets = Buckets(limits.rate_burst, limits.rate_per_s)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if self._hub.draining:
+            self._tell(scope, "stopping", 503)
+            body = wire.encode_error(None, _stopping_code(scope["path"]), STOPPING)
+            closing = [(b"retry-after", b"5"), (b"connection", b"close")]
+            await _answer(scope, send, 503, body, closing)
+            return
+        client = scope.get("client")
+        principal = scope.get("principal")
+        if self._connections is not None and client is not None and principal is not None:
+            busy = self._connections.identify(client, principal.name)
+            if busy is not None:
+                self._tell(scope, "connections", 503)
+                body = wire.encode_error(None, code_of(busy.code), busy.message, busy.data)
+                closing = [(b"retry-after", b"1"), (b"connection", b"close")]
+                await _answer(scope, send, 503, body, closing)
+                return
+        if client is None or (not self._rate_local and is_local(client[0])):
+            await self._app(scope, receive, send)
+            return
+        bucket = self._buckets.of("" if principal is None else principal.name, client[0])
+        wait_s = bucket.take()
+        if wait_s:
+            self._tell(scope, "rate", 429)
+            retry = [(b"retry-after", b"%d" % math.ceil(wait_s))]
+            await _answer(scope, send, 429, self._refusal(None, wait_s), retry)
+        elif scope["type"] == "websocket":
+            await self._app(scope, self._limited(scope, bucket, receive, send), send)
+        else:
+            await self._app(scope, self._counted(bucket, receive), send)
+
+    def _tell(self, scope: Scope, word: str, status: int | None) -> None:
+        if self._on_refused is not None:
+            client = scope.get("client")
+            self._on_refused(word, None if client is None else client[0], status)
+
+    def _refusal(self, request_id: wire.Id, wait_s: float) -> bytes:
+        data = {"limit": self._limits.rate_per_s, "retry_after_s": round(wait_s, 3)}
+        return wire.encode_error(request_id, RATE_EXCEEDED, RATE, data)
+
+    def _counted(self, bucket: Bucket, receive: Receive) -> Receive:
+        """Read a body, and have the bucket pay if it is a batch."""
+        parts: list[bytes] = []
+
+        async def received() -> Message:
+            message = await receive()
+            if message["type"] == "http.request":
+                part: bytes = message.get("body", b"")
+                if parts or part.lstrip()[:1] == b"[":
+                    parts.append(part)
+                    if not message.get("more_body", False):
+                        bucket.owe(self._more_than_one(b"".join(parts)))
+                        parts.clear()
+            return message
+
+        return received
+
+    def _more_than_one(self, data: bytes) -> int:
+        messages = wire.decode(data, self._limits)
+        return len(messages) - 1 if isinstance(messages, list) else 0
+
+    def _limited(self, scope: Scope, bucket: Bucket, receive: Receive, send: Send) -> Receive:
+        """Read messages; those past the rate are answered here and not passed on."""
+
+        async def received() -> Message:
+            while True:
+                message = await receive()
+                if message["type"] != "websocket.receive":
+                    return message
+                text = message.get("text")
+                data: bytes = message["bytes"] if text is None else text.encode()
+                wait_s = bucket.take()
+                if not wait_s:
+                    if data.lstrip()[:1] == b"[":
+                        bucket.owe(self._more_than_one(data))
+                    return message
+                self._tell(scope, "rate", None)
+                decoded = wire.decode(data, self._limits)
+                if _begins_nothing(decoded):
+                    return message
+                refusal = self._refused(decoded, wait_s)
+                if refusal is not None:
+                    await send({"type": "websocket.send", "text": refusal.decode()})
+
+        return received
+
+    def _refused(self, message: wire.Message | list[wire.Message], wait_s: float) -> bytes | None:
+        """The answer to what is past the rate; what wants no answer gets none."""
+        if isinstance(message, list):
+            answers = [self._refused(entry, wait_s) for entry in message]
+            given = [answer for answer in answers if answer is not None]
+            return wire.encode_batch(given) if given else None
+        if isinstance(message, wire.Notification | wire.Response):
+            return None
+        return self._refusal(message.id, wait_s)
+
+
+def _stopping_code(path: str) -> int:
+    """Return the number for "the server is stopping" in the protocol of this route."""
+    if path in MCP_ROUTES:
+        return mcp_code_of("stopping", LATEST_HANDSHAKE)  # the same in every revision
+    return code_of("stopping")
+
+
+def _begins_nothing(message: wire.Message | list[wire.Message]) -> bool:
+    """Whether it is an answer to a question of ours, or says that something is not wanted any
+    more: losing it would help nobody."""
+    if isinstance(message, wire.Notification):
+        return message.method.startswith("notifications/")
+    return isinstance(message, wire.Response)
+
+
+def is_local(address: str) -> bool:
+    """Whether a client at this address is on this machine."""
+    if address == HERE:
+        return True
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return (mapped or found).is_loopback
+
+
+async def _answer(scope: Scope, send: Send, status: int, body: bytes, extra: Headers) -> None:
+    """A whole response, also to whoever wants a WebSocket."""
+    prefix = "websocket.http" if scope["type"] == "websocket" else "http"
+    headers: list[Any] = [
+        (b"content-type", JSON),
+        (b"content-length", b"%d" % len(body)),
+        *extra,
+    ]
+    await send({"type": f"{prefix}.response.start", "status": status, "headers": headers})
+    await send({"type": f"{prefix}.response.body", "body": body})

@@ -1,0 +1,180 @@
+"""The routes of access itself: browser sessions, tickets, a new token, and OAuth's metadata."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+from starlette.types import Receive, Scope, Send
+
+from plexus.errors import PlexusError
+from plexus.limits import Limits
+from plexus.rpc import wire
+from substrate.security.authentication import Access
+from substrate.security.challenges import AccessRefused, Forbidden, TooMany
+from substrate.security.tickets import TICKET_PATHS, is_ticket_path
+from substrate.server.responses import BodyTooBig, Headers, header, read_body, send_empty, send_json
+
+__all__ = ("OAuthMetadata", "RotateToken", "SessionEndpoint", "SessionProof", "TicketEndpoint")
+
+POST_ONLY: Final[Headers] = [(b"allow", b"POST")]
+POST_OR_DELETE: Final[Headers] = [(b"allow", b"POST, DELETE")]
+GET_ONLY: Final[Headers] = [(b"allow", b"GET, HEAD")]
+#: For answers that hold a secret.
+NO_STORE: Final = (b"cache-control", b"no-store")
+#: What a page makes up: 256 random bits.
+CHALLENGE: Final = re.compile(r"[0-9a-f]{64}")
+#: The body of a request for a ticket: one path.
+TICKET_BODY_BYTES: Final = 1024
+
+
+class SessionEndpoint:
+    """`POST /session`: exchange a token for a session secret; `DELETE /session`: log out. Nothing
+    of the body is read."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
+        """Begin a session, or end that of the request."""
+        if scope["method"] not in ("POST", "DELETE"):
+            await send_json(send, 405, {"error": "use POST or DELETE"}, POST_OR_DELETE)
+            return
+        try:
+            if scope["method"] == "POST":
+                await self._begin(scope, send)
+            else:
+                await self._access.end_session(scope["credential"])
+                await send_empty(send, 204)
+        except AccessRefused as refused:
+            await _send_refused(send, refused)
+        except OSError as error:
+            reason = f"the sessions cannot be written: {error.strerror or error}"
+            await send_json(send, 500, {"error": reason})
+
+    async def _begin(self, scope: Scope, send: Send) -> None:
+        answer: dict[str, Any] = {"session": None, "principal": scope["principal"].name}
+        if not self._access.is_open:
+            agent = header(scope, b"user-agent").decode("latin-1")
+            secret, lives_s = await self._access.begin_session(scope["credential"], agent)
+            answer |= {"session": secret, "expires_in_s": lives_s}
+        await send_json(send, 200, answer, [NO_STORE])
+
+
+class SessionProof:
+    """`GET /session/proof?session=NAME&challenge=C`: prove to a page that this is the server that
+    began its session, before the page sends the secret. Needs no token."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
+        """Answer a challenge."""
+        if scope["method"] not in ("GET", "HEAD"):
+            await send_json(send, 405, {"error": "use GET"}, GET_ONLY)
+            return
+        query = parse_qs(scope["query_string"].decode("latin-1"))
+        challenge = query.get("challenge", [""])[-1]
+        if not CHALLENGE.fullmatch(challenge):
+            await send_json(send, 400, {"error": "challenge must be 64 hexadecimal digits"})
+            return
+        proof = self._access.prove_session(query.get("session", [""])[-1], challenge)
+        if proof is None:
+            await send_json(send, 404, {"error": "there is no such session"}, [NO_STORE])
+        else:
+            await send_json(send, 200, {"proof": proof}, [NO_STORE])
+
+
+class TicketEndpoint:
+    """`POST /tickets`: a ticket for one WebSocket or EventSource. The body may name the path that
+    it is to be good for: `{"path": "/rpc"}`."""
+
+    def __init__(self, access: Access, limits: Limits) -> None:
+        self._access = access
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Issue a ticket."""
+        if scope["method"] != "POST":
+            await send_json(send, 405, {"error": "use POST"}, POST_ONLY)
+            return
+        try:
+            path = _path_of(await read_body(scope, receive, TICKET_BODY_BYTES), self._limits)
+        except BodyTooBig:
+            reason = f"the body is over {TICKET_BODY_BYTES} bytes"
+            await send_json(send, 413, {"error": reason, "limit": TICKET_BODY_BYTES})
+            return
+        except ValueError as error:
+            await send_json(send, 400, {"error": str(error)})
+            return
+        try:
+            ticket = self._access.issue_ticket(scope["credential"], path)
+        except TooMany as refused:
+            await _send_refused(send, refused)
+            return
+        answer = {"ticket": ticket, "expires_in_s": self._limits.ticket_s}
+        await send_json(send, 200, answer, [NO_STORE])
+
+
+class RotateToken:
+    """`POST /token/rotate`: replace the server's own token. The new one is in the lock file only,
+    and in no answer."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
+        """Replace the token."""
+        if scope["method"] != "POST":
+            await send_json(send, 405, {"error": "use POST"}, POST_ONLY)
+            return
+        try:
+            await self._access.rotate(scope["credential"])
+        except Forbidden as refused:
+            await send_json(send, refused.status, {"error": refused.reason})
+        except OSError as error:
+            reason = f"the token stays, for this cannot be written: {error.strerror or error}"
+            await send_json(send, 500, {"error": reason})
+        else:
+            await send_json(send, 200, {"rotated": True})
+
+
+class OAuthMetadata:
+    """`GET /.well-known/oauth-protected-resource`, also with a path behind it."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
+        """Say where tokens for this server are issued, if anybody else does."""
+        oauth = self._access.oauth
+        if oauth is None or scope["path"] not in oauth.metadata_paths:
+            await send_json(send, 404, {"error": "there is nothing here"})
+        elif scope["method"] not in ("GET", "HEAD"):
+            await send_json(send, 405, {"error": "use GET"}, GET_ONLY)
+        else:
+            await send_json(send, 200, oauth.metadata())
+
+
+async def _send_refused(send: Send, refused: AccessRefused) -> None:
+    limit = {"limit": refused.limit} if isinstance(refused, TooMany) else {}
+    await send_json(send, refused.status, {"error": refused.reason, **limit})
+
+
+def _path_of(body: bytes, limits: Limits) -> str | None:
+    """Return the path that a ticket is asked for; None for any. Raises ValueError."""
+    if not body.strip():
+        return None
+    try:
+        asked = wire.decode_value(body, limits)
+    except PlexusError as error:
+        raise ValueError(error.message) from error
+    match asked:
+        case {"path": str(path)} if len(asked) == 1 and is_ticket_path(path):
+            return path
+        case {} if not asked:
+            return None
+    raise ValueError(
+        f"the body must be {{}} or have one field, path, that takes tickets: {TICKET_PATHS}"
+    )

@@ -1,0 +1,1 @@
+"""The HTTP server: its routes, connections, streams and shutdown."""

@@ -1,0 +1,145 @@
+"""The HTTP app: its routes, inside the guard."""
+
+from __future__ import annotations
+
+from starlette.routing import Route, Router, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from mcp_view.protocol import McpConnection
+from mcp_view.server import McpServer
+from mcp_view.session import Session
+from native_rpc.framing import MESSAGES
+from native_rpc.protocol import NativeConnection
+from plexus.principal import Principal
+from plexus.rpc import wire
+from plexus.runtime.hub import Plexus
+from substrate.publishing.frames import PATH as PUBLISHING_PATH
+from substrate.publishing.receiving import PublishingSocket
+from substrate.security.authentication import Access
+from substrate.security.credential_watch import CredentialWatch
+from substrate.security.guard import Guard, allowed_names
+from substrate.security.rate_limit import Admission
+from substrate.security.routes import (
+    OAuthMetadata,
+    RotateToken,
+    SessionEndpoint,
+    SessionProof,
+    TicketEndpoint,
+)
+from substrate.server.error_boundary import ErrorBoundary
+from substrate.server.mcp.endpoint import McpEndpoint
+from substrate.server.mcp.legacy_sse import PairMessages, PairStream
+from substrate.server.mcp.sessions import Sessions
+from substrate.server.open_connections import OpenConnections
+from substrate.server.open_streams import OpenStreams
+from substrate.server.page.static_files import PageFiles, send_page
+from substrate.server.responses import header, send_bytes
+from substrate.server.rpc_http import RpcEndpoint, RunEvents
+from substrate.server.websocket import MessageSocket
+from substrate.telemetry.metrics import Metrics
+from substrate.telemetry.refusals import Refusals
+
+__all__ = ("IDENTITY", "HotRoute", "build_app")
+
+#: How a client knows that whoever answers on this port is a server of ours.
+IDENTITY = "substrate"
+
+
+class HotRoute:
+    """One HTTP route in front of an app: calls of tools are spared the router."""
+
+    def __init__(self, path: str, endpoint: ASGIApp, app: ASGIApp) -> None:
+        self.path = path
+        self.app = app
+        self._endpoint = endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on to whom it is for."""
+        if scope["type"] == "http" and scope["path"] == self.path:
+            await self._endpoint(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+
+class Index:
+    """`GET /`: who this is. A browser gets a page, and everybody else JSON."""
+
+    def __init__(self, version: str) -> None:
+        body = {
+            "name": IDENTITY,
+            "version": version,
+            "rpc": "/rpc",
+            "events": "/runs/{run}/events",
+            "mcp": "/mcp",
+        }
+        self._body = wire.encode_pretty(body) + b"\n"
+
+    async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
+        """Answer, the same for everybody: there is nothing secret in it."""
+        if b"text/html" in header(scope, b"accept"):
+            await send_page(scope, send)
+        else:
+            await send_bytes(send, 200, self._body)
+
+
+def build_app(
+    hub: Plexus,
+    port: int,
+    mcp: McpServer,
+    open_streams: OpenStreams | None = None,
+    access: Access | None = None,
+    metrics: Metrics | None = None,
+    *,
+    rate_local: bool = False,
+    connections: OpenConnections | None = None,
+) -> ASGIApp:
+    """Return everything that is served on this port.
+
+    Open streams are registered in `open_streams`, for shutdown, and requests counted in
+    `connections`. Without `access` no token is needed, which is for tests.
+    """
+    metrics = metrics or Metrics(hub, Refusals())
+    opened = OpenStreams() if open_streams is None else open_streams
+    allowed = Access.open() if access is None else access
+
+    def native_view(_: Principal) -> NativeConnection:
+        return NativeConnection(MESSAGES, hub.limits, hub.new_id)
+
+    def mcp_view(principal: Principal) -> McpConnection:
+        native = native_view(principal)
+        return McpConnection(mcp, Session(), principal=principal, fallback=native)
+
+    sessions = Sessions(hub.limits)
+    credentials = CredentialWatch(allowed, (hub.runs, sessions))
+    pair = PairStream(mcp, opened, credentials)
+    # The router alone: Starlette's own application would answer exceptions before our boundary.
+    app = Router(
+        routes=[
+            Route("/", Index(hub.version), methods=["GET"]),
+            Route("/page/{name}", PageFiles()),
+            Route("/session", SessionEndpoint(allowed)),
+            Route("/session/proof", SessionProof(allowed)),
+            Route("/tickets", TicketEndpoint(allowed, hub.limits)),
+            Route("/token/rotate", RotateToken(allowed)),
+            Route("/.well-known/oauth-protected-resource{path:path}", OAuthMetadata(allowed)),
+            Route("/metrics", metrics),
+            Route("/rpc", RpcEndpoint(hub, credentials)),
+            Route("/runs/{run}/events", RunEvents(hub, credentials)),
+            Route("/sse", pair),
+            Route("/messages", PairMessages(mcp, pair)),
+            WebSocketRoute(PUBLISHING_PATH, PublishingSocket(hub, credentials)),
+            WebSocketRoute("/rpc", MessageSocket(hub, native_view, opened, credentials)),
+            WebSocketRoute("/mcp", MessageSocket(hub, mcp_view, opened, credentials, "mcp")),
+        ]
+    )
+    endpoint = McpEndpoint(mcp, sessions, opened, credentials)
+    names = allowed_names(port, allowed.hosts, allowed.origins)
+    on_refused = metrics.refusals.request
+    admission = Admission(
+        HotRoute("/mcp", endpoint, app),
+        hub,
+        rate_local=rate_local,
+        on_refused=on_refused,
+        connections=connections,
+    )
+    return ErrorBoundary(Guard(admission, names, allowed, hub.limits, on_refused, credentials))

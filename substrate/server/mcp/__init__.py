@@ -1,0 +1,1 @@
+"""MCP over HTTP: Streamable HTTP and the older SSE transport."""

@@ -1,0 +1,247 @@
+"""The server: a socket, uvicorn, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import uvicorn
+import uvloop
+
+from mcp_view.server import McpOptions
+from plexus.runtime.hub import Plexus
+from substrate.build_hub import NO_FILES, MakeHub, build_hub
+from substrate.loop import close_runner
+from substrate.mcp_server import make_mcp_server, mcp_options
+from substrate.security.authentication import Access
+from substrate.security.exposure import check_exposure, reached_at, url_host
+from substrate.security.setup import open_access
+from substrate.server.app import build_app
+from substrate.server.connections import HttpProtocol, LimitedConfig
+from substrate.server.dead_peers import watch_for_dead_peers
+from substrate.server.listener import Listener
+from substrate.server.open_connections import OpenConnections
+from substrate.server.open_streams import OpenStreams
+from substrate.server.shutdown import StopSignals, drain
+from substrate.settings import ProjectFiles, Settings, SettingsError
+from substrate.telemetry.call_origin import WithOrigin
+from substrate.telemetry.logging import announce
+from substrate.telemetry.metrics import Metrics
+from substrate.telemetry.observers import Observers
+from substrate.telemetry.refusals import Refusals
+
+__all__ = ("Server", "bind", "serve_http")
+
+#: How long connections may take to close after every run has ended.
+CLOSE_S = 3
+#: When those that are still open are cut off; the rest of the time is for the app to notice.
+CUT_OFF_S = 2.0
+#: How long clients that only listen may take to be told of the end.
+FAREWELL_S = 1.0
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its signal handlers, because ours end the runs first so that streams end
+    too, and with connections that we accept ourselves."""
+
+    def __init__(self, config: LimitedConfig, open_streams: OpenStreams) -> None:
+        super().__init__(config)
+        self._config = config
+        self._open = open_streams
+        self._listeners: list[Listener] = []
+        self._stopping = False
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept on these sockets."""
+        self.servers = []  # uvicorn would close these at the end
+        for sock in sockets or []:
+            if not self._stopping:
+                watch_for_dead_peers(sock, self._config.limits.ping_s)
+                self._listeners.append(Listener(sock, self._make_protocol))
+        self.started = True
+
+    def _make_protocol(self) -> HttpProtocol:
+        return HttpProtocol(
+            config=self._config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+
+    @property
+    def open_connections(self) -> int:
+        """How many connections are open."""
+        return len(self.server_state.connections)
+
+    def stop_accepting(self) -> None:
+        """Close what is listened on. What is open stays."""
+        self._stopping = True
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End what does not end with the runs, and then everything."""
+        self.stop_accepting()
+        await self._open.finish(FAREWELL_S)
+        cut_off = asyncio.get_running_loop().call_later(CUT_OFF_S, self._cut_off)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            cut_off.cancel()
+
+    def _cut_off(self) -> None:
+        """Abort what is still open: the app ends by itself when its peer is gone. uvicorn would
+        cancel it, and log that as a failure of the app."""
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+
+def bind(port: int, address: str = "127.0.0.1") -> socket.socket:
+    """A listening socket on this port, or on any if it is 0; raises OSError."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((address, port))
+        sock.listen(512)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def make_server(
+    hub: Plexus,
+    port: int,
+    *,
+    mcp_options: McpOptions,
+    access: Access | None = None,
+    rate_local: bool = False,
+    refusals: Refusals | None = None,
+    origins: bool = False,
+) -> Server:
+    """A server for this hub; run it with `serve(sockets=[...])`. Without `access` everybody is
+    let in, which is for tests. With `rate_local` clients on this machine have a rate too. With
+    `origins` whoever watches runs can find out where each comes from."""
+    open_streams = OpenStreams()
+    metrics = Metrics(hub, refusals or Refusals())
+    mcp = make_mcp_server(hub, mcp_options)
+    connections = OpenConnections(hub.limits.connections)
+    app = build_app(
+        hub,
+        port,
+        mcp,
+        open_streams,
+        access,
+        metrics,
+        rate_local=rate_local,
+        connections=connections,
+    )
+    server = Server(
+        LimitedConfig(
+            WithOrigin(app) if origins else app,
+            hub.limits,
+            metrics.refusals.request,
+            connections,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            # There is no proxy between a client and its own machine.
+            proxy_headers=False,
+            # Compressing each small event costs more than sending it to the same machine.
+            ws_per_message_deflate=False,
+            timeout_graceful_shutdown=CLOSE_S,
+        ),
+        open_streams,
+    )
+    metrics.add_gauge("open_connections", "Open connections.", lambda: server.open_connections)
+    return server
+
+
+def serve_http(
+    settings: Settings, files: ProjectFiles = NO_FILES, make_hub: MakeHub = build_hub
+) -> None:
+    """`substrate`: serve until a signal comes."""
+    try:
+        check_exposure(settings)
+        sock = bind(settings.port, settings.bind)
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot listen on {settings.bind}:{settings.port}: {error.strerror}. "
+            "Is a server running already? Choose another with --port."
+        ) from error
+    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    try:
+        hub = runner.run(_serve(settings, files, sock, make_hub))
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from error
+    close_runner(runner, hub)
+
+
+async def _serve(
+    settings: Settings, files: ProjectFiles, sock: socket.socket, make_hub: MakeHub
+) -> Plexus:
+    hub, broken = make_hub(settings, Path.cwd(), files)
+    port = sock.getsockname()[1]
+    with open_access(settings, hub, port, Path.cwd()) as (access, token):
+        observers = Observers(hub, settings)
+        server = make_server(
+            hub,
+            port,
+            mcp_options=mcp_options(settings),
+            access=access,
+            rate_local=settings.rate_local == "on",
+            refusals=observers.refusals,
+            origins=observers.want_origins,
+        )
+        loop = asyncio.get_running_loop()
+        signals = StopSignals()
+        serving = loop.create_task(server.serve(sockets=[sock]))
+        for plugin in broken:
+            announce(f"Plugin skipped: {plugin.source}: {plugin.reason}")
+        _welcome(f"http://{url_host(reached_at(settings.bind))}:{port}", hub.version, token)
+        stop = loop.create_task(signals.told.wait())
+        waited_for: list[asyncio.Task[Any]] = [serving, stop]
+        if settings.idle_exit_s:
+            waited_for.append(loop.create_task(_idle(server, hub, settings.idle_exit_s)))
+        await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
+        server.stop_accepting()
+        await drain(hub, signals.hurried)
+        await hub.close()
+        server.should_exit = True
+        await serving
+        for task in waited_for:
+            task.cancel()
+        observers.close()
+    return hub
+
+
+async def _idle(server: Server, hub: Plexus, idle_s: float) -> None:
+    """Wait until nobody has been connected, and nothing under way, for so long."""
+    last_used = time.monotonic()
+    while time.monotonic() - last_used < idle_s:
+        await asyncio.sleep(min(idle_s / 4, 1.0))
+        if server.open_connections or hub.runs.running():
+            last_used = time.monotonic()
+
+
+def _welcome(address: str, version: str, token: str) -> None:
+    """Say where the server is, and to a person how to come in: what is not a terminal may be a
+    log, and a token is never logged."""
+    announce(f"Substrate {version} on {address}  (Ctrl-C stops it)")
+    if token and sys.stderr.isatty():
+        click.echo(f"Open {address}/#token={token}", err=True)
+    elif token:
+        announce("`substrate token` prints the token that callers need.")

@@ -1,0 +1,1 @@
+"""The stdio transport, for the native protocol and for MCP."""
