@@ -110,7 +110,7 @@ class Approvals(Activation):
             raise InvalidParams("an answer is for a question that is approved")
         found = self._find(approval_id, principal)
         # The scope of this method allows to call it; answering needs the scope of the run.
-        self.plexus.check_steer(found.run, principal)
+        self.plexus.check_control(found.run, principal)
         if found.run.is_elsewhere:
             given = {"approve": approve, "message": message, "answer": answer}
             await found.run.pass_on("approvals.respond", {"approval_id": approval_id, **given})

@@ -112,7 +112,7 @@ async def _probes(activations: Sequence[tuple[str, Activation]]) -> list[Probe]:
         *(
             _probe(path, activation)
             for path, activation in activations
-            if type(activation).probe is not Activation.probe
+            if type(activation).check_health is not Activation.check_health
         )
     )
     return list((probes | {probe.namespace: probe for probe in asked}).values())
@@ -121,7 +121,7 @@ async def _probes(activations: Sequence[tuple[str, Activation]]) -> list[Probe]:
 async def _probe(path: str, activation: Activation) -> Probe:
     try:
         async with asyncio.timeout(PROBE_S):
-            detail, ok = await activation.probe(), True
+            detail, ok = await activation.check_health(), True
     except TimeoutError:
         detail, ok = f"did not answer within {PROBE_S:g} s", False
     # A probe is there to fail: whatever it raises is its answer.

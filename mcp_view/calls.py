@@ -17,7 +17,7 @@ from mcp_view.session import Caller
 from plexus.errors import Declined, Denied, InvalidParams, PlexusError
 from plexus.events import Cancelled, Error, Event, Request, Terminal
 from plexus.rpc import wire
-from plexus.rpc.batch_reply import Batched
+from plexus.rpc.batch_reply import BatchReply
 from plexus.rpc.effects import AttachCall, Effect, LeaveCall, StartCall
 from plexus.runtime.log import Batch
 from plexus.runtime.run import Run
@@ -56,7 +56,7 @@ class Call:
     #: The method and its arguments, which a parked request is recognised by.
     _request: tuple[str, dict[str, Any]] = ("", {})
 
-    def __init__(self, request_id: wire.Id, caller: Caller, batched: Batched | None) -> None:
+    def __init__(self, request_id: wire.Id, caller: Caller, batched: BatchReply | None) -> None:
         self.id = request_id
         self.caller = caller
         self.batched = batched
@@ -269,7 +269,7 @@ class Call:
 class BufferedCall(Call):
     """A call whose answer is made from all events at once."""
 
-    def __init__(self, request_id: wire.Id, caller: Caller, batched: Batched | None) -> None:
+    def __init__(self, request_id: wire.Id, caller: Caller, batched: BatchReply | None) -> None:
         super().__init__(request_id, caller, batched)
         self._events: list[Event] = []
         self._size = 0

@@ -8,7 +8,7 @@ from mcp_view.errors import ProtocolError
 from mcp_view.revisions import LATEST_HANDSHAKE, REVISIONS, STATELESS, SUPPORTED
 from mcp_view.session import DEFAULT_LEVEL, Caller, level_of
 from plexus.rpc import wire
-from plexus.rpc.batch_reply import Batched
+from plexus.rpc.batch_reply import BatchReply
 from plexus.rpc.effects import Effect, WatchChanges
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def initialize(view: McpConnection, request: wire.Request) -> list[Effect]:
 
 
 def discover(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
 ) -> list[Effect]:
     """`server/discover`: what there is, for clients that shake no hands."""
     server = view.server
@@ -62,7 +62,7 @@ def discover(
 
 
 def describe_server(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
 ) -> list[Effect]:
     """`server/info`: name, version, revision and capabilities."""
     server, revision = view.server, caller.revision
@@ -74,14 +74,14 @@ def describe_server(
 
 
 def ping(
-    view: McpConnection, request: wire.Request, _: Caller | None, batched: Batched | None
+    view: McpConnection, request: wire.Request, _: Caller | None, batched: BatchReply | None
 ) -> list[Effect]:
     """`ping`, which is answered in every state."""
     return view.answer(request.id, b"{}", batched)
 
 
 def set_level(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
 ) -> list[Effect]:
     """`logging/setLevel`: which log messages the client wants."""
     params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mcp_view.errors import ProtocolError
 from mcp_view.session import Caller, Session
 from plexus.rpc import wire
-from plexus.rpc.batch_reply import Batched
+from plexus.rpc.batch_reply import BatchReply
 from plexus.rpc.effects import Effect, WatchChanges
 from plexus.runtime.hub import Change
 
@@ -88,7 +88,7 @@ class Listening:
 
 
 def listen(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
 ) -> list[Effect]:
     """`subscriptions/listen`."""
     assert batched is None, "revisions that listen have no batches"

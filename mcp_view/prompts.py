@@ -13,7 +13,7 @@ from mcp_view.session import Caller
 from plexus.errors import PlexusError
 from plexus.events import Content, Event, Message, Result, Terminal
 from plexus.rpc import wire
-from plexus.rpc.batch_reply import Batched
+from plexus.rpc.batch_reply import BatchReply
 from plexus.rpc.effects import Effect, StartCall
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ __all__ = ("Completing", "Getting", "Listing", "complete", "get_prompt", "list_p
 
 
 def list_prompts(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
 ) -> list[Effect]:
     """`prompts/list`: a run if activations have to look up what they have."""
     server = view.server
@@ -57,7 +57,7 @@ class Listing(BufferedCall):
 
 
 def get_prompt(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
 ) -> list[Effect]:
     """`prompts/get`."""
     params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
@@ -84,7 +84,7 @@ class Getting(BufferedCall):
         self,
         request_id: wire.Id,
         caller: Caller,
-        batched: Batched | None,
+        batched: BatchReply | None,
         description: str,
     ) -> None:
         super().__init__(request_id, caller, batched)
@@ -113,7 +113,7 @@ class Getting(BufferedCall):
 
 
 def complete(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
 ) -> list[Effect]:
     """`completion/complete`: for an argument of a prompt or of a resource template."""
     params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked

@@ -29,7 +29,7 @@ from plexus.events import Request as Question
 from plexus.limits import CONTROL_CALLS
 from plexus.principal import LOCAL, Principal
 from plexus.rpc import wire
-from plexus.rpc.batch_reply import Batched
+from plexus.rpc.batch_reply import BatchReply
 from plexus.rpc.effects import Effect, LeaveCall, Send, StartCall
 from plexus.runtime.hub import Change
 from plexus.runtime.log import Batch
@@ -122,11 +122,11 @@ class McpConnection:
         if revision is None or not revision.batches or any(map(is_stateless, messages)):
             reason = "batches are not part of the revision that is spoken here"
             return self.refuse(None, ProtocolError(wire.INVALID_REQUEST, reason), None)
-        batched = Batched()
+        batched = BatchReply()
         effects = [effect for entry in messages for effect in self._single(entry, batched)]
         return effects + self._flush(batched)
 
-    def _single(self, message: wire.Message, batched: Batched | None) -> list[Effect]:
+    def _single(self, message: wire.Message, batched: BatchReply | None) -> list[Effect]:
         if isinstance(message, wire.Request):
             return self._request(message, batched)
         if isinstance(message, wire.Notification):
@@ -136,7 +136,7 @@ class McpConnection:
         failure = ProtocolError(message.code, message.message, message.data)
         return self.refuse(message.id, failure, batched)
 
-    def _request(self, request: wire.Request, batched: Batched | None) -> list[Effect]:
+    def _request(self, request: wire.Request, batched: BatchReply | None) -> list[Effect]:
         try:
             return self._handle(request, batched)
         except ProtocolError as error:
@@ -147,7 +147,7 @@ class McpConnection:
                 begun.batched.open -= 1
             return self.refuse(request.id, _internal(report(request.method[:128], error)), batched)
 
-    def _handle(self, request: wire.Request, batched: Batched | None) -> list[Effect]:
+    def _handle(self, request: wire.Request, batched: BatchReply | None) -> list[Effect]:
         request_id, name, params = request
         if params is None:
             params = {}
@@ -175,12 +175,12 @@ class McpConnection:
             raise ProtocolError(wire.INVALID_REQUEST, "a request with this id is under way already")
         return method.handle()(self, request, caller, batched)
 
-    def _initialize(self, request: wire.Request, batched: Batched | None) -> list[Effect]:
+    def _initialize(self, request: wire.Request, batched: BatchReply | None) -> list[Effect]:
         if batched is not None:
             raise ProtocolError(wire.INVALID_REQUEST, "initialize must not be part of a batch")
         return initialize(self, request)
 
-    def _unknown(self, request: wire.Request, batched: Batched | None) -> list[Effect]:
+    def _unknown(self, request: wire.Request, batched: BatchReply | None) -> list[Effect]:
         """A method of this protocol it is not; it may be one of the hub."""
         known = self.server.hub.find_method(request.method) is not None
         if self._fallback is not None and batched is None and known:
@@ -366,11 +366,11 @@ class McpConnection:
 
     def steer(self, run: int) -> Run:
         """A run of this client to stop or to answer; raises NotFound and Denied."""
-        return self.server.hub.steer(run, self.principal)
+        return self.server.hub.find_run_to_control(run, self.principal)
 
     def may_steer(self, run: Run) -> bool:
         """Whether this client may answer what this run asks."""
-        return self.server.hub.may_steer(run, self.principal)
+        return self.server.hub.may_control(run, self.principal)
 
     def kept(self) -> list[Run]:
         """The runs that this client was promised would be kept."""
@@ -404,7 +404,7 @@ class McpConnection:
         self,
         request: wire.Request,
         caller: Caller,
-        batched: Batched | None,
+        batched: BatchReply | None,
         name: bytes,
         entries: Entries,
     ) -> list[Effect]:
@@ -433,12 +433,14 @@ class McpConnection:
         effects = self.refuse(call.id, error, call.batched)
         return effects if call.batched is None else effects + self._flush(call.batched)
 
-    def answer(self, request_id: wire.Id, result: bytes, batched: Batched | None) -> list[Effect]:
+    def answer(
+        self, request_id: wire.Id, result: bytes, batched: BatchReply | None
+    ) -> list[Effect]:
         """Answer a request."""
         return self._reply(wire.encode_result(request_id, result), batched)
 
     def refuse(
-        self, request_id: wire.Id, error: ProtocolError, batched: Batched | None
+        self, request_id: wire.Id, error: ProtocolError, batched: BatchReply | None
     ) -> list[Effect]:
         """Answer a request with an error."""
         self.status = http_status(error.code)
@@ -448,13 +450,13 @@ class McpConnection:
         reply = wire.encode_error(request_id, error.code, error.message, error.data, limit=limit)
         return self._reply(reply, batched)
 
-    def _reply(self, reply: bytes, batched: Batched | None) -> list[Effect]:
+    def _reply(self, reply: bytes, batched: BatchReply | None) -> list[Effect]:
         if batched is not None:
             batched.add(reply)
             return []
         return [Send([reply if self._framing is None else self._framing.message(reply)])]
 
-    def _flush(self, batched: Batched) -> list[Effect]:
+    def _flush(self, batched: BatchReply) -> list[Effect]:
         array = batched.taken()
         return [] if array is None else self._reply(array, None)
 

@@ -18,8 +18,8 @@ from mcp_view.revisions import Revision
 from plexus.events import (
     MEDIA,
     Audio,
-    Background,
     Content,
+    Detached,
     Event,
     Gap,
     Image,
@@ -95,7 +95,7 @@ class Reducer:
     def add_all(self, batch: Batch) -> None:
         """Take these items; the bytes are for events that have no other form."""
         adders, texts = _adders, []
-        for event, raw in zip(batch.events, batch.raws, strict=True):
+        for event, raw in zip(batch.events, batch.payloads, strict=True):
             adder = adders[event.__class__]
             if adder is _text:
                 texts.append(event.as_text())
@@ -317,7 +317,7 @@ _KNOWN: Final[dict[type[Event], Adder]] = {
     Progress: _skip,
     Log: _aside,
     Request: _aside,
-    Background: _aside,
+    Detached: _aside,
     Gap: _gap,
     ToolUse: _tool_use,
     ToolResult: _tool_result,

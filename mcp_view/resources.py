@@ -12,7 +12,7 @@ from mcp_view.session import Caller, Subscriptions
 from plexus.errors import Busy, NotFound
 from plexus.events import Event, Resource, Result, Terminal
 from plexus.rpc import wire
-from plexus.rpc.batch_reply import Batched
+from plexus.rpc.batch_reply import BatchReply
 from plexus.rpc.effects import Effect, StartCall
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ __all__ = (
 
 
 def list_templates(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
 ) -> list[Effect]:
     """`resources/templates/list`."""
     templates = view.server.catalogue.templates(caller.revision, view.principal)
@@ -38,7 +38,7 @@ def list_templates(
 
 
 def list_resources(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
 ) -> list[Effect]:
     """`resources/list`: activations may have to look up what they have, so this is a run."""
     params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
@@ -74,7 +74,7 @@ def _entry(entry: dict[str, Any], *, titles: bool) -> dict[str, Any]:
 
 
 def read_resource(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
 ) -> list[Effect]:
     """`resources/read`."""
     params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
@@ -97,7 +97,7 @@ class Reading(BufferedCall):
         self,
         request_id: wire.Id,
         caller: Caller,
-        batched: Batched | None,
+        batched: BatchReply | None,
         uri: str,
         mime_type: str,
     ) -> None:
@@ -132,7 +132,7 @@ class Reading(BufferedCall):
 
 
 def subscribe(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
 ) -> list[Effect]:
     """`resources/subscribe`: notify the client when this resource changes."""
     uri = _uri(view, request.params)  # type: ignore[arg-type]  # the view has checked
@@ -157,7 +157,7 @@ def subscribe(
 
 
 def unsubscribe(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
 ) -> list[Effect]:
     """`resources/unsubscribe`."""
     uri = _uri(view, request.params)  # type: ignore[arg-type]  # the view has checked

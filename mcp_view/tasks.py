@@ -18,7 +18,7 @@ from mcp_view.session import TASKS_EXTENSION, Caller
 from plexus.errors import Denied, InvalidParams, NotFound, UnknownMethod
 from plexus.events import Cancelled, Error, Request, Terminal
 from plexus.rpc import wire
-from plexus.rpc.batch_reply import Batched
+from plexus.rpc.batch_reply import BatchReply
 from plexus.rpc.effects import Effect
 from plexus.runtime.log import wall_ms
 from plexus.runtime.run import Run
@@ -80,7 +80,7 @@ def _task(run: Run, revision: Revision) -> dict[str, Any]:
         "status": _status(run, core=core),
         "createdAt": _iso(run.started_at),
         "lastUpdatedAt": _iso(changed),
-        "ttl" if core else "ttlMs": round((run.kept_s or 0) * 1000),
+        "ttl" if core else "ttlMs": round((run.retention_s or 0) * 1000),
         "pollInterval" if core else "pollIntervalMs": POLL_MS,
     }
 
@@ -133,7 +133,7 @@ def find_task(
         raise unknown from None
     except Denied as error:
         raise protocol_error(error, caller.revision) from None
-    if run.kept_s is None:
+    if run.retention_s is None:
         raise unknown
     return run
 
@@ -142,7 +142,7 @@ def find_task(
 
 
 def get_task(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
 ) -> list[Effect]:
     """`tasks/get`."""
     run = find_task(view, request, caller)
@@ -199,7 +199,7 @@ def _key(event: Request) -> str:
 
 
 def update_task(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
 ) -> list[Effect]:
     """`tasks/update`: answers to what a task asks."""
     run = find_task(view, request, caller, steer=True)
@@ -218,7 +218,7 @@ def update_task(
 
 
 def cancel_task(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
 ) -> list[Effect]:
     """`tasks/cancel`."""
     run = find_task(view, request, caller, steer=True)
@@ -235,7 +235,7 @@ def cancel_task(
 
 
 def list_tasks(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
 ) -> list[Effect]:
     """`tasks/list`."""
     kept = sorted(view.kept(), key=lambda run: str(run.id))

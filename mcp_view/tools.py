@@ -17,10 +17,10 @@ from mcp_view.reducer import Reducer, text_at_once
 from mcp_view.results import structured_part, tool_body
 from mcp_view.session import LEVELS, TASKS_EXTENSION, Caller
 from plexus.errors import PlexusError
-from plexus.events import Background, Event, Log, Progress, Terminal
+from plexus.events import Detached, Event, Log, Progress, Terminal
 from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
-from plexus.rpc.batch_reply import Batched
+from plexus.rpc.batch_reply import BatchReply
 from plexus.rpc.effects import AttachCall, Effect, LeaveCall, Remind, StartCall
 from plexus.runtime.log import Batch
 from plexus.runtime.run import Run
@@ -32,7 +32,7 @@ __all__ = ("ToolCall", "call_tool", "list_tools", "task_result")
 
 
 def list_tools(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
 ) -> list[Effect]:
     """`tools/list`."""
     tools = view.server.catalogue.tools(caller.revision, view.principal)
@@ -40,7 +40,7 @@ def list_tools(
 
 
 def call_tool(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
 ) -> list[Effect]:
     """`tools/call`."""
     params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
@@ -79,7 +79,7 @@ def _check_token(token: int | str, limit: int) -> None:
 
 
 def task_result(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: Batched | None
+    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
 ) -> list[Effect]:
     """`tasks/result`: wait for the end of a task and give what the call would have given."""
     run = tasks.find_task(view, request, caller, steer=True)  # what it asks is asked here
@@ -122,7 +122,7 @@ class ToolCall(Call):
     as_task: tasks.Wanted | None = None
 
     def __init__(
-        self, request_id: wire.Id, caller: Caller, batched: Batched | None, spec: MethodSpec
+        self, request_id: wire.Id, caller: Caller, batched: BatchReply | None, spec: MethodSpec
     ) -> None:
         super().__init__(request_id, caller, batched)
         self._spec = spec
@@ -200,7 +200,7 @@ class ToolCall(Call):
         assert self._reducer is not None, "it has taken the items"
         asides, self._reducer.asides = self._reducer.asides, []
         effects: list[Effect] = []
-        events, raws = batch.events, batch.raws
+        events, raws = batch.events, batch.payloads
         if self.seen >= batch.first:
             fresh = slice(self.seen + 1 - batch.first, None)
             events, raws = events[fresh], raws[fresh]
@@ -216,7 +216,7 @@ class ToolCall(Call):
         run = self.run
         if batch.terminal is not None or run is None:
             return effects
-        if self.caller.has_tasks and any(event.__class__ is Background for event in asides):
+        if self.caller.has_tasks and any(event.__class__ is Detached for event in asides):
             self.as_task = tasks.Wanted(None)
             return effects + self._detach(view, run)
         if run.questions:

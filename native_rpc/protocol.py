@@ -27,7 +27,7 @@ from plexus.events import Cancelled, Error, Terminal
 from plexus.limits import CONTROL_CALLS, Limits
 from plexus.rpc import wire
 from plexus.rpc.answer_buffer import AnswerBuffer
-from plexus.rpc.batch_reply import Batched
+from plexus.rpc.batch_reply import BatchReply
 from plexus.rpc.effects import Effect, LeaveCall, Send, StartCall
 from plexus.runtime.hub import TIMES, Change
 from plexus.runtime.log import Batch
@@ -54,7 +54,7 @@ class Subscription:
         "timed",
     )
 
-    def __init__(self, request_id: wire.Id, method: str, batched: Batched | None) -> None:
+    def __init__(self, request_id: wire.Id, method: str, batched: BatchReply | None) -> None:
         self.id = request_id
         self.method = method
         self.batched = batched
@@ -107,11 +107,11 @@ class NativeConnection:
             return self._request(message, None)
         if not isinstance(message, list):
             return self._single(message, None)
-        batched = Batched()
+        batched = BatchReply()
         effects = [effect for entry in message for effect in self._single(entry, batched)]
         return effects + self._flush(batched)
 
-    def _single(self, message: wire.Message, batched: Batched | None) -> list[Effect]:
+    def _single(self, message: wire.Message, batched: BatchReply | None) -> list[Effect]:
         if isinstance(message, wire.Request):
             return self._request(message, batched)
         if isinstance(message, wire.Invalid):
@@ -121,7 +121,7 @@ class NativeConnection:
             return self._notification(message)
         return []  # an answer to a question we never ask: there is nobody to tell
 
-    def _request(self, request: wire.Request, batched: Batched | None) -> list[Effect]:
+    def _request(self, request: wire.Request, batched: BatchReply | None) -> list[Effect]:
         if request.method in UNSUBSCRIBE:
             return self._unsubscribe(request, batched)
         # How many calls there would be past the limit with this one.
@@ -160,7 +160,7 @@ class NativeConnection:
         start.crowded = beyond > 0
         return [start]
 
-    def _unsubscribe(self, request: wire.Request, batched: Batched | None) -> list[Effect]:
+    def _unsubscribe(self, request: wire.Request, batched: BatchReply | None) -> list[Effect]:
         params = request.params
         if isinstance(params, list):
             params = params[0] if params and isinstance(params[0], dict) else _positional(params)
@@ -232,7 +232,7 @@ class NativeConnection:
         if self._buffered:
             return self._buffer(call, batch, terminal)
         times = batch.times_ms() if call.timed else None
-        frames = self._framing.items(call.template, batch.first, batch.raws, times)
+        frames = self._framing.items(call.template, batch.first, batch.payloads, times)
         if terminal is not None:
             del self._subscriptions[call.number]
         return [Send(frames)]
@@ -341,13 +341,13 @@ class NativeConnection:
         call.batched.add(reply)
         return self._flush(call.batched)
 
-    def _reply(self, reply: bytes, batched: Batched | None) -> list[Effect]:
+    def _reply(self, reply: bytes, batched: BatchReply | None) -> list[Effect]:
         if batched is not None:
             batched.add(reply)
             return []
         return [Send([self._framing.message(reply)])]
 
-    def _flush(self, batched: Batched) -> list[Effect]:
+    def _flush(self, batched: BatchReply) -> list[Effect]:
         array = batched.taken()
         return [] if array is None else [Send([self._framing.message(array)])]
 

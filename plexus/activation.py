@@ -20,9 +20,9 @@ __all__ = (
     "Deadline",
     "Hints",
     "InBackground",
-    "Listed",
-    "ListedPrompt",
     "MethodMark",
+    "PromptInfo",
+    "ResourceInfo",
     "ResourceMark",
     "Role",
     "completer",
@@ -42,7 +42,7 @@ Completed: TypeAlias = tuple[str, str]
 Role: TypeAlias = Literal["method", "prompt", "resource"]
 
 
-class Listed(NamedTuple):
+class ResourceInfo(NamedTuple):
     """A resource that is there to be read, as a list of them shows it; `size` is in bytes."""
 
     uri: str
@@ -53,7 +53,7 @@ class Listed(NamedTuple):
     size: int | None = None
 
 
-class ListedPrompt(NamedTuple):
+class PromptInfo(NamedTuple):
     """A prompt that is there to be asked for, as a list of them shows it."""
 
     name: str
@@ -77,7 +77,7 @@ class Activation:
     #: The hub that this activation is registered with; set when it is.
     plexus: Plexus
 
-    async def probe(self) -> str:
+    async def check_health(self) -> str:
         """Say in a few words how this activation is; raise if it is not well."""
         return "ok"
 
@@ -86,7 +86,7 @@ class Activation:
         principal: Principal,  # noqa: ARG002 - for those who replace it
         after: str | None,  # noqa: ARG002
         limit: int,  # noqa: ARG002
-    ) -> list[Listed]:
+    ) -> list[ResourceInfo]:
         """The resources that come and go, sorted by address: at most so many after this one.
 
         Those that a `@resource` without variables reads are always there and not listed here.
@@ -98,7 +98,7 @@ class Activation:
         principal: Principal,  # noqa: ARG002 - for those who replace it
         after: str | None,  # noqa: ARG002
         limit: int,  # noqa: ARG002
-    ) -> list[ListedPrompt]:
+    ) -> list[PromptInfo]:
         """The prompts that come and go, sorted by name: at most so many after this one.
 
         Their names fit the template of a `@prompt`, which makes them. A `@prompt` without one is

@@ -55,7 +55,7 @@ class Context:
     async def log(self, level: Level, message: str) -> None:
         """Tell the caller something about the work, beside its result."""
         self._run.append(Log(level=level, message=message))
-        await self._run.room()
+        await self._run.wait_for_capacity()
 
     def call(self, method: str, /, **params: Any) -> SubCall:
         """Call another method as the same principal: `async for` its events, or await its value.

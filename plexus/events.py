@@ -34,10 +34,10 @@ __all__ = (
     "FLOATS",
     "MEDIA",
     "Audio",
-    "Background",
     "Cancelled",
     "Complete",
     "Content",
+    "Detached",
     "Error",
     "Event",
     "EventMeta",
@@ -371,7 +371,7 @@ class Message(Event):
         return f"{self.role}: {self.content.as_line()}"
 
 
-class Background(Event):
+class Detached(Event, tag="background"):
     """From here on the caller need not wait: the run goes on by itself."""
 
     def as_line(self) -> str:

@@ -4,7 +4,7 @@ A question knows its own JSON Schema and how to read an answer, so that every vi
 and every answer is checked in one place. Null as an answer means that the person declined.
 
 Confirm, prompt, select and form can be shown to any person. A `Sample` goes to the caller's
-model, `Roots` to its program, and a `Visit` to its browser: not every caller has these, and one
+model, `Roots` to its program, and an `OpenUrl` to its browser: not every caller has these, and one
 that has not is not asked.
 """
 
@@ -21,16 +21,16 @@ __all__ = (
     "Choice",
     "Confirm",
     "Form",
+    "OpenUrl",
     "Option",
     "Prompt",
     "Question",
     "Root",
     "Roots",
     "Sample",
-    "Sampled",
+    "SampleResult",
     "Select",
     "SelectMany",
-    "Visit",
 )
 
 A = TypeVar("A")
@@ -207,7 +207,7 @@ class Form(Question[A]):
 _PLAIN = frozenset({"boolean", "integer", "null", "number", "string"})
 
 
-class Sampled(NamedTuple):
+class SampleResult(NamedTuple):
     """What a model answered."""
 
     text: str
@@ -215,7 +215,7 @@ class Sampled(NamedTuple):
     stop_reason: str | None = None
 
 
-class Sample(Question[Sampled]):
+class Sample(Question[SampleResult]):
     """Have the caller's model go on with these messages.
 
     A text is one message of a user; else each message is `{"role": ..., "content": text}`.
@@ -259,15 +259,15 @@ class Sample(Question[Sampled]):
         }
         return {"anyOf": [{"type": "string"}, message]}
 
-    def read(self, answer: Any) -> Sampled:
+    def read(self, answer: Any) -> SampleResult:
         if isinstance(answer, str):
-            return Sampled(answer)
+            return SampleResult(answer)
         if not isinstance(answer, dict) or "content" not in answer:
             raise InvalidParams("the answer must be a text, or a message that has content")
         model, stop_reason = answer.get("model"), answer.get("stopReason")
         if not isinstance(model, str | None) or not isinstance(stop_reason, str | None):
             raise InvalidParams("the model and the stopReason of an answer must be text")
-        return Sampled(_text_of(answer["content"]), model, stop_reason)
+        return SampleResult(_text_of(answer["content"]), model, stop_reason)
 
 
 def _text_of(content: Any) -> str:
@@ -323,7 +323,7 @@ class Roots(Question[list[Root]]):
         return roots
 
 
-class Visit(Confirm):
+class OpenUrl(Confirm):
     """Have the person open an address; the answer is whether they agreed to."""
 
     kind = "visit"

@@ -176,7 +176,7 @@ class Connection:
             if self._watches is None:
                 self._watches = set()
             self._watches.add(reader)
-        if reader.has_more:
+        if reader.poll():
             self._reader_woke(reader)
 
     def lost(self) -> None:
@@ -280,7 +280,7 @@ class Connection:
     def _attach_call(self, effect: AttachCall) -> None:
         try:
             # An owner decides when the run ends; following it needs no scope.
-            find = self._hub.steer if effect.owns else self._hub.runs.find
+            find = self._hub.find_run_to_control if effect.owns else self._hub.runs.find
             run = find(effect.run, self._principal)
         except PlexusError as error:
             self._run(self._view.on_refused(effect.call, error))
@@ -289,7 +289,7 @@ class Connection:
         self._run(self._tried(effect.call, self._view.on_started, effect.call, run))
 
     def _refuse_call(self, effect: StartCall, error: PlexusError) -> None:
-        self._hub.runs.tell_refused(effect.method, self._principal, error)
+        self._hub.runs.notify_refused(effect.method, self._principal, error)
         self._run(self._view.on_refused(effect.call, error))
 
     def _tried(self, call: Any, handler: Callable[..., list[Effect]], *given: Any) -> list[Effect]:
@@ -319,7 +319,7 @@ class Connection:
         run = reader.run
         owned = run.owned_by(reader)
         if effect.keep:
-            run.orphan(reader, effect.within_s)
+            run.detach(reader, effect.within_s)
             return
         run.leave(reader)
         if owned and effect.cancel is not None:

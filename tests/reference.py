@@ -26,7 +26,7 @@ def described(folder: Path) -> list[dict[str, Any]]:
 
     async def read() -> list[dict[str, Any]]:
         hub, _ = build_hub(Settings(), folder)
-        found: list[dict[str, Any]] = hub.described()["activations"]
+        found: list[dict[str, Any]] = hub.schema()["activations"]
         await hub.close()
         return found
 

@@ -28,7 +28,7 @@ NOT_OFFERED = {
     "activations.health": {"Probe", "Report", "Status"},
     "native_rpc.client.http": {"HttpResponse"},
     "native_rpc.framing": {"EventStream", "Lines", "Messages", "Plain"},
-    "native_rpc.protocol": {"Batched"},
+    "native_rpc.protocol": {"BatchReply"},
 }
 
 

@@ -49,7 +49,7 @@ class Arbor(Trees, Nodes, Contexts, Transfer, Resources):
             async for change in changes:
                 yield change_data(change)
 
-    async def probe(self) -> str:
+    async def check_health(self) -> str:
         """Say where trees are kept and how many there are; raises if the store is not well.
 
         A store that nobody has used or chosen is not opened for this.

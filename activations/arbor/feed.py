@@ -125,14 +125,14 @@ class Announcing:
                 if row.kind in COMES_AND_GOES
             )
             for change in dict.fromkeys(_touched(rows)):
-                self._hub.announce(change)
+                self._hub.notify(change)
         if self._lists and self._due_in() == 0:
             lists, self._lists = self._lists, set()
             self._told_at = time.monotonic()
             for each in sorted(lists, key=lambda change: (change.kind, change.principal or "")):
                 everybody = each._replace(principal=None)
                 if each == everybody or everybody not in lists:
-                    self._hub.announce(each)
+                    self._hub.notify(each)
 
 
 def _touched(rows: Iterable[ChangeRow]) -> Iterable[Change]:

@@ -19,7 +19,7 @@ from activations.arbor.model import PAGE_ITEMS, Tree
 from activations.arbor.opening import WithStore
 from activations.arbor.render import Bounds, draw
 from activations.arbor.resolving import resolver
-from plexus import Context, Listed, Principal, Resource, completer, resource
+from plexus import Context, Principal, Resource, ResourceInfo, completer, resource
 
 __all__ = ("Resources",)
 
@@ -68,9 +68,11 @@ class Resources(WithStore):
         kind = media_type(found.metadata) or PLAIN
         return Resource(node_uri(tree, node), None, kind, text)
 
-    async def resources(self, principal: Principal, after: str | None, limit: int) -> list[Listed]:
+    async def resources(
+        self, principal: Principal, after: str | None, limit: int
+    ) -> list[ResourceInfo]:
         """The trees and nodes there are, but for those that are archived."""
-        found: list[Listed] = []
+        found: list[ResourceInfo] = []
         full = not self.is_empty()
         while full and len(found) < limit:
             page, full = await self._page(principal.name, after, min(limit, PAGE_ITEMS))
@@ -80,7 +82,7 @@ class Resources(WithStore):
 
     async def _page(
         self, principal: str, after: str | None, limit: int
-    ) -> tuple[list[Listed], bool]:
+    ) -> tuple[list[ResourceInfo], bool]:
         """Some trees and nodes after this address, and whether there may be more."""
         store = await self.store()
         tree, node = _cursor(after)
@@ -129,9 +131,9 @@ def _cursor(after: str | None) -> tuple[str, str]:
     return tree[:COMPARED], rest.removeprefix("node/")[:COMPARED]
 
 
-def _tree_entry(tree: Tree) -> Listed:
+def _tree_entry(tree: Tree) -> ResourceInfo:
     name = title_of(tree.metadata)
-    return Listed(
+    return ResourceInfo(
         tree_uri(tree.id),
         preview(name, NAME) if name else f"tree {tree.id[:8]}",
         description=None if tree.state == "active" else "Scheduled for deletion",
@@ -139,8 +141,8 @@ def _tree_entry(tree: Tree) -> Listed:
     )
 
 
-def _node_entry(node: Named) -> Listed:
+def _node_entry(node: Named) -> ResourceInfo:
     name = preview(node.text, NAME) or f"node {node.node[:8]}"
-    return Listed(
+    return ResourceInfo(
         node_uri(node.tree, node.node), name, mime_type=media_type(node.metadata) or PLAIN
     )

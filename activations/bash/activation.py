@@ -146,7 +146,7 @@ class Bash(Activation):
             )
         yield _exit(process, budget.exceeded)
 
-    async def probe(self) -> str:
+    async def check_health(self) -> str:
         """Say how commands are run; raises Failed if they cannot be."""
         bash = _find("bash")
         await self._try_sandbox()

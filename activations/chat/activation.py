@@ -202,7 +202,7 @@ class Chat(Conversing, Lookup):
         ]
         return Models(self._default_model, known)
 
-    async def probe(self) -> str:
+    async def check_health(self) -> str:
         """Say which model answers if none is named; raises if it cannot be asked."""
         provider, model = self._providers.find(self._default_model)
         await provider.check(model)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from activations.chat.events import Branches, HistoryPage, Hits
 from activations.chat.opening import WithDesk
-from plexus import Content, Context, ListedPrompt, Message, Principal, completer, method, prompt
+from plexus import Content, Context, Message, Principal, PromptInfo, completer, method, prompt
 
 __all__ = ("Lookup",)
 
@@ -100,7 +100,7 @@ class Lookup(WithDesk):
 
     async def prompts(
         self, principal: Principal, after: str | None, limit: int
-    ) -> list[ListedPrompt]:
+    ) -> list[PromptInfo]:
         """Every session is a prompt: the messages so far."""
         if self.is_empty() or limit < 1:
             return []
@@ -111,7 +111,7 @@ class Lookup(WithDesk):
             name = after.removeprefix(PROMPTS)
         names = await (await self.desk()).names(principal, name, limit)
         about = "What was said so far in this session"
-        return [ListedPrompt(PROMPTS + each, each, about) for each in names]
+        return [PromptInfo(PROMPTS + each, each, about) for each in names]
 
     @completer("conversation", "session")
     async def suggest_sessions(

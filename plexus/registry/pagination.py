@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from heapq import nsmallest
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from plexus.activation import Activation, Listed, ListedPrompt
+from plexus.activation import Activation, PromptInfo, ResourceInfo
 from plexus.defects import report
 from plexus.errors import NotFound
 from plexus.principal import Principal
@@ -22,7 +22,7 @@ __all__ = ("ListName", "Shows", "lists", "page_of", "shown")
 ListName: TypeAlias = Literal["resources", "prompts"]
 #: Whether the entry of this key is for whoever asks.
 Shows: TypeAlias = Callable[[str], bool]
-E = TypeVar("E", Listed, ListedPrompt)
+E = TypeVar("E", ResourceInfo, PromptInfo)
 
 
 def lists(activation: Activation, what: ListName) -> bool:

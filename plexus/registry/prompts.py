@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from plexus.activation import Activation, ListedPrompt
+from plexus.activation import Activation, PromptInfo
 from plexus.errors import NotFound, RegistrationError
 from plexus.principal import Principal
 from plexus.registry.pagination import page_of, shown
@@ -57,10 +57,10 @@ class Prompts:
         principal: Principal,
         after: str | None,
         limit: int,
-    ) -> list[ListedPrompt]:
+    ) -> list[PromptInfo]:
         """The first so many prompts after this name, of all activations."""
         fixed = {
-            name: ListedPrompt(name, spec.title, spec.description)
+            name: PromptInfo(name, spec.title, spec.description)
             for name, spec in self._fixed.items()
             if principal.may(spec.scope)
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from plexus.activation import Activation, Listed
+from plexus.activation import Activation, ResourceInfo
 from plexus.errors import NotFound, RegistrationError
 from plexus.principal import Principal
 from plexus.registry.pagination import page_of, shown
@@ -56,7 +56,7 @@ class Resources:
         principal: Principal,
         after: str | None,
         limit: int,
-    ) -> list[Listed]:
+    ) -> list[ResourceInfo]:
         """The first so many resources after this address, of all activations."""
         fixed = {
             uri: _listed(spec) for uri, spec in self._fixed.items() if principal.may(spec.scope)
@@ -85,8 +85,8 @@ def _arguments(spec: MethodSpec, uri: str) -> dict[str, Any] | None:
         return None
 
 
-def _listed(spec: MethodSpec) -> Listed:
+def _listed(spec: MethodSpec) -> ResourceInfo:
     there = spec.resource
     assert there is not None, "a resource has an address"
     name = there.name or spec.name
-    return Listed(there.uri, name, there.title, spec.description, there.mime_type)
+    return ResourceInfo(there.uri, name, there.title, spec.description, there.mime_type)

@@ -26,12 +26,12 @@ class AnswerBuffer:
     The newest item, which may be a terminal, is always kept.
     """
 
-    __slots__ = ("_dropped", "_events", "_limit", "_raws", "_size", "_tail", "_tail_size")
+    __slots__ = ("_dropped", "_events", "_limit", "_payloads", "_size", "_tail", "_tail_size")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit - FRAME_BYTES
         self._events: list[Event] = []
-        self._raws: list[bytes] = []
+        self._payloads: list[bytes] = []
         #: Bytes of the head, which is everything while nothing was dropped.
         self._size = 0
         #: The newest items, once the limit was passed.
@@ -47,30 +47,30 @@ class AnswerBuffer:
 
     def add(self, batch: Batch) -> None:
         """Add consecutive items."""
-        size = batch.size + SEPARATOR_BYTES * len(batch.raws)
+        size = batch.size + SEPARATOR_BYTES * len(batch.payloads)
         if self._tail is None:
             self._events += batch.events
-            self._raws += batch.raws
+            self._payloads += batch.payloads
             self._size += size
-            if self._size > self._limit and len(self._raws) > 1:
-                self._split(batch.first + len(batch.raws))
+            if self._size > self._limit and len(self._payloads) > 1:
+                self._split(batch.first + len(batch.payloads))
         else:
-            self._tail.extend(zip(batch.events, batch.raws, strict=True))
+            self._tail.extend(zip(batch.events, batch.payloads, strict=True))
             self._tail_size += size
             self._trim()
 
     def _split(self, end: int) -> None:
         """Begin to drop items; `end` is the number after the newest."""
-        events, raws, size = self._events, self._raws, self._size
+        events, payloads, size = self._events, self._payloads, self._size
         count = head_size = 0
-        while head_size + _cost(raws[count]) <= self._limit // 2:
-            head_size += _cost(raws[count])
+        while head_size + _cost(payloads[count]) <= self._limit // 2:
+            head_size += _cost(payloads[count])
             count += 1
-        first = end - len(raws) + count
+        first = end - len(payloads) + count
         self._dropped = (first, first - 1)
-        self._tail = deque(zip(events[count:], raws[count:], strict=True))
+        self._tail = deque(zip(events[count:], payloads[count:], strict=True))
         self._tail_size = size - head_size
-        del events[count:], raws[count:]
+        del events[count:], payloads[count:]
         self._size = head_size
         self._trim()
 
@@ -81,8 +81,8 @@ class AnswerBuffer:
         while self._size + self._tail_size > self._limit and len(tail) > 1:
             self._tail_size -= _cost(tail.popleft()[1])
             last += 1
-        while self._size + self._tail_size > self._limit and self._raws:
-            self._size -= _cost(self._raws.pop())
+        while self._size + self._tail_size > self._limit and self._payloads:
+            self._size -= _cost(self._payloads.pop())
             self._events.pop()
             first -= 1
         self._dropped = (first, last)
@@ -90,12 +90,12 @@ class AnswerBuffer:
     def items(self) -> tuple[list[Event], list[bytes]]:
         """Return what is kept, as events and as bytes, with a `gap` where items were dropped."""
         if self._tail is None:
-            return self._events, self._raws
+            return self._events, self._payloads
         gap = Gap(*self._dropped)
         kept = [(gap, wire.encode_event(gap)), *self._tail]
         return (
             self._events + [event for event, _ in kept],
-            self._raws + [raw for _, raw in kept],
+            self._payloads + [raw for _, raw in kept],
         )
 
 

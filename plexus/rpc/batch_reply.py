@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from plexus.rpc import wire
 
-__all__ = ("Batched",)
+__all__ = ("BatchReply",)
 
 
-class Batched:
+class BatchReply:
     """Gathers replies until every request of the batch has its own."""
 
     __slots__ = ("_replies", "open")

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-from plexus.activation import Activation, Listed, ListedPrompt, completer, method, resource
+from plexus.activation import Activation, PromptInfo, ResourceInfo, completer, method, resource
 from plexus.context import Context
 from plexus.errors import InvalidParams, NotFound, PlexusError
 from plexus.events import Error
@@ -45,13 +45,13 @@ class PlexusItself(Activation):
         Args:
             namespace: Describe only this activation, as in "bash" or "solar.earth".
         """
-        whole = self._hub.described(ctx.principal)
+        whole = self._hub.schema(ctx.principal)
         return whole if namespace is None else _find(whole["activations"], namespace)
 
     @method(read_only=True, open_world=False, control=True)
     async def hash(self, *, ctx: Context) -> str:
         """The SHA-256 of the schema: it changes when, and only when, the schema does."""
-        text: str = self._hub.described(ctx.principal)["hash"]
+        text: str = self._hub.schema(ctx.principal)["hash"]
         return text
 
     # What follows a run, and what asks for another method, is no scope of its own: it reaches
@@ -121,7 +121,7 @@ class PlexusItself(Activation):
             run: The run's number.
             reason: What the run's terminal shall say.
         """
-        found = self._hub.steer(run, ctx.principal)
+        found = self._hub.find_run_to_control(run, ctx.principal)
         return await found.stop(reason or "cancelled by request")
 
     @method(scope=READ, control=True)
@@ -133,7 +133,7 @@ class PlexusItself(Activation):
             request: The request's number, as its `request` event has it.
             answer: What fits the request's schema, or null to decline.
         """
-        await self._hub.steer(run, ctx.principal).respond(request, answer)
+        await self._hub.find_run_to_control(run, ctx.principal).respond(request, answer)
         return True
 
     @method(listed=False, scope=READ, control=True)
@@ -215,11 +215,13 @@ class PlexusItself(Activation):
         numbers = (str(run.id) for run in self._shown_runs(principal))
         return [number for number in numbers if number.startswith(value)]
 
-    async def resources(self, principal: Principal, after: str | None, limit: int) -> list[Listed]:
+    async def resources(
+        self, principal: Principal, after: str | None, limit: int
+    ) -> list[ResourceInfo]:
         """The caller's runs, by what they said."""
         newest = self._shown_runs(principal)[:NEWEST_RUNS]
         listed = [
-            Listed(f"run://{run.id}", f"{run.method} ({run.state})", mime_type="text/plain")
+            ResourceInfo(f"run://{run.id}", f"{run.method} ({run.state})", mime_type="text/plain")
             for run in newest
         ]
         return sorted(each for each in listed if after is None or each.uri > after)[:limit]
@@ -230,7 +232,7 @@ class PlexusItself(Activation):
         return [run for run in self._hub.runs.of(principal) if run.method not in looks]
 
 
-def _said(entry: Listed | ListedPrompt) -> dict[str, Any]:
+def _said(entry: ResourceInfo | PromptInfo) -> dict[str, Any]:
     """The fields in which something is said."""
     return {name: field for name, field in entry._asdict().items() if field is not None}
 

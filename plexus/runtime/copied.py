@@ -83,20 +83,20 @@ class CopiedLog(ItemLog):
         self.size += len(raw)
         self.total += len(raw)
 
-    def settle(self, unread: int | None) -> None:  # noqa: ARG002 - nobody here holds it
-        count = max(len(self.raws) - self._limits.log_items, 0)
-        self.size -= sum(map(len, self.raws[:count]))
-        while self.size > self._limits.log_bytes and count < len(self.raws) - 1:
-            self.size -= len(self.raws[count])
+    def trim(self, unread: int | None) -> None:  # noqa: ARG002 - nobody here holds it
+        count = max(len(self.payloads) - self._limits.log_items, 0)
+        self.size -= sum(map(len, self.payloads[:count]))
+        while self.size > self._limits.log_bytes and count < len(self.payloads) - 1:
+            self.size -= len(self.payloads[count])
             count += 1
         if count:
-            del self.events[:count], self.raws[:count], self._numbers[:count]
+            del self.events[:count], self.payloads[:count], self._numbers[:count]
             self.first = self._numbers[0]
             stale = sum(number < self.first for number, _ in self.marks) - 1
             del self.marks[: max(stale, 0)]
 
     def size_after(self, seq: int) -> int:
-        return sum(map(len, self.raws[bisect.bisect_right(self._numbers, seq) :]))
+        return sum(map(len, self.payloads[bisect.bisect_right(self._numbers, seq) :]))
 
     def numbered(self, after: int) -> Iterator[tuple[int, Event]]:
         start = bisect.bisect_right(self._numbers, after)
@@ -110,11 +110,13 @@ class CopiedLog(ItemLog):
         end = min(start + max_items, len(numbers))
         while numbers[end - 1] - numbers[start] > end - 1 - start:  # up to where some are left out
             end -= 1
-        raws = self.raws[start:end]
-        size = sum(map(len, raws))
-        while size > max_bytes and len(raws) > 1:
-            size -= len(raws.pop())
-        return Batch(numbers[start], self.events[start : start + len(raws)], raws, size, self)
+        payloads = self.payloads[start:end]
+        size = sum(map(len, payloads))
+        while size > max_bytes and len(payloads) > 1:
+            size -= len(payloads.pop())
+        return Batch(
+            numbers[start], self.events[start : start + len(payloads)], payloads, size, self
+        )
 
 
 class CopyReader(Reader):

@@ -167,10 +167,10 @@ class RunElsewhere(Run):
             if self._followers or left > 0:
                 self._home.want(self.id, self.log.last, None if self._followers else left)
 
-    def took(self, first: int, raws: list[bytes]) -> None:
+    def took(self, first: int, payloads: list[bytes]) -> None:
         """These items have come; raises ValueError for what is no event."""
         log = self.log
-        for seq, raw in enumerate(raws, first):
+        for seq, raw in enumerate(payloads, first):
             if seq <= log.last or self.terminal is not None:
                 continue
             event = read_event(raw)
@@ -181,8 +181,8 @@ class RunElsewhere(Run):
             else:
                 log.append(event, raw)
         log.mark(time.monotonic())
-        log.settle(None)
-        if self.asleep:
+        log.trim(None)
+        if self.waiting_readers:
             self.wake_readers()
 
     def lost(self, reason: str) -> None:
@@ -239,8 +239,8 @@ class RunElsewhere(Run):
         super().leave(reader)
         self._unfollow(reader)
 
-    def orphan(self, reader: Reader, within_s: float | None = None) -> None:
-        super().orphan(reader, within_s)
+    def detach(self, reader: Reader, within_s: float | None = None) -> None:
+        super().detach(reader, within_s)
         self._unfollow(reader)
 
     def _unfollow(self, reader: Reader) -> None:

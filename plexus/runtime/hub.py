@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from plexus.activation import Activation, Listed, ListedPrompt, Role
+from plexus.activation import Activation, PromptInfo, ResourceInfo, Role
 from plexus.context import Context
 from plexus.defects import report
 from plexus.errors import (
@@ -137,7 +137,7 @@ class Plexus:
         #: The scopes that methods have.
         self._scopes: frozenset[str] = frozenset()
         #: The schema, by the scopes of whoever reads it.
-        self._described: dict[frozenset[str], dict[str, Any]] = {}
+        self._schemas: dict[frozenset[str], dict[str, Any]] = {}
         #: No more calls from outside are taken; and none at all.
         self.draining = False
         self._closing = False
@@ -206,18 +206,18 @@ class Plexus:
         """Tell of an activation that came or went, or of one in the place of another."""
         if old is not None:
             self._retired.append(old)
-        self._described.clear()
+        self._schemas.clear()
         touched = {change for node in (new, old) if node is not None for change in _lists_of(node)}
         for change in LISTS.values():
             if change in touched:
-                self.announce(change)
+                self.notify(change)
 
     def on_change(self, changed: Callable[[Change], None]) -> Callable[[], None]:
         """Be told of every change; call what is returned to be told no more."""
         self._on_change.append(changed)
         return partial(self._on_change.remove, changed)
 
-    def announce(self, change: Change) -> None:
+    def notify(self, change: Change) -> None:
         """Tell everybody who wants to know that something has changed.
 
         Registering tells of what it changes itself. An activation tells when a resource of its
@@ -278,7 +278,7 @@ class Plexus:
 
     async def list_resources(
         self, principal: Principal = LOCAL, after: str | None = None, limit: int = 100
-    ) -> list[Listed]:
+    ) -> list[ResourceInfo]:
         """The first so many resources that this principal may read, after this address and in
         the order of their addresses."""
         activations = [activation for _, activation in self.activations()]
@@ -291,7 +291,7 @@ class Plexus:
 
     async def list_prompts(
         self, principal: Principal = LOCAL, after: str | None = None, limit: int = 100
-    ) -> list[ListedPrompt]:
+    ) -> list[PromptInfo]:
         """The first so many prompts that this principal may ask for, after this name and in the
         order of their names."""
         activations = [activation for _, activation in self.activations()]
@@ -360,23 +360,23 @@ class Plexus:
         run = self.runs.begin(spec.name, principal, parent_id, deadline_s, key, spec.purpose)
         run.asks = asks
         if self.runs.is_observed:
-            self.runs.tell_begun(run, arguments, trace)
+            self.runs.notify_started(run, arguments, trace)
         if spec.context_name is not None:
             arguments[spec.context_name] = Context(self, run, parent)
         self.pump.submit((run, spec.function, arguments, spec.kind == "stream"))
         return Call(run, 0, True, True)
 
-    def steer(self, run_id: int, principal: Principal) -> Run:
+    def find_run_to_control(self, run_id: int, principal: Principal) -> Run:
         """Return a run to cancel, to answer or to become the owner of.
 
         Raises NotFound if it is missing or belongs to another principal, and Denied without the
         scope of its method.
         """
         run = self.runs.find(run_id, principal)
-        self.check_steer(run, principal)
+        self.check_control(run, principal)
         return run
 
-    def check_steer(self, run: Run, principal: Principal) -> None:
+    def check_control(self, run: Run, principal: Principal) -> None:
         """Raise Denied if this principal may not cancel, answer or own a run of its name.
 
         Every path to a run passes here: a token of the same principal may have fewer scopes than
@@ -395,35 +395,35 @@ class Plexus:
             scope = spec.scope
         _check_scope(run.method, scope, principal)
 
-    def may_steer(self, run: Run, principal: Principal) -> bool:
-        """Whether `check_steer` passes."""
+    def may_control(self, run: Run, principal: Principal) -> bool:
+        """Whether `check_control` passes."""
         try:
-            self.check_steer(run, principal)
+            self.check_control(run, principal)
         except (Denied, NotFound):
             return False
         return True
 
     # --- what there is ------------------------------------------------------------------------
 
-    def described(self, principal: Principal = LOCAL) -> dict[str, Any]:
+    def schema(self, principal: Principal = LOCAL) -> dict[str, Any]:
         """The schema of all that this principal may call, with its hash; the same at every boot
         of the same code."""
         scopes = self.scopes(principal)
-        if scopes not in self._described:
-            if len(self._described) >= VARIANTS:
-                self._described.clear()
+        if scopes not in self._schemas:
+            if len(self._schemas) >= VARIANTS:
+                self._schemas.clear()
             if scopes == self._scopes:
                 roots = [describe(self._nodes[path]) for path in sorted(self._nodes)]
             else:
-                roots = seen(self.described()["activations"], scopes)
+                roots = seen(self.schema()["activations"], scopes)
             body = {"name": self.name, "version": self.version, "activations": roots}
-            self._described[scopes] = body | {"hash": schema.digest(body)}
-        return self._described[scopes]
+            self._schemas[scopes] = body | {"hash": schema.digest(body)}
+        return self._schemas[scopes]
 
     @property
     def hash(self) -> str:
         """SHA-256 over the whole schema."""
-        text: str = self.described()["hash"]
+        text: str = self.schema()["hash"]
         return text
 
     async def drain(self, within_s: float) -> bool:

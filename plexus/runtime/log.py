@@ -2,7 +2,7 @@
 
 An item is a sequence number, a time, an event and the event's bytes. Events and bytes live in
 parallel lists, because a stream appends a million of them and an object for each would cost more
-than the event itself. The pump appends to the lists directly and calls `settle` now and then,
+than the event itself. The pump appends to the lists directly and calls `trim` now and then,
 which counts and trims. Items that were appended within a millisecond share their time. The log
 knows nothing of readers.
 """
@@ -39,21 +39,21 @@ def wall_ms(monotonic: float) -> int:
 class Batch:
     """Consecutive items, taken in one go; the first has the number `first`."""
 
-    __slots__ = ("events", "first", "log", "raws", "size", "terminal")
+    __slots__ = ("events", "first", "log", "payloads", "size", "terminal")
 
     def __init__(
         self,
         first: int,
         events: list[Event],
-        raws: list[bytes],
+        payloads: list[bytes],
         size: int | None = None,
         log: ItemLog | None = None,
     ) -> None:
         self.first = first
         self.events = events
-        self.raws = raws
+        self.payloads = payloads
         #: Bytes of all of them.
-        self.size = sum(map(len, raws)) if size is None else size
+        self.size = sum(map(len, payloads)) if size is None else size
         #: The run's terminal, if this batch ends with it.
         self.terminal: Terminal | None = None
         if events and events[-1].terminal:
@@ -64,9 +64,9 @@ class Batch:
     def times_ms(self) -> list[int]:
         """Return when each item was appended, in milliseconds since the epoch."""
         if self.log is None:
-            return [wall_ms(time.monotonic())] * len(self.raws)
+            return [wall_ms(time.monotonic())] * len(self.payloads)
         time_of = self.log.time_of
-        return [wall_ms(time_of(seq)) for seq in range(self.first, self.first + len(self.raws))]
+        return [wall_ms(time_of(seq)) for seq in range(self.first, self.first + len(self.payloads))]
 
 
 def _number(mark: tuple[int, float]) -> int:
@@ -84,20 +84,20 @@ class ItemLog:
         "events",
         "first",
         "marks",
-        "raws",
+        "payloads",
         "size",
         "total",
     )
 
     def __init__(self, limits: Limits, started_at: float) -> None:
         self.events: list[Event] = []
-        self.raws: list[bytes] = []
+        self.payloads: list[bytes] = []
         #: From which item on which monotonic time holds; before the first, the start's does.
         self.marks: list[tuple[int, float]] = []
         self._started_at = started_at
         #: The number of the oldest item kept.
         self.first = 1
-        #: Bytes of the items that are kept, and of all there ever were, as far as `settle` has
+        #: Bytes of the items that are kept, and of all there ever were, as far as `trim` has
         #: counted them.
         self.size = 0
         self.total = 0
@@ -109,45 +109,45 @@ class ItemLog:
     @property
     def last(self) -> int:
         """The number of the newest item; 0 if there is none yet."""
-        return self.first + len(self.raws) - 1
+        return self.first + len(self.payloads) - 1
 
     def append(self, event: Event, raw: bytes) -> None:
         """Add the next item."""
         self.events.append(event)
-        self.raws.append(raw)
+        self.payloads.append(raw)
 
-    def settle(self, unread: int | None) -> None:
+    def trim(self, unread: int | None) -> None:
         """Count what was appended and forget what is beyond the bounds.
 
         From the item `unread` on everything is kept: the owner has not read it yet, and it is
         bounded by the high-water mark.
         """
-        raws, limits = self.raws, self._limits
-        added = sum(map(len, raws[self._counted :] if self._counted else raws))
+        payloads, limits = self.payloads, self._limits
+        added = sum(map(len, payloads[self._counted :] if self._counted else payloads))
         self.size += added
         self.total += added
-        self._counted = len(raws)
-        if len(raws) <= limits.log_items + SLACK and self.size <= limits.log_bytes:
+        self._counted = len(payloads)
+        if len(payloads) <= limits.log_items + SLACK and self.size <= limits.log_bytes:
             return
-        count = max(len(raws) - limits.log_items, 0)
-        self.size -= sum(map(len, raws[:count]))
-        while self.size > limits.log_bytes and count < len(raws) - 1:
-            self.size -= len(raws[count])
+        count = max(len(payloads) - limits.log_items, 0)
+        self.size -= sum(map(len, payloads[:count]))
+        while self.size > limits.log_bytes and count < len(payloads) - 1:
+            self.size -= len(payloads[count])
             count += 1
         if unread is not None and unread - self.first < count:
             kept = max(unread - self.first, 0)
-            self.size += sum(map(len, raws[kept:count]))
+            self.size += sum(map(len, payloads[kept:count]))
             count = kept
-        del self.events[:count], raws[:count]
+        del self.events[:count], payloads[:count]
         self.first += count
-        self._counted = len(raws)
+        self._counted = len(payloads)
         stale = bisect.bisect_right(self.marks, self.first, key=_number) - 1
         if stale > 0:
             del self.marks[:stale]
 
     def close(self) -> None:
         """Keep what there is, and let whoever still holds the lists append to nothing."""
-        self.events, self.raws = self.events.copy(), self.raws.copy()
+        self.events, self.payloads = self.events.copy(), self.payloads.copy()
 
     def mark(self, at: float) -> None:
         """From the newest item on, this is the time, unless it has hardly changed."""
@@ -162,7 +162,7 @@ class ItemLog:
 
     def size_after(self, seq: int) -> int:
         """Bytes of the items after this number."""
-        return sum(map(len, self.raws[max(seq + 1 - self.first, 0) :]))
+        return sum(map(len, self.payloads[max(seq + 1 - self.first, 0) :]))
 
     def numbered(self, after: int) -> Iterator[tuple[int, Event]]:
         """The events after this number, each with its own; `after` must not lie before the log."""
@@ -171,11 +171,11 @@ class ItemLog:
     def read(self, after: int, max_items: int, max_bytes: int) -> Batch:
         """The items after this number, at most so many; `after` must not lie before the log."""
         start = after + 1 - self.first
-        if not start and self.ended and len(self.raws) <= max_items and self.size <= max_bytes:
+        if not start and self.ended and len(self.payloads) <= max_items and self.size <= max_bytes:
             # They change no more.
-            return Batch(after + 1, self.events, self.raws, self.size, self)
-        raws = self.raws[start : start + max_items]
-        size = sum(map(len, raws))
-        while size > max_bytes and len(raws) > 1:
-            size -= len(raws.pop())
-        return Batch(after + 1, self.events[start : start + len(raws)], raws, size, self)
+            return Batch(after + 1, self.events, self.payloads, self.size, self)
+        payloads = self.payloads[start : start + max_items]
+        size = sum(map(len, payloads))
+        while size > max_bytes and len(payloads) > 1:
+            size -= len(payloads.pop())
+        return Batch(after + 1, self.events[start : start + len(payloads)], payloads, size, self)

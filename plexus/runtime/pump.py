@@ -139,20 +139,20 @@ class Pace:
         """Wake who waits, and say how many events may come before the next look; 0 to rest."""
         run = self._run
         run.check_newest()
-        if run.asleep:
+        if run.waiting_readers:
             run.wake_readers()
         now = time.monotonic()
         run.log.mark(now)
         if now > self._slice_end:
             self._stride = max(self._stride // 2, 1)
             return 0
-        run.settle()
+        run.trim()
         self._stride = min(self._stride * 2, STRIDE)
-        return self._stride if run.headroom > 0 else 0
+        return self._stride if run.capacity > 0 else 0
 
     async def rest(self) -> None:
         """Let others have their turn, and wait for an owner that is too far behind."""
-        await self._run.room()
+        await self._run.wait_for_capacity()
         if time.monotonic() > self._slice_end:
             await asyncio.sleep(0)
         self._slice_end = time.monotonic() + SLICE_S
@@ -164,8 +164,8 @@ async def _stream_outcome(run: Run, stream: AsyncGenerator[Event, None]) -> Term
     Raises nothing, and closes the generator whatever happens. The loop is written out flat: a
     stream spends its life here, and a method call for each event would double what it costs.
     """
-    log, asleep, encoders = run.log, run.asleep, wire.event_encoders
-    add_event, add_raw = log.events.append, log.raws.append
+    log, waiting_readers, encoders = run.log, run.waiting_readers, wire.event_encoders
+    add_event, add_raw = log.events.append, log.payloads.append
     pace: Pace | None = None  # a short answer never needs it
     left = SHORT
     event: Event | None = None
@@ -181,7 +181,7 @@ async def _stream_outcome(run: Run, stream: AsyncGenerator[Event, None]) -> Term
             add_event(event)
             add_raw(raw)
             left -= 1
-            if left <= 0 or asleep or len(raw) > LARGE:
+            if left <= 0 or waiting_readers or len(raw) > LARGE:
                 if pace is None:
                     pace = Pace(run)
                 left = pace.look()

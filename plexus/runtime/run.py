@@ -44,16 +44,14 @@ class Run:
         "_asked",
         "_limits",
         "_owner",
+        "_resume",
         "asks",
-        "asleep",
         "cancel_deadline",
         "cancel_reason",
         "deadline",
         "ended_at",
         "expired_after",
-        "held_back",
         "id",
-        "kept_s",
         "key",
         "log",
         "method",
@@ -63,9 +61,11 @@ class Run:
         "principal",
         "purpose",
         "questions",
+        "retention_s",
         "started_at",
         "task",
         "terminal",
+        "waiting_readers",
     )
 
     def __init__(
@@ -89,13 +89,13 @@ class Run:
         self.deadline = None if deadline_s is None else now + deadline_s
         self.on_end = on_end
         #: Readers that have taken everything and wait for more; always the same list.
-        self.asleep: list[Reader] = []
+        self.waiting_readers: list[Reader] = []
         #: The kinds of questions that the caller can answer; None for all of them.
         self.asks: frozenset[str] | None = None
         #: The caller's own name for this run.
         self.key: str | None = None
         #: For how long its caller was promised that it would be kept.
-        self.kept_s: float | None = None
+        self.retention_s: float | None = None
         self.terminal: Terminal | None = None
         self.ended_at: float | None = None
         self.expired_after: float | None = None
@@ -109,7 +109,7 @@ class Run:
         self._asked = 0
         self._owner: Reader | None = None
         #: What the pump waits on while the owner is too far behind.
-        self.held_back: asyncio.Future[None] | None = None
+        self._resume: asyncio.Future[None] | None = None
         self._limits = limits
 
     # --- what it is ---------------------------------------------------------------------------
@@ -165,14 +165,14 @@ class Run:
         self.check_size(event, len(raw))
         self.log.append(event, raw)
         self.log.mark(time.monotonic())
-        if self.asleep:
+        if self.waiting_readers:
             self.wake_readers()
 
     def check_newest(self) -> None:
         """Take the newest item out again, and raise TooBig, if it is too large."""
         log = self.log
-        if len(log.raws[-1]) > self._limits.event_bytes:
-            event, raw = log.events.pop(), log.raws.pop()
+        if len(log.payloads[-1]) > self._limits.event_bytes:
+            event, raw = log.events.pop(), log.payloads.pop()
             self.check_size(event, len(raw))
 
     def check_size(self, event: Event, size: int) -> None:
@@ -209,32 +209,32 @@ class Run:
                 asked.answer.cancel()
                 if asked.tell is not None:
                     asked.tell(self, request, False)
-        if self.asleep:
+        if self.waiting_readers:
             self.wake_readers()
-        if self.held_back is not None:
-            self.make_room()
+        if self._resume is not None:
+            self.release()
         self.on_end(self)
 
     def wake_readers(self) -> None:
         """Tell those who had taken everything that there is more."""
-        asleep = self.asleep
-        if len(asleep) == 1:
-            reader = asleep.pop()
+        waiting_readers = self.waiting_readers
+        if len(waiting_readers) == 1:
+            reader = waiting_readers.pop()
             reader.wake(reader)
             return
-        sleepers = asleep.copy()
-        asleep.clear()
+        sleepers = waiting_readers.copy()
+        waiting_readers.clear()
         for reader in sleepers:
             reader.wake(reader)
 
     # --- backpressure -------------------------------------------------------------------------
 
-    def settle(self) -> None:
+    def trim(self) -> None:
         """Count and trim the log; what the owner has not read stays."""
-        self.log.settle(None if self._owner is None else self._owner.seq + 1)
+        self.log.trim(None if self._owner is None else self._owner.seq + 1)
 
     @property
-    def headroom(self) -> int:
+    def capacity(self) -> int:
         """How much weight may still be appended before the pump must wait for the owner."""
         owner, log = self._owner, self.log
         if owner is None:
@@ -242,20 +242,25 @@ class Run:
         unread = log.total - owner.taken + ITEM_WEIGHT * (log.last - owner.seq)
         return self._limits.high_water_bytes - unread
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Wait until the owner has caught up. Ended by reading, by detaching and by cancel."""
-        self.settle()
-        while self.headroom <= 0 and self.terminal is None:
-            self.held_back = asyncio.get_running_loop().create_future()
+        self.trim()
+        while self.capacity <= 0 and self.terminal is None:
+            self._resume = asyncio.get_running_loop().create_future()
             try:
-                await self.held_back
+                await self._resume
             finally:
-                self.held_back = None
+                self._resume = None
 
-    def make_room(self) -> None:
+    @property
+    def is_held(self) -> bool:
+        """Whether the pump waits for the owner."""
+        return self._resume is not None
+
+    def release(self) -> None:
         """Have the pump look again how far the owner is."""
-        if self.held_back is not None and not self.held_back.done():
-            self.held_back.set_result(None)
+        if self._resume is not None and not self._resume.done():
+            self._resume.set_result(None)
 
     # --- readers ------------------------------------------------------------------------------
 
@@ -268,12 +273,12 @@ class Run:
         reader = Reader(self, after, wake)
         if owner and self.terminal is None:
             self._owner = reader
-            if reader.seq or self.log.raws:
-                self.settle()
+            if reader.seq or self.log.payloads:
+                self.trim()
                 reader.taken = self.log.total - self.log.size_after(reader.seq)
             self.orphan_deadline = None
-            if self.held_back is not None:
-                self.make_room()
+            if self._resume is not None:
+                self.release()
         return reader
 
     def owned_by(self, reader: Reader) -> bool:
@@ -281,16 +286,16 @@ class Run:
 
     def leave(self, reader: Reader) -> None:
         """This reader is done with the run."""
-        if self.asleep and reader in self.asleep:
-            self.asleep.remove(reader)
+        if self.waiting_readers and reader in self.waiting_readers:
+            self.waiting_readers.remove(reader)
         if self._owner is reader:
             self._owner = None
-            self.make_room()
+            self.release()
 
-    def orphan(self, reader: Reader, within_s: float | None = None) -> None:
+    def detach(self, reader: Reader, within_s: float | None = None) -> None:
         """The owner vanished and may come back: hold its place, but not for ever."""
-        if reader in self.asleep:
-            self.asleep.remove(reader)
+        if reader in self.waiting_readers:
+            self.waiting_readers.remove(reader)
         if self._owner is reader and self.terminal is None:
             limit_s = self._limits.orphan_s if within_s is None else within_s
             self.orphan_deadline = time.monotonic() + limit_s
@@ -434,13 +439,12 @@ class Reader:
         #: Whatever the holder of this reader wants to find on it.
         self.tag: Any = None
 
-    @property
-    def has_more(self) -> bool:
+    def poll(self) -> bool:
         """Whether there is something to take now; if not, `wake` will be called when there is."""
         run = self.run
-        if run.log.raws or run.terminal is not None:
+        if run.log.payloads or run.terminal is not None:
             return True
-        run.asleep.append(self)
+        run.waiting_readers.append(self)
         return False
 
     def take(self) -> Batch:
@@ -455,10 +459,10 @@ class Reader:
         batch = log.read(self.seq, TAKE_ITEMS, TAKE_BYTES)
         if not batch.events:
             if run.terminal is None:
-                run.asleep.append(self)
+                run.waiting_readers.append(self)
             return batch
         self.seq += len(batch.events)
         self.taken += batch.size
-        if run.held_back is not None:
-            run.make_room()
+        if run.is_held:
+            run.release()
         return batch

@@ -147,7 +147,7 @@ class Runs:
         name = run.principal.name
         if run.id not in self._kept and not self._promises.take(name):
             raise self._promises.refusal(name)
-        run.kept_s = for_s
+        run.retention_s = for_s
         self._kept[run.id] = (run, time.monotonic() + for_s)
 
     def kept(self, principal: Principal) -> list[Run]:
@@ -236,13 +236,13 @@ class Runs:
         self._on_refused.append(refused)
         return partial(self._on_refused.remove, refused)
 
-    def tell_begun(
+    def notify_started(
         self, run: Run, arguments: Mapping[str, Any], trace: Mapping[str, str] | None
     ) -> None:
         """Tell the listeners that this run begins, with these arguments."""
         self._tell(self._on_begin, run, arguments, trace)
 
-    def tell_refused(self, method: str, principal: Principal, error: PlexusError) -> None:
+    def notify_refused(self, method: str, principal: Principal, error: PlexusError) -> None:
         """Say that a call of this method was refused."""
         if self._on_refused:
             self._tell(self._on_refused, method, principal, error)
@@ -264,7 +264,7 @@ class Runs:
         assert run.terminal is not None, "a run that has ended has a terminal"
         self._ended[run.terminal.type] += 1
         log = run.log
-        log.settle(None)
+        log.trim(None)
         log.ended = True
         finished = self._finished if run.purpose == "work" else self._finished_control
         forget = None if run.key is None else self._forget_key

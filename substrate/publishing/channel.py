@@ -248,7 +248,7 @@ class Channel:
             self._said[run.id] = (run.state, run.log.last)
             return described
         self._said.pop(run.id, None)
-        raw = run.log.raws[-1]
+        raw = run.log.payloads[-1]
         if len(raw) > TERMINAL_BYTES:
             return described
         return b'%b,"terminal":%b}' % (described[:-1], raw)
@@ -288,7 +288,7 @@ class Channel:
             budget -= batch.size
             # A gap has the number of the last item that is missing, and the server finds out.
             if batch.events[0].type != "gap" or batch.first + 1 != reader.run.log.first:
-                for each in _frames(number, batch.first, batch.raws, self._room):
+                for each in _frames(number, batch.first, batch.payloads, self._room):
                     await socket.send(each)
             if wanted.left is not None:
                 wanted.left -= batch.size
@@ -325,7 +325,7 @@ class Channel:
             return
         reader = run.reader(after, self._reader_woke, owner=False)
         self._wanted[number] = Wanted(reader, most_bytes)
-        if reader.has_more:
+        if reader.poll():
             self._reader_woke(reader)
 
     def _leave(self, number: int) -> None:
@@ -350,7 +350,7 @@ class Channel:
         raw = b""
         async with aclosing(call.run.batches(owner=True)) as batches:
             async for batch in batches:
-                raw = batch.raws[-1]
+                raw = batch.payloads[-1]
         return raw
 
     def _reply(self, reply: bytes) -> None:

@@ -149,7 +149,7 @@ class RunEvents:
         # A client that comes back to a run that lost its caller is its caller again, if it could
         # have called it; with fewer scopes it only follows.
         lost = run.orphan_deadline is not None
-        owner = lost and self._hub.may_steer(run, scope["principal"])
+        owner = lost and self._hub.may_control(run, scope["principal"])
         credential: Credential = scope["credential"]
         async with Peer(receive, connection, self._credentials, credential, resumable=True) as peer:
             call = view.follow(run.id, run.method, timed=_wants_times(scope))

@@ -29,13 +29,13 @@ from plexus import (
     Event,
     Form,
     Limits,
+    OpenUrl,
     Option,
     Plexus,
     Principal,
     Prompt,
     Result,
     Select,
-    Visit,
     method,
 )
 from plexus.rpc import wire
@@ -57,7 +57,7 @@ QUESTIONS: dict[str, Any] = {
     "prompt": Prompt("Name?"),
     "select": Select("Which?", [Option("a", "Apples"), Option("b", "Pears")]),
     "form": Form("Where?", Address),
-    "visit": Visit("Sign in", "https://example.org/"),
+    "visit": OpenUrl("Sign in", "https://example.org/"),
 }
 
 
@@ -465,7 +465,7 @@ async def test_who_reads_slowly_is_told_how_things_are_in_the_end(hub: Plexus) -
     opened = [(await asked(hub, "asking.say", "x" * 400_000)).run for _ in range(6)]
     begun = hub.call("approvals.watch")
     held = begun.run.reader(0, lambda _: None, owner=True)
-    await until(lambda: begun.run.held_back is not None)
+    await until(lambda: begun.run.is_held)
     told = begun.run.log.last
     assert told < len(opened)
     for _ in range(50):

@@ -31,7 +31,7 @@ class Patient(Activation):
         await asyncio.Event().wait()
         return "never"
 
-    async def probe(self) -> str:
+    async def check_health(self) -> str:
         if self._ailment is not None:
             raise self._ailment
         return "feeling fine"

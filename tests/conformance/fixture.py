@@ -238,7 +238,7 @@ class Resources(Activation):
     async def touch_watched_resource(self, *, ctx: Context) -> int:
         """Change the watched resource; gives how often it was changed."""
         self._changes += 1
-        ctx.plexus.announce(Change("resource", WATCHED))
+        ctx.plexus.notify(Change("resource", WATCHED))
         return self._changes
 
 

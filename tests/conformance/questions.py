@@ -12,10 +12,10 @@ from typing import Any
 
 from plexus import (
     Activation,
-    Background,
     Content,
     Context,
     Declined,
+    Detached,
     Failed,
     Form,
     Roots,
@@ -237,14 +237,14 @@ class Tasks(Activation):
     @method
     async def slow_compute(
         self, seconds: float = 0, label: str = "work"
-    ) -> AsyncIterator[Background | Content]:
+    ) -> AsyncIterator[Detached | Content]:
         """Take so long.
 
         Args:
             seconds: How long.
             label: What the result is called.
         """
-        yield Background()
+        yield Detached()
         await asyncio.sleep(seconds)
         yield Content(text=f"{label} took {seconds:g} s")
 
@@ -262,21 +262,21 @@ class Tasks(Activation):
     @method
     async def confirm_delete(
         self, filename: str, *, ctx: Context
-    ) -> AsyncIterator[Background | Content]:
+    ) -> AsyncIterator[Detached | Content]:
         """Ask, in the background, before a file would be deleted.
 
         Args:
             filename: The file.
         """
-        yield Background()
+        yield Detached()
         form = Form(f"Delete {filename}?", fields(confirm={"type": "boolean"}))
         answer = await ctx.ask(form)
         yield Content(text=f"{filename} was {'deleted' if answer['confirm'] else 'kept'}")
 
     @method
-    async def multi_input(self, *, ctx: Context) -> AsyncIterator[Background | Content]:
+    async def multi_input(self, *, ctx: Context) -> AsyncIterator[Detached | Content]:
         """Ask two things at once, in the background."""
-        yield Background()
+        yield Detached()
         answers = await ctx.ask_all(
             {"first": Form("Your first name?", NAME), "second": Form("Your second name?", NAME)}
         )
@@ -284,9 +284,9 @@ class Tasks(Activation):
         yield Content(text=f"Hello, {names}!")
 
     @method
-    async def test_tool_with_task(self, *, ctx: Context) -> AsyncIterator[Background | Content]:
+    async def test_tool_with_task(self, *, ctx: Context) -> AsyncIterator[Detached | Content]:
         """Ask for a name, and then work in the background."""
         answer = await ctx.ask(Form("What is your name?", NAME), key="user_name")
-        yield Background()
+        yield Detached()
         await asyncio.sleep(0.2)
         yield Content(text=f"Hello, {answer['name']}!")

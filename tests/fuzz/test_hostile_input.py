@@ -150,7 +150,7 @@ async def test_wrong_parameters_of_every_method_are_answered_briefly_and_block_n
     blocks = Blocks()
     async with real_hub(tmp_path) as entered:
         hostile = Hostile(entered.hub, blocks)
-        entered.hub.described()  # made once, by the first that asks
+        entered.hub.schema()  # made once, by the first that asks
         places = itertools.count()
         for spec in entered.hub.methods():
             Hostile(entered.hub, Blocks()).send("the first call", native(spec.name, b'{"":1}'))

@@ -327,7 +327,7 @@ async def test_a_run_whose_caller_does_not_come_back_in_time_is_stopped(
     hub = open_hub(Work(), limits=Limits(orphan_s=0.5))
     at, past = (hub.call("work.wait", [seconds]).run for seconds in (1.5, 600.0))
     for run in (at, past):
-        run.orphan(run.reader(0, ignore, owner=True))
+        run.detach(run.reader(0, ignore, owner=True))
     at.reader(0, ignore, owner=True)
     stopped = await settled(past)
     assert isinstance(stopped, Cancelled)

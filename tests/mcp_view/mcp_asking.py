@@ -10,23 +10,23 @@ from pydantic import BaseModel, Field
 
 from plexus import (
     Activation,
-    Background,
     Confirm,
     Content,
     Context,
     DeadlineExceeded,
     Declined,
+    Detached,
     Failed,
     Form,
     Image,
     Message,
+    OpenUrl,
     Option,
     Prompt,
     Roots,
     Sample,
     Select,
     SelectMany,
-    Visit,
     method,
     prompt,
     resource,
@@ -97,7 +97,7 @@ KINDS: dict[str, Question[Any]] = {
         system_prompt="Be brief.",
     ),
     "roots": Roots(),
-    "visit": Visit("Log in there.", "https://example.org/login"),
+    "visit": OpenUrl("Log in there.", "https://example.org/login"),
 }
 
 
@@ -219,10 +219,10 @@ class Asking(Activation):
         return ctx.can_ask(kind)
 
     @method
-    async def behind(self, *, ctx: Context) -> AsyncIterator[Content | Background]:
+    async def behind(self, *, ctx: Context) -> AsyncIterator[Content | Detached]:
         """Go on in the background, and ask from there."""
         yield Content("in front ")
-        yield Background()
+        yield Detached()
         sure = await ctx.ask(KINDS["confirm"], timeout_s=60, key="sure")
         yield Content(f"behind {sure}")
 

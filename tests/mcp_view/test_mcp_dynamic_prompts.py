@@ -16,10 +16,10 @@ from plexus import (
     Activation,
     Change,
     Context,
-    ListedPrompt,
     NotFound,
     Principal,
     Prompt,
+    PromptInfo,
     completer,
     prompt,
 )
@@ -71,12 +71,12 @@ class Talks(Activation):
 
     async def prompts(
         self, principal: Principal, after: str | None, limit: int
-    ) -> list[ListedPrompt]:
+    ) -> list[PromptInfo]:
         """Whom one talked with."""
         if principal == OTHER:
             return []
         found = [
-            ListedPrompt(f"talks.with.{name}", f"With {name}", f"What was said with {name}.")
+            PromptInfo(f"talks.with.{name}", f"With {name}", f"What was said with {name}.")
             for name in sorted(self.names)
         ]
         return [each for each in found if after is None or each.name > after][:limit]
@@ -93,9 +93,9 @@ class Bare(Activation):
         """Whatever it is called."""
         return name + await ctx.ask(Prompt("And?"))
 
-    async def prompts(self, *_: Any) -> list[ListedPrompt]:
+    async def prompts(self, *_: Any) -> list[PromptInfo]:
         """Two."""
-        return [ListedPrompt("bare.any.x"), ListedPrompt("nobody.makes.this")]
+        return [PromptInfo("bare.any.x"), PromptInfo("nobody.makes.this")]
 
 
 async def walked(peer: McpPeer) -> list[str]:
@@ -223,7 +223,7 @@ async def test_a_template_that_nobody_lists_prompts_for_shows_none(open_hub: Ope
 async def test_a_session_is_told_when_they_change(open_hub: OpenHub, revision: str) -> None:
     hub = open_hub(Talks("Ada"))
     peer = McpPeer(hub, revision)
-    hub.announce(Change("prompts"))
+    hub.notify(Change("prompts"))
     assert await peer.told("notifications/prompts/list_changed") is None
 
 
@@ -232,7 +232,7 @@ async def test_whoever_listens_is_told_when_they_change(open_hub: OpenHub) -> No
     peer = McpPeer(hub, STATELESS)
     peer.begin("subscriptions/listen", {"notifications": {"promptsListChanged": True}})
     await peer.told("notifications/subscriptions/acknowledged")
-    hub.announce(Change("prompts"))
+    hub.notify(Change("prompts"))
     assert await peer.told("notifications/prompts/list_changed")
 
 

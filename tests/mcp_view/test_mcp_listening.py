@@ -54,11 +54,11 @@ async def test_only_what_was_named_is_told_and_it_bears_the_number(open_hub: Ope
     peer = McpPeer(hub, STATELESS)
     listen(peer, "tools", toolsListChanged=True)
     listen(peer, "rest", promptsListChanged=True, resourceSubscriptions=["a://1"])
-    hub.announce(Change("methods"))
-    hub.announce(Change("prompts"))
-    hub.announce(Change("resources"))
-    hub.announce(Change("resource", "a://1"))
-    hub.announce(Change("resource", "a://2"))
+    hub.notify(Change("methods"))
+    hub.notify(Change("prompts"))
+    hub.notify(Change("resources"))
+    hub.notify(Change("resource", "a://1"))
+    hub.notify(Change("resource", "a://2"))
     assert [(frame["method"], frame["params"]) for frame in peer.collect()] == [
         ("notifications/tools/list_changed", {"_meta": {ID: "tools"}}),
         ("notifications/prompts/list_changed", {"_meta": {ID: "rest"}}),

@@ -209,7 +209,7 @@ async def test_a_model_is_asked_by_sampling(open_hub: OpenHub, revision: str) ->
         "maxTokens": 50,
         "systemPrompt": "Be brief.",
     }
-    made = "Sampled(text='Hello.', model='m-1', stop_reason='endTurn')"
+    made = "SampleResult(text='Hello.', model='m-1', stop_reason='endTurn')"
     assert text_of(result) == f"before answered {made}"
 
 

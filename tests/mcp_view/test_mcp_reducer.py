@@ -14,10 +14,10 @@ from mcp_activations import PIXEL, Counted, Reading
 from mcp_view.reducer import NOTHING, Reducer, text_at_once
 from mcp_view.revisions import REVISIONS
 from plexus import (
-    Background,
     Cancelled,
     Complete,
     Content,
+    Detached,
     Error,
     Event,
     Image,
@@ -146,14 +146,14 @@ def test_memory_is_bounded_however_much_is_said() -> None:
 
 
 def test_signs_of_how_the_work_goes_are_no_part_of_the_result() -> None:
-    events = [Start(), Progress(1, 2, "half"), Log("info", "m"), Background(), Lined(), Complete()]
+    events = [Start(), Progress(1, 2, "half"), Log("info", "m"), Detached(), Lined(), Complete()]
     assert reduce(*events) == [text(NOTHING)]
 
 
 def test_what_somebody_must_look_at_is_put_aside() -> None:
     reducer = Reducer(NEWEST, 100, 1000)
     asked = Request("1", "confirm", "Sure?", {}, 60)
-    reducer.add_all(batch(Log("info", "m"), Content("x"), asked, Background()))
+    reducer.add_all(batch(Log("info", "m"), Content("x"), asked, Detached()))
     assert [event.type for event in reducer.asides] == ["log", "request", "background"]
 
 

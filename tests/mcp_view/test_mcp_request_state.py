@@ -105,7 +105,7 @@ def test_anything_else_is_refused(text: Any) -> None:
             "sample",
             "sampling/createMessage",
             {"role": "assistant", "content": {"type": "text", "text": "Hi"}, "model": "m"},
-            "Sampled(text='Hi', model='m', stop_reason=None)",
+            "SampleResult(text='Hi', model='m', stop_reason=None)",
         ),
         (
             "roots",

@@ -19,10 +19,10 @@ from plexus import (
     Context,
     Failed,
     Limits,
-    Listed,
     NotFound,
     Principal,
     Resource,
+    ResourceInfo,
     resource,
 )
 
@@ -43,10 +43,12 @@ class Shelf(Activation):
         principal: Principal,  # noqa: ARG002 - everybody sees the same
         after: str | None,
         limit: int,
-    ) -> list[Listed]:
+    ) -> list[ResourceInfo]:
         """The notes."""
         found = [
-            Listed(f"note://{name}", name, f"Note {name}", "A note.", "text/markdown", len(text))
+            ResourceInfo(
+                f"note://{name}", name, f"Note {name}", "A note.", "text/markdown", len(text)
+            )
             for name, text in sorted(self.notes.items())
         ]
         return [each for each in found if after is None or each.uri > after][:limit]
@@ -287,8 +289,8 @@ async def test_a_client_is_told_of_the_resources_that_it_subscribed_to(
     hub = open_hub(Shelf)
     peer = McpPeer(hub, revision)
     assert await peer.result("resources/subscribe", {"uri": "note://note1"}) == {}
-    hub.announce(Change("resource", "note://note1"))
-    hub.announce(Change("resource", "note://note2"))
+    hub.notify(Change("resource", "note://note1"))
+    hub.notify(Change("resource", "note://note2"))
     assert peer.collect() == [
         {
             "jsonrpc": "2.0",
@@ -297,7 +299,7 @@ async def test_a_client_is_told_of_the_resources_that_it_subscribed_to(
         }
     ]
     assert await peer.result("resources/unsubscribe", {"uri": "note://note1"}) == {}
-    hub.announce(Change("resource", "note://note1"))
+    hub.notify(Change("resource", "note://note1"))
     assert peer.collect() == []
     assert await peer.result("resources/unsubscribe", {"uri": "note://never"}) == {}
 
@@ -307,7 +309,7 @@ async def test_subscribing_twice_is_subscribing_once(open_hub: OpenHub) -> None:
     peer = McpPeer(hub, "2025-11-25")
     for _ in range(2):
         assert await peer.result("resources/subscribe", {"uri": "note://note1"}) == {}
-    hub.announce(Change("resource", "note://note1"))
+    hub.notify(Change("resource", "note://note1"))
     assert len(peer.collect()) == 1
 
 
@@ -328,7 +330,7 @@ async def test_a_client_is_told_of_every_list_that_has_changed(
     assert [frame["method"] for frame in peer.collect()] == ["notifications/tools/list_changed"]
     hub.register(Shelf())
     assert [frame["method"] for frame in peer.collect()] == ["notifications/resources/list_changed"]
-    hub.announce(Change("prompts"))
+    hub.notify(Change("prompts"))
     assert peer.collect() == [{"jsonrpc": "2.0", "method": "notifications/prompts/list_changed"}]
 
 

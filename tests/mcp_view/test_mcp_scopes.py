@@ -19,10 +19,10 @@ from plexus import (
     Confirm,
     Context,
     Denied,
-    Listed,
-    ListedPrompt,
     Plexus,
     Principal,
+    PromptInfo,
+    ResourceInfo,
     completer,
     method,
     prompt,
@@ -117,20 +117,25 @@ class Bakery(Activation):
         """Pages."""
         return [value + "1"]
 
-    async def resources(self, principal: Principal, after: str | None, limit: int) -> list[Listed]:  # noqa: ARG002 - the hub decides
+    async def resources(
+        self,
+        principal: Principal,  # noqa: ARG002 - the hub decides
+        after: str | None,
+        limit: int,
+    ) -> list[ResourceInfo]:
         """Pages and shelves."""
         there = ["shop://ledger/1", "shop://ledger/2", "shop://shelf/1"]
-        return [Listed(uri, uri) for uri in there if after is None or uri > after][:limit]
+        return [ResourceInfo(uri, uri) for uri in there if after is None or uri > after][:limit]
 
     async def prompts(
         self,
         principal: Principal,  # noqa: ARG002 - the hub decides
         after: str | None,
         limit: int,
-    ) -> list[ListedPrompt]:
+    ) -> list[PromptInfo]:
         """One order."""
         there = ["bakery.order.1"]
-        return [ListedPrompt(name) for name in there if after is None or name > after][:limit]
+        return [PromptInfo(name) for name in there if after is None or name > after][:limit]
 
 
 class Still(Bakery):
@@ -405,7 +410,7 @@ async def test_changes_of_what_may_not_be_read_are_not_told(
         for uri in uris:
             await peer.result("resources/subscribe", {"uri": uri})
     for uri in uris:
-        server.hub.announce(Change("resource", uri))
+        server.hub.notify(Change("resource", uri))
     told = {}
     for scopes, peer in peers.items():
         await peer.quiet()
@@ -423,7 +428,7 @@ async def test_a_stream_that_listens_is_not_told_either(server: McpServer) -> No
     for peer in peers.values():
         peer.begin("subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}})
     for uri in uris:
-        server.hub.announce(Change("resource", uri))
+        server.hub.notify(Change("resource", uri))
     for scopes, peer in peers.items():
         await peer.quiet()
         said = peer.said("notifications/resources/updated")
@@ -434,12 +439,12 @@ async def test_a_stream_that_listens_is_not_told_either(server: McpServer) -> No
 @pytest.mark.parametrize("kind", ["prompts", "resources"])
 async def test_what_has_changed_for_one_is_told_to_that_one(server: McpServer, kind: Any) -> None:
     peers = {who.name: peer_of(server, CORE, who) for who in (READER, BOB)}
-    server.hub.announce(Change(kind, None, "bob"))
+    server.hub.notify(Change(kind, None, "bob"))
     for peer in peers.values():
         await peer.quiet()
     name = f"notifications/{kind}/list_changed"
     assert [len(peers[who].said(name)) for who in ("ada", "bob")] == [0, 1]
-    server.hub.announce(Change(kind))
+    server.hub.notify(Change(kind))
     for peer in peers.values():
         await peer.quiet()
     assert [len(peers[who].said(name)) for who in ("ada", "bob")] == [1, 2]

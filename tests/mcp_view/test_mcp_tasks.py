@@ -28,10 +28,10 @@ from mcp_peer import (
 from mcp_view.server import McpOptions
 from plexus import (
     Activation,
-    Background,
     Confirm,
     Content,
     Context,
+    Detached,
     Failed,
     Limits,
     Plexus,
@@ -75,10 +75,10 @@ class Slow(Activation):
         raise asyncio.CancelledError
 
     @method
-    async def turns(self) -> AsyncIterator[Content | Background]:
+    async def turns(self) -> AsyncIterator[Content | Detached]:
         """Work that says when nobody need wait any more."""
         yield Content("in front, ")
-        yield Background()
+        yield Detached()
         await self.go.wait()
         yield Content("behind")
 

@@ -334,7 +334,7 @@ async def test_an_argument_without_a_schema_does_not_take_the_others_down(
     else:
         with pytest.raises(PlexusError):
             hub.call("sample.broken", {"amount": 1})
-    described = hub.described()  # which is everybody's
+    described = hub.schema()  # which is everybody's
     assert described["activations"][0]["namespace"] == "plexus"
 
 
@@ -348,7 +348,7 @@ async def test_a_result_without_a_schema_does_not_take_the_others_down(open_hub:
         hub.register(activation(broken))
     except RegistrationError as error:
         assert "Sample.broken" in error.message  # noqa: PT017
-    assert hub.described()["activations"][0]["namespace"] == "plexus"
+    assert hub.schema()["activations"][0]["namespace"] == "plexus"
 
 
 class OpaqueEvent(Event):
@@ -367,7 +367,7 @@ async def test_an_event_without_a_schema_does_not_take_the_others_down(open_hub:
         hub.register(activation(broken))
     except RegistrationError as error:
         assert "Sample.broken" in error.message  # noqa: PT017
-    assert hub.described()["activations"][0]["namespace"] == "plexus"
+    assert hub.schema()["activations"][0]["namespace"] == "plexus"
 
 
 async def test_a_method_that_wants_its_principal_gets_it_or_is_refused(open_hub: OpenHub) -> None:
@@ -491,7 +491,7 @@ async def test_the_context_is_given_by_type_and_is_no_parameter(open_hub: OpenHu
 
 
 async def test_a_probe_says_ok_unless_it_is_written_otherwise() -> None:
-    assert await Base().probe() == "ok"
+    assert await Base().check_health() == "ok"
     await Base().close()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from plexus import Form, InvalidParams, Root, Roots, Sample, Sampled, Visit
+from plexus import Form, InvalidParams, OpenUrl, Root, Roots, Sample, SampleResult
 from plexus.questions import Question
 
 PNG = {"type": "image", "data": "", "mimeType": "image/png"}
@@ -34,21 +34,21 @@ def test_a_sample_may_be_a_conversation() -> None:
 @pytest.mark.parametrize(
     ("answer", "sampled"),
     [
-        ("four", Sampled("four")),
-        ({"content": "four"}, Sampled("four")),
-        ({"role": "assistant", "content": {"type": "text", "text": "four"}}, Sampled("four")),
+        ("four", SampleResult("four")),
+        ({"content": "four"}, SampleResult("four")),
+        ({"role": "assistant", "content": {"type": "text", "text": "four"}}, SampleResult("four")),
         (
             {"content": {"type": "text", "text": "4"}, "model": "m", "stopReason": "endTurn"},
-            Sampled("4", "m", "endTurn"),
+            SampleResult("4", "m", "endTurn"),
         ),
         (
             {"content": [{"type": "text", "text": "a"}, PNG, {"type": "text", "text": "b"}]},
-            Sampled("ab"),
+            SampleResult("ab"),
         ),
-        ({"content": []}, Sampled("")),
+        ({"content": []}, SampleResult("")),
     ],
 )
-def test_what_a_model_answers_is_read(answer: Any, sampled: Sampled) -> None:
+def test_what_a_model_answers_is_read(answer: Any, sampled: SampleResult) -> None:
     assert Sample("?").read(answer) == sampled
     Draft202012Validator(Sample("?").schema()).validate(answer)
 
@@ -90,7 +90,7 @@ def test_what_is_no_list_of_roots_is_refused(answer: Any) -> None:
 
 
 def test_a_visit_is_answered_by_yes_or_no() -> None:
-    visit = Visit("Sign in", "https://example.org/")
+    visit = OpenUrl("Sign in", "https://example.org/")
     assert (visit.kind, visit.message) == ("visit", "Sign in")
     assert visit.details() == {"url": "https://example.org/"}
     assert visit.schema() == {"type": "boolean"}

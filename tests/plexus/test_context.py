@@ -29,6 +29,7 @@ from plexus import (
     Limits,
     Log,
     NotFound,
+    OpenUrl,
     Option,
     Plexus,
     PlexusError,
@@ -39,7 +40,6 @@ from plexus import (
     Select,
     SelectMany,
     Unsupported,
-    Visit,
     method,
 )
 from plexus.events import Request
@@ -307,7 +307,7 @@ async def asked(hub: Plexus, name: str = "asker.ask", params: Any = None) -> tup
         (Form("Who?", fields=Person), {"name": "Ada"}, ["Person", Person("Ada")]),
         (Form("Who?", fields=Model), {"name": "Ada"}, ["Model", Model(name="Ada")]),
         (Form("Who?", FIELDS), {"name": "Ada"}, ["dict", {"name": "Ada"}]),
-        (Visit("Sign in", "https://example.org/"), True, ["bool", True]),
+        (OpenUrl("Sign in", "https://example.org/"), True, ["bool", True]),
     ],
 )
 async def test_an_answer_that_fits_lets_the_run_go_on(
@@ -449,7 +449,7 @@ async def test_two_questions_of_one_run_have_their_own_numbers(open_hub: OpenHub
 
 
 async def test_a_question_carries_what_a_view_needs(open_hub: OpenHub) -> None:
-    _, request = await asked(open_hub(Asker(Visit("Sign in", "https://example.org/"))))
+    _, request = await asked(open_hub(Asker(OpenUrl("Sign in", "https://example.org/"))))
     assert request.details == {"url": "https://example.org/"}
     assert request.key is None
     _, request = await asked(open_hub(Asker(Sample("Why?", max_tokens=5))))
@@ -480,7 +480,7 @@ async def test_a_question_can_be_refused_with_an_error(open_hub: OpenHub) -> Non
     assert await settled(run) == Result("declined: declined")
 
 
-@pytest.mark.parametrize("question", [Sample("?"), Roots(), Visit("?", "https://example.org/")])
+@pytest.mark.parametrize("question", [Sample("?"), Roots(), OpenUrl("?", "https://example.org/")])
 async def test_what_a_caller_cannot_be_asked_is_refused_at_once(
     question: Question[Any], open_hub: OpenHub
 ) -> None:

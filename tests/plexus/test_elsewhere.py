@@ -146,11 +146,11 @@ async def test_a_run_elsewhere_is_seen_and_steered_by_its_principal_alone() -> N
     run = copied(hub.runs.elsewhere)
     assert hub.runs.of(LOCAL) == hub.runs.under_way(LOCAL) == [run]
     assert hub.runs.running() == []
-    assert hub.steer(1, LOCAL) is run
+    assert hub.find_run_to_control(1, LOCAL) is run
     passed_on: Any = await run.stop("enough")
     assert passed_on == ["plexus.cancel", {"run": 1, "reason": "enough"}]
     with pytest.raises(Denied, match="'bash'"):
-        hub.steer(1, Principal("local", frozenset({"read"})))
+        hub.find_run_to_control(1, Principal("local", frozenset({"read"})))
     stranger = Principal("stranger")
     assert hub.runs.of(stranger) == hub.runs.under_way(stranger) == []
     with pytest.raises(NotFound):

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from plexus import (
     Audio,
-    Background,
     Cancelled,
     Complete,
     Content,
+    Detached,
     Error,
     Event,
     Image,
@@ -327,7 +327,7 @@ def test_text_that_looks_like_a_format_is_only_text(text: str) -> None:
         (Resource("file:///a"), "", "[resource file:///a]"),
         (Message("user", Content(text="Hi ")), "Hi ", "user: Hi"),
         (Message("assistant", Image("", "image/png")), "", "assistant: [image image/png]"),
-        (Background(), "", "Goes on in the background"),
+        (Detached(), "", "Goes on in the background"),
         (Request("1", "confirm", "Sure?", {}, 1.0), "", "Asks: Sure?"),
         (Gap(1, 5), "", "[items 1 to 5 are no longer kept]"),
         (Complete(), "", ""),

@@ -20,11 +20,11 @@ from plexus import (
     Content,
     Error,
     InvalidParams,
-    Listed,
     NotFound,
     Plexus,
     PlexusError,
     RegistrationError,
+    ResourceInfo,
     Result,
     UnknownMethod,
     method,
@@ -456,7 +456,7 @@ async def test_one_that_lists_resources_changes_that_list(open_hub: OpenHub) -> 
     class Lists(Tell):
         """Lists what comes and goes."""
 
-        async def resources(self, *_: Any) -> list[Listed]:
+        async def resources(self, *_: Any) -> list[ResourceInfo]:
             """Nothing yet."""
             return []
 
@@ -473,7 +473,7 @@ async def test_an_activation_can_announce_a_change_of_its_own(open_hub: OpenHub)
     told: list[Change] = []
     hub.on_change(told.append)
     assert tell.plexus is hub
-    tell.plexus.announce(Change("resource", "a://b"))
+    tell.plexus.notify(Change("resource", "a://b"))
     assert told == [Change("resource", "a://b")]
 
 

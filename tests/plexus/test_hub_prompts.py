@@ -14,10 +14,10 @@ from plexus import (
     LOCAL,
     Activation,
     Change,
-    ListedPrompt,
     NotFound,
     Plexus,
     Principal,
+    PromptInfo,
     RegistrationError,
     Result,
     method,
@@ -50,10 +50,10 @@ class Talks(Activation):
 
     async def prompts(
         self, principal: Principal, after: str | None, limit: int
-    ) -> list[ListedPrompt]:
+    ) -> list[PromptInfo]:
         """The conversations that there are."""
         self.asked.append((principal.name, after, limit))
-        listed = [ListedPrompt(f"talks.with.{name}", name) for name in sorted(self.names)]
+        listed = [PromptInfo(f"talks.with.{name}", name) for name in sorted(self.names)]
         return [each for each in listed if after is None or each.name > after][:limit]
 
 
@@ -209,7 +209,7 @@ async def test_a_method_that_makes_many_prompts_is_described_with_their_names(
     open_hub: OpenHub,
 ) -> None:
     [described] = [
-        each for each in open_hub(Talks).described()["activations"] if each["namespace"] == "talks"
+        each for each in open_hub(Talks).schema()["activations"] if each["namespace"] == "talks"
     ]
     methods = {each["name"]: each for each in described["methods"]}
     assert methods["talks.go_on"]["template"] == "talks.with.{name}"
@@ -238,9 +238,9 @@ class Loose(Activation):
         """Whatever it is called."""
         return name
 
-    async def prompts(self, *_: Any) -> list[ListedPrompt]:
+    async def prompts(self, *_: Any) -> list[PromptInfo]:
         """All of them, whatever was asked for."""
-        return [ListedPrompt(f"loose.{name}", description="Comes.") for name in self.names]
+        return [PromptInfo(f"loose.{name}", description="Comes.") for name in self.names]
 
 
 async def names(
@@ -317,7 +317,7 @@ async def test_a_list_that_fails_is_reported_and_the_others_are_shown(
         async def nothing(self) -> None:
             """Do nothing."""
 
-        async def prompts(self, *_: Any) -> list[ListedPrompt]:
+        async def prompts(self, *_: Any) -> list[PromptInfo]:
             """Fail."""
             raise RuntimeError("no database")
 
@@ -337,7 +337,7 @@ async def test_one_that_lists_prompts_changes_that_list(open_hub: OpenHub) -> No
     class Lists(Demo):
         """Lists what comes and goes."""
 
-        async def prompts(self, *_: Any) -> list[ListedPrompt]:
+        async def prompts(self, *_: Any) -> list[PromptInfo]:
             """Nothing yet."""
             return []
 

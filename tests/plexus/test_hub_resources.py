@@ -16,10 +16,10 @@ from plexus import (
     Content,
     Error,
     Limits,
-    Listed,
     NotFound,
     Plexus,
     Principal,
+    ResourceInfo,
     Result,
     method,
     resource,
@@ -59,10 +59,12 @@ class Shelf(Activation):
         """The cover of a book."""
         return title
 
-    async def resources(self, principal: Principal, after: str | None, limit: int) -> list[Listed]:
+    async def resources(
+        self, principal: Principal, after: str | None, limit: int
+    ) -> list[ResourceInfo]:
         """The books that are there."""
         self.asked.append((principal.name, after, limit))
-        listed = [Listed(f"book://by/{book}", book, size=len(book)) for book in self.books]
+        listed = [ResourceInfo(f"book://by/{book}", book, size=len(book)) for book in self.books]
         return [each for each in listed if after is None or each.uri > after][:limit]
 
 
@@ -160,9 +162,14 @@ class Loose(Activation):
         """Always there."""
         return ""
 
-    async def resources(self, principal: Principal, after: str | None, limit: int) -> list[Listed]:  # noqa: ARG002
+    async def resources(
+        self,
+        principal: Principal,  # noqa: ARG002
+        after: str | None,  # noqa: ARG002
+        limit: int,  # noqa: ARG002
+    ) -> list[ResourceInfo]:
         """More than is asked for, in no order."""
-        return [Listed(uri, uri) for uri in self.uris]
+        return [ResourceInfo(uri, uri) for uri in self.uris]
 
 
 async def addresses(
@@ -230,7 +237,7 @@ async def test_a_list_that_fails_is_reported_and_the_others_are_shown(
         async def nothing(self) -> None:
             """Do nothing."""
 
-        async def resources(self, *_: Any) -> list[Listed]:
+        async def resources(self, *_: Any) -> list[ResourceInfo]:
             """Fail."""
             raise RuntimeError("no database")
 

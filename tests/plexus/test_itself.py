@@ -136,7 +136,7 @@ async def test_call_says_a_terminal_as_a_stream_would(open_hub: OpenHub) -> None
     answer = await value(hub, "plexus.call", ["slow.none"])
     made = hub.call("slow.none")
     await settled(made.run)
-    assert wire.encode(answer["terminal"]) == made.run.log.raws[-1]
+    assert wire.encode(answer["terminal"]) == made.run.log.payloads[-1]
 
 
 async def test_call_of_a_run_that_fails_fails_with_everything_it_said(open_hub: OpenHub) -> None:

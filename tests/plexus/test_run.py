@@ -114,7 +114,7 @@ async def test_whatever_is_there_is_taken_in_one_go() -> None:
         run.append(content(number))
     batch = reader.take()
     assert batch.events == [content(number) for number in range(100)]
-    assert batch.raws == [b'{"type":"content","text":"%d"}' % number for number in range(100)]
+    assert batch.payloads == [b'{"type":"content","text":"%d"}' % number for number in range(100)]
     assert reader.take().events == []
 
 
@@ -251,7 +251,7 @@ async def test_an_owner_that_vanished_holds_the_run_and_finds_everything_when_it
     owner = made.run.reader(0, ignore, owner=True)
     await until(lambda: flow.made > 0)
     taken = owner.take().events
-    made.run.orphan(owner)
+    made.run.detach(owner)
     await quiet(200)
     assert made.run.terminal is None
     again = hub.call("flow.count", {"to": 300, "_run": "mine", "_after": len(taken)})
@@ -264,7 +264,7 @@ async def test_an_owner_that_vanished_for_good_has_its_run_cancelled(open_hub: O
     made = hub.call("flow.gated", {"before": 1, "after": 1, "_run": "mine"})
     owner = made.run.reader(0, ignore, owner=True)
     await until(lambda: made.run.log.last == 1)
-    made.run.orphan(owner)
+    made.run.detach(owner)
     assert isinstance(await settled(made.run), Cancelled)
 
 
@@ -272,7 +272,7 @@ async def test_how_long_a_vanished_owner_is_waited_for_may_be_said(open_hub: Ope
     hub = open_hub(Flow(), limits=Limits(orphan_s=0.1))
     runs = [hub.call("flow.gated", {"before": 1, "after": 1}).run for _ in range(2)]
     for run, within_s in zip(runs, (60, None), strict=True):
-        run.orphan(run.reader(0, ignore, owner=True), within_s)
+        run.detach(run.reader(0, ignore, owner=True), within_s)
     assert isinstance(await settled(runs[1]), Cancelled)
     assert runs[0].cancel_reason is None
 
@@ -330,7 +330,7 @@ async def test_a_gap_says_on_the_wire_from_where_to_where() -> None:
     for number in range(2000):
         run.append(content(number))
     run.finish(Complete())
-    [raw] = watcher.take().raws
+    [raw] = watcher.take().payloads
     assert raw.startswith(b'{"type":"gap","from":1,"to":')
 
 
@@ -355,7 +355,7 @@ async def test_the_log_of_a_long_stream_stays_within_its_bounds(open_hub: OpenHu
     made = hub.call("flow.count", {"to": 20_000})
     await settled(made.run)
     assert made.run.log.last == 20_001
-    assert len(made.run.log.raws) < 2000
+    assert len(made.run.log.payloads) < 2000
 
 
 async def test_the_log_of_large_items_stays_within_its_bytes() -> None:
@@ -363,7 +363,7 @@ async def test_the_log_of_large_items_stays_within_its_bytes() -> None:
     for _ in range(50):
         run.append(Content(text="x" * 10_000))
     run.finish(Complete())
-    assert sum(map(len, run.log.raws)) <= 100_000 + 10_100
+    assert sum(map(len, run.log.payloads)) <= 100_000 + 10_100
 
 
 async def test_the_log_of_a_run_that_only_logs_stays_within_its_bounds(open_hub: OpenHub) -> None:
@@ -374,11 +374,11 @@ async def test_the_log_of_a_run_that_only_logs_stays_within_its_bounds(open_hub:
 
     def look() -> bool:
         nonlocal peak
-        peak = max(peak, len(made.run.log.raws))
+        peak = max(peak, len(made.run.log.payloads))
         return made.run.terminal is not None
 
     await until(look)
-    assert max(peak, len(made.run.log.raws)) < 2000
+    assert max(peak, len(made.run.log.payloads)) < 2000
 
 
 async def test_runs_that_ended_are_forgotten_by_number(open_hub: OpenHub) -> None:
@@ -494,7 +494,7 @@ async def play(steps: list[str]) -> Run:
             case "leave":
                 run.leave(reader)
             case "orphan":
-                run.orphan(reader)
+                run.detach(reader)
             case _:
                 await asyncio.sleep(0)
     run.finish(Complete())

@@ -182,7 +182,7 @@ def hub_with(*activations: Activation | type[Activation]) -> Plexus:
 
 def described(name: str, hub: Plexus | None = None) -> dict[str, Any]:
     """What the schema says of one method."""
-    for each in methods_of((hub or hub_with(Shapes)).described()["activations"]):
+    for each in methods_of((hub or hub_with(Shapes)).schema()["activations"]):
         if each["name"] == name:
             return each
     raise AssertionError(name)
@@ -232,7 +232,7 @@ def resolves(document: dict[str, Any], reference: str) -> bool:
 
 
 EVERYTHING = hub_with(Shapes, Health(), Bash())
-ALL = list(methods_of(EVERYTHING.described()["activations"]))
+ALL = list(methods_of(EVERYTHING.schema()["activations"]))
 NAMES = [one["name"] for one in ALL]
 
 
@@ -582,17 +582,17 @@ def test_the_hash_does_not_depend_on_the_order_of_registration() -> None:
 
 
 def test_the_hash_is_a_sha_256_of_the_whole_and_of_each_part() -> None:
-    whole = EVERYTHING.described()
+    whole = EVERYTHING.schema()
     for part in (whole, *whole["activations"]):
         assert len(part["hash"]) == 64
         int(part["hash"], 16)
     parts = {part["namespace"]: part["hash"] for part in whole["activations"]}
-    alone = {p["namespace"]: p["hash"] for p in hub_with(Shapes).described()["activations"]}
+    alone = {p["namespace"]: p["hash"] for p in hub_with(Shapes).schema()["activations"]}
     assert parts["shapes"] == alone["shapes"]
 
 
 def test_the_whole_says_name_version_and_namespaces() -> None:
-    whole = EVERYTHING.described()
+    whole = EVERYTHING.schema()
     assert whole["name"] == "substrate"
     assert whole["version"]
     shapes = next(a for a in whole["activations"] if a["namespace"] == "shapes")

@@ -262,4 +262,4 @@ async def many(
 def test_what_passes_can_be_described_and_encoded() -> None:
     hub = Plexus()
     hub.register(sample(many))
-    wire.encode_canonical(hub.described())
+    wire.encode_canonical(hub.schema())

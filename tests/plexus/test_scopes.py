@@ -17,12 +17,12 @@ from plexus import (
     Denied,
     Error,
     InvalidParams,
-    Listed,
-    ListedPrompt,
     NotFound,
     Plexus,
     Principal,
+    PromptInfo,
     RegistrationError,
+    ResourceInfo,
     Result,
     UnknownMethod,
     method,
@@ -159,20 +159,25 @@ class Shop(Activation):
         """Ask, and wait."""
         return await ctx.ask(Confirm("Sure?"))
 
-    async def resources(self, principal: Principal, after: str | None, limit: int) -> list[Listed]:  # noqa: ARG002 - the hub decides
+    async def resources(
+        self,
+        principal: Principal,  # noqa: ARG002 - the hub decides
+        after: str | None,
+        limit: int,
+    ) -> list[ResourceInfo]:
         """Shelves and ledgers."""
         there = sorted([*SHELVES, *LEDGERS])
-        return [Listed(uri, uri) for uri in there if after is None or uri > after][:limit]
+        return [ResourceInfo(uri, uri) for uri in there if after is None or uri > after][:limit]
 
     async def prompts(
         self,
         principal: Principal,  # noqa: ARG002 - the hub decides
         after: str | None,
         limit: int,
-    ) -> list[ListedPrompt]:
+    ) -> list[PromptInfo]:
         """Two orders."""
         there = ["shop.order.a", "shop.order.b"]
-        return [ListedPrompt(name) for name in there if after is None or name > after][:limit]
+        return [PromptInfo(name) for name in there if after is None or name > after][:limit]
 
 
 @pytest.fixture
@@ -238,7 +243,7 @@ async def test_every_method_has_a_scope(hub: Plexus) -> None:
 
 
 async def test_the_schema_says_what_a_method_needs(hub: Plexus) -> None:
-    [plexus, shop] = hub.described()["activations"]
+    [plexus, shop] = hub.schema()["activations"]
     entries = [*plexus["methods"], *shop["methods"]]
     entries += [entry for child in shop["children"] for entry in child["methods"]]
     found = {entry["name"]: entry["scope"] for entry in entries}
@@ -467,21 +472,21 @@ async def test_another_is_not_even_told_that_it_may_not(hub: Plexus) -> None:
     run = hub.call("shop.sure", {}, SHOPPER).run
     for stranger in (Principal("bob"), Principal("bob", frozenset())):
         with pytest.raises(NotFound):
-            hub.steer(run.id, stranger)
+            hub.find_run_to_control(run.id, stranger)
     with pytest.raises(Denied):
-        hub.steer(run.id, READER)
-    assert hub.steer(run.id, OWNER) is run
-    assert hub.may_steer(run, SHOPPER)
-    assert not hub.may_steer(run, READER)
-    assert not hub.may_steer(run, Principal("bob"))
+        hub.find_run_to_control(run.id, READER)
+    assert hub.find_run_to_control(run.id, OWNER) is run
+    assert hub.may_control(run, SHOPPER)
+    assert not hub.may_control(run, READER)
+    assert not hub.may_control(run, Principal("bob"))
 
 
 async def test_a_run_whose_method_is_gone_is_steered_only_with_every_scope(hub: Plexus) -> None:
     run = hub.call("shop.sure", {}, SHOPPER).run
     hub.unregister("shop")
     with pytest.raises(Denied, match=r"shop\.sure is no longer offered"):
-        hub.steer(run.id, SHOPPER)
-    assert hub.steer(run.id, OWNER) is run
+        hub.find_run_to_control(run.id, SHOPPER)
+    assert hub.find_run_to_control(run.id, OWNER) is run
     run.cancel("the test is over")
 
 
@@ -501,13 +506,13 @@ async def test_lists_and_schema_show_what_can_be_called(hub: Plexus, principal: 
     may = {name for name, scope in DECLARED.items() if principal.may(scope)}
     own = {spec.name for spec in hub.methods() if spec.name.startswith("plexus.")}
     assert {spec.name for spec in hub.methods(principal)} == may | own
-    assert names_in(hub.described(principal)) == may | own
+    assert names_in(hub.schema(principal)) == may | own
     assert names_in(await value(hub, "plexus.schema", {}, principal)) == may | own
-    assert await value(hub, "plexus.hash", {}, principal) == hub.described(principal)["hash"]
+    assert await value(hub, "plexus.hash", {}, principal) == hub.schema(principal)["hash"]
 
 
 async def test_a_namespace_with_nothing_to_call_is_not_there(hub: Plexus) -> None:
-    [_, shop] = hub.described(READER)["activations"]
+    [_, shop] = hub.schema(READER)["activations"]
     assert [child["namespace"] for child in shop["children"]] == ["shop.office"]
     error = await failure(hub, "plexus.schema", {"namespace": "shop.yard"}, READER)
     absent = await failure(hub, "plexus.schema", {"namespace": "shop.attic"}, READER)
@@ -532,29 +537,29 @@ async def test_an_inner_namespace_can_be_seen_where_the_outer_has_nothing(
             """Act."""
             return ""
 
-    described = open_hub(Outer).described(READER)
+    described = open_hub(Outer).schema(READER)
     outer = next(node for node in described["activations"] if node["namespace"] == "outer")
     assert outer["methods"] == []
     assert names_in({"activations": [outer]}) == {"outer.office.clock"}
 
 
 async def test_the_hash_is_of_what_is_seen(hub: Plexus) -> None:
-    hashes = [hub.described(each)["hash"] for each in (READER, SHOPPER, KEEPER)]
+    hashes = [hub.schema(each)["hash"] for each in (READER, SHOPPER, KEEPER)]
     assert len({*hashes}) == 3
     # Who has all scopes there are sees the same as who has everything.
-    assert hub.described(KEEPER) == hub.described(OWNER)
-    assert hub.hash == hub.described(OWNER)["hash"]
-    before = hub.described(READER)["hash"]
+    assert hub.schema(KEEPER) == hub.schema(OWNER)
+    assert hub.hash == hub.schema(OWNER)["hash"]
+    before = hub.schema(READER)["hash"]
     hub.register(Yard)  # which adds nothing that a reader sees
-    assert hub.described(READER)["hash"] == before
+    assert hub.schema(READER)["hash"] == before
     assert hub.hash != hashes[2]
 
 
 async def test_scopes_that_no_method_has_make_no_schema_of_their_own(hub: Plexus) -> None:
-    seen = hub.described(READER)
+    seen = hub.schema(READER)
     for number in range(3 * VARIANTS):
         odd = Principal(f"p{number}", frozenset({f"odd{number}"}))
-        assert hub.described(odd) is seen
+        assert hub.schema(odd) is seen
 
 
 def test_many_sets_of_scopes_are_each_shown_their_own() -> None:
@@ -563,7 +568,7 @@ def test_many_sets_of_scopes_are_each_shown_their_own() -> None:
     for turn in range(2):
         for number in range(4 * VARIANTS):
             scopes = frozenset(f"s{bit}" for bit in range(8) if number >> bit & 1)
-            names = names_in(hub.described(Principal(f"p{turn}", scopes)))
+            names = names_in(hub.schema(Principal(f"p{turn}", scopes)))
             assert names == {f"many.m{scope[1:]}" for scope in scopes}
 
 
@@ -650,9 +655,9 @@ async def test_a_list_that_repeats_itself_is_not_asked_for_ever(
             principal: Principal,  # noqa: ARG002 - it knows no better
             after: str | None,  # noqa: ARG002
             limit: int,  # noqa: ARG002
-        ) -> list[Listed]:
+        ) -> list[ResourceInfo]:
             type(self).asked += 1
-            return [Listed(f"stuck://{number}", "one") for number in range(9)]
+            return [ResourceInfo(f"stuck://{number}", "one") for number in range(9)]
 
     hub = open_hub(Stuck)
     assert await hub.list_resources(READER, None, limit) == []
@@ -678,8 +683,8 @@ async def test_what_is_listed_but_read_by_nobody_is_shown_to_those_who_may_read_
             principal: Principal,  # noqa: ARG002 - it is the same for all
             after: str | None,  # noqa: ARG002
             limit: int,  # noqa: ARG002
-        ) -> list[Listed]:
-            return [Listed("lost://1", "one")]
+        ) -> list[ResourceInfo]:
+            return [ResourceInfo("lost://1", "one")]
 
     hub = open_hub(Lost)
     assert [entry.uri for entry in await hub.list_resources(OWNER)] == ["lost://1"]

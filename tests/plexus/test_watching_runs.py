@@ -54,7 +54,7 @@ async def test_every_beginning_and_end_is_told_in_their_order(hub: Plexus) -> No
     def ended(run: Run) -> None:
         assert run.terminal is not None
         assert run.ended_at is not None
-        assert run.log.total == sum(map(len, run.log.raws))  # all of it is counted by then
+        assert run.log.total == sum(map(len, run.log.payloads))  # all of it is counted by then
         told.append(("ended", run.method, run.terminal.type))
 
     hub.runs.on_begin(began)
@@ -98,9 +98,9 @@ async def test_whoever_refuses_a_call_can_say_so(hub: Plexus) -> None:
     told: list[tuple[str, Principal, PlexusError]] = []
     stop = hub.runs.on_refused(lambda *news: told.append(news))
     error = Failed("no")
-    hub.runs.tell_refused("a.b", OTHER, error)
+    hub.runs.notify_refused("a.b", OTHER, error)
     stop()
-    hub.runs.tell_refused("a.b", LOCAL, error)
+    hub.runs.notify_refused("a.b", LOCAL, error)
     assert told == [("a.b", OTHER, error)]
 
 

@@ -54,7 +54,7 @@ class Remote(Activation):
     @method
     async def touch(self, uri: str, *, ctx: Context) -> str:
         """Say that a resource has changed."""
-        ctx.plexus.announce(Change("resource", uri))
+        ctx.plexus.notify(Change("resource", uri))
         return "touched"
 
     @method(deadline_s=None)

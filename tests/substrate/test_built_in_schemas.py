@@ -17,12 +17,12 @@ pytestmark = pytest.mark.anyio
 async def test_everything_built_in_passes_the_check_and_can_be_sent(tmp_path: Path) -> None:
     hub = built_in_hub(Settings(database=str(tmp_path / "arbor.db")), tmp_path)
     try:
-        wire.encode_exact(hub.described(), "the schema")
+        wire.encode_exact(hub.schema(), "the schema")
         checked = Plexus()
         for path, activation in hub.activations():
             if "." not in path:
                 checked.register(activation)
         assert [spec.name for spec in checked.methods()] == [spec.name for spec in hub.methods()]
-        assert checked.described()["activations"] == hub.described()["activations"]
+        assert checked.schema()["activations"] == hub.schema()["activations"]
     finally:
         await hub.close()

@@ -230,7 +230,7 @@ def store_findings(settings: Settings) -> Iterator[Finding]:
 
 async def _look(trees: Arbor) -> tuple[str, int | None]:
     try:
-        return await trees.probe(), trees.size()
+        return await trees.check_health(), trees.size()
     finally:
         await trees.close()
 

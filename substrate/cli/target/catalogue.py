@@ -81,7 +81,7 @@ class HubCatalogue:
         ]
 
     def described(self) -> Described:
-        return self._hub.described()
+        return self._hub.schema()
 
     def method(self, name: str) -> Described:
         return describe_method(self._hub.resolve(name))

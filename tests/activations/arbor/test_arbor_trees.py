@@ -50,7 +50,7 @@ def test_every_method_is_there_described_and_hinted() -> None:
         assert spec.hints.open_world is False, name
         assert spec.hints.read_only is True or spec.hints.destructive is not None, name
         assert spec.title, name
-    described = hub.described()["activations"][0]
+    described = hub.schema()["activations"][0]
     assert [each["name"] for each in described["methods"] if "broken" in each] == []
 
 
@@ -261,12 +261,12 @@ async def test_a_large_tree_comes_in_batches_that_fit(grove: Grove) -> None:
 async def test_nothing_is_opened_before_it_is_needed(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "arbor.db"
     grove = open_grove(path)
-    assert await grove.arbor.probe() == "nothing kept yet"
+    assert await grove.arbor.check_health() == "nothing kept yet"
     assert await grove.hub.list_resources() == []
     assert not path.parent.exists()
     await grove.tree()
     assert path.exists()
-    assert await grove.arbor.probe() == f"sqlite {path}, schema {VERSION}, 1 trees, 1 nodes"
+    assert await grove.arbor.check_health() == f"sqlite {path}, schema {VERSION}, 1 trees, 1 nodes"
     await grove.hub.close()
 
 

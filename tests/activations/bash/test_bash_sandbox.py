@@ -114,7 +114,10 @@ def test_without_bubblewrap_every_call_and_the_probe_are_refused(
     (tmp_path / "bash").symlink_to(bash)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    for attempt in (lambda: run("true", Bash(profile)), lambda: play(Bash.probe, Bash(profile))):
+    for attempt in (
+        lambda: run("true", Bash(profile)),
+        lambda: play(Bash.check_health, Bash(profile)),
+    ):
         with pytest.raises(Failed, match="install bubblewrap") as caught:
             attempt()
         assert caught.value.code == "sandbox_unavailable"
@@ -264,5 +267,5 @@ def test_exit_codes_and_signals_come_through_the_sandbox(home: Path) -> None:
 
 @needs_bwrap
 def test_the_probe_of_a_sandbox_that_works_says_so(home: Path) -> None:
-    text = play(Bash.probe, Bash("strict", str(home / "project")))
+    text = play(Bash.check_health, Bash("strict", str(home / "project")))
     assert "sandbox strict" in text

@@ -140,7 +140,7 @@ def test_a_missing_bash_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         run("true")
     assert caught.value.code == "spawn_failed"
     with pytest.raises(Failed, match="bash is not installed"):
-        play(lambda bash: bash.probe())
+        play(lambda bash: bash.check_health())
 
 
 def test_a_bash_that_cannot_be_run_is_reported(
@@ -205,7 +205,7 @@ def test_arguments_that_cannot_work_are_refused(arguments: dict[str, Any]) -> No
 
 
 def test_the_probe_says_which_bash_is_used() -> None:
-    text = play(lambda bash: bash.probe())
+    text = play(lambda bash: bash.check_health())
     assert "bash" in text
     assert "sandbox off" in text
 

@@ -372,10 +372,10 @@ async def test_the_models_say_what_is_ready_and_what_to_do(room: Room) -> None:
 
 
 async def test_the_probe_says_which_model_answers(room: Room) -> None:
-    assert await room.chat.probe() == "default model echo:echo"
+    assert await room.chat.check_health() == "default model echo:echo"
 
 
 async def test_the_probe_fails_if_the_default_model_cannot_be_asked(tmp_path: Path) -> None:
     async with talking(tmp_path / "chat.db", Script(), model="echo:nonsense") as room:
         with pytest.raises(Failed):
-            await room.chat.probe()
+            await room.chat.check_health()
