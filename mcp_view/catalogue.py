@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from mcp_view.names import Names
-from mcp_view.revisions import Revision
+from mcp_view.tables.revisions import Revision
+from mcp_view.tool_names import Names
 from plexus.errors import NotFound
 from plexus.events import MEDIA
 from plexus.principal import Principal

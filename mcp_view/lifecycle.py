@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mcp_view.errors import ProtocolError
-from mcp_view.revisions import LATEST_HANDSHAKE, REVISIONS, STATELESS, SUPPORTED
 from mcp_view.session import DEFAULT_LEVEL, Caller, level_of
+from mcp_view.tables.errors import ProtocolError
+from mcp_view.tables.revisions import LATEST_HANDSHAKE, REVISIONS, STATELESS, SUPPORTED
 from plexus.rpc import wire
 from plexus.rpc.batch_reply import BatchReply
 from plexus.rpc.effects import Effect, WatchChanges

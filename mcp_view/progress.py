@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple
 
-from mcp_view.revisions import Revision
+from mcp_view.tables.revisions import Revision
 from plexus.events import Content, Event, Progress
 from plexus.rpc import wire
 

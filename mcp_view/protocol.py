@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from mcp_view.calls import Call
+from mcp_view.calls.call import Call
 from mcp_view.catalogue import Entries
-from mcp_view.errors import BUSY, DENIED, NOT_INITIALIZED, ProtocolError, http_status
+from mcp_view.cursors import cursor_key, page_of
 from mcp_view.lifecycle import initialize
-from mcp_view.listening import Listening, session_notice
-from mcp_view.methods import METHODS
-from mcp_view.pages import cursor_key, page_of
 from mcp_view.progress import Counted
 from mcp_view.server import McpServer
 from mcp_view.session import Caller, Session, is_stateless, stateless_caller
+from mcp_view.subscriptions import Listening, session_notice
+from mcp_view.tables.errors import BUSY, DENIED, NOT_INITIALIZED, ProtocolError, http_status
+from mcp_view.tables.methods import METHODS
 from plexus.defects import report
 from plexus.errors import NotFound, PlexusError
 from plexus.events import Request as Question
@@ -166,14 +166,14 @@ class McpConnection:
         else:
             caller = self.session.caller
         if caller is None:
-            if method is not None and method.unready:
-                return method.handle()(self, request, None, batched)
+            if method is not None and method.before_initialize:
+                return method.handle(self, request, None, batched)
             raise ProtocolError(NOT_INITIALIZED, "Server not initialized")
         if method is None or not method.first <= caller.revision.order <= method.last:
             raise ProtocolError(wire.METHOD_NOT_FOUND, f"Method not found: {name[:128]}")
         if request_id in self._calls or request_id in self._listening:
             raise ProtocolError(wire.INVALID_REQUEST, "a request with this id is under way already")
-        return method.handle()(self, request, caller, batched)
+        return method.handle(self, request, caller, batched)
 
     def _initialize(self, request: wire.Request, batched: BatchReply | None) -> list[Effect]:
         if batched is not None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mcp_view.reducer import Reducer
-from mcp_view.revisions import Revision
 from mcp_view.server import McpServer
+from mcp_view.tables.revisions import Revision
 from plexus.events import Result, Terminal
 from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire

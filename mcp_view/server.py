@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mcp_view.catalogue import Catalogue, output_schema
-from mcp_view.names import SPELLINGS, Names
 from mcp_view.reducer import Reducer
-from mcp_view.revisions import REVISIONS, Revision
+from mcp_view.tables.revisions import REVISIONS, Revision
+from mcp_view.tool_names import SPELLINGS, Names
 from plexus.errors import NotFound
 from plexus.registry.activation_tree import NAME_LENGTH
 from plexus.registry.signature import MethodSpec

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from mcp_view.errors import UNSUPPORTED_REVISION, ProtocolError
-from mcp_view.revisions import REVISIONS, STATELESS, SUPPORTED, Revision
+from mcp_view.tables.errors import UNSUPPORTED_REVISION, ProtocolError
+from mcp_view.tables.revisions import REVISIONS, STATELESS, SUPPORTED, Revision
 from plexus.rpc import wire
 from plexus.runtime.shares import FairPool
 

@@ -11,8 +11,8 @@ from conftest import OpenHub
 from mcp_activations import Show
 from mcp_peer import REVISIONS, STATELESS, McpPeer
 
-from mcp_view.names import SPELLINGS, SpellingName
 from mcp_view.server import McpOptions
+from mcp_view.tool_names import SPELLINGS, SpellingName
 from plexus import Activation, Plexus, RegistrationError, method, prompt, resource
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

@@ -12,7 +12,8 @@ from conftest import OpenHub
 from hub_calls import until
 from mcp_peer import HANDSHAKES, McpPeer
 
-from mcp_view import catalogue, tools
+from mcp_view import catalogue
+from mcp_view.calls import tool
 from mcp_view.protocol import McpConnection
 from native_rpc.framing import LINES, MESSAGES
 from native_rpc.protocol import NativeConnection
@@ -63,7 +64,7 @@ async def test_a_handler_that_fails_after_it_began_a_call_leaves_its_id_free(
     peer = McpPeer(open_hub(Demo), "2025-11-25")
     params = {"name": "demo.echo", "arguments": {"text": "a"}}
     with monkeypatch.context() as patch:
-        patch.setattr(tools.ToolCall, "begin", explode)
+        patch.setattr(tool.ToolCall, "begin", explode)
         check_internal(await peer.error("tools/call", params), caplog)
     assert (await peer.result("tools/call", params))["content"][0]["text"] == "a"
 
@@ -72,7 +73,6 @@ async def test_one_failing_request_of_a_batch_does_not_cost_the_others_their_ans
     open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     peer = McpPeer(open_hub(Demo), "2025-03-26")
-    monkeypatch.setattr(tools, "list_tools", explode)
     monkeypatch.setattr(catalogue.Catalogue, "tools", explode)
     batch = [
         {"jsonrpc": "2.0", "id": "bad", "method": "tools/list"},
@@ -94,7 +94,7 @@ async def test_a_tool_whose_result_cannot_be_made_is_answered_and_stopped(
     hub = open_hub(Demo)
     peer = McpPeer(hub, "2025-11-25")
     with monkeypatch.context() as patch:
-        patch.setattr(tools.ToolCall, step, explode)
+        patch.setattr(tool.ToolCall, step, explode)
         check_internal(await peer.error("tools/call", {"name": "demo.wait"}), caplog)
     await until(lambda: not hub.runs.running())
     assert (await peer.tool("demo.echo", {"text": "a"}))["content"][0]["text"] == "a"

@@ -13,10 +13,10 @@ from typing import Any, Final
 from starlette.types import Receive, Scope, Send
 
 from mcp_view import headers as routing
-from mcp_view.errors import NOT_INITIALIZED
 from mcp_view.protocol import McpConnection
 from mcp_view.server import McpServer
 from mcp_view.session import Session, is_stateless
+from mcp_view.tables.errors import NOT_INITIALIZED
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
 from plexus.errors import UnknownMethod

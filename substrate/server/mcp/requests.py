@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from starlette.types import Scope
 
-from mcp_view.revisions import HANDSHAKES
+from mcp_view.tables.revisions import HANDSHAKES
 
 __all__ = ("Accept", "accept_of", "headers_of", "names_stateless")
 

@@ -10,11 +10,11 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mcp_view.catalogue import Entries
-from mcp_view.errors import MISSING_CAPABILITY, ProtocolError, protocol_error
-from mcp_view.questions import answer_of, in_words, request_of
+from mcp_view.elicitation import answer_of, in_words, request_of
 from mcp_view.results import structured_part, tool_body
-from mcp_view.revisions import Revision
 from mcp_view.session import TASKS_EXTENSION, Caller
+from mcp_view.tables.errors import MISSING_CAPABILITY, ProtocolError, protocol_error
+from mcp_view.tables.revisions import Revision
 from plexus.errors import Denied, InvalidParams, NotFound, UnknownMethod
 from plexus.events import Cancelled, Error, Request, Terminal
 from plexus.rpc import wire

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, Final
 
-from mcp_view.errors import ProtocolError
+from mcp_view.tables.errors import ProtocolError
 from plexus.rpc import wire
 
 __all__ = ("cursor_after", "cursor_key", "page_of")

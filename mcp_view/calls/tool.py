@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mcp_view import tasks
-from mcp_view.calls import RELATED_TASK, Call, trace_of
-from mcp_view.errors import MISSING_CAPABILITY, ProtocolError
+from mcp_view.calls import task
+from mcp_view.calls.call import RELATED_TASK, Call, trace_of
+from mcp_view.elicitation import missing_capability
 from mcp_view.progress import Counted, Steps
-from mcp_view.questions import missing_capability
 from mcp_view.reducer import Reducer, text_at_once
 from mcp_view.results import structured_part, tool_body
 from mcp_view.session import LEVELS, TASKS_EXTENSION, Caller
+from mcp_view.tables.errors import MISSING_CAPABILITY, ProtocolError
 from plexus.errors import PlexusError
 from plexus.events import Detached, Event, Log, Progress, Terminal
 from plexus.registry.signature import MethodSpec
@@ -82,13 +82,13 @@ def task_result(
     view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
 ) -> list[Effect]:
     """`tasks/result`: wait for the end of a task and give what the call would have given."""
-    run = tasks.find_task(view, request, caller, steer=True)  # what it asks is asked here
+    run = task.find_task(view, request, caller, steer=True)  # what it asks is asked here
     call = ToolCall(request.id, caller, batched, view.server.hub.resolve(run.method))
     call.related_task = True
     return view.start(call, [AttachCall(call, run.id)])
 
 
-def _task_of(params: dict[str, Any], spec: MethodSpec, caller: Caller) -> tasks.Wanted | None:
+def _task_of(params: dict[str, Any], spec: MethodSpec, caller: Caller) -> task.Wanted | None:
     """How the call is to become a task at once; None if it is not. Raises ProtocolError."""
     if caller.revision.tasks == "no":
         return None
@@ -101,7 +101,7 @@ def _task_of(params: dict[str, Any], spec: MethodSpec, caller: Caller) -> tasks.
                 f"{spec.name} runs only as a task",
                 {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}},
             )
-        return tasks.Wanted(None)
+        return task.Wanted(None)
     wanted = params.get("task")
     if wanted is None:
         if spec.background == "required":
@@ -109,7 +109,7 @@ def _task_of(params: dict[str, Any], spec: MethodSpec, caller: Caller) -> tasks.
         return None
     if spec.background == "never":
         raise ProtocolError(wire.METHOD_NOT_FOUND, f"{spec.name} does not run as a task")
-    return tasks.wanted_of(wanted)
+    return task.wanted_of(wanted)
 
 
 class ToolCall(Call):
@@ -119,7 +119,7 @@ class ToolCall(Call):
     _reducer: Reducer | None = None
     _steps: Steps | None = None
     #: If the client is not to wait for the result, how the task is to be.
-    as_task: tasks.Wanted | None = None
+    as_task: task.Wanted | None = None
 
     def __init__(
         self, request_id: wire.Id, caller: Caller, batched: BatchReply | None, spec: MethodSpec
@@ -217,7 +217,7 @@ class ToolCall(Call):
         if batch.terminal is not None or run is None:
             return effects
         if self.caller.has_tasks and any(event.__class__ is Detached for event in asides):
-            self.as_task = tasks.Wanted(None)
+            self.as_task = task.Wanted(None)
             return effects + self._detach(view, run)
         if run.questions:
             effects += self.ask(view, asides)
@@ -277,7 +277,7 @@ class ToolCall(Call):
         assert self.as_task is not None, "somebody wants a task"
         self.run = None
         try:
-            result = tasks.created(view.server, run, self.caller.revision, self.as_task)
+            result = task.created(view.server, run, self.caller.revision, self.as_task)
         except PlexusError as error:
             run.cancel(error.message)
             return [LeaveCall(self), *super().on_refused(view, error)]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mcp_view.calls import BufferedCall, trace_of
-from mcp_view.errors import ProtocolError, protocol_error
-from mcp_view.listening import check_uri
-from mcp_view.pages import cursor_after, cursor_key
+from mcp_view.calls.call import BufferedCall, trace_of
+from mcp_view.cursors import cursor_after, cursor_key
 from mcp_view.session import Caller, Subscriptions
+from mcp_view.subscriptions import check_uri
+from mcp_view.tables.errors import ProtocolError, protocol_error
 from plexus.errors import Busy, NotFound
 from plexus.events import Event, Resource, Result, Terminal
 from plexus.rpc import wire

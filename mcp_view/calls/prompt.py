@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from mcp_view.calls import BufferedCall, trace_of
-from mcp_view.errors import ProtocolError
-from mcp_view.pages import cursor_after, cursor_key
+from mcp_view.calls.call import BufferedCall, trace_of
+from mcp_view.cursors import cursor_after, cursor_key
 from mcp_view.reducer import block_of
 from mcp_view.session import Caller
+from mcp_view.tables.errors import ProtocolError
 from plexus.errors import PlexusError
 from plexus.events import Content, Event, Message, Result, Terminal
 from plexus.rpc import wire

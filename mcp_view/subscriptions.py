@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_view.errors import ProtocolError
 from mcp_view.session import Caller, Session
+from mcp_view.tables.errors import ProtocolError
 from plexus.rpc import wire
 from plexus.rpc.batch_reply import BatchReply
 from plexus.rpc.effects import Effect, WatchChanges

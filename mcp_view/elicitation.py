@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from mcp_view.errors import MISSING_CAPABILITY, ProtocolError
-from mcp_view.names import Names
-from mcp_view.revisions import Revision
+from mcp_view.tables.errors import MISSING_CAPABILITY, ProtocolError
+from mcp_view.tables.revisions import Revision
+from mcp_view.tool_names import Names
 from plexus.errors import InvalidParams
 from plexus.events import Error, Request, Terminal
 from plexus.rpc import wire

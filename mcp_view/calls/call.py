@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mcp_view.errors import ProtocolError, protocol_error
-from mcp_view.questions import answer_of, in_words, missing_capability, request_of
+from mcp_view.elicitation import answer_of, in_words, missing_capability, request_of
 from mcp_view.request_state import RequestState, open_state, seal_state
 from mcp_view.session import Caller
+from mcp_view.tables.errors import ProtocolError, protocol_error
 from plexus.errors import Declined, Denied, InvalidParams, PlexusError
 from plexus.events import Cancelled, Error, Event, Request, Terminal
 from plexus.rpc import wire

@@ -1,0 +1,1 @@
+"""The tables of the protocol: its revisions, its methods and its errors."""
