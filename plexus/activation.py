@@ -198,7 +198,8 @@ def method(
     control: bool = False,
     max_result_chars: int | None = None,
 ) -> F | Callable[[F], F]:
-    """Mark an async generator, or a coroutine that returns a value, as callable from outside.
+    """Mark a function as callable from outside: an async generator, a function that returns an
+    async iterator of events, or a coroutine that returns a value.
 
     `title` is a short name for people, `name` another name than the function's. `deadline_s`
     replaces the server's limit on how long a run of this method may take; None means that it goes

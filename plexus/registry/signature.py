@@ -177,15 +177,13 @@ def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
         kind: Literal["stream", "plain", "follow"] = "follow"
         events: tuple[type[Event], ...] = ()
         returns: Any = None
-    elif inspect.isasyncgenfunction(function):
+    elif inspect.isasyncgenfunction(function) or (
+        _is_stream(hints["return"]) and not inspect.isgeneratorfunction(function)
+    ):
         kind, returns = "stream", None
         events = _event_types(hints["return"], where)
     elif asyncio.iscoroutinefunction(function):
         kind, returns, events = "plain", hints["return"], ()
-        if typing.get_origin(returns) in _STREAMS:
-            raise RegistrationError(
-                f"{where}: says that it streams but never yields; use `yield` in its body"
-            )
         if mark.role == "method" and returns in (bytes, bytearray, memoryview):
             raise RegistrationError(
                 f"{where}: returns {returns.__name__}, which has no JSON form; return "
@@ -193,8 +191,8 @@ def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
             )
     else:
         raise RegistrationError(
-            f"{where}: must be `async def`, with `yield` for a stream or `return` for a value; "
-            "call what blocks with `await asyncio.to_thread(...)`"
+            f"{where}: must be `async def`, with `yield` for a stream or `return` for a value, or "
+            "return an AsyncIterator; call what blocks with `await asyncio.to_thread(...)`"
         )
     if mark.control and mark.deadline_s is None:
         raise RegistrationError(
@@ -291,9 +289,14 @@ def _hints(function: Callable[..., Any], where: str) -> dict[str, Any]:
         raise RegistrationError(f"{where}: a type hint cannot be read: {error}") from error
 
 
+def _is_stream(hint: Any) -> bool:
+    """Whether a return type is an async iterator, with or without the type of its events."""
+    return hint in _STREAMS or typing.get_origin(hint) in _STREAMS
+
+
 def _event_types(hint: Any, where: str) -> tuple[type[Event], ...]:
     if typing.get_origin(hint) not in _STREAMS or not typing.get_args(hint):
-        raise RegistrationError(f"{where}: yields, so it must return AsyncIterator[SomeEvent]")
+        raise RegistrationError(f"{where}: streams, so it must return AsyncIterator[SomeEvent]")
     yielded = typing.get_args(hint)[0]
     members = typing.get_args(yielded) if typing.get_origin(yielded) in _UNIONS else (yielded,)
     for member in members:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from types import AsyncGeneratorType
 from typing import Any
 
 from plexus.defects import report
@@ -40,7 +41,8 @@ LARGE = 4096
 DONE = Complete()
 DONE_RAW = wire.encode_event(DONE)
 
-Stream = Callable[..., AsyncGenerator[Event, None]]
+#: An async generator function, or a function that returns an async iterator, awaited or not.
+Stream = Callable[..., AsyncIterable[Event] | Awaitable[AsyncIterable[Event]]]
 Plain = Callable[..., Awaitable[Any]]
 
 
@@ -158,12 +160,34 @@ class Pace:
         self._slice_end = time.monotonic() + SLICE_S
 
 
-async def _stream_outcome(run: Run, stream: AsyncGenerator[Event, None]) -> Terminal:
-    """Move events from the generator to the log until it ends; say how that was.
+async def _iterator(run: Run, made: Any) -> AsyncIterator[Event]:
+    """Return the async iterator that a method has returned, awaited if it is a coroutine.
 
-    Raises nothing, and closes the generator whatever happens. The loop is written out flat: a
-    stream spends its life here, and a method call for each event would double what it costs.
+    Raises what the coroutine raises, and TypeError if there is no async iterator.
     """
+    if not isinstance(made, AsyncIterable) and isinstance(made, Awaitable):
+        made = await made
+    if not isinstance(made, AsyncIterable):
+        raise TypeError(f"{run.method} returned {type(made).__name__}, not an async iterator")
+    return aiter(made)
+
+
+async def _close(stream: AsyncIterator[Event]) -> None:
+    """Close an async iterator that can be closed; every generator can."""
+    close = getattr(stream, "aclose", None)
+    if close is not None:
+        await close()
+
+
+async def _stream_outcome(run: Run, stream: AsyncIterator[Event]) -> Terminal:
+    """Move events from the iterator to the log until it ends; return the terminal.
+
+    Closes the iterator whatever happens, and raises only what comes before it is there. The loop
+    is written out flat: a stream spends its life here, and a method call for each event would
+    double what it costs.
+    """
+    if stream.__class__ is not AsyncGeneratorType:
+        stream = await _iterator(run, stream)
     log, waiting_readers, encoders = run.log, run.waiting_readers, wire.event_encoders
     add_event, add_raw = log.events.append, log.payloads.append
     pace: Pace | None = None  # a short answer never needs it
@@ -191,8 +215,9 @@ async def _stream_outcome(run: Run, stream: AsyncGenerator[Event, None]) -> Term
                         break
                     left = 1
         else:
-            return DONE  # and the generator is closed: it ended by itself
-        await stream.aclose()
+            if stream.__class__ is AsyncGeneratorType:
+                return DONE  # a generator that ended by itself is closed
+        await _close(stream)
     except BaseException as error:  # the one boundary
         if _is_closing(run, error):
             raise
@@ -220,10 +245,10 @@ def _ends(kind: type, run: Run) -> bool:
     return kind.terminal
 
 
-async def _closed(run: Run, stream: AsyncGenerator[Event, None], error: BaseException) -> Terminal:
-    """Close a generator that did not end by itself, and say how the run ended."""
+async def _closed(run: Run, stream: AsyncIterator[Event], error: BaseException) -> Terminal:
+    """Close an iterator that did not end by itself, and return how the run ended."""
     try:
-        await stream.aclose()
+        await _close(stream)
     except BaseException as another:  # noqa: BLE001 - what its cleanup raised is the news
         return _failure(run, another)
     return _failure(run, error)

@@ -137,9 +137,25 @@ def sync_generator() -> Function:
     return broken
 
 
-def stream_without_yield() -> Function:
-    async def broken(self: Any) -> AsyncIterator[Content]:
-        """Never yield."""
+def sync_generator_of_a_stream() -> Function:
+    def broken(self: Any) -> AsyncIterator[Content]:  # type: ignore[misc]  # noqa: ARG001
+        """Block, and say that it does not."""
+        yield Content(text="")
+
+    return broken
+
+
+def returns_bare_stream() -> Function:
+    def broken(self: Any) -> AsyncIterator:  # type: ignore[type-arg]
+        """Return an iterator over who knows what."""
+        raise NotImplementedError
+
+    return broken
+
+
+def returns_stream_of_text() -> Function:
+    async def broken(self: Any) -> AsyncIterator[str]:
+        """Return an iterator over text."""
         raise NotImplementedError
 
     return broken
@@ -208,7 +224,9 @@ def misspelt_type() -> Function:
         (no_return_type, "return type"),
         (not_async, "async def"),
         (sync_generator, "async def"),
-        (stream_without_yield, "never yields"),
+        (sync_generator_of_a_stream, "async def"),
+        (returns_bare_stream, "AsyncIterator"),
+        (returns_stream_of_text, "str"),
         (yield_without_stream, "AsyncIterator"),
         (bare_stream, "AsyncIterator"),
         (bare_typing_stream, "AsyncIterator"),
