@@ -1,4 +1,4 @@
-"""Files and folders that only their owner can use, whatever the umask of the process is.
+"""Files and folders that only their owner can use: where they are, and how they are created.
 
 A umask takes bits away from the mode that a file is created with. A service manager may set one
 that takes all of them, and then the next process of the same user could not open the file. So the
@@ -10,10 +10,24 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ("make_folders", "open_private")
+__all__ = ("data_folder", "make_folders", "open_private", "state_folder")
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
+
+
+def state_folder() -> Path:
+    """Return the folder for state that can be lost: lock files, logs, records of trust."""
+    return _user_folder("XDG_STATE_HOME", "~/.local/state")
+
+
+def data_folder() -> Path:
+    """Return the folder for data that must last: databases, tokens, sessions."""
+    return _user_folder("XDG_DATA_HOME", "~/.local/share")
+
+
+def _user_folder(variable: str, default: str) -> Path:
+    return Path(os.environ.get(variable) or default).expanduser().absolute() / "substrate"
 
 
 def make_folders(folder: Path) -> None:

@@ -15,10 +15,10 @@ from activations.chat import Chat, ClaudeCode, LazyProviders
 from activations.health import Health
 from plexus.activation import Activation
 from plexus.errors import PluginError
+from plexus.private_files import data_folder, state_folder
 from plexus.registry.plugins import Broken, Find, find_activations, is_file_name, load_plugins
 from plexus.runtime.builtin import PlexusItself
 from plexus.runtime.hub import Notice, Plexus
-from substrate.security.private_files import data_folder, state_folder
 from substrate.settings import FILE, ProjectFiles, Settings, operator_folder
 
 __all__ = ("NO_FILES", "MakeHub", "build_hub", "built_in_hub", "finder")

@@ -19,7 +19,7 @@ import signal
 import sys
 from pathlib import Path
 
-from activations.processes.family import children_of, read_record, set_subreaper
+from activations.processes.family import children_of, read_record, set_subreaper, status_fields
 from activations.processes.pipes import resolve
 
 __all__ = ("HELPERS", "PidHandle", "adopt_orphans", "is_stopped", "kill_orphans", "sweep_orphans")
@@ -72,10 +72,9 @@ class PidHandle:
 def is_stopped(pid: int) -> bool:
     """Whether a process is held by a signal or by a tracer."""
     try:
-        record = read_record(f"/proc/{pid}/stat")
+        return status_fields(pid)[0] in (b"T", b"t")
     except OSError:  # it is gone, or hidden from us: deadlines decide
         return False
-    return record.rpartition(b")")[2].split()[0] in (b"T", b"t")
 
 
 def adopt_orphans(wanted: bool) -> None:

@@ -21,6 +21,7 @@ __all__ = (
     "kill_group",
     "read_record",
     "set_subreaper",
+    "status_fields",
 )
 
 PR_SET_PDEATHSIG = 1
@@ -132,14 +133,21 @@ def _children_by_search(parent: int) -> list[int]:
         if not entry.name.isdigit():
             continue
         try:
-            record = read_record(f"/proc/{entry.name}/stat")
+            fields = status_fields(int(entry.name))
         except OSError:  # it has ended meanwhile
             continue
-        # The name of the program, in parentheses, may hold anything; the parent's pid is the
-        # second word after it.
-        if int(record.rpartition(b")")[2].split()[1]) == parent:
+        if int(fields[1]) == parent:
             found.append(int(entry.name))
     return found
+
+
+def status_fields(pid: int) -> list[bytes]:
+    """Return the status of a process from /proc: its state, its parent and so on.
+
+    Raises OSError if it is gone or hidden. The program's name, which may hold anything, is left
+    out. `plexus.process_identity` is not used: a supervisor is loaded without the core.
+    """
+    return read_record(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
 def read_record(path: str) -> bytes:

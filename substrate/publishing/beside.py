@@ -20,9 +20,9 @@ from typing import Final
 
 import click
 
-from plexus.private_files import open_private
+from plexus.private_files import open_private, state_folder
 from substrate.security.lockfile import Running, find_of_project
-from substrate.security.private_files import make_private, state_folder
+from substrate.security.private_files import make_private
 from substrate.settings import ProjectFiles, Settings
 from substrate.telemetry.logging import announce
 

@@ -28,13 +28,14 @@ from activations.approvals import Approvals
 from plexus.errors import PlexusError
 from plexus.events import Error, Request
 from plexus.principal import LOCAL
+from plexus.process_identity import start_time
 from plexus.rpc import wire
 from plexus.runtime.hub import Plexus
 from plexus.runtime.log import wall_ms
 from plexus.runtime.question_feed import OpenQuestion
 from plexus.runtime.run import Reader, Run
 from substrate.publishing.frames import CALLS, PATH, frame, read_frame
-from substrate.security.lockfile import Running, started
+from substrate.security.lockfile import Running
 
 __all__ = ("Channel",)
 
@@ -126,7 +127,7 @@ class Channel:
             "hello",
             process=f"{os.getpid()}.{id(self._hub)}",
             pid=os.getpid(),
-            start_time=started(os.getpid()),
+            start_time=start_time(os.getpid()),
             project=str(self._project),
         )
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from plexus.private_files import state_folder
 from plexus.runtime.hub import Plexus
 from plexus.runtime.run import Run
-from substrate.security.private_files import state_folder
 
 __all__ = ("Lookout",)
 

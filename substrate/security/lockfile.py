@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from plexus.private_files import state_folder
+from plexus.process_identity import is_running, start_time
 from plexus.version import __version__
 from substrate.security.private_files import (
     lock_file,
     make_private,
     read_json,
-    state_folder,
     write_private,
 )
 
@@ -29,12 +30,9 @@ __all__ = (
     "find_running",
     "is_gone",
     "lock_folder",
-    "started",
 )
 
 TRANSPORTS: Final = ("http", "websocket")
-#: The start of a process that has ended and that nobody has asked about yet.
-ENDED: Final = -1
 
 
 class Running(NamedTuple):
@@ -63,7 +61,7 @@ class LockFile:
             "authToken": token,
             "projectPath": str(self._project),
             "pid": os.getpid(),
-            "startTime": started(os.getpid()),
+            "startTime": start_time(os.getpid()),
             "version": __version__,
             "transports": TRANSPORTS,
         }
@@ -102,9 +100,9 @@ def find_of_project(project: Path) -> Running | None:
     return None
 
 
-def is_gone(pid: int, start_time: int | None) -> bool:
-    """Whether the process that began then is gone, or its number is another's by now."""
-    return _is_gone(pid) or started(pid) != start_time
+def is_gone(pid: int, started: int | None) -> bool:
+    """Whether the process that started then has ended, or its number was reused."""
+    return _is_gone(pid) or not is_running(pid, started)
 
 
 # --- reading ----------------------------------------------------------------------------------
@@ -171,14 +169,3 @@ def _is_gone(pid: int) -> bool:
         # No such process, or one of somebody else, which cannot be a server of ours.
         return True
     return False
-
-
-def started(pid: int) -> int | None:
-    """When a process started, in ticks since the machine did; None where that is not told."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    # The name of the program is in parentheses, and may hold anything.
-    fields = status.rpartition(b")")[2].split()
-    return ENDED if fields[0] in (b"Z", b"X") else int(fields[19])

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from plexus.limits import Limits
+from plexus.private_files import data_folder
 from substrate.security.challenges import TooMany
-from substrate.security.private_files import data_folder
 from substrate.security.record_file import RecordFile
 from substrate.security.tokens import digest_of, new_token
 

@@ -15,7 +15,7 @@ from plexus.limits import Limits
 from plexus.private_files import make_folders, open_private
 from plexus.rpc import wire
 
-__all__ = ("data_folder", "lock_file", "make_private", "read_json", "state_folder", "write_private")
+__all__ = ("lock_file", "make_private", "read_json", "write_private")
 
 #: What a file of ours may hold; thousands of tokens take less.
 MOST_BYTES: Final = 1024 * 1024
@@ -25,20 +25,6 @@ LOCK_POLL_S: Final = 0.01
 
 #: A text in a file of ours may hold any number of brackets, which are counted before it is read.
 OURS: Final = Limits(message_containers=10_000_000)
-
-
-def state_folder() -> Path:
-    """Where this user's programs keep their state: lock files, logs, records of trust."""
-    return _folder("XDG_STATE_HOME", "~/.local/state")
-
-
-def data_folder() -> Path:
-    """Where this user's programs keep what is to stay."""
-    return _folder("XDG_DATA_HOME", "~/.local/share")
-
-
-def _folder(variable: str, default: str) -> Path:
-    return Path(os.environ.get(variable) or default).expanduser().absolute() / "substrate"
 
 
 def make_private(folder: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from plexus.principal import Principal
-from substrate.security.private_files import data_folder
+from plexus.private_files import data_folder
 from substrate.security.record_file import RecordFile
 
 __all__ = ("NAME", "SCOPE", "Token", "TokenFile", "credential_of", "digest_of", "new_token")

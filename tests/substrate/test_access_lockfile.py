@@ -375,7 +375,7 @@ def test_a_reader_finds_the_old_file_or_the_new_one_and_nothing_else(state: Path
 
 WRITER = """
 from pathlib import Path
-from substrate.access.lockfile import LockFile
+from substrate.security.lockfile import LockFile
 for number in range(300):
     LockFile(1, Path("/project")).write(str(number % 10) * 1000)
 """

@@ -33,12 +33,12 @@ from websockets.sync.client import connect
 
 from mcp_view.server import McpOptions
 from plexus import Plexus
+from plexus.process_identity import start_time
 from substrate.mcp_server import make_mcp_server
 from substrate.publishing.frames import PATH as PUBLISHING_PATH
 from substrate.publishing.frames import frame
 from substrate.security.authentication import Access
 from substrate.security.guard import Guard
-from substrate.security.lockfile import started
 from substrate.security.oauth import LEEWAY_S
 from substrate.security.tokens import TokenFile
 from substrate.server.app import HotRoute, build_app
@@ -226,7 +226,7 @@ def socket(path: str, *sent: Any) -> Callable[[Server, str], Opened]:
 
 
 HELLO = frame(
-    "hello", process="1.1", pid=os.getpid(), start_time=started(os.getpid()), project="/nowhere"
+    "hello", process="1.1", pid=os.getpid(), start_time=start_time(os.getpid()), project="/nowhere"
 )
 
 #: What is open, and what it must have said by its end: the error of the request that waited,

@@ -22,7 +22,7 @@ from activations.arbor.sqlite.file_identity import FileIdentity
 from activations.arbor.sqlite.jobs import ReadTransaction, Threads
 from activations.arbor.sqlite.writer import GROUP, Writer
 from plexus.errors import Failed
-from plexus.private_files import open_private
+from plexus.private_files import data_folder, open_private
 
 __all__ = ("SqliteEngine", "default_path", "open_engine")
 
@@ -37,8 +37,7 @@ PAUSE_S: Final = 0.00025
 
 def default_path() -> Path:
     """Where the file is unless somebody says otherwise."""
-    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(data).expanduser() / "substrate" / "arbor.db"
+    return data_folder() / "arbor.db"
 
 
 def _path_of(database: str) -> Path:

@@ -22,13 +22,13 @@ import click
 
 from activations.arbor import Arbor
 from plexus.errors import PlexusError
+from plexus.private_files import data_folder
 from plexus.version import __version__
 from substrate.cli.target.rpc import result_of
 from substrate.cli.target.server import ServerTarget, identity_of
 from substrate.cli.target.target import Target
 from substrate.security.exposure import reached_at
 from substrate.security.lockfile import find_running, lock_folder
-from substrate.security.private_files import data_folder
 from substrate.settings import ProjectFiles, Settings, files_to_trust
 
 __all__ = (

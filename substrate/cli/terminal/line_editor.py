@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from plexus.private_files import open_private
-from substrate.security.private_files import make_private, state_folder
+from plexus.private_files import open_private, state_folder
+from substrate.security.private_files import make_private
 
 __all__ = ("LineEditor",)
 

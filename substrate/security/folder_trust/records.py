@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from substrate.security.private_files import make_private, read_json, state_folder, write_private
+from plexus.private_files import state_folder
+from substrate.security.private_files import make_private, read_json, write_private
 
 __all__ = ("Record", "RecordError", "list_records", "read_record", "remove_record", "write_record")
 

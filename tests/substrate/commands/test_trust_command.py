@@ -13,13 +13,13 @@ import pytest
 from command_line import SUBSTRATE, environment, terminal
 from hostile_folders import Folder
 
+from plexus.private_files import state_folder
 from substrate.security.folder_trust.records import (
     RecordError,
     list_records,
     read_record,
     write_record,
 )
-from substrate.security.private_files import state_folder
 
 
 @pytest.fixture
