@@ -135,11 +135,11 @@ async def _make_history(path: Path, messages: int) -> None:
     try:
         data = {"model": "echo:echo", "context_tokens": 100_000_000}
         head = await store.create_head(PRINCIPAL, "chat", "bench", data)
-        held = await store.hold(PRINCIPAL, "chat", "bench", "bench")
+        held = await store.acquire_head(PRINCIPAL, "chat", "bench", "bench")
         kinds = ("user", "assistant")
         nodes = [NewNode(TEXT, metadata={"kind": kinds[n % 2]}) for n in range(messages)]
         await store.advance(PRINCIPAL, held.id, "bench", nodes)
-        await store.let_go(PRINCIPAL, head.id, "bench")
+        await store.release_head(PRINCIPAL, head.id, "bench")
     finally:
         await store.close()
 

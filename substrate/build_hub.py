@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from activations.approvals import Approvals
 from activations.arbor import Arbor
-from activations.arbor.model import Windows
+from activations.arbor.model import Retention
 from activations.bash import Bash, OwnPaths
 from activations.chat import Chat, ClaudeCode, LazyProviders
 from activations.health import Health
@@ -71,11 +71,11 @@ def built_in_hub(settings: Settings, project: Path, files: ProjectFiles = NO_FIL
     hub.register(Approvals(), checked=True)
     bash = Bash(settings.bash_sandbox, str(project), _own_paths(settings, project))
     hub.register(bash, checked=True)
-    windows = Windows(
+    retention = Retention(
         scheduled_s=settings.arbor_scheduled_days * DAY_S,
         archived_s=settings.arbor_archived_days * DAY_S,
     )
-    arbor = Arbor(settings.database, windows)
+    arbor = Arbor(settings.database, retention)
     hub.register(arbor, checked=True)
     providers = LazyProviders(
         settings.chat_endpoints,

@@ -113,7 +113,7 @@ class Engine(Protocol):
     async def read(self, work: Callable[[Transaction], T]) -> T:
         """Run the work over one snapshot; never waits for a writer."""
 
-    def on_ring(self, ring: Callable[[], None]) -> Callable[[], None]:
+    def subscribe(self, ring: Callable[[], None]) -> Callable[[], None]:
         """Call `ring` on the loop whenever there may be changes, made here or in another process.
 
         A ring may come for nothing. Returns what ends it.

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from activations.arbor.columns import one_line
-from activations.arbor.model import Bone, ChangeKind, ChangeRow, Handle, Hit, Node, State, Tree
+from activations.arbor.model import ChangeKind, ChangeRow, Handle, Hit, Node, NodeStub, State, Tree
+from activations.arbor.text_width import one_line
 from plexus import Complete, Event, Result
 
 __all__ = (
@@ -36,11 +36,11 @@ __all__ = (
     "SkeletonNode",
     "TreeData",
     "TreePage",
-    "bone_data",
     "change_data",
     "handle_data",
     "hit_data",
     "node_data",
+    "stub_data",
     "tree_data",
     "whole_node",
 )
@@ -319,10 +319,10 @@ def _node_data(node: Node, content: str | None, size: int | None) -> NodeData:
     )
 
 
-def bone_data(bone: Bone) -> SkeletonNode:
+def stub_data(stub: NodeStub) -> SkeletonNode:
     """A node of a skeleton as callers see it."""
-    kind: Literal["text", "external"] = "external" if bone.external else "text"
-    return SkeletonNode(bone.id, bone.position, kind, bone.parent, True if bone.replaced else None)
+    kind: Literal["text", "external"] = "external" if stub.external else "text"
+    return SkeletonNode(stub.id, stub.position, kind, stub.parent, True if stub.replaced else None)
 
 
 def hit_data(hit: Hit) -> HitData:

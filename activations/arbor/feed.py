@@ -53,7 +53,7 @@ async def follow(
     Raises NotFound when the tree is gone, and Failed, `expired`, if some of it is forgotten.
     """
     bell = asyncio.Event()
-    unsubscribe = store.on_ring(bell.set)
+    unsubscribe = store.subscribe(bell.set)
     try:
         while True:
             bell.clear()  # before reading, so that what comes meanwhile is read too
@@ -80,7 +80,7 @@ class Announcing:
         self._hub = hub
         self._after = after
         self._bell = asyncio.Event()
-        self._unsubscribe = store.on_ring(self._bell.set)
+        self._unsubscribe = store.subscribe(self._bell.set)
         #: Which lists are no longer what they were, and when the hub was last told of any.
         self._lists: set[Change] = set()
         self._told_at = -LISTS_S
@@ -112,7 +112,7 @@ class Announcing:
         return max(self._told_at + LISTS_S - time.monotonic(), 0)
 
     async def _tell(self) -> None:
-        rows = await self._store.news(self._after, PAGE_ITEMS)
+        rows = await self._store.all_changes(self._after, PAGE_ITEMS)
         if rows:
             self._after = rows[-1].seq
             if len(rows) == PAGE_ITEMS:

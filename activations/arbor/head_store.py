@@ -94,7 +94,7 @@ class HeadStore:
 
     # --- being at work on one --------------------------------------------------------------------
 
-    async def hold(
+    async def acquire_head(
         self, principal: str, space: str, name: str, holder: str, instead_of: str | None = None
     ) -> Head:
         """Begin to work on a head that nobody holds, or that `instead_of` does, who has died;
@@ -104,7 +104,7 @@ class HeadStore:
             lambda tx: holds.hold(tx, now, principal, space, name, holder, instead_of)
         )
 
-    async def keep(
+    async def renew_head(
         self, principal: str, head_id: str, holder: str, piece: str | None = None
     ) -> None:
         """Say that the holder is still at work, and add a piece of what it has so far. It is not
@@ -132,7 +132,7 @@ class HeadStore:
             lambda tx: holds.advance(tx, now, principal, head_id, holder, items, parent, data)
         )
 
-    async def let_go(self, principal: str, head_id: str, holder: str) -> None:
+    async def release_head(self, principal: str, head_id: str, holder: str) -> None:
         """Work on it no longer, and drop its pieces; nothing, if the holder does not hold it."""
         await self._engine.write(lambda tx: holds.let_go(tx, principal, head_id, holder))
 

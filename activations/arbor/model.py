@@ -24,7 +24,6 @@ __all__ = (
     "PAGE_ITEMS",
     "QUERY_BYTES",
     "STATES",
-    "Bone",
     "ChangeKind",
     "ChangeRow",
     "Counts",
@@ -33,12 +32,13 @@ __all__ = (
     "Hit",
     "NewNode",
     "Node",
+    "NodeStub",
     "Position",
     "Purged",
     "Refs",
+    "Retention",
     "State",
     "Tree",
-    "Windows",
 )
 
 KIB: Final = 1024
@@ -196,7 +196,7 @@ class Node(NamedTuple):
     replaced_by: str | None
 
 
-class Bone(NamedTuple):
+class NodeStub(NamedTuple):
     """A node of a skeleton: everything but what it holds."""
 
     n: int
@@ -277,7 +277,7 @@ class Counts(NamedTuple):
     seq: int
 
 
-class Windows(NamedTuple):
+class Retention(NamedTuple):
     """How long things are kept, in seconds."""
 
     #: From the last release to being archived; also how long a deleted node is kept.

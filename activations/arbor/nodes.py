@@ -176,8 +176,8 @@ class Nodes(WithStore):
             node_id: The node.
         """
         store = await self.store()
-        bones = await store.path_bones(ctx.principal.name, tree_id, node_id)
-        return PathIds(tree_id, [bone.id for bone in bones])
+        stubs = await store.path_stubs(ctx.principal.name, tree_id, node_id)
+        return PathIds(tree_id, [stub.id for stub in stubs])
 
     @method(title="Edit a node", destructive=False, open_world=False, scope=WRITE)
     async def node_edit(

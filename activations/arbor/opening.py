@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from activations.arbor.feed import Announcing, announce
-from activations.arbor.model import Windows
+from activations.arbor.model import Retention
 from plexus import Activation, Failed
 
 if TYPE_CHECKING:  # a store is imported when it is opened
@@ -33,10 +33,10 @@ POSTGRES = ("postgres://", "postgresql://")
 class WithStore(Activation):
     """What every part of arbor stands on: the store, opened at its first use."""
 
-    def __init__(self, database: str = "", windows: Windows | None = None) -> None:
+    def __init__(self, database: str = "", retention: Retention | None = None) -> None:
         """Say where trees are kept, and for how long; nothing is opened yet."""
         self._database = database
-        self._windows = windows or Windows()
+        self._retention = retention or Retention()
         self._opened: Store | None = None
         self._opening: asyncio.Lock | None = None
         self._announcing: Announcing | None = None
@@ -52,9 +52,9 @@ class WithStore(Activation):
             if self._closed:
                 raise Failed("the store is closed", code="storage")
             if self._opened is None:
-                opener: Callable[[str, Windows], Awaitable[Store]]
+                opener: Callable[[str, Retention], Awaitable[Store]]
                 opener = importlib.import_module(STORE).open_store
-                store = await opener(self._database, self._windows)
+                store = await opener(self._database, self._retention)
                 if self._announces:
                     self._announcing = await announce(store, self.plexus)
                 self._opened = store

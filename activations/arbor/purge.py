@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from activations.arbor.engine import Engine, Transaction
-from activations.arbor.model import Purged, Windows
+from activations.arbor.model import Purged, Retention
 from activations.arbor.queries import purge
 from activations.arbor.queries.purge import Cutoffs
 from plexus.errors import PlexusError
@@ -22,14 +22,17 @@ __all__ = ("PurgeTask", "purge_all")
 logger = logging.getLogger("arbor.purge")
 
 
-async def purge_all(engine: Engine, windows: Windows, now: int) -> Purged:
+async def purge_all(engine: Engine, retention: Retention, now: int) -> Purged:
     """Do everything that is due at this time."""
 
     def before(seconds: float) -> int:
         return now - round(seconds * 1000)
 
     at = Cutoffs(
-        now, before(windows.scheduled_s), before(windows.archived_s), before(windows.changes_s)
+        now,
+        before(retention.scheduled_s),
+        before(retention.archived_s),
+        before(retention.changes_s),
     )
 
     async def repeat(

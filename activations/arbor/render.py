@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from activations.arbor.addresses import title_of
 from activations.arbor.branches import Branch
-from activations.arbor.columns import ELLIPSIS, preview
 from activations.arbor.model import PAGE_ITEMS, Handle, Tree
+from activations.arbor.text_width import ELLIPSIS, preview
 from plexus import InvalidParams
 
 __all__ = ("Bounds", "Resolve", "draw")

@@ -14,11 +14,11 @@ from activations.arbor.addresses import (
     tree_uri,
 )
 from activations.arbor.branches import Named
-from activations.arbor.columns import preview
 from activations.arbor.model import PAGE_ITEMS, Tree
 from activations.arbor.opening import WithStore
 from activations.arbor.render import Bounds, draw
 from activations.arbor.resolving import resolver
+from activations.arbor.text_width import preview
 from plexus import Context, Principal, Resource, ResourceInfo, completer, resource
 
 __all__ = ("Resources",)

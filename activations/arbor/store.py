@@ -21,18 +21,18 @@ from activations.arbor.branches import Branch, Named
 from activations.arbor.engine import Engine, Opener
 from activations.arbor.head_store import HeadStore
 from activations.arbor.model import (
-    Bone,
     ChangeRow,
     Counts,
     Handle,
     Hit,
     NewNode,
     Node,
+    NodeStub,
     Purged,
     Refs,
+    Retention,
     State,
     Tree,
-    Windows,
 )
 from activations.arbor.purge import PurgeTask, purge_all
 from activations.arbor.queries import (
@@ -66,7 +66,7 @@ def _now_ms() -> int:
 
 async def open_store(
     database: str,
-    windows: Windows = Windows(),  # noqa: B008 - a tuple of numbers
+    retention: Retention = Retention(),  # noqa: B008 - a tuple of numbers
     *,
     clock: Callable[[], int] = _now_ms,
     purge_every_s: float | None = PURGE_EVERY_S,
@@ -90,7 +90,7 @@ async def open_store(
         raise Failed(
             f"{error}; for PostgreSQL, pip install plexus-substrate[postgres]", code="storage"
         ) from error
-    store = Store(await opener(database), windows, clock)
+    store = Store(await opener(database), retention, clock)
     if purge_every_s is not None:
         store.begin_purging(purge_every_s)
     return store
@@ -100,10 +100,10 @@ class Store(HeadStore):
     """A store that is open. Bound to the loop that it was opened on."""
 
     def __init__(
-        self, engine: Engine, windows: Windows, clock: Callable[[], int] = _now_ms
+        self, engine: Engine, retention: Retention, clock: Callable[[], int] = _now_ms
     ) -> None:
         super().__init__(engine, clock)
-        self._windows = windows
+        self._retention = retention
         self._purging: PurgeTask | None = None
 
     # --- trees -----------------------------------------------------------------------------------
@@ -217,9 +217,9 @@ class Store(HeadStore):
         """The last `limit` nodes of the way from the root to this node, in that order."""
         return await self._engine.read(lambda tx: reads.up(tx, principal, tree, node, limit))
 
-    async def path_bones(self, principal: str, tree: str, node: str) -> list[Bone]:
+    async def path_stubs(self, principal: str, tree: str, node: str) -> list[NodeStub]:
         """From the root to this node, without what the nodes hold."""
-        return await self._engine.read(lambda tx: reads.path_bones(tx, principal, tree, node))
+        return await self._engine.read(lambda tx: reads.path_stubs(tx, principal, tree, node))
 
     async def leaves(self, principal: str, tree: str, after: int | None, limit: int) -> list[Node]:
         """The nodes with nothing below them, but for replaced ones, in order of insertion."""
@@ -233,12 +233,12 @@ class Store(HeadStore):
             lambda tx: reads.walk(tx, principal, tree, after or 0, limit)
         )
 
-    async def skeleton(
+    async def structure(
         self, principal: str, tree: str, after: int | None, limit: int
-    ) -> list[Bone]:
+    ) -> list[NodeStub]:
         """As `walk`, without what the nodes hold."""
         return await self._engine.read(
-            lambda tx: reads.skeleton(tx, principal, tree, after or 0, limit)
+            lambda tx: reads.structure(tx, principal, tree, after or 0, limit)
         )
 
     async def search(
@@ -296,13 +296,13 @@ class Store(HeadStore):
         """The lowest number that `changes` can still begin after."""
         return await self._engine.read(lambda tx: changes.oldest(tx, principal, tree))
 
-    async def news(self, after: int, limit: int) -> list[ChangeRow]:
+    async def all_changes(self, after: int, limit: int) -> list[ChangeRow]:
         """What happened to any tree of any principal, for whoever tells many watchers at once."""
         return await self._engine.read(lambda tx: changes.of_all(tx, after, limit))
 
-    def on_ring(self, ring: Callable[[], None]) -> Callable[[], None]:
+    def subscribe(self, ring: Callable[[], None]) -> Callable[[], None]:
         """Call `ring` when there may be changes, of this process or another; returns its end."""
-        return self._engine.on_ring(ring)
+        return self._engine.subscribe(ring)
 
     # --- the whole -------------------------------------------------------------------------------
 
@@ -312,7 +312,7 @@ class Store(HeadStore):
 
     async def purge(self, now: int | None = None) -> Purged:
         """Archive, remove and forget what is due; several processes may do so at once."""
-        return await purge_all(self._engine, self._windows, self._clock() if now is None else now)
+        return await purge_all(self._engine, self._retention, self._clock() if now is None else now)
 
     def begin_purging(self, every_s: float) -> None:
         """Purge now and then, until the store is closed."""

@@ -11,7 +11,7 @@ from activations.arbor.events import (
     SkeletonBatch,
     TreeData,
     TreePage,
-    bone_data,
+    stub_data,
     tree_data,
 )
 from activations.arbor.model import PAGE_ITEMS, Refs, State
@@ -77,10 +77,10 @@ class Trees(WithStore):
         principal = ctx.principal.name
         yield tree_data(await store.get_tree(principal, tree_id))
         after = None
-        while bones := await store.skeleton(principal, tree_id, after, PAGE_ITEMS):
-            after = bones[-1].n
-            for start in range(0, len(bones), BATCH_NODES):
-                yield SkeletonBatch([bone_data(b) for b in bones[start : start + BATCH_NODES]])
+        while stubs := await store.structure(principal, tree_id, after, PAGE_ITEMS):
+            after = stubs[-1].n
+            for start in range(0, len(stubs), BATCH_NODES):
+                yield SkeletonBatch([stub_data(b) for b in stubs[start : start + BATCH_NODES]])
 
     @method(title="List trees", read_only=True, open_world=False)
     async def tree_list(

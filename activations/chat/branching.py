@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from activations.arbor.model import Bone
+from activations.arbor.model import NodeStub
 
 __all__ = ("Branch", "branches_of")
 
@@ -19,17 +19,17 @@ class Branch(NamedTuple):
     leaves_at: str | None
 
 
-def branches_of(bones: Sequence[Bone], here: str) -> list[Branch]:
+def branches_of(stubs: Sequence[NodeStub], here: str) -> list[Branch]:
     """All branches of a tree, the newest first. The root alone is none."""
-    parents = {bone.id: bone.parent for bone in bones}
+    parents = {stub.id: stub.parent for stub in stubs}
     way = set()
     node: str | None = here
     while node is not None:
         way.add(node)
         node = parents.get(node)
     inner = set(parents.values())
-    ends = [bone for bone in bones if bone.id not in inner and bone.parent is not None]
-    ends.sort(key=lambda bone: bone.n, reverse=True)
+    ends = [stub for stub in stubs if stub.id not in inner and stub.parent is not None]
+    ends.sort(key=lambda stub: stub.n, reverse=True)
     return [_branch(end.id, parents, way, here) for end in ends]
 
 

@@ -106,7 +106,7 @@ async def recover(store: Store, principal: str, head: Head, holder: str) -> Head
 
 async def _recover(store: Store, principal: str, head: Head, holder: str) -> Head:
     try:
-        head = await store.hold(principal, SPACE, head.name, holder, instead_of=head.holder)
+        head = await store.acquire_head(principal, SPACE, head.name, holder, instead_of=head.holder)
     except Busy:
         return await store.get_head(principal, SPACE, head.name)
     try:
@@ -115,7 +115,7 @@ async def _recover(store: Store, principal: str, head: Head, holder: str) -> Hea
         if marked:
             await store.advance(principal, head.id, holder, [node_of(each) for each in marked])
     finally:
-        await store.let_go(principal, head.id, holder)
+        await store.release_head(principal, head.id, holder)
     return await store.get_head(principal, SPACE, head.name)
 
 
@@ -147,7 +147,7 @@ async def _hold(
 ) -> Head:
     """Hold a session; until then, at most until the deadline, wait for whoever holds it now."""
     bell = asyncio.Event()
-    stop = store.on_ring(bell.set)
+    stop = store.subscribe(bell.set)
     try:
         while True:
             bell.clear()  # before looking, so that what happens meanwhile is seen too
@@ -171,13 +171,13 @@ async def _hold(
 
 async def _take(store: Store, principal: str, name: str, holder: str) -> Head:
     """Hold a session that nobody holds; who is cancelled meanwhile holds nothing."""
-    taking = asyncio.create_task(store.hold(principal, SPACE, name, holder))
+    taking = asyncio.create_task(store.acquire_head(principal, SPACE, name, holder))
     try:
         return await asyncio.shield(taking)
     except asyncio.CancelledError:
         await asyncio.wait([taking])
         if taking.exception() is None:
-            await seen_through(store.let_go(principal, taking.result().id, holder))
+            await seen_through(store.release_head(principal, taking.result().id, holder))
         raise
 
 

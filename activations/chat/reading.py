@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from activations.arbor.columns import preview
-from activations.arbor.model import PAGE_ITEMS, Bone, Head, Node
+from activations.arbor.model import PAGE_ITEMS, Head, Node, NodeStub
+from activations.arbor.text_width import preview
 from activations.chat.branching import branches_of
 from activations.chat.conversation import Message
 from activations.chat.draft import recovered
@@ -63,12 +63,12 @@ class Reading(Keeping):
         check_limit(limit)
         head = (await find_session(self.store, ctx, name)).head
         principal, (tree, node) = ctx.principal.name, head.position
-        bones: list[Bone] = []
-        while page := await self.store.skeleton(
-            principal, tree, bones[-1].n if bones else None, PAGE_ITEMS
+        stubs: list[NodeStub] = []
+        while page := await self.store.structure(
+            principal, tree, stubs[-1].n if stubs else None, PAGE_ITEMS
         ):
-            bones += page
-        found = branches_of(bones, node)
+            stubs += page
+        found = branches_of(stubs, node)
         if after is not None:
             places = [index for index, branch in enumerate(found) if branch.node == after]
             found = found[places[0] + 1 :] if places else []

@@ -116,7 +116,7 @@ class Recorder:
             with suppress(asyncio.CancelledError):
                 await self._keeping
         finally:
-            await seen_through(self._store.let_go(self._principal, self._head, self._holder))
+            await seen_through(self._store.release_head(self._principal, self._head, self._holder))
 
     async def _keep(self) -> None:
         """Keep what has come, and say now and then that somebody is at work here."""
@@ -131,6 +131,6 @@ class Recorder:
             try:
                 async with self._writing:
                     piece = self.draft.take_piece()
-                    await self._store.keep(self._principal, self._head, self._holder, piece)
+                    await self._store.renew_head(self._principal, self._head, self._holder, piece)
             except PlexusError as error:
                 self._failure = error

@@ -90,7 +90,7 @@ class PostgresEngine:
         with self._watched():
             return await self._loop.run_in_executor(self._readers, self._read, work, until)
 
-    def on_ring(self, ring: Callable[[], None]) -> Callable[[], None]:
+    def subscribe(self, ring: Callable[[], None]) -> Callable[[], None]:
         """Call this on the loop whenever the change table may have grown; returns what ends it."""
         self._check_open()
         return self._bell.subscribe(ring)

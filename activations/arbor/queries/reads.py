@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from activations.arbor.engine import Row, Transaction
-from activations.arbor.model import Bone, Node
+from activations.arbor.model import Node, NodeStub
 from activations.arbor.queries.rows import (
     NODE,
     NODES,
@@ -25,8 +25,8 @@ __all__ = (
     "leaves",
     "parent",
     "path",
-    "path_bones",
-    "skeleton",
+    "path_stubs",
+    "structure",
     "up",
     "walk",
 )
@@ -136,12 +136,12 @@ def _way(tree: str, above: str | None, rows: list[Row]) -> list[Node]:
     return found
 
 
-def path_bones(tx: Transaction, principal: str, tree: str, node: str) -> list[Bone]:
+def path_stubs(tx: Transaction, principal: str, tree: str, node: str) -> list[NodeStub]:
     """From the root to a node, without what the nodes hold."""
-    found: list[Bone] = []
+    found: list[NodeStub] = []
     above: str | None = None
     for _, n, id_, _, position, external, replaced in _climb(tx, _UP_BARE, principal, tree, node):
-        found.append(Bone(n, id_, above, position, bool(external), bool(replaced)))
+        found.append(NodeStub(n, id_, above, position, bool(external), bool(replaced)))
         above = id_
     return found
 
@@ -172,7 +172,7 @@ def _numbered(
     return page_of(tree, rows)
 
 
-def skeleton(tx: Transaction, principal: str, tree: str, after: int, limit: int) -> list[Bone]:
+def structure(tx: Transaction, principal: str, tree: str, after: int, limit: int) -> list[NodeStub]:
     """A page of all nodes, without what they hold."""
     rows = tx.all(
         "SELECT nodes.n, nodes.id, above.id, nodes.position, nodes.handle IS NOT NULL,"
@@ -181,7 +181,7 @@ def skeleton(tx: Transaction, principal: str, tree: str, after: int, limit: int)
         " ORDER BY nodes.n LIMIT ?",
         _cursor(tx, principal, tree, after, limit),
     )
-    return [Bone(n, i, above, p, bool(e), bool(r)) for n, i, above, p, e, r in rows]
+    return [NodeStub(n, i, above, p, bool(e), bool(r)) for n, i, above, p, e, r in rows]
 
 
 def _cursor(tx: Transaction, principal: str, tree: str, after: int, limit: int) -> tuple[Any, ...]:

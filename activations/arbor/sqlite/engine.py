@@ -92,7 +92,7 @@ class SqliteEngine:
         if self._replaced is not None:
             raise damaged(self._replaced)
 
-    def on_ring(self, ring: Callable[[], None]) -> Callable[[], None]:
+    def subscribe(self, ring: Callable[[], None]) -> Callable[[], None]:
         """Call `ring` after commits, here or elsewhere; returns what ends it."""
         self._check_open()
         key = object()

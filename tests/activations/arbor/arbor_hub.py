@@ -10,7 +10,7 @@ from typing import Any
 from hub_calls import call
 
 from activations.arbor import Arbor
-from activations.arbor.model import Windows
+from activations.arbor.model import Retention
 from plexus import LOCAL, Activation, Error, Plexus, Principal, Result
 from plexus.rpc import wire
 from plexus.runtime.builtin import PlexusItself
@@ -69,11 +69,11 @@ class Grove:
 
 
 def open_grove(
-    path: Path, *others: Activation | type[Activation], windows: Windows | None = None
+    path: Path, *others: Activation | type[Activation], retention: Retention | None = None
 ) -> Grove:
     """A hub with arbor over this file; whoever opens it closes the hub."""
     hub = Plexus()
-    arbor = Arbor(str(path), windows)
+    arbor = Arbor(str(path), retention)
     for activation in (PlexusItself(hub), arbor, *others):
         hub.register(activation)
     return Grove(hub, arbor)
@@ -81,10 +81,10 @@ def open_grove(
 
 @asynccontextmanager
 async def growing(
-    path: Path, *others: Activation | type[Activation], windows: Windows | None = None
+    path: Path, *others: Activation | type[Activation], retention: Retention | None = None
 ) -> AsyncIterator[Grove]:
     """A hub with arbor over this file, for as long as the block lasts."""
-    grove = open_grove(path, *others, windows=windows)
+    grove = open_grove(path, *others, retention=retention)
     try:
         yield grove
     finally:

@@ -31,7 +31,7 @@ async def write(store: Store, tree: str, count: int | None) -> None:
 
 async def watch(store: Store, tree: str) -> None:
     rung = asyncio.Event()
-    store.on_ring(rung.set)
+    store.subscribe(rung.set)
     after = (await store.get_tree(PRINCIPAL, tree)).seq
     sys.stdout.write("ready\n")
     sys.stdout.flush()

@@ -41,7 +41,7 @@ async def write_and_watch(database: str, tree: str, count: str, expected: str) -
     """Write nodes one by one, and follow the tree until this many nodes were seen."""
     store = await open_store(database)
     rung = asyncio.Event()
-    store.on_ring(rung.set)
+    store.subscribe(rung.set)
     say("ready")
     await asyncio.to_thread(sys.stdin.readline)
     own = {(await store.get_tree(ME, tree)).root}

@@ -18,8 +18,8 @@ from activations.arbor.model import (
     DAY_S,
     NewNode,
     Node,
+    Retention,
     Tree,
-    Windows,
 )
 from activations.arbor.store import Store, open_store
 from plexus.errors import Failed, NotFound, PlexusError
@@ -50,7 +50,7 @@ async def open_one(database: str, clock: list[int]) -> AsyncIterator[Open]:
 
     async def open_it() -> Store:
         store = await open_store(
-            database, Windows(7 * DAY_S, 30 * DAY_S), clock=lambda: clock[0], purge_every_s=None
+            database, Retention(7 * DAY_S, 30 * DAY_S), clock=lambda: clock[0], purge_every_s=None
         )
         opened.append(store)
         return store
@@ -254,7 +254,7 @@ async def test_a_follower_in_another_process_misses_nothing(
 ) -> None:
     other = await open_one()
     rung = asyncio.Event()
-    leave = other.on_ring(rung.set)
+    leave = other.subscribe(rung.set)
     seen: list[int] = []
 
     async def follow() -> None:

@@ -20,7 +20,7 @@ from activations.arbor.model import (
     NewNode,
     Node,
     Position,
-    Windows,
+    Retention,
 )
 from activations.arbor.store import Store, open_store
 from plexus.errors import Busy, Failed, InvalidParams, NotFound, PlexusError, TooBig
@@ -55,8 +55,8 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 async def store(database: str, clock: Clock) -> AsyncIterator[Store]:
-    windows = Windows(scheduled_s=10, archived_s=20)
-    opened = await open_store(database, windows, clock=clock, purge_every_s=None)
+    retention = Retention(scheduled_s=10, archived_s=20)
+    opened = await open_store(database, retention, clock=clock, purge_every_s=None)
     yield opened
     await opened.close()
     if "://" not in database:
@@ -79,9 +79,9 @@ async def refusal(awaitable: Any) -> PlexusError:
 
 async def grown(store: Store, head: Head, *texts: str) -> list[Node]:
     """A chain of nodes, with the head at its end and nobody holding it."""
-    await store.hold(ME, CHAT, head.name, "grower")
+    await store.acquire_head(ME, CHAT, head.name, "grower")
     _, nodes = await store.advance(ME, head.id, "grower", [NewNode(text) for text in texts])
-    await store.let_go(ME, head.id, "grower")
+    await store.release_head(ME, head.id, "grower")
     return nodes
 
 
@@ -118,7 +118,7 @@ async def test_a_new_head_stands_at_the_root_of_a_tree_that_it_holds(
 async def test_what_belongs_to_another_principal_or_space_is_not_there(
     store: Store, head: Head
 ) -> None:
-    await store.hold(ME, CHAT, "tea", "holder")
+    await store.acquire_head(ME, CHAT, "tea", "holder")
     for principal, space in (("you", CHAT), (ME, "other")):
         attempts = [
             store.get_head(principal, space, "tea"),
@@ -127,14 +127,14 @@ async def test_what_belongs_to_another_principal_or_space_is_not_there(
             store.update_head(principal, space, "tea", {}),
             store.delete_head(principal, space, "tea"),
             store.move_head(principal, space, "tea", head.position.node),
-            store.hold(principal, space, "tea", "holder"),
+            store.acquire_head(principal, space, "tea", "holder"),
         ]
         for attempt in attempts:
             error = await refusal(attempt)
             assert (type(error), error.data) == (NotFound, {"name": "tea"})
         assert await store.list_heads(principal, space, None, 10) == []
     by_id: list[Any] = [
-        store.keep("you", head.id, "holder", "piece"),
+        store.renew_head("you", head.id, "holder", "piece"),
         store.advance("you", head.id, "holder", [NewNode("x")]),
         store.pieces("you", head.id),
         store.list_heads("you", CHAT, None, 10, head.position.tree),
@@ -142,7 +142,7 @@ async def test_what_belongs_to_another_principal_or_space_is_not_there(
     ]
     for each in by_id:
         assert isinstance(await refusal(each), NotFound)
-    await store.let_go("you", head.id, "holder")
+    await store.release_head("you", head.id, "holder")
     assert (await store.get_head(ME, CHAT, "tea")).holder == "holder"
     assert await store.pieces(ME, head.id) == []
     assert (await store.create_head("you", CHAT, "tea")).name == "tea"
@@ -152,9 +152,9 @@ async def test_what_belongs_to_another_principal_or_space_is_not_there(
 @pytest.mark.parametrize("id_", ["", NOWHERE, "no id", "\0" * 36, "x" * 100_000])
 async def test_an_id_of_nothing_is_not_found(store: Store, head: Head, id_: str) -> None:
     assert isinstance(await refusal(store.pieces(ME, id_)), NotFound)
-    assert isinstance(await refusal(store.keep(ME, id_, "holder", "x")), NotFound)
+    assert isinstance(await refusal(store.renew_head(ME, id_, "holder", "x")), NotFound)
     assert isinstance(await refusal(store.advance(ME, id_, "holder", [])), NotFound)
-    await store.let_go(ME, id_, "holder")
+    await store.release_head(ME, id_, "holder")
     assert isinstance(await refusal(store.move_head(ME, CHAT, "tea", id_)), NotFound)
     assert isinstance(await refusal(store.fork_head(ME, CHAT, "tea", "x", id_)), NotFound)
     assert isinstance(await refusal(store.up(ME, head.position.tree, id_, 5)), NotFound)
@@ -223,7 +223,7 @@ async def test_data_is_any_json_of_a_certain_size(store: Store, head: Head, cloc
         assert changed == head._replace(data=data, updated_ms=clock.now)
         assert await store.get_head(ME, CHAT, "tea") == changed
     large = "x" * METADATA_BYTES
-    await store.hold(ME, CHAT, "tea", "holder")
+    await store.acquire_head(ME, CHAT, "tea", "holder")
     for attempt in (
         store.update_head(ME, CHAT, "tea", large),
         store.create_head(ME, CHAT, "other", large),
@@ -261,13 +261,13 @@ async def test_heads_are_listed_by_name_page_by_page_and_by_tree(store: Store) -
 
 
 async def test_a_renamed_head_is_the_same_one(store: Store, head: Head, clock: Clock) -> None:
-    await store.hold(ME, CHAT, "tea", "holder")
+    await store.acquire_head(ME, CHAT, "tea", "holder")
     renamed = await store.rename_head(ME, CHAT, "tea", "green tea")
     at = clock.now
     assert renamed.id == head.id
     assert (renamed.name, renamed.updated_ms, renamed.holder) == ("green tea", at, "holder")
     assert isinstance(await refusal(store.get_head(ME, CHAT, "tea")), NotFound)
-    await store.keep(ME, head.id, "holder", "a piece")  # the id is the same
+    await store.renew_head(ME, head.id, "holder", "a piece")  # the id is the same
     assert (await store.rename_head(ME, CHAT, "green tea", "green tea")).updated_ms == at
     changes = await kinds(store, head.position.tree)
     assert changes[3:] == [("head_renamed", head.position.node)]
@@ -283,7 +283,7 @@ async def test_a_head_moves_within_its_tree_only(store: Store, head: Head, clock
     assert await store.move_head(ME, CHAT, "tea", a.id) == moved  # where it is already
     for node in (NOWHERE, elsewhere.position.node):
         assert isinstance(await refusal(store.move_head(ME, CHAT, "tea", node)), NotFound)
-    await store.hold(ME, CHAT, "tea", "holder")
+    await store.acquire_head(ME, CHAT, "tea", "holder")
     for holder in (None, "somebody else"):
         error = await refusal(store.move_head(ME, CHAT, "tea", b.id, holder))
         assert (type(error), error.code) == (Busy, "held")
@@ -295,8 +295,8 @@ async def test_a_fork_shares_the_tree_and_keeps_it_when_the_first_is_deleted(
     store: Store, head: Head
 ) -> None:
     a, b = await grown(store, head, "a", "b")
-    await store.hold(ME, CHAT, "tea", "holder")
-    await store.keep(ME, head.id, "holder", "a piece")
+    await store.acquire_head(ME, CHAT, "tea", "holder")
+    await store.renew_head(ME, head.id, "holder", "a piece")
     seq = (await store.get_tree(ME, a.tree)).seq
     here = await store.fork_head(ME, CHAT, "tea", "here")
     there = await store.fork_head(ME, CHAT, "tea", "there", a.id, None)
@@ -312,11 +312,11 @@ async def test_a_fork_shares_the_tree_and_keeps_it_when_the_first_is_deleted(
     owners = (await store.get_tree(ME, a.tree)).refs.owners
     assert owners == {f"chat:{each.id}": 1 for each in (head, here, there)}
 
-    await store.let_go(ME, head.id, "holder")
+    await store.release_head(ME, head.id, "holder")
     await store.delete_head(ME, CHAT, "tea")
     tree = await store.get_tree(ME, a.tree)
     assert (tree.state, tree.refs.total) == ("active", 2)
-    await store.hold(ME, CHAT, "there", "holder")
+    await store.acquire_head(ME, CHAT, "there", "holder")
     moved, [c] = await store.advance(ME, there.id, "holder", [NewNode("c")])
     assert await texts_to(store, moved.position) == ["", "a", "c"]
     assert await texts_to(store, here.position) == ["", "a", "b"]
@@ -352,7 +352,7 @@ async def test_a_head_whose_tree_was_deleted_can_be_read_forked_and_deleted(
     clock.now += 10_000
     await store.purge()
     assert (await store.get_tree(ME, a.tree)).state == "archived"
-    await store.hold(ME, CHAT, "tea", "holder")
+    await store.acquire_head(ME, CHAT, "tea", "holder")
     for attempt in (
         store.advance(ME, head.id, "holder", [NewNode("late")]),
         store.advance(ME, head.id, "holder", [], fork.position.node),
@@ -360,7 +360,7 @@ async def test_a_head_whose_tree_was_deleted_can_be_read_forked_and_deleted(
         store.fork_head(ME, CHAT, "tea", "saved"),
     ):
         assert (await refusal(attempt)).code == "archived"
-    await store.let_go(ME, head.id, "holder")
+    await store.release_head(ME, head.id, "holder")
     assert [node.content for node in await store.up(ME, a.tree, a.id, 9)] == ["", "a"]
     assert (await store.delete_head(ME, CHAT, "tea")).id == head.id
 
@@ -369,54 +369,54 @@ async def test_a_head_whose_tree_was_deleted_can_be_read_forked_and_deleted(
 
 
 async def test_one_at_a_time_holds_a_head(store: Store, head: Head, clock: Clock) -> None:
-    held = await store.hold(ME, CHAT, "tea", "one")
+    held = await store.acquire_head(ME, CHAT, "tea", "one")
     assert held == head._replace(holder="one", held_ms=clock.now)
     assert await store.get_head(ME, CHAT, "tea") == held
     for instead_of in (None, "three"):
-        error = await refusal(store.hold(ME, CHAT, "tea", "two", instead_of))
+        error = await refusal(store.acquire_head(ME, CHAT, "tea", "two", instead_of))
         assert (type(error), error.code) == (Busy, "held")
         assert error.data == {"holder": "one", "held_ms": held.held_ms}
     assert (await refusal(store.delete_head(ME, CHAT, "tea"))).code == "held"
-    again = await store.hold(ME, CHAT, "tea", "one")
+    again = await store.acquire_head(ME, CHAT, "tea", "one")
     assert again.held_ms == clock.now
-    await store.let_go(ME, head.id, "two")  # who does not hold it has nothing to let go of
+    await store.release_head(ME, head.id, "two")  # who does not hold it has nothing to let go of
     assert (await store.get_head(ME, CHAT, "tea")).holder == "one"
-    await store.let_go(ME, head.id, "one")
-    await store.let_go(ME, head.id, "one")
+    await store.release_head(ME, head.id, "one")
+    await store.release_head(ME, head.id, "one")
     assert await store.get_head(ME, CHAT, "tea") == head
-    assert (await store.hold(ME, CHAT, "tea", "two", "one")).holder == "two"
+    assert (await store.acquire_head(ME, CHAT, "tea", "two", "one")).holder == "two"
     for holder in ("", " ", "a\0"):
-        assert isinstance(await refusal(store.hold(ME, CHAT, "tea", holder)), InvalidParams)
+        assert isinstance(await refusal(store.acquire_head(ME, CHAT, "tea", holder)), InvalidParams)
 
 
 async def test_who_takes_over_finds_the_pieces_and_the_one_before_has_lost_it(
     store: Store, head: Head
 ) -> None:
-    await store.hold(ME, CHAT, "tea", "dead")
-    await store.keep(ME, head.id, "dead", "half an ")
-    taken = await store.hold(ME, CHAT, "tea", "new", "dead")
+    await store.acquire_head(ME, CHAT, "tea", "dead")
+    await store.renew_head(ME, head.id, "dead", "half an ")
+    taken = await store.acquire_head(ME, CHAT, "tea", "new", "dead")
     assert taken.holder == "new"
-    assert (await refusal(store.hold(ME, CHAT, "tea", "late", "dead"))).code == "held"
+    assert (await refusal(store.acquire_head(ME, CHAT, "tea", "late", "dead"))).code == "held"
     for attempt in (
-        store.keep(ME, head.id, "dead"),
-        store.keep(ME, head.id, "dead", "answer"),
+        store.renew_head(ME, head.id, "dead"),
+        store.renew_head(ME, head.id, "dead", "answer"),
         store.advance(ME, head.id, "dead", [NewNode("answer")]),
     ):
         error = await refusal(attempt)
         assert (type(error), error.code, error.data) == (Failed, "lost_hold", {"holder": "new"})
-    await store.let_go(ME, head.id, "dead")
+    await store.release_head(ME, head.id, "dead")
     assert await store.pieces(ME, head.id) == ["half an "]
-    await store.keep(ME, head.id, "new", "answer")
+    await store.renew_head(ME, head.id, "new", "answer")
     assert await store.pieces(ME, head.id) == ["half an ", "answer"]
-    await store.let_go(ME, head.id, "new")
+    await store.release_head(ME, head.id, "new")
     assert await store.pieces(ME, head.id) == []
-    assert (await refusal(store.keep(ME, head.id, "new"))).data == {"holder": None}
+    assert (await refusal(store.renew_head(ME, head.id, "new"))).data == {"holder": None}
     assert (await store.counts()).nodes == 1
 
 
 async def test_of_many_that_want_a_head_at_once_one_gets_it(store: Store, head: Head) -> None:
     held = await asyncio.gather(
-        *(store.hold(ME, CHAT, "tea", f"{number}") for number in range(20)),
+        *(store.acquire_head(ME, CHAT, "tea", f"{number}") for number in range(20)),
         return_exceptions=True,
     )
     assert [each.code for each in held if isinstance(each, PlexusError)] == ["held"] * 19
@@ -430,14 +430,14 @@ async def test_pieces_are_kept_in_order_and_no_change_tells_of_them(
 ) -> None:
     other = await store.create_head(ME, CHAT, "coffee")
     for name in ("tea", "coffee"):
-        await store.hold(ME, CHAT, name, "holder")
+        await store.acquire_head(ME, CHAT, name, "holder")
     trees = [await store.get_tree(ME, each.position.tree) for each in (head, other)]
     last = await store.last_change()
     texts = [f"piece {number}" for number in range(30)] + ["", "🫖\n"]
     for text in texts:
-        await store.keep(ME, head.id, "holder", text)
-        await store.keep(ME, other.id, "holder", f"other {text}")
-    await store.keep(ME, head.id, "holder")
+        await store.renew_head(ME, head.id, "holder", text)
+        await store.renew_head(ME, other.id, "holder", f"other {text}")
+    await store.renew_head(ME, head.id, "holder")
     kept = await store.get_head(ME, CHAT, "tea")
     assert kept == head._replace(holder="holder", held_ms=clock.now)
     assert await store.pieces(ME, head.id) == texts
@@ -446,18 +446,18 @@ async def test_pieces_are_kept_in_order_and_no_change_tells_of_them(
     assert [await store.get_tree(ME, tree.id) for tree in trees] == trees
 
     large = "x" * CONTENT_BYTES
-    await store.keep(ME, head.id, "holder", large)
+    await store.renew_head(ME, head.id, "holder", large)
     assert (await store.pieces(ME, head.id))[-1] == large
-    too_large = await refusal(store.keep(ME, head.id, "holder", large + "x"))
+    too_large = await refusal(store.renew_head(ME, head.id, "holder", large + "x"))
     assert isinstance(too_large, TooBig)
-    assert (await refusal(store.keep(ME, head.id, "holder", "\0"))).code == "bad_text"
+    assert (await refusal(store.renew_head(ME, head.id, "holder", "\0"))).code == "bad_text"
 
 
 async def test_an_advance_adds_a_chain_and_puts_the_head_at_its_end(
     store: Store, head: Head, clock: Clock
 ) -> None:
-    await store.hold(ME, CHAT, "tea", "holder")
-    await store.keep(ME, head.id, "holder", "a piece")
+    await store.acquire_head(ME, CHAT, "tea", "holder")
+    await store.renew_head(ME, head.id, "holder", "a piece")
     seq = (await store.get_tree(ME, head.position.tree)).seq
     items = [
         NewNode("question", metadata={"kind": "user"}, parent=NOWHERE),
@@ -480,13 +480,13 @@ async def test_an_advance_adds_a_chain_and_puts_the_head_at_its_end(
         *(("node_created", node.id) for node in made),
         ("head_moved", made[2].id),
     ]
-    await store.keep(ME, head.id, "holder", "of the next")
+    await store.renew_head(ME, head.id, "holder", "of the next")
     assert await store.pieces(ME, head.id) == ["of the next"]
 
 
 async def test_an_advance_may_begin_elsewhere_and_bring_data(store: Store, head: Head) -> None:
     a, b = await grown(store, head, "a", "b")
-    await store.hold(ME, CHAT, "tea", "holder")
+    await store.acquire_head(ME, CHAT, "tea", "holder")
     moved, [c] = await store.advance(ME, head.id, "holder", [NewNode("c")], a.id, {"turn": 2})
     assert (c.parent, moved.position.node, moved.data) == (a.id, c.id, {"turn": 2})
     assert await store.get_head(ME, CHAT, "tea") == moved
@@ -498,9 +498,9 @@ async def test_an_advance_without_items_moves_or_only_drops_the_pieces(
     store: Store, head: Head
 ) -> None:
     a, b = await grown(store, head, "a", "b")
-    await store.hold(ME, CHAT, "tea", "holder")
+    await store.acquire_head(ME, CHAT, "tea", "holder")
     seq = (await store.get_tree(ME, a.tree)).seq
-    await store.keep(ME, head.id, "holder", "a piece")
+    await store.renew_head(ME, head.id, "holder", "a piece")
     stays, made = await store.advance(ME, head.id, "holder", [])
     assert (stays.position.node, made) == (b.id, [])
     assert await store.pieces(ME, head.id) == []
@@ -514,8 +514,8 @@ async def test_an_advance_without_items_moves_or_only_drops_the_pieces(
 async def test_an_advance_that_fails_leaves_everything_as_it_was(store: Store, head: Head) -> None:
     [a] = await grown(store, head, "a")
     elsewhere = await store.create_head(ME, CHAT, "coffee")
-    await store.hold(ME, CHAT, "tea", "holder")
-    await store.keep(ME, head.id, "holder", "a piece")
+    await store.acquire_head(ME, CHAT, "tea", "holder")
+    await store.renew_head(ME, head.id, "holder", "a piece")
     before = await store.get_head(ME, CHAT, "tea"), await store.get_tree(ME, a.tree)
     fine, wrong = NewNode("x"), NewNode("x" * (CONTENT_BYTES + 1))
     for attempt in (
@@ -566,7 +566,7 @@ async def test_a_holder_whose_node_was_deleted_goes_on_below_the_node_above(
     store: Store, head: Head
 ) -> None:
     a, b = await grown(store, head, "a", "b")
-    await store.hold(ME, CHAT, "tea", "holder")
+    await store.acquire_head(ME, CHAT, "tea", "holder")
     await store.delete_node(ME, a.tree, b.id)
     late = await refusal(store.advance(ME, head.id, "holder", [NewNode("c")], b.id))
     assert isinstance(late, NotFound)
@@ -580,8 +580,8 @@ async def test_a_tree_that_is_removed_takes_its_heads_and_pieces_along(
     stays = await store.create_head(ME, CHAT, "coffee")
     await store.fork_head(ME, CHAT, "tea", "fork")
     for each in (head, stays):
-        await store.hold(ME, CHAT, each.name, "holder")
-        await store.keep(ME, each.id, "holder", "a piece")
+        await store.acquire_head(ME, CHAT, each.name, "holder")
+        await store.renew_head(ME, each.id, "holder", "a piece")
     await store.delete_tree(ME, head.position.tree)
     clock.now += 10_000
     assert (await store.purge()).archived == 1
@@ -593,11 +593,11 @@ async def test_a_tree_that_is_removed_takes_its_heads_and_pieces_along(
     for attempt in (
         store.get_head(ME, CHAT, "tea"),
         store.pieces(ME, head.id),
-        store.keep(ME, head.id, "holder", "more"),
+        store.renew_head(ME, head.id, "holder", "more"),
         store.advance(ME, head.id, "holder", [NewNode("x")]),
     ):
         assert isinstance(await refusal(attempt), NotFound)
-    await store.let_go(ME, head.id, "holder")
+    await store.release_head(ME, head.id, "holder")
     assert (await store.create_head(ME, CHAT, "tea")).id != head.id
 
 

@@ -265,7 +265,7 @@ async def test_writers_of_two_processes_number_their_changes_in_the_order_of_com
 async def test_another_process_is_rung(open_for_test: Open, url: str) -> None:
     one, two = await open_for_test(url), await open_for_test(url)
     rung = asyncio.Event()
-    leave = two.on_ring(rung.set)
+    leave = two.subscribe(rung.set)
     await asyncio.sleep(0.3)  # until it listens, and has looked at the table
     rung.clear()
     begun = time.monotonic()
@@ -279,7 +279,7 @@ async def test_another_process_is_rung(open_for_test: Open, url: str) -> None:
 async def test_who_listens_is_rung_for_what_is_written_here(open_for_test: Open, url: str) -> None:
     one = await open_for_test(url)
     rings: list[None] = []
-    leave = one.on_ring(lambda: rings.append(None))
+    leave = one.subscribe(lambda: rings.append(None))
     await one.write(add("news"))
     assert rings  # at once: not by way of the server
     leave()
@@ -291,7 +291,7 @@ async def test_who_listens_is_rung_for_what_is_written_here(open_for_test: Open,
 async def test_a_ring_that_was_lost_is_made_good(open_for_test: Open, url: str) -> None:
     one = await open_for_test(url)
     rung = asyncio.Event()
-    one.on_ring(rung.set)
+    one.subscribe(rung.set)
     await asyncio.sleep(0.3)
     rung.clear()
     # Somebody who died between his commit and his ring.
@@ -306,7 +306,7 @@ async def test_a_listener_that_lost_its_connection_listens_again(
 ) -> None:
     one, two = await open_for_test(url), await open_for_test(url)
     rung = asyncio.Event()
-    two.on_ring(rung.set)
+    two.subscribe(rung.set)
     await asyncio.sleep(0.3)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(

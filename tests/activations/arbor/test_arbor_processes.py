@@ -70,7 +70,7 @@ async def _hear(path: Path) -> float:
     one, other = await open_store(str(path)), await open_store(str(path))
     tree = await one.create_tree(ME, "owner")
     heard = asyncio.Event()
-    end = other.on_ring(heard.set)
+    end = other.subscribe(heard.set)
     await asyncio.sleep(0.1)
     heard.clear()
     began = loop.time()

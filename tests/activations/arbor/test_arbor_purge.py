@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from arbor_databases import ENGINES, new_database
 
-from activations.arbor.model import NewNode, Purged, Windows
+from activations.arbor.model import NewNode, Purged, Retention
 from activations.arbor.purge import PurgeTask
 from activations.arbor.store import Store, open_store
 from plexus.errors import Failed, NotFound
@@ -18,7 +18,7 @@ from plexus.errors import Failed, NotFound
 pytestmark = pytest.mark.anyio
 
 ME = "me"
-WINDOWS = Windows(scheduled_s=10, archived_s=20, changes_s=1000)
+WINDOWS = Retention(scheduled_s=10, archived_s=20, changes_s=1000)
 
 
 class Clock:
@@ -210,7 +210,7 @@ async def test_a_new_store_purges_at_once_and_again(tmp_path: Path, clock: Clock
     await first.delete_tree(ME, tree.id)
     clock.now += 10_000
     heard = asyncio.Event()
-    first.on_ring(heard.set)
+    first.subscribe(heard.set)
     await heard.wait()  # once for nothing
     heard.clear()
     second = await open_store(path, WINDOWS, clock=clock, purge_every_s=0.02)

@@ -230,7 +230,7 @@ async def test_the_hub_is_told_of_heads_that_come_go_and_move(grove: Grove) -> N
     touched = Change("resource", f"arbor://tree/{head.position.tree}", "me")
     root = Change("resource", f"arbor://tree/{head.position.tree}/node/{head.position.node}", "me")
     await until(lambda: all(ear.count(each) for each in (prompts, touched, root)))
-    held = await store.hold("me", "chat", "a", "holder")
+    held = await store.acquire_head("me", "chat", "a", "holder")
     _, [node] = await store.advance("me", head.id, "holder", [NewNode("text")])
     made = Change("resource", f"arbor://tree/{head.position.tree}/node/{node.id}", "me")
     await until(lambda: ear.count(made) > 0)
@@ -238,7 +238,7 @@ async def test_the_hub_is_told_of_heads_that_come_go_and_move(grove: Grove) -> N
     await store.move_head("me", "chat", "a", held.position.node, "holder")
     await until(lambda: ear.count(touched) > before[0])
     assert ear.count(root) == before[1]  # what stands on a node is no part of it
-    await store.let_go("me", head.id, "holder")
+    await store.release_head("me", head.id, "holder")
     assert ear.count(prompts) == 1  # the list is the same, wherever its heads stand
     await store.rename_head("me", "chat", "a", "b")
     await until(lambda: ear.count(prompts) == 2)

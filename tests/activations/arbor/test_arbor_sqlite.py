@@ -17,7 +17,7 @@ import pytest
 from arbor_checker import faults_in, ids_in
 
 from activations.arbor.engine import Transaction
-from activations.arbor.model import NewNode, Windows
+from activations.arbor.model import NewNode, Retention
 from activations.arbor.queries import reads
 from activations.arbor.sqlite import SqliteEngine, default_path, jobs, open_engine, writer
 from activations.arbor.store import Store, open_store
@@ -220,7 +220,7 @@ async def test_no_operation_reads_a_whole_table(
         self._execute = execute
 
     monkeypatch.setattr(jobs.SqliteTransaction, "__init__", explained)
-    store = await open_store(str(path), Windows(0, 0, 0), clock=lambda: 5, purge_every_s=None)
+    store = await open_store(str(path), Retention(0, 0, 0), clock=lambda: 5, purge_every_s=None)
     tree = (await store.create_tree(ME, "owner")).id
     a, b = await store.append(ME, tree, None, [NewNode("a"), NewNode("b", parent=0)])
     c = await store.edit(ME, tree, b.id, "c")
@@ -232,14 +232,14 @@ async def test_no_operation_reads_a_whole_table(
         store.children(ME, tree, a.id, c.n, 5),
         store.parent(ME, tree, c.id),
         store.path(ME, tree, c.id),
-        store.path_bones(ME, tree, c.id),
+        store.path_stubs(ME, tree, c.id),
         store.leaves(ME, tree, None, 5),
         store.walk(ME, tree, None, 5),
-        store.skeleton(ME, tree, None, 5),
+        store.structure(ME, tree, None, 5),
         store.search(ME, "a", None, None, 5),
         store.search(ME, "a", tree, 9, 5),
         store.changes(ME, tree, 0, 5),
-        store.news(0, 5),
+        store.all_changes(0, 5),
         store.update_metadata(ME, tree, 1),
         store.claim(ME, tree, "other"),
         store.release(ME, tree, "other"),

@@ -308,10 +308,10 @@ async def test_a_page_has_a_size(store: Store, tree: Tree, limit: int) -> None:
         store.list_trees(ME, None, None, limit),
         store.children(ME, tree.id, tree.root, None, limit),
         store.walk(ME, tree.id, None, limit),
-        store.skeleton(ME, tree.id, None, limit),
+        store.structure(ME, tree.id, None, limit),
         store.leaves(ME, tree.id, None, limit),
         store.changes(ME, tree.id, 0, limit),
-        store.news(0, limit),
+        store.all_changes(0, limit),
         store.search(ME, "x", None, None, limit),
     ]
     for attempt in attempts:
@@ -353,8 +353,8 @@ async def test_the_path_leads_from_the_root_to_the_node(store: Store, tree: Tree
     path = await store.path(ME, tree.id, made[-1].id)
     assert [node.id for node in path] == [tree.root, *(node.id for node in made)]
     assert path[1:] == made
-    bones = await store.path_bones(ME, tree.id, made[-1].id)
-    assert [(bone.id, bone.parent) for bone in bones] == [(node.id, node.parent) for node in path]
+    stubs = await store.path_stubs(ME, tree.id, made[-1].id)
+    assert [(stub.id, stub.parent) for stub in stubs] == [(node.id, node.parent) for node in path]
     assert [node.id for node in await store.path(ME, tree.id, tree.root)] == [tree.root]
 
 
@@ -386,7 +386,7 @@ async def test_lists_have_no_repeats_and_no_gaps_while_others_insert(
     lists = {
         "children": await pages(lambda at: store.children(ME, tree.id, tree.root, at, 5)),
         "walk": await pages(lambda at: store.walk(ME, tree.id, at, 5)),
-        "skeleton": await pages(lambda at: store.skeleton(ME, tree.id, at, 5)),
+        "skeleton": await pages(lambda at: store.structure(ME, tree.id, at, 5)),
         "leaves": await pages(lambda at: store.leaves(ME, tree.id, at, 5)),
     }
     for what, seen in lists.items():
@@ -402,7 +402,7 @@ async def test_lists_have_no_repeats_and_no_gaps_while_others_insert(
     )
     numbers = [change.seq for change in changes]
     assert numbers == sorted(set(numbers))
-    assert numbers == [change.seq for change in await store.news(0, 1000)]
+    assert numbers == [change.seq for change in await store.all_changes(0, 1000)]
 
 
 async def test_children_go_on_after_one_that_was_deleted_but_not_after_one_that_moved(
@@ -635,7 +635,7 @@ async def test_a_refusal_is_no_change_and_rings_end_when_they_are_told_to(
     store: Store, tree: Tree
 ) -> None:
     rung = asyncio.Event()
-    end = store.on_ring(rung.set)
+    end = store.subscribe(rung.set)
     await add(store, tree, None, "a")
     async with asyncio.timeout(10):
         await rung.wait()

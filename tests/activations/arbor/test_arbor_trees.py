@@ -13,7 +13,7 @@ from arbor_hub import Grove, growing, open_grove
 from hub_calls import OTHER, call
 
 from activations.arbor import Arbor
-from activations.arbor.model import METADATA_BYTES, Windows
+from activations.arbor.model import METADATA_BYTES, Retention
 from activations.arbor.schema import VERSION
 from plexus import InvalidParams, Plexus
 from plexus.rpc import wire
@@ -209,7 +209,7 @@ async def test_deleting_a_tree_schedules_it_whoever_holds_it(grove: Grove) -> No
 
 
 async def test_an_archived_tree_can_only_be_read(tmp_path: Path) -> None:
-    grove = open_grove(tmp_path / "arbor.db", windows=Windows(scheduled_s=0))
+    grove = open_grove(tmp_path / "arbor.db", retention=Retention(scheduled_s=0))
     tree = await grove.tree()
     node = await grove.text(tree, "kept")
     await grove.value("tree_delete", tree_id=tree)

@@ -12,7 +12,7 @@ import pytest
 from arbor_hub import Grove, growing, open_grove
 from hub_calls import OTHER, WAIT_S, settled, until
 
-from activations.arbor.model import Windows
+from activations.arbor.model import Retention
 from plexus import Cancelled, Error
 from plexus.rpc import wire
 from plexus.runtime.run import Run
@@ -133,7 +133,7 @@ async def test_what_another_process_does_is_told(grove: Grove, tmp_path: Path) -
 
 
 async def test_a_number_that_is_forgotten_is_said_to_be(tmp_path: Path) -> None:
-    grove = open_grove(tmp_path / "arbor.db", windows=Windows(changes_s=0))
+    grove = open_grove(tmp_path / "arbor.db", retention=Retention(changes_s=0))
     tree = await grove.tree()
     first = (await seen(watching(grove, tree), 2))[0]["seq"]
     await asyncio.sleep(0.01)
@@ -149,7 +149,7 @@ async def test_a_number_that_is_forgotten_is_said_to_be(tmp_path: Path) -> None:
 
 
 async def test_a_watch_ends_when_its_tree_is_gone(tmp_path: Path) -> None:
-    grove = open_grove(tmp_path / "arbor.db", windows=Windows(scheduled_s=0, archived_s=0))
+    grove = open_grove(tmp_path / "arbor.db", retention=Retention(scheduled_s=0, archived_s=0))
     tree = await grove.tree()
     run = watching(grove, tree)
     await seen(run, 2)

@@ -306,7 +306,7 @@ async def test_a_long_conversation_is_opened_and_gone_on_with_by_few_reads(
         await room.create()
         store = await room.arbor.store()
         head = await store.get_head("local", "chat", "s")
-        await store.hold("local", "chat", "s", "filling")
+        await store.acquire_head("local", "chat", "s", "filling")
         kinds = ("user", "assistant")
         for start in range(0, 10_000, 500):
             items = [
@@ -314,8 +314,8 @@ async def test_a_long_conversation_is_opened_and_gone_on_with_by_few_reads(
                 for n in range(start, start + 500)
             ]
             await store.advance("local", head.id, "filling", items)
-        await store.let_go("local", head.id, "filling")
-        for name in ("path", "up", "get_node", "children", "walk", "skeleton", "parent"):
+        await store.release_head("local", head.id, "filling")
+        for name in ("path", "up", "get_node", "children", "walk", "structure", "parent"):
             counted(name)
         async with asyncio.timeout(30):
             await room.send("and now?")
@@ -329,4 +329,4 @@ async def test_a_long_conversation_is_opened_and_gone_on_with_by_few_reads(
         reads.clear()
         [branch] = (await room.value("branches", session="s"))["branches"]
         assert branch["current"]
-        assert reads["skeleton"] <= 12
+        assert reads["structure"] <= 12

@@ -71,8 +71,8 @@ async def held_by(room: Room, holder: str, text: str, silent_s: float = 0) -> No
     now = time.time_ns() // 1_000_000 - int(silent_s * 1000)
     store._clock, clock = lambda: now, store._clock  # noqa: SLF001 - it is turned back below
     try:
-        head = await store.hold("local", "chat", "s", holder)
-        await store.keep("local", head.id, holder, piece_of(text))
+        head = await store.acquire_head("local", "chat", "s", holder)
+        await store.renew_head("local", head.id, holder, piece_of(text))
     finally:
         store._clock = clock  # noqa: SLF001 - the store's own
 
@@ -216,7 +216,7 @@ async def test_a_turn_that_is_cancelled_just_as_it_gets_its_turn_holds_nothing(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached, go_on = asyncio.Event(), asyncio.Event()
-    hold = Store.hold
+    hold = Store.acquire_head
 
     async def slow(*args: Any, **more: Any) -> Any:
         head = await hold(*args, **more)
@@ -224,7 +224,7 @@ async def test_a_turn_that_is_cancelled_just_as_it_gets_its_turn_holds_nothing(
         await go_on.wait()
         return head
 
-    monkeypatch.setattr(Store, "hold", slow)
+    monkeypatch.setattr(Store, "acquire_head", slow)
     live = room.begin("send", session="s", message="hi")
     await happened(reached)
     live.run.cancel("enough")

@@ -282,14 +282,14 @@ async def test_a_turn_that_is_cancelled_at_its_very_end_still_lets_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached, go_on = asyncio.Event(), asyncio.Event()
-    let_go = Store.let_go
+    release_head = Store.release_head
 
     async def slow(*args: Any) -> None:
         reached.set()
         await go_on.wait()
-        await let_go(*args)
+        await release_head(*args)
 
-    monkeypatch.setattr(Store, "let_go", slow)
+    monkeypatch.setattr(Store, "release_head", slow)
     async with talking(tmp_path / "chat.db", Script(words("all of it"))) as room:
         await room.create()
         live = room.begin("send", session="s", message="hi")
@@ -317,7 +317,7 @@ async def test_a_draft_that_cannot_be_kept_ends_the_turn(
         await happened(broken)
         await asyncio.sleep(0.01)
 
-    monkeypatch.setattr(Store, "keep", keep)
+    monkeypatch.setattr(Store, "renew_head", keep)
     script = Script([*words("so far"), later, *words(" and on"), NEVER()])
     async with talking(tmp_path / "chat.db", script) as room:
         await room.create()
@@ -335,7 +335,7 @@ async def test_a_turn_that_lost_its_session_writes_nothing_more(tmp_path: Path) 
         await live.heard_text("a")
         store = await room.arbor.store()
         head = await store.get_head("local", "chat", "s")
-        await store.hold("local", "chat", "s", "somebody", instead_of=head.holder)
+        await store.acquire_head("local", "chat", "s", "somebody", instead_of=head.holder)
         gate.set()
         end = await live.end()
         assert (end["type"], end["code"]) == ("error", "lost_hold")
