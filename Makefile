@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 # With what tests, checks and benchmarks want as well.
 COMPLETE := $(VENV)/.complete
 
-.PHONY: run test lowest check format bench conformance node clean
+.PHONY: run test lowest check format manifest bench conformance node clean
 
 # Install, and serve on http://127.0.0.1:4444.
 run: $(INSTALLED)
@@ -32,6 +32,10 @@ check: $(COMPLETE)
 format: $(COMPLETE)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Describe the built-in activations anew, after a change of plexus or activations.
+manifest: $(INSTALLED)
+	$(BIN)/python -m substrate.devtools.manifest
 
 # Speed, as ratios to a bare loop in the same run.
 bench: $(COMPLETE)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal
 
 from plexus import Activation, Context, Event, method
+from plexus.registry.activation_tree import Node
 from plexus.runtime.hub import Notice
 
 __all__ = ("Health",)
@@ -67,8 +68,9 @@ class Health(Activation):
     namespace = "health"
     version = "1.0.0"
 
-    def __init__(self) -> None:
-        self._started = time.monotonic()
+    def __init__(self, started: float | None = None) -> None:
+        """Take when the server started, on the monotonic clock; now, if left out."""
+        self._started = time.monotonic() if started is None else started
 
     @method(read_only=True, open_world=False, control=True)
     async def check(self, *, ctx: Context) -> Report:
@@ -88,7 +90,7 @@ class Health(Activation):
             await asyncio.sleep(max(interval, 0.1))
 
     async def _report(self, ctx: Context) -> Report:
-        probes = await _probes(list(ctx.plexus.activations()))
+        probes = await _probes(list(ctx.plexus.nodes()))
         probes += [
             Probe(namespace, ctx.plexus.version, False, f"switched off: {reason}")
             for namespace, reason in ctx.plexus.switched_off.items()
@@ -104,30 +106,24 @@ class Health(Activation):
         )
 
 
-async def _probes(activations: Sequence[tuple[str, Activation]]) -> list[Probe]:
-    """How each is, all asked at once. Those that have no probe of their own need no task for it:
-    this is what load balancers call all the time."""
-    probes = {path: Probe(path, activation.version, True, "ok") for path, activation in activations}
-    asked = await asyncio.gather(
-        *(
-            _probe(path, activation)
-            for path, activation in activations
-            if type(activation).check_health is not Activation.check_health
-        )
-    )
+async def _probes(nodes: Sequence[Node]) -> list[Probe]:
+    """Return how each activation is, all asked at once. Those without a probe of their own need no
+    task for it: load balancers call this all the time."""
+    probes = {node.path: Probe(node.path, node.version, True, "ok") for node in nodes}
+    asked = await asyncio.gather(*(_probe(node) for node in nodes if "check_health" in node.hooks))
     return list((probes | {probe.namespace: probe for probe in asked}).values())
 
 
-async def _probe(path: str, activation: Activation) -> Probe:
+async def _probe(node: Node) -> Probe:
     try:
         async with asyncio.timeout(PROBE_S):
-            detail, ok = await activation.check_health(), True
+            detail, ok = await node.activation.check_health(), True
     except TimeoutError:
         detail, ok = f"did not answer within {PROBE_S:g} s", False
     # A probe is there to fail: whatever it raises is its answer.
     except Exception as error:  # noqa: BLE001
         detail, ok = str(error) or type(error).__name__, False
-    return Probe(path, activation.version, ok, detail)
+    return Probe(node.path, node.version, ok, detail)
 
 
 def _versions(ours: str) -> dict[str, str]:

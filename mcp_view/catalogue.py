@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 from mcp_view.tables.revisions import Revision
 from mcp_view.tool_names import Names
 from plexus.errors import NotFound
-from plexus.events import MEDIA
 from plexus.principal import Principal
 from plexus.registry import schema
 from plexus.registry.signature import MethodSpec, Parameter
@@ -212,9 +211,9 @@ def output_schema(spec: MethodSpec) -> dict[str, Any] | None:
     """The schema of what a method returns, if that is an object with named properties."""
     if spec.kind != "plain":
         return None
-    if isinstance(spec.returns, type) and issubclass(spec.returns, MEDIA):
+    if spec.returns_media:
         return None  # it is shown as what it is: hosts show data in place of a picture
-    output = schema.value_schema(spec.returns)
+    output = schema.result_schema(spec)
     return output if output.get("type") == "object" and "properties" in output else None
 
 

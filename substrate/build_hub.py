@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
-from activations.approvals import Approvals
-from activations.arbor import Arbor
-from activations.arbor.model import Retention
-from activations.bash import Bash, OwnPaths
-from activations.chat import Chat, ClaudeCode, LazyProviders
-from activations.health import Health
 from plexus.activation import Activation
 from plexus.errors import PluginError
 from plexus.private_files import data_folder, state_folder
+from plexus.registry.activation_tree import Node
+from plexus.registry.lazy import Manifest, resolve
 from plexus.registry.plugins import Broken, Find, find_activations, is_file_name, load_plugins
-from plexus.runtime.builtin import PlexusItself
 from plexus.runtime.hub import Notice, Plexus
 from substrate.settings import FILE, ProjectFiles, Settings, operator_folder
 
-__all__ = ("NO_FILES", "MakeHub", "build_hub", "built_in_hub", "finder")
+__all__ = (
+    "MANIFEST",
+    "NO_FILES",
+    "ROOT",
+    "MakeHub",
+    "build_hub",
+    "built_in_hub",
+    "built_ins",
+    "finder",
+    "packaged_manifest",
+)
 
 #: Makes the hub of a project, and names the plugins that could not be loaded.
 MakeHub: TypeAlias = Callable[[Settings, Path, ProjectFiles], tuple[Plexus, list[Broken]]]
@@ -29,6 +35,12 @@ MakeHub: TypeAlias = Callable[[Settings, Path, ProjectFiles], tuple[Plexus, list
 #: Nothing of a project folder is loaded.
 NO_FILES = ProjectFiles()
 DAY_S = 24 * 3600.0
+#: The built-in activations as data, made by `python -m substrate.devtools.manifest`.
+MANIFEST: Final = Path(__file__).with_name("manifest.json")
+#: The folder that the packages are in.
+ROOT: Final = MANIFEST.parents[1]
+ARBOR: Final = "activations.arbor:Arbor"
+CHAT: Final = "activations.chat:Chat"
 
 
 def build_hub(
@@ -59,40 +71,79 @@ def finder(settings: Settings, project: Path, files: ProjectFiles) -> Find:
     return find
 
 
-def built_in_hub(settings: Settings, project: Path, files: ProjectFiles = NO_FILES) -> Plexus:
+def built_in_hub(
+    settings: Settings,
+    project: Path,
+    files: ProjectFiles = NO_FILES,
+    manifest: Manifest | None = None,
+) -> Plexus:
     """A hub with the built-in activations, and a notice of files that were skipped."""
     hub = Plexus(limits=settings.limits)
     if (skipped := files.skipped) is not None:
         details = list(skipped.details)
         hub.notices.append(Notice(f"folder_{skipped.code}", skipped.message, skipped.next, details))
     # Tests check what is built in; checking it at every start would import pydantic.
-    hub.register(PlexusItself(hub), checked=True)
-    hub.register(Health(), checked=True)
-    hub.register(Approvals(), checked=True)
-    bash = Bash(settings.bash_sandbox, str(project), _own_paths(settings, project))
-    hub.register(bash, checked=True)
-    retention = Retention(
-        scheduled_s=settings.arbor_scheduled_days * DAY_S,
-        archived_s=settings.arbor_archived_days * DAY_S,
-    )
-    arbor = Arbor(settings.database, retention)
-    hub.register(arbor, checked=True)
-    providers = LazyProviders(
-        settings.chat_endpoints,
-        settings.chat_claude_command,
-        settings.chat_silent_s,
-        refuse_claude=settings.bash_sandbox != "off" and not settings.chat_claude_unconfined,
-    )
-    chat = Chat(arbor, providers, settings.chat_model)
-    hub.register(chat, checked=True)
-    hub.register(ClaudeCode(chat), checked=True)
+    for node in built_ins(hub, settings, project, manifest or packaged_manifest()).values():
+        hub.register(node, checked=True)
     return hub
 
 
-def _own_paths(settings: Settings, project: Path) -> OwnPaths:
+def packaged_manifest() -> Manifest:
+    """The manifest of the built-in activations, unless their sources were changed since."""
+    return Manifest.read(MANIFEST, ROOT)
+
+
+def built_ins(
+    hub: Plexus, settings: Settings, project: Path, manifest: Manifest
+) -> dict[str, Node]:
+    """The activations that come with the program, by what their classes are imported from."""
+    if settings.bash_sandbox != "off" and project.resolve() == Path("/"):
+        raise ValueError("the workspace of a sandbox must not be the whole file system")
+
+    started = time.monotonic()
+
+    def make_bash(bash: Any) -> Activation:
+        own_paths = resolve("activations.bash:OwnPaths")(**_own_paths(settings, project))
+        made: Activation = bash(settings.bash_sandbox, str(project), own_paths)
+        return made
+
+    def make_arbor(arbor: Any) -> Activation:
+        retention = resolve("activations.arbor.model:Retention")(
+            scheduled_s=settings.arbor_scheduled_days * DAY_S,
+            archived_s=settings.arbor_archived_days * DAY_S,
+        )
+        made: Activation = arbor(settings.database, retention)
+        return made
+
+    def make_chat(chat: Any) -> Activation:
+        providers = resolve("activations.chat.opening:LazyProviders")(
+            settings.chat_endpoints,
+            settings.chat_claude_command,
+            settings.chat_silent_s,
+            refuse_claude=settings.bash_sandbox != "off" and not settings.chat_claude_unconfined,
+        )
+        made: Activation = chat(nodes[ARBOR].activation, providers, settings.chat_model)
+        return made
+
+    makers: dict[str, Callable[[Any], Activation]] = {
+        "plexus.runtime.builtin:PlexusItself": lambda itself: itself(hub),
+        "activations.health:Health": lambda health: health(started),
+        "activations.approvals:Approvals": lambda approvals: approvals(),
+        "activations.bash:Bash": make_bash,
+        ARBOR: make_arbor,
+        CHAT: make_chat,
+        "activations.chat:ClaudeCode": lambda code: code(nodes[CHAT].activation),
+    }
+    nodes: dict[str, Node] = {}
+    for reference, make in makers.items():
+        nodes[reference] = manifest.node(reference, make)
+    return nodes
+
+
+def _own_paths(settings: Settings, project: Path) -> dict[str, tuple[Path, ...]]:
     """Return which files of ours a confined command must not see, and which it must not change."""
     if settings.bash_sandbox == "off":
-        return OwnPaths()
+        return {}
     database = settings.database.removeprefix("sqlite:///")
     is_file = bool(database) and "://" not in database
     executed = [Path(FILE), Path(settings.activations_folder), Path(sys.prefix)]
@@ -104,8 +155,8 @@ def _own_paths(settings: Settings, project: Path) -> OwnPaths:
         package = name.partition(":")[0].partition(".")[0]
         places = (project / package, project / f"{package}.py")
         executed += [place for place in places if place.exists()]
-    return OwnPaths(
-        private_folders=(state_folder(), data_folder()),
-        databases=(Path(database).expanduser().absolute(),) if is_file else (),
-        executed=tuple(executed),
-    )
+    return {
+        "private_folders": (state_folder(), data_folder()),
+        "databases": (Path(database).expanduser().absolute(),) if is_file else (),
+        "executed": tuple(executed),
+    }

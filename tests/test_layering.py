@@ -66,6 +66,7 @@ BROAD_EXCEPTS = {
         1,
         "a plugin's class may raise anything while it is made",
     ),
+    "plexus.registry.lazy": (1, "an import or a constructor may raise anything at the first call"),
     "plexus.runtime.runs": (1, "an observer of runs must not change how they end"),
     "plexus.registry.pagination": (1, "a plugin's list may fail; the others' are shown"),
     "activations.health": (1, "a probe is there to fail: whatever it raises is its answer"),

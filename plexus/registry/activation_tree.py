@@ -2,27 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 from plexus.activation import Activation
 from plexus.errors import RegistrationError
 from plexus.registry import schema
 from plexus.registry.signature import MethodSpec, is_name, read_methods
 
-__all__ = ("NAME_LENGTH", "Node", "describe", "methods_of", "read_activation", "seen", "walk")
+if TYPE_CHECKING:  # the hub holds nodes; here it is only named
+    from plexus.runtime.hub import Plexus
+
+__all__ = (
+    "HOOKS",
+    "NAME_LENGTH",
+    "Node",
+    "describe",
+    "methods_of",
+    "read_activation",
+    "seen",
+    "walk",
+)
 
 #: Tool names of at most 64 characters are what every host takes.
 NAME_LENGTH: Final = 64
 
 
-class Node(NamedTuple):
-    """An activation in its place."""
+#: What the hub asks of an activation beside its methods, if the class replaces it.
+HOOKS: Final = ("check_health", "resources", "prompts", "close")
 
-    path: str
-    activation: Activation
-    methods: list[MethodSpec]
-    children: list[Any]  # of nodes, which a NamedTuple cannot say of itself
+
+class Node:
+    """An activation in its place. One that is registered from a manifest is made when it is first
+    used; until then everything but `activation` is known."""
+
+    __slots__ = (
+        "_activation",
+        "_hub",
+        "_load",
+        "children",
+        "class_name",
+        "description",
+        "hooks",
+        "methods",
+        "path",
+        "version",
+    )
+
+    def __init__(
+        self,
+        path: str,
+        class_name: str,
+        version: str,
+        description: str,
+        hooks: Iterable[str],
+        methods: list[MethodSpec],
+        children: list[Node],
+        activation: Activation | Callable[[], Activation],
+    ) -> None:
+        self.path = path
+        self.class_name = class_name
+        self.version = version
+        self.description = description
+        #: Those of `HOOKS` that the activation has.
+        self.hooks = frozenset(hooks)
+        self.methods = methods
+        self.children = children
+        self._hub: Plexus | None = None
+        self._activation: Activation | None = None
+        self._load: Callable[[], Activation] | None = None
+        if isinstance(activation, Activation):
+            self._activation = activation
+        else:
+            self._load = activation
+
+    @property
+    def activation(self) -> Activation:
+        """The activation, which is imported and made if it was not used before."""
+        if self._activation is None:
+            assert self._load is not None, "a node has an activation or what makes it"
+            activation = self._load()
+            if self._hub is not None:
+                activation.plexus = self._hub
+            self._activation = activation
+        return self._activation
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the activation was made."""
+        return self._activation is not None
+
+    def attach(self, hub: Plexus) -> None:
+        """Give the activation its hub, now or when it is made."""
+        self._hub = hub
+        if self._activation is not None:
+            self._activation.plexus = hub
 
 
 def read_activation(activation: Activation | type[Activation], parent: str = "") -> Node:
@@ -60,7 +134,9 @@ def read_activation(activation: Activation | type[Activation], parent: str = "")
         raise RegistrationError(f"{where}: has two children called {twice}")
     if not methods and not children:
         raise RegistrationError(f"{where}: has no method; mark one with @method")
-    return Node(path, instance, methods, children)
+    hooks = [name for name in HOOKS if getattr(cls, name) is not getattr(Activation, name)]
+    description = " ".join((cls.__doc__ or "").split())
+    return Node(path, where, cls.version, description, hooks, methods, children, instance)
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -79,8 +155,8 @@ def describe(node: Node) -> dict[str, Any]:
     """What `plexus.schema` says of an activation and of all inside it."""
     body: dict[str, Any] = {
         "namespace": node.path,
-        "version": node.activation.version,
-        "description": " ".join((node.activation.__doc__ or "").split()),
+        "version": node.version,
+        "description": node.description,
         "methods": [
             schema.describe_method(spec) for spec in sorted(node.methods, key=lambda s: s.name)
         ],

@@ -16,18 +16,13 @@ from plexus.errors import NotFound
 from plexus.principal import Principal
 from plexus.registry.signature import MethodSpec
 
-__all__ = ("ListName", "Shows", "lists", "page_of", "shown")
+__all__ = ("ListName", "Shows", "page_of", "shown")
 
 #: What an activation may list, which is also what the method that does is called.
 ListName: TypeAlias = Literal["resources", "prompts"]
 #: Whether the entry of this key is for whoever asks.
 Shows: TypeAlias = Callable[[str], bool]
 E = TypeVar("E", ResourceInfo, PromptInfo)
-
-
-def lists(activation: Activation, what: ListName) -> bool:
-    """Whether an activation has some that come and go."""
-    return getattr(type(activation), what) is not getattr(Activation, what)
 
 
 def shown(
@@ -57,12 +52,11 @@ async def page_of(
     limit: int,
     shows: Shows | None,
 ) -> list[E]:
-    """The first so many after this key; `fixed` are those that are always there. Without `shows`
-    everything is shown."""
+    """Return the first `limit` entries after this key. `activations` are those that have such a
+    list of their own; `fixed` are the entries that are always there. Without `shows` everything
+    is shown."""
     found: dict[str, E] = {}
     for activation in activations:
-        if not lists(activation, what):
-            continue
         try:
             listed: list[E] = await _listed(what, activation, principal, after, limit, shows)
         # Somebody else's code may raise anything, and what the others list is still there.

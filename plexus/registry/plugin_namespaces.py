@@ -50,9 +50,9 @@ class BuiltIns:
 
     def __init__(self, hub: Plexus) -> None:
         self._hub = hub
-        self._activations = {path: each for path, each in hub.activations() if "." not in path}
+        self._nodes = {node.path: node for node in hub.nodes() if "." not in node.path}
         #: Their namespaces by the names of their classes: a subclass inherits its namespace.
-        self._classes = {type(each).__name__: path for path, each in self._activations.items()}
+        self._classes = {node.class_name: path for path, node in self._nodes.items()}
 
     def switch_off(self, name: str, found: Iterable[type[Activation]]) -> str:
         """Unregister the built-in activations that a broken plugin replaces.
@@ -63,11 +63,11 @@ class BuiltIns:
         named = {str(getattr(cls, "namespace", "")) for cls in found}
         for file in _files_of(name):
             named |= namespaces_in(_text_of(file), self._classes)
-        here = dict(self._hub.activations())
+        here = {node.path: node for node in self._hub.nodes()}
         words = ""
-        for namespace in sorted(named & self._activations.keys() - {CORE}):
+        for namespace in sorted(named & self._nodes.keys() - {CORE}):
             # Another plugin may have replaced it, or a broken one switched it off.
-            if here.get(namespace) is self._activations[namespace]:
+            if here.get(namespace) is self._nodes[namespace]:
                 self._hub.switch_off(namespace, f"its replacement, {name}, could not be loaded")
                 words += f"; the built-in {namespace}, which it replaces, is switched off"
                 logger.error(

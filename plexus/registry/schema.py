@@ -30,6 +30,7 @@ __all__ = (
     "digest",
     "errors_in",
     "parameters_schema",
+    "result_schema",
     "value_schema",
 )
 
@@ -145,6 +146,8 @@ _CORE_SCALARS = {
 
 def describe_method(spec: MethodSpec) -> Schema:
     """Return the entry of one method in the answer of `plexus.schema`."""
+    if spec.described is not None:
+        return spec.described
     described: Schema = {
         "name": spec.name,
         "description": spec.description,
@@ -168,7 +171,7 @@ def describe_method(spec: MethodSpec) -> Schema:
     if spec.kind == "stream":
         described["events"] = _events_schema(spec)
     elif spec.kind == "plain":
-        described["result"] = value_schema(spec.returns)
+        described["result"] = result_schema(spec)
     return described
 
 
@@ -179,6 +182,9 @@ def _given(row: Hints | ResourceMark) -> Schema:
 
 def parameters_schema(spec: MethodSpec) -> Schema:
     """The closed object schema of a method's arguments, or the one that its author gave."""
+    if spec.described is not None:
+        given: Schema = spec.described["params"]
+        return given
     if spec.given_schema is not None:
         return spec.given_schema
     schema: Schema = _adapter(spec).json_schema()
@@ -189,6 +195,14 @@ def parameters_schema(spec: MethodSpec) -> Schema:
         if parameter.has_shown_default:
             entry.setdefault("default", wire.decode_plain(parameter.default))
     return {"type": "object", "properties": properties, **_rest(_closed(schema))}
+
+
+def result_schema(spec: MethodSpec) -> Schema:
+    """Return the schema of what a method returns that does not stream."""
+    if spec.described is not None:
+        given: Schema = spec.described["result"]
+        return given
+    return value_schema(spec.returns)
 
 
 def value_schema(hint: Any) -> Schema:

@@ -27,13 +27,9 @@ def check_node(node: Node) -> None:
     """Raise RegistrationError for what is wrong with an activation or with one inside it."""
     for inner in walk(node):
         name = type(inner.activation).__name__
-        _check_json(f"{name}: its version and docstring", _texts_of(inner))
+        _check_json(f"{name}: its version and docstring", [inner.version, inner.description])
         for spec in inner.methods:
             _check_method(spec)
-
-
-def _texts_of(node: Node) -> tuple[str, str | None]:
-    return node.activation.version, node.activation.__doc__
 
 
 def _check_method(spec: MethodSpec) -> None:

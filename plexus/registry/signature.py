@@ -30,7 +30,7 @@ from plexus.activation import (
     Role,
 )
 from plexus.errors import RegistrationError
-from plexus.events import Event
+from plexus.events import MEDIA, Event
 from plexus.principal import READ, is_scope
 from plexus.registry.parameters import Parameter, read_parameters
 from plexus.registry.roles import Completer, check_role, read_completers
@@ -91,6 +91,8 @@ class MethodSpec:
     name_template: NameTemplate | None
     #: Whether it steers or inspects the server itself.
     control: bool = False
+    #: Its entry in the answer of `plexus.schema`, if a manifest has it; it is made otherwise.
+    described: dict[str, Any] | None = None
     #: What suggests values, by argument.
     completers: dict[str, Completer] = dataclasses.field(default_factory=dict)
     #: Validates the arguments of a call and stops at the first error of each list; made by
@@ -103,6 +105,11 @@ class MethodSpec:
     def names(self) -> tuple[str, ...]:
         """The parameters' names, in their order."""
         return tuple(parameter.name for parameter in self.parameters)
+
+    @functools.cached_property
+    def returns_media(self) -> bool:
+        """Whether it returns an image, a sound or a file, which is shown as what it is."""
+        return isinstance(self.returns, type) and issubclass(self.returns, MEDIA)
 
     @functools.cached_property
     def is_standing(self) -> bool:

@@ -43,6 +43,7 @@ __all__ = (
     "Response",
     "decode",
     "decode_plain",
+    "decode_trusted",
     "decode_value",
     "encode",
     "encode_batch",
@@ -179,6 +180,11 @@ def decode_value(data: bytes | bytearray, limits: Limits, *, exact: bool = True)
     if fault is not None:
         raise TooBig(fault, data={"limit": INTEGERS.stop - 1})
     return value
+
+
+def decode_trusted(data: bytes) -> Any:
+    """Read JSON that belongs to the program itself, without limits; raises ValueError."""
+    return orjson.loads(data)
 
 
 def _read(data: bytes | bytearray, limits: Limits) -> Any:

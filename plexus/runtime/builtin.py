@@ -228,7 +228,12 @@ class PlexusItself(Activation):
 
     def _shown_runs(self, principal: Principal) -> list[Run]:
         """The runs that did some work: looking at the server, or at a resource, is none."""
-        looks = {s.name for s in self._hub.methods() if s.owner is self or s.role != "method"}
+        own = f"{self.namespace}."
+        looks = {
+            spec.name
+            for spec in self._hub.methods()
+            if spec.name.startswith(own) or spec.role != "method"
+        }
         return [run for run in self._hub.runs.of(principal) if run.method not in looks]
 
 

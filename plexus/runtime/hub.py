@@ -35,7 +35,6 @@ from plexus.registry.activation_tree import (
     seen,
     walk,
 )
-from plexus.registry.pagination import lists
 from plexus.registry.prompts import Prompts
 from plexus.registry.resources import Resources
 from plexus.registry.schema_check import check_node
@@ -147,13 +146,15 @@ class Plexus:
 
     # --- activations --------------------------------------------------------------------------
 
-    def register(self, activation: Activation | type[Activation], *, checked: bool = False) -> None:
+    def register(
+        self, activation: Activation | type[Activation] | Node, *, checked: bool = False
+    ) -> None:
         """Register an activation and its children. Raises RegistrationError and changes nothing.
 
         It replaces an activation of the same namespace, whose runs continue. Types, defaults and
         texts are tried out, unless that was done before: they are `checked`.
         """
-        node = read_activation(activation)
+        node = activation if isinstance(activation, Node) else read_activation(activation)
         if not checked:
             check_node(node)
         methods = {spec.name: spec for spec in methods_of(node)}
@@ -173,7 +174,7 @@ class Plexus:
         resources = Resources(methods.values())
         prompts = Prompts(methods.values())
         for inner in walk(node):
-            inner.activation.plexus = self
+            inner.attach(self)
         self._methods = methods
         self._scopes = frozenset(spec.scope for spec in methods.values())
         self._resources = resources
@@ -226,11 +227,14 @@ class Plexus:
         for changed in self._on_change.copy():
             changed(change)
 
+    def nodes(self) -> Iterator[Node]:
+        """Return every activation in its place, children after their parents."""
+        return (node for root in self._nodes.values() for node in walk(root))
+
     def activations(self) -> Iterator[tuple[str, Activation]]:
-        """Every activation with its path, children after their parents."""
-        return (
-            (node.path, node.activation) for root in self._nodes.values() for node in walk(root)
-        )
+        """Return every activation with its path, children after their parents. Those that were not
+        used yet are imported; `nodes` imports nothing."""
+        return ((node.path, node.activation) for node in self.nodes())
 
     def methods(self, principal: Principal = LOCAL) -> list[MethodSpec]:
         """Every method that this principal may call, sorted by name."""
@@ -281,7 +285,7 @@ class Plexus:
     ) -> list[ResourceInfo]:
         """The first so many resources that this principal may read, after this address and in
         the order of their addresses."""
-        activations = [activation for _, activation in self.activations()]
+        activations = [node.activation for node in self.nodes() if "resources" in node.hooks]
         return await self._resources.page(activations, principal, after, limit)
 
     def find_prompt(self, name: str) -> tuple[MethodSpec, dict[str, Any]]:
@@ -294,12 +298,12 @@ class Plexus:
     ) -> list[PromptInfo]:
         """The first so many prompts that this principal may ask for, after this name and in the
         order of their names."""
-        activations = [activation for _, activation in self.activations()]
+        activations = [node.activation for node in self.nodes() if "prompts" in node.hooks]
         return await self._prompts.page(activations, principal, after, limit)
 
     def prompts_vary(self) -> bool:
         """Whether there may be more prompts than there are methods that make one."""
-        return any(lists(activation, "prompts") for _, activation in self.activations())
+        return any("prompts" in node.hooks for node in self.nodes())
 
     # --- calls --------------------------------------------------------------------------------
 
@@ -445,13 +449,14 @@ class Plexus:
         await self.runs.wait_idle(self.limits.cancel_s + 1.0)
         roots = [*self._nodes.values(), *self._retired]
         self._retired = []
+        loaded = [node for root in roots for node in walk(root) if node.is_loaded]
         # The same object may have been registered again, and is closed once.
-        nodes = {id(node.activation): node for root in roots for node in walk(root)}
-        for path, activation, *_ in nodes.values():
+        nodes = {id(node.activation): node for node in loaded}
+        for node in nodes.values():
             try:
-                await activation.close()
+                await node.activation.close()
             except Exception:
-                logger.exception("%s did not close cleanly", path)
+                logger.exception("%s did not close cleanly", node.path)
 
 
 def _check_scope(method: str, scope: str, principal: Principal) -> None:
@@ -471,9 +476,9 @@ def _lists_of(node: Node) -> Iterator[Change]:
     """The lists that an activation with its children stands in."""
     for inner in walk(node):
         yield from (LISTS[spec.role] for spec in inner.methods)
-        if lists(inner.activation, "resources"):
+        if "resources" in inner.hooks:
             yield LISTS["resource"]
-        if lists(inner.activation, "prompts"):
+        if "prompts" in inner.hooks:
             yield LISTS["prompt"]
 
 

@@ -27,6 +27,7 @@ from typing import Final, TypeAlias
 
 from plexus.activation import Activation
 from plexus.errors import PlexusError
+from plexus.registry.activation_tree import Node
 from plexus.registry.plugin_namespaces import BuiltIns
 from plexus.registry.plugins import Find, module_of_file, plugin_errors
 from plexus.runtime.hub import Plexus
@@ -110,7 +111,7 @@ class Reloader:
         self._report = report
         self._sources: dict[str, Source] = {}
         #: What a source took the place of, to be put back when it goes.
-        self._covered: dict[str, Activation] = {}
+        self._covered: dict[str, Node] = {}
         #: What was imported before us, and is none of theirs.
         self._before = frozenset(sys.modules)
         self._stamps: Stamps = {}
@@ -231,7 +232,7 @@ class Reloader:
     def _swap(self, source: Source, classes: Iterable[type[Activation]]) -> list[str]:
         """Put these into the hub in the place of what the source had there; if one is refused,
         all is put back and its error raised."""
-        before = dict(self._hub.activations())
+        before = {node.path: node for node in self._hub.nodes()}
         new = {str(getattr(cls, "namespace", "")): cls for cls in classes}
         gone = [namespace for namespace in source.namespaces if namespace not in new]
         taken: list[str] = []
@@ -248,7 +249,7 @@ class Reloader:
                     self._hub.unregister(namespace)
             for namespace in (*gone, *taken):
                 if namespace in before:
-                    self._hub.register(before[namespace])
+                    self._hub.register(before[namespace], checked=True)
             raise
         for namespace in gone:
             self._covered.pop(namespace, None)
@@ -263,7 +264,7 @@ class Reloader:
     def _remove(self, namespace: str) -> None:
         """Take a namespace out of the hub, or put back what was there before."""
         if namespace in self._covered:
-            self._hub.register(self._covered[namespace])
+            self._hub.register(self._covered[namespace], checked=True)
         else:
             self._hub.unregister(namespace)
 

@@ -98,8 +98,8 @@ class Channel:
         self._own: deque[int] = deque(maxlen=CALLS_OPEN)
         self._calling = False
         self._room = FRAME_BYTES
-        approvals = (a for _, a in hub.activations() if isinstance(a, Approvals))
-        self._approvals = next(approvals, None)
+        found = (node.activation for node in hub.nodes() if node.path == Approvals.namespace)
+        self._approvals = next((each for each in found if isinstance(each, Approvals)), None)
 
     async def run(self, server: Running) -> bool:
         """Tell this server until it is gone, or until `end`; False if it did not even listen."""

@@ -91,7 +91,8 @@ class Metrics:
         numbers.bytes += log.total
 
     def _store(self) -> float | None:
-        stores = (each for _, each in self._hub.activations() if isinstance(each, Arbor))
+        loaded = (node.activation for node in self._hub.nodes() if node.is_loaded)
+        stores = (each for each in loaded if isinstance(each, Arbor))
         return next((arbor.size() for arbor in stores), None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - a GET has no body

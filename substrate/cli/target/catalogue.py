@@ -75,9 +75,13 @@ class HubCatalogue:
             entry = Method(spec.name, spec.summary, spec.kind != "plain", spec.scope)
             methods.setdefault(path, []).append(entry)
         return [
-            Namespace(path, activation.version, _one_line(activation.__doc__), tuple(found))
-            for path, activation in sorted(self._hub.activations(), key=lambda pair: pair[0])
-            for found in [methods.get(path, [])]
+            Namespace(
+                node.path,
+                node.version,
+                _one_line(node.description),
+                tuple(methods.get(node.path, ())),
+            )
+            for node in sorted(self._hub.nodes(), key=lambda node: node.path)
         ]
 
     def described(self) -> Described:
