@@ -28,6 +28,7 @@ from plexus import (
 )
 from plexus.events import Request
 from plexus.rpc import wire
+from plexus.runtime.elsewhere import RunElsewhere
 from plexus.runtime.log import wall_ms
 from plexus.runtime.question_feed import OpenQuestion, QuestionChanged, Questions
 from plexus.runtime.run import Run
@@ -111,7 +112,7 @@ class Approvals(Activation):
         found = self._find(approval_id, principal)
         # The scope of this method allows to call it; answering needs the scope of the run.
         self.plexus.check_control(found.run, principal)
-        if found.run.is_elsewhere:
+        if isinstance(found.run, RunElsewhere):
             given = {"approve": approve, "message": message, "answer": answer}
             await found.run.pass_on("approvals.respond", {"approval_id": approval_id, **given})
         elif isinstance(found.asked.question, _Permission):

@@ -19,7 +19,7 @@ from plexus.questions import Question
 
 if TYPE_CHECKING:  # the hub makes contexts; here it is only named
     from plexus.runtime.hub import Plexus
-    from plexus.runtime.run import Run
+    from plexus.runtime.run import LocalRun
 
 __all__ = ("Context", "SubCall")
 
@@ -35,12 +35,12 @@ class Context:
 
     __slots__ = ("_asked", "_run", "plexus")
 
-    def __init__(self, plexus: Plexus, run: Run, parent: Context | None = None) -> None:
+    def __init__(self, plexus: Plexus, run: LocalRun, parent: Context | None = None) -> None:
         #: The hub, for methods that look at the server itself.
         self.plexus = plexus
         self._run = run
         #: The run whose caller is asked: a call from inside a run asks the caller of that run.
-        self._asked: Run = run if parent is None else parent._asked  # noqa: SLF001 - its own kind
+        self._asked: LocalRun = run if parent is None else parent._asked  # noqa: SLF001 - its own kind
 
     @property
     def principal(self) -> Principal:
@@ -55,7 +55,7 @@ class Context:
     async def log(self, level: Level, message: str) -> None:
         """Tell the caller something about the work, beside its result."""
         self._run.append(Log(level=level, message=message))
-        await self._run.wait_for_capacity()
+        await self._run.log.wait_for_capacity()
 
     def call(self, method: str, /, **params: Any) -> SubCall:
         """Call another method as the same principal: `async for` its events, or await its value.

@@ -31,7 +31,8 @@ from plexus.rpc.effects import (
 from plexus.rpc.wire import Message
 from plexus.runtime.hub import Change, Plexus
 from plexus.runtime.log import Batch
-from plexus.runtime.run import Reader, Run
+from plexus.runtime.reader import Reader
+from plexus.runtime.run import Run
 from plexus.runtime.shares import connection_full
 
 __all__ = ("Connection", "View")

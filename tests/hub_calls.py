@@ -9,12 +9,19 @@ from typing import Any
 
 from plexus import LOCAL, Event, Plexus, Principal
 from plexus.runtime.hub import Call
-from plexus.runtime.run import Reader, Run
+from plexus.runtime.reader import Reader
+from plexus.runtime.run import LocalRun, Run
 
 #: No wait in these tests needs longer, on a busy machine either.
 WAIT_S = 5.0
 
 OTHER = Principal("somebody else")
+
+
+def local(run: Run) -> LocalRun:
+    """The same run, which is one of this process."""
+    assert isinstance(run, LocalRun)
+    return run
 
 
 async def read(call: Call) -> list[Event]:

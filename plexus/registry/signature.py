@@ -35,9 +35,12 @@ from plexus.principal import READ, is_scope
 from plexus.registry.parameters import Parameter, read_parameters
 from plexus.registry.roles import Completer, check_role, read_completers
 from plexus.registry.uri_templates import NameTemplate, Template
-from plexus.runtime.run import Purpose
 
-__all__ = ("MethodSpec", "Parameter", "is_name", "read_methods")
+__all__ = ("MethodSpec", "Parameter", "Purpose", "is_name", "read_methods")
+
+#: What a run of a method is for: work; a watch, which only reads and goes on until it is stopped;
+#: or control, which controls or inspects the server itself. Each has a pool of its own.
+Purpose = Literal["work", "watch", "control"]
 
 T = typing.TypeVar("T")
 _STREAMS = (AsyncIterator, AsyncGenerator, AsyncIterable)

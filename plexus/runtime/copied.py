@@ -24,8 +24,8 @@ from plexus.events import (
 )
 from plexus.limits import Limits
 from plexus.rpc import wire
-from plexus.runtime.log import Batch, ItemLog
-from plexus.runtime.run import Reader
+from plexus.runtime.log import Batch
+from plexus.runtime.reader import Reader, RunLog
 
 __all__ = ("READING", "CopiedLog", "CopyReader", "read_event")
 
@@ -54,7 +54,7 @@ KINDS: Final = 512
 SPOKEN: Final = ("text", "data", "message")
 
 
-class CopiedLog(ItemLog):
+class CopiedLog(RunLog):
     """Items with their own numbers, which may leave some out; a `gap` stands in their place, with
     the number of the last of them."""
 
@@ -84,9 +84,9 @@ class CopiedLog(ItemLog):
         self.total += len(raw)
 
     def trim(self, unread: int | None) -> None:  # noqa: ARG002 - nobody here holds it
-        count = max(len(self.payloads) - self._limits.log_items, 0)
+        count = max(len(self.payloads) - self.limits.log_items, 0)
         self.size -= sum(map(len, self.payloads[:count]))
-        while self.size > self._limits.log_bytes and count < len(self.payloads) - 1:
+        while self.size > self.limits.log_bytes and count < len(self.payloads) - 1:
             self.size -= len(self.payloads[count])
             count += 1
         if count:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
@@ -22,11 +22,13 @@ from plexus.events import Error, Request, Terminal
 from plexus.limits import Limits
 from plexus.principal import Principal
 from plexus.questions import Question
+from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
 from plexus.runtime.copied import CopiedLog, CopyReader, read_event
 from plexus.runtime.log import WALL
-from plexus.runtime.question_feed import OpenQuestion, QuestionChanged
-from plexus.runtime.run import Reader, Run
+from plexus.runtime.question_feed import OpenQuestion, OpenQuestions, QuestionChanged
+from plexus.runtime.reader import Reader
+from plexus.runtime.run import Run
 
 __all__ = ("Elsewhere", "HomeProcess", "RunElsewhere")
 
@@ -111,8 +113,6 @@ class RunElsewhere(Run):
 
     __slots__ = ("_followers", "_home", "_said", "_tasks")
 
-    log: CopiedLog
-
     def __init__(
         self,
         said: dict[str, Any],
@@ -121,9 +121,12 @@ class RunElsewhere(Run):
         home: HomeProcess,
         on_end: Callable[[Run], None],
     ) -> None:
-        super().__init__(said["run"], said["method"], principal, limits, on_end, said.get("parent"))
-        self.started_at = said["started_ms"] / 1000 - WALL
-        self.log = CopiedLog(limits, self.started_at)
+        started_at = said["started_ms"] / 1000 - WALL
+        log = CopiedLog(limits, started_at)
+        super().__init__(
+            said["run"], said["method"], principal, log, started_at, on_end, said.get("parent")
+        )
+        self.log: CopiedLog = log
         self._home = home
         self._said = said
         self._followers: set[Reader] = set()
@@ -136,15 +139,10 @@ class RunElsewhere(Run):
         """As its own process has it."""
         return self._said["state"] if self.terminal is None else self.terminal.type
 
-    @property
-    def scope(self) -> str:
+    def find_scope(self, methods: Mapping[str, MethodSpec]) -> str:  # noqa: ARG002
         """The scope of its method, which may be one that is not known here."""
         scope: str = self._said["scope"]
         return scope
-
-    @property
-    def is_elsewhere(self) -> bool:
-        return True
 
     def described(self) -> dict[str, Any]:
         shown = {name: said for name, said in self._said.items() if name not in UNSHOWN}
@@ -182,8 +180,8 @@ class RunElsewhere(Run):
                 log.append(event, raw)
         log.mark(time.monotonic())
         log.trim(None)
-        if self.waiting_readers:
-            self.wake_readers()
+        if log.waiting_readers:
+            log.wake_readers()
 
     def lost(self, reason: str) -> None:
         """No more items will come: end with what is known of the end."""
@@ -212,7 +210,7 @@ class RunElsewhere(Run):
         if self.terminal is not None:
             return
         if self.questions is None:
-            self.questions = {}
+            self.questions = OpenQuestions(self)
         if event.request in self.questions:
             return
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -272,12 +270,12 @@ class RunElsewhere(Run):
         self._pass_on_soon("plexus.cancel", {"run": self.id, "reason": reason})
 
     def answer(self, request: str, answer: Any) -> None:
-        self._open_question(request)
+        self.open_question(request)
         params = {"run": self.id, "request": request, "answer": answer}
         self._pass_on_soon("plexus.respond", params)
 
     def refuse(self, request: str, error: PlexusError) -> None:  # noqa: ARG002
-        self._open_question(request)
+        self.open_question(request)
         params = {"run": self.id, "request": request, "answer": None}
         self._pass_on_soon("plexus.respond", params)
 

@@ -390,13 +390,10 @@ class Plexus:
             raise NotFound(f"there is no run {run.id}")
         if principal.scopes is None:
             return
-        scope = run.scope
+        scope = run.find_scope(self._methods)
         if scope is None:
-            spec = self._methods.get(run.method)
-            if spec is None:
-                # Its activation was unregistered, so its scope is unknown: fail closed.
-                raise Denied(f"{run.method} is no longer offered, so its scope is unknown")
-            scope = spec.scope
+            # Its activation was unregistered, so its scope is unknown: fail closed.
+            raise Denied(f"{run.method} is no longer offered, so its scope is unknown")
         _check_scope(run.method, scope, principal)
 
     def may_control(self, run: Run, principal: Principal) -> bool:

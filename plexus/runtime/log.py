@@ -13,6 +13,7 @@ import bisect
 import time
 from collections.abc import Iterator
 
+from plexus.errors import TooBig
 from plexus.events import Event, Terminal
 from plexus.limits import Limits
 
@@ -78,11 +79,11 @@ class ItemLog:
 
     __slots__ = (
         "_counted",
-        "_limits",
         "_started_at",
         "ended",
         "events",
         "first",
+        "limits",
         "marks",
         "payloads",
         "size",
@@ -102,9 +103,9 @@ class ItemLog:
         self.size = 0
         self.total = 0
         self._counted = 0
-        #: Whether the last item is there, and counted.
+        #: Whether the terminal is there, and counted.
         self.ended = False
-        self._limits = limits
+        self.limits = limits
 
     @property
     def last(self) -> int:
@@ -116,13 +117,28 @@ class ItemLog:
         self.events.append(event)
         self.payloads.append(raw)
 
+    def check_newest(self) -> None:
+        """Take the newest item out again, and raise TooBig, if it is too large."""
+        if len(self.payloads[-1]) > self.limits.event_bytes:
+            event, raw = self.events.pop(), self.payloads.pop()
+            self.check_size(event, len(raw))
+
+    def check_size(self, event: Event, size: int) -> None:
+        """Raise TooBig if this is too many bytes for this event."""
+        limit = self.limits.answer_bytes if event.terminal else self.limits.event_bytes
+        if size > limit:
+            raise TooBig(
+                f"a {event.type} event of {size} bytes is over the limit of {limit}",
+                data={"limit": limit},
+            )
+
     def trim(self, unread: int | None) -> None:
         """Count what was appended and forget what is beyond the bounds.
 
         From the item `unread` on everything is kept: the owner has not read it yet, and it is
         bounded by the high-water mark.
         """
-        payloads, limits = self.payloads, self._limits
+        payloads, limits = self.payloads, self.limits
         added = sum(map(len, payloads[self._counted :] if self._counted else payloads))
         self.size += added
         self.total += added

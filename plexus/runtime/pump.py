@@ -22,7 +22,8 @@ from plexus.defects import report
 from plexus.errors import InvalidEvent, PlexusError
 from plexus.events import Cancelled, Complete, Error, Event, Result, Terminal
 from plexus.rpc import wire
-from plexus.runtime.run import Run
+from plexus.runtime.reader import RunLog
+from plexus.runtime.run import LocalRun
 
 __all__ = ("Pump",)
 
@@ -47,7 +48,7 @@ Plain = Callable[..., Awaitable[Any]]
 
 
 #: A run, the function that does its work, its arguments, and whether that is a stream.
-Work = tuple[Run, Stream | Plain, dict[str, Any], bool]
+Work = tuple[LocalRun, Stream | Plain, dict[str, Any], bool]
 
 
 class Pump:
@@ -130,37 +131,37 @@ class Pace:
     somebody waits for the next event there is one for each, and so its time is exact.
     """
 
-    __slots__ = ("_run", "_slice_end", "_stride")
+    __slots__ = ("_log", "_slice_end", "_stride")
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, log: RunLog) -> None:
+        self._log = log
         self._slice_end = time.monotonic() + SLICE_S
         self._stride = SHORT
 
     def look(self) -> int:
         """Wake who waits, and say how many events may come before the next look; 0 to rest."""
-        run = self._run
-        run.check_newest()
-        if run.waiting_readers:
-            run.wake_readers()
+        log = self._log
+        log.check_newest()
+        if log.waiting_readers:
+            log.wake_readers()
         now = time.monotonic()
-        run.log.mark(now)
+        log.mark(now)
         if now > self._slice_end:
             self._stride = max(self._stride // 2, 1)
             return 0
-        run.trim()
+        log.trim_read()
         self._stride = min(self._stride * 2, STRIDE)
-        return self._stride if run.capacity > 0 else 0
+        return self._stride if log.capacity > 0 else 0
 
     async def rest(self) -> None:
         """Let others have their turn, and wait for an owner that is too far behind."""
-        await self._run.wait_for_capacity()
+        await self._log.wait_for_capacity()
         if time.monotonic() > self._slice_end:
             await asyncio.sleep(0)
         self._slice_end = time.monotonic() + SLICE_S
 
 
-async def _iterator(run: Run, made: Any) -> AsyncIterator[Event]:
+async def _iterator(run: LocalRun, made: Any) -> AsyncIterator[Event]:
     """Return the async iterator that a method has returned, awaited if it is a coroutine.
 
     Raises what the coroutine raises, and TypeError if there is no async iterator.
@@ -179,7 +180,7 @@ async def _close(stream: AsyncIterator[Event]) -> None:
         await close()
 
 
-async def _stream_outcome(run: Run, stream: AsyncIterator[Event]) -> Terminal:
+async def _stream_outcome(run: LocalRun, stream: AsyncIterator[Event]) -> Terminal:
     """Move events from the iterator to the log until it ends; return the terminal.
 
     Closes the iterator whatever happens, and raises only what comes before it is there. The loop
@@ -188,7 +189,8 @@ async def _stream_outcome(run: Run, stream: AsyncIterator[Event]) -> Terminal:
     """
     if stream.__class__ is not AsyncGeneratorType:
         stream = await _iterator(run, stream)
-    log, waiting_readers, encoders = run.log, run.waiting_readers, wire.event_encoders
+    log, encoders = run.log, wire.event_encoders
+    waiting_readers = log.waiting_readers
     add_event, add_raw = log.events.append, log.payloads.append
     pace: Pace | None = None  # a short answer never needs it
     left = SHORT
@@ -207,7 +209,7 @@ async def _stream_outcome(run: Run, stream: AsyncIterator[Event]) -> Terminal:
             left -= 1
             if left <= 0 or waiting_readers or len(raw) > LARGE:
                 if pace is None:
-                    pace = Pace(run)
+                    pace = Pace(log)
                 left = pace.look()
                 if left <= 0:
                     await pace.rest()
@@ -225,7 +227,7 @@ async def _stream_outcome(run: Run, stream: AsyncIterator[Event]) -> Terminal:
     return event if isinstance(event, Terminal) else DONE
 
 
-def _is_closing(run: Run, error: BaseException) -> bool:
+def _is_closing(run: LocalRun, error: BaseException) -> bool:
     """Whether the loop is being closed, so that nothing can be awaited any more.
 
     A method may raise GeneratorExit itself; then its task is the one that runs.
@@ -238,14 +240,14 @@ def _is_closing(run: Run, error: BaseException) -> bool:
         return True
 
 
-def _ends(kind: type, run: Run) -> bool:
+def _ends(kind: type, run: LocalRun) -> bool:
     """Whether such an event ends a run; raises TypeError if it is none at all."""
     if not issubclass(kind, Event):
         raise TypeError(f"{run.method} yielded {kind.__name__}, which is not an Event")
     return kind.terminal
 
 
-async def _closed(run: Run, stream: AsyncIterator[Event], error: BaseException) -> Terminal:
+async def _closed(run: LocalRun, stream: AsyncIterator[Event], error: BaseException) -> Terminal:
     """Close an iterator that did not end by itself, and return how the run ended."""
     try:
         await _close(stream)
@@ -254,7 +256,7 @@ async def _closed(run: Run, stream: AsyncIterator[Event], error: BaseException) 
     return _failure(run, error)
 
 
-def _failure(run: Run, error: BaseException) -> Terminal:
+def _failure(run: LocalRun, error: BaseException) -> Terminal:
     """What an exception becomes for those who read the run."""
     if isinstance(error, PlexusError):
         return Error(error.code, error.message, error.data)
@@ -263,7 +265,7 @@ def _failure(run: Run, error: BaseException) -> Terminal:
     return _defect(run, error)
 
 
-def _stopped(run: Run) -> Terminal:
+def _stopped(run: LocalRun) -> Terminal:
     if run.expired_after is not None:
         return Error(
             "deadline", f"{run.method}: {run.cancel_reason}", {"limit_s": run.expired_after}
@@ -271,12 +273,12 @@ def _stopped(run: Run) -> Terminal:
     return Cancelled(run.cancel_reason)
 
 
-def _defect(run: Run, error: BaseException) -> Terminal:
+def _defect(run: LocalRun, error: BaseException) -> Terminal:
     internal = report(f"run {run.id} of {run.method}", error)
     return Error(internal.code, internal.message, internal.data)
 
 
-def _finish(run: Run, terminal: Terminal) -> None:
+def _finish(run: LocalRun, terminal: Terminal) -> None:
     try:
         run.finish(terminal)
     except InvalidEvent as error:

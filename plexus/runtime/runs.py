@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 from plexus.errors import InvalidParams, NotFound, PlexusError
 from plexus.limits import Limits
 from plexus.principal import Principal
-from plexus.runtime.run import Purpose, Run
+from plexus.registry.signature import Purpose
+from plexus.runtime.run import LocalRun, Run
 from plexus.runtime.shares import FairCache, FairPool
 
 if TYPE_CHECKING:  # only a server that is told of other processes has use for it
@@ -62,15 +63,17 @@ class Runs:
     def __init__(self, limits: Limits, new_id: Callable[[], int]) -> None:
         self.limits = limits
         self._new_id = new_id
-        self._running: dict[int, Run] = {}
+        self._running: dict[int, LocalRun] = {}
         #: Who has how many runs under way that no other run began.
         self._pools = _pools(limits)
-        self._finished: FairCache[int, Run] = FairCache(limits.finished_runs, limits.finished_bytes)
+        self._finished: FairCache[int, LocalRun] = FairCache(
+            limits.finished_runs, limits.finished_bytes
+        )
         #: Ended runs that did no work: watches and control calls.
-        self._finished_control: FairCache[int, Run] = FairCache(
+        self._finished_control: FairCache[int, LocalRun] = FairCache(
             limits.finished_control_runs, limits.finished_control_bytes
         )
-        self._by_key: dict[tuple[Principal, str], Run] = {}
+        self._by_key: dict[tuple[Principal, str], LocalRun] = {}
         #: Runs that somebody was promised would be kept, with the time until which.
         self._kept: dict[int, tuple[Run, float]] = {}
         self._promises = FairPool(
@@ -97,7 +100,7 @@ class Runs:
         deadline_s: float | None,
         key: str | None,
         purpose: Purpose = "work",
-    ) -> Run:
+    ) -> LocalRun:
         """Register a new run. Raises Busy when its principal has as many under way as it may;
         a run that another run begins is never refused."""
         if parent is None and not self._pools[purpose].take(principal.name):
@@ -105,7 +108,7 @@ class Runs:
         run_id = self._new_id()
         while run_id in self._running or run_id in self._finished.entries:
             run_id = self._new_id()
-        run = Run(
+        run = LocalRun(
             run_id, method, principal, self.limits, self._ended_now, parent, deadline_s, purpose
         )
         self._running[run_id] = run
@@ -117,7 +120,7 @@ class Runs:
             asyncio.get_running_loop().call_later(TICK_S, self._tick)
         return run
 
-    def with_key(self, principal: Principal, key: str, method: str) -> Run | None:
+    def with_key(self, principal: Principal, key: str, method: str) -> LocalRun | None:
         """The run that this caller began with this key; raises if it was for something else."""
         run = self._by_key.get((principal, key))
         if run is not None and run.method != method:
@@ -127,7 +130,7 @@ class Runs:
     def find(self, run_id: int, principal: Principal) -> Run:
         """The run of this number; NotFound if there is none or it is somebody else's."""
         self._forget_old(time.monotonic())
-        run = (
+        run: Run | None = (
             self._running.get(run_id)
             or self._finished.get(run_id)
             or self._finished_control.get(run_id)
@@ -158,20 +161,20 @@ class Runs:
     def of(self, principal: Principal) -> list[Run]:
         """This principal's runs, those of other processes too, the newest first."""
         self._forget_old(time.monotonic())
-        known = self.running()
+        known: list[Run] = [*self._running.values()]
         if self.elsewhere is not None:
             known += self.elsewhere.all()
         mine = [run for run in known if run.principal == principal]
         mine += self._finished.of(principal.name) + self._finished_control.of(principal.name)
         return sorted(mine, key=lambda run: run.started_at, reverse=True)
 
-    def running(self) -> list[Run]:
+    def running(self) -> list[LocalRun]:
         """Every run of this process under way, whoever began it."""
         return list(self._running.values())
 
     def under_way(self, principal: Principal) -> list[Run]:
         """This principal's runs that are under way, those of other processes too."""
-        known = self.running()
+        known: list[Run] = [*self._running.values()]
         if self.elsewhere is not None:
             known += self.elsewhere.running()
         return [run for run in known if run.principal == principal]
@@ -256,26 +259,23 @@ class Runs:
 
     # --- ends ---------------------------------------------------------------------------------
 
-    def _ended_now(self, run: Run) -> None:
+    def _ended_now(self, run: LocalRun) -> None:
         del self._running[run.id]
         name = run.principal.name
         if run.parent is None:
             self._pools[run.purpose].release(name)
         assert run.terminal is not None, "a run that has ended has a terminal"
         self._ended[run.terminal.type] += 1
-        log = run.log
-        log.trim(None)
-        log.ended = True
         finished = self._finished if run.purpose == "work" else self._finished_control
         forget = None if run.key is None else self._forget_key
-        finished.add(run.id, name, run, log.size, forget)
+        finished.add(run.id, name, run, run.log.size, forget)
         if self._idle and not self._running:
             for idle in self._idle:
                 idle.set()
         if self._on_end:
             self._tell(self._on_end, run)
 
-    def _forget_key(self, run: Run) -> None:
+    def _forget_key(self, run: LocalRun) -> None:
         assert run.key is not None, "only runs with a key are forgotten here"
         self._by_key.pop((run.principal, run.key), None)
 

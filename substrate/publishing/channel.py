@@ -33,7 +33,8 @@ from plexus.rpc import wire
 from plexus.runtime.hub import Plexus
 from plexus.runtime.log import wall_ms
 from plexus.runtime.question_feed import OpenQuestion
-from plexus.runtime.run import Reader, Run
+from plexus.runtime.reader import Reader
+from plexus.runtime.run import Run
 from substrate.publishing.frames import CALLS, PATH, frame, read_frame
 from substrate.security.lockfile import Running
 
@@ -214,9 +215,10 @@ class Channel:
         now = time.monotonic()
         if now - self._news_at >= NEWS_S:
             self._news_at = now
-            for run in self._hub.runs.running():
-                if self._said.get(run.id, (run.state, run.log.last)) != (run.state, run.log.last):
-                    self._news[run.id] = run
+            for each in self._hub.runs.running():
+                now_said = (each.state, each.log.last)
+                if self._said.get(each.id, now_said) != now_said:
+                    self._news[each.id] = each
         news, self._news = self._news, {}
         lines: list[bytes] = []
         size = 0
@@ -267,7 +269,7 @@ class Channel:
             if self._approvals is not None:
                 asked = self._approvals.asked(run, request)
             else:
-                asked = (run.questions or {}).get(request)
+                asked = None if run.questions is None else run.questions.get(request)
             if asked is None or run.terminal is not None:
                 yield frame("settled", run=number, request=request)
             else:

@@ -7,7 +7,7 @@ import asyncio
 import apsw
 import pytest
 from conftest import OpenHub
-from hub_calls import end_of, follow, settled, until
+from hub_calls import end_of, follow, local, settled, until
 
 from activations.health import Health
 from plexus import Activation, Cancelled, InvalidParams, Limits, Result, method
@@ -77,7 +77,7 @@ async def test_one_activation_that_is_not_well_makes_the_server_degraded(
 async def test_runs_are_counted(open_hub: OpenHub) -> None:
     hub = open_hub(Health(), Patient())
     run = hub.call("patient.wait").run
-    await until(lambda: run.task is not None)
+    await until(lambda: local(run).task is not None)
     end = await end_of(hub, "health.check")
     assert isinstance(end, Result)
     assert wire.decode_plain(end)["result"]["runs"]["running"] == 2

@@ -32,7 +32,7 @@ from plexus import (
 )
 from plexus.rpc import wire
 from plexus.rpc.effects import Effect, LeaveCall, Remind, Send, StartCall
-from plexus.runtime.run import Run
+from plexus.runtime.run import LocalRun
 from substrate.driver import Connection
 
 __all__ = (
@@ -348,7 +348,7 @@ class Stage:
         self._checker = Checker()
         self.frames: list[Any] = []
         #: The run of the call, and when the view wants to be reminded of it.
-        self.run: Run | None = None
+        self.run: LocalRun | None = None
         self.started: list[StartCall] = []
         self.left: list[LeaveCall] = []
         self._reader: Any = None
@@ -413,7 +413,7 @@ class Stage:
                 said += effect.frames
             elif isinstance(effect, StartCall):
                 self.started.append(effect)
-                self.run = run = Run(7, effect.method, LOCAL, self.limits, lambda _: None)
+                self.run = run = LocalRun(7, effect.method, LOCAL, self.limits, lambda _: None)
                 run.asks = effect.asks
                 self._call = effect.call
                 self._reader = run.reader(0, ignore, owner=True)

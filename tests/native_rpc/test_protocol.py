@@ -28,7 +28,7 @@ from plexus.principal import LOCAL
 from plexus.rpc import wire
 from plexus.rpc.effects import Effect, LeaveCall, Send, StartCall
 from plexus.runtime.log import Batch
-from plexus.runtime.run import Run
+from plexus.runtime.run import LocalRun, Run
 from plexus.runtime.shares import connection_full
 
 LIMITS = Limits()
@@ -39,7 +39,7 @@ def batch(*events: Event, first: int = 1) -> Batch:
 
 
 def started(number: int, *, keyed: bool = False) -> Run:
-    run = Run(number, "m", LOCAL, LIMITS, lambda _: None)
+    run = LocalRun(number, "m", LOCAL, LIMITS, lambda _: None)
     run.key = "mine" if keyed else None
     return run
 

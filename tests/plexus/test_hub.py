@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import OpenHub
-from hub_calls import OTHER, call, end_of, happened, read, settled, until
+from hub_calls import OTHER, call, end_of, happened, local, read, settled, until
 
 from plexus import (
     LOCAL,
@@ -613,7 +613,7 @@ async def test_everybody_who_waits_for_quiet_is_told(open_hub: OpenHub) -> None:
     hub = open_hub(Tell)
     run = hub.call("tell.wait").run
     gives_up, *others = [asyncio.ensure_future(hub.runs.wait_idle(10)) for _ in range(3)]
-    await until(lambda: run.log.last > 0 or run.task is not None)
+    await until(lambda: run.log.last > 0 or local(run).task is not None)
     gives_up.cancel()
     run.cancel("enough")
     assert await asyncio.wait_for(asyncio.gather(*others), 5) == [True, True]

@@ -9,7 +9,7 @@ from contextlib import aclosing
 
 import pytest
 from conftest import OpenHub
-from hub_calls import OTHER, call, follow, happened, ignore, quiet, read, settled, until
+from hub_calls import OTHER, call, follow, happened, ignore, local, quiet, read, settled, until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +27,8 @@ from plexus import (
 from plexus.events import Cancelled, Gap
 from plexus.rpc import wire
 from plexus.runtime.hub import Call
-from plexus.runtime.run import Reader, Run
+from plexus.runtime.reader import Reader
+from plexus.runtime.run import LocalRun, Run
 from plexus.runtime.runs import Runs, random_numbers
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -38,7 +39,7 @@ SMALL = Limits(high_water_bytes=20 * 1100, log_items=300, log_bytes=64 * 1024)
 HELD = range(10, 150)
 
 
-def begin(limits: Limits | None = None) -> Run:
+def begin(limits: Limits | None = None) -> LocalRun:
     """A run that nothing drives but the test."""
     numbers = random_numbers()
     return Runs(limits or Limits(), lambda: next(numbers)).begin(
@@ -524,9 +525,9 @@ async def cancelled_at(turn: int, length: int, how: str, times: int) -> tuple[Ru
             case "cancel":
                 made.run.cancel("because")
             case "expire":
-                made.run.expire(1.0)
+                local(made.run).expire(1.0)
             case "abandon":
-                made.run.abandon()
+                local(made.run).abandon()
             case _:
                 hub.runs.cancel_all("all")
     async with asyncio.timeout(2):

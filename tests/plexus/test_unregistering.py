@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from conftest import OpenHub
-from hub_calls import call, settled, until
+from hub_calls import call, local, settled, until
 
 from plexus import (
     Activation,
@@ -113,7 +113,7 @@ async def test_its_runs_go_on_and_it_is_closed_once_with_the_hub(open_hub: OpenH
     guest = Guest()
     hub = open_hub(guest)
     run = hub.call("guest.wait").run
-    await until(lambda: run.task is not None)
+    await until(lambda: local(run).task is not None)
     hub.unregister("guest")
     guest.go_on.set()
     assert (await settled(run)).type == "complete"

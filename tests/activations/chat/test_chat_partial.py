@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from chat_hub import ENGINES, SCRIPT, Live, Room, Script, new_database, talking, words
-from hub_calls import happened, ignore, until
+from hub_calls import happened, ignore, local, until
 
 from activations.arbor.store import Store
 from activations.chat import recording
@@ -151,7 +151,7 @@ async def test_a_turn_that_is_cancelled_while_its_reader_is_slow(tmp_path: Path)
         room.script.rounds = [words(*(f"{n} " for n in range(100_000)))]
         live = room.begin("send", session="s", message="hi")
         live.run.reader(0, ignore, owner=True)
-        await until(lambda: live.run.is_held)
+        await until(lambda: live.run.log.is_held)
         assert (await live.cancel())["type"] == "cancelled"
         [_, partial] = await room.history()
         said = "".join(f"{n} " for n in range(100_000))
@@ -195,7 +195,7 @@ async def test_a_run_that_took_too_long(tmp_path: Path) -> None:
         room.script.rounds = [[*words("so far"), NEVER()]]
         live = room.begin("send", session="s", message="hi")
         await live.heard_text("so far")
-        live.run.expire(0.1)
+        local(live.run).expire(0.1)
         end = await live.end()
         assert (end["type"], end["code"]) == ("error", "deadline")
         await check_kept(room, live, "so far", "cancelled")
