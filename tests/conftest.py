@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
@@ -20,6 +21,10 @@ settings.register_profile(
 settings.load_profile("ours")
 
 OpenHub = Callable[..., Plexus]
+
+# A shell starts what it runs in the background with SIGINT ignored, and every process that a test
+# starts would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 #: What cannot be installed, and so may be missing even where nothing else may.

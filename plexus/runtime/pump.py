@@ -38,6 +38,9 @@ STRIDE = 64
 #: After an event of more bytes there is always a look.
 LARGE = 4096
 
+#: What Python raises when a generator yields instead of ending while it is closed.
+IGNORED_EXIT = "async generator ignored GeneratorExit"
+
 #: How most streams end, and its bytes.
 DONE = Complete()
 DONE_RAW = wire.encode_event(DONE)
@@ -252,6 +255,8 @@ async def _closed(run: LocalRun, stream: AsyncIterator[Event], error: BaseExcept
     try:
         await _close(stream)
     except BaseException as another:  # noqa: BLE001 - what its cleanup raised is the news
+        if run.cancel_reason is not None and str(another) == IGNORED_EXIT:
+            return run.abandoned()  # as if it had been cancelled inside the generator
         return _failure(run, another)
     return _failure(run, error)
 

@@ -308,8 +308,12 @@ class LocalRun(Run):
 
     def abandon(self) -> None:
         """Give up on a run that ignores being cancelled: it ends now, its task is left behind."""
-        self.finish(Cancelled(f"{self.cancel_reason}; the method ignored it and was abandoned"))
+        self.finish(self.abandoned())
         self.log.close()
+
+    def abandoned(self) -> Cancelled:
+        """Return the terminal of a run whose method ignores being cancelled."""
+        return Cancelled(f"{self.cancel_reason}; the method ignored it and was abandoned")
 
     # --- questions ----------------------------------------------------------------------------
 

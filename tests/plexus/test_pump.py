@@ -233,6 +233,16 @@ class Odd(Activation):
         yield Content(text="after")
 
     @method
+    async def goes_on_talking(self, *, ctx: Context) -> AsyncIterator[Content]:
+        """Cancel its own run, and yield once more when it is closed."""
+        ctx.plexus.runs.find(ctx.run_id, ctx.principal).cancel("by itself")
+        try:
+            while True:
+                yield Content(text="x")
+        except GeneratorExit:
+            yield Content(text="no")
+
+    @method
     async def times_out(self) -> str:
         """Use a timeout of its own, inside of its task."""
         try:
@@ -688,3 +698,11 @@ async def test_a_method_that_raises_generator_exit_ends_as_a_defect(
     assert isinstance(end, Error)
     assert end.code == "internal"
     assert isinstance(await end_of(hub, "plexus.hash"), Result)
+
+
+async def test_a_generator_that_ignores_being_closed_ends_a_cancelled_run_as_abandoned(
+    open_hub: OpenHub,
+) -> None:
+    events = await call(open_hub(Odd(), limits=QUICK), "odd.goes_on_talking")
+    assert one_terminal(events)
+    assert events[-1] == Cancelled("by itself; the method ignored it and was abandoned")

@@ -13,6 +13,7 @@ from hub_calls import OTHER, until
 
 from activations.chat.providers.provider import Text, Used
 from activations.chat.tools import RESULT_CHARACTERS
+from plexus import LOCAL
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -254,8 +255,9 @@ async def test_a_tool_ends_with_the_turn_that_is_cancelled(room: Room, tmp_path:
     assert is_alive(pid)
     assert (await live.cancel())["type"] == "cancelled"
     await until(lambda: not is_alive(pid))
-    runs = {each["run"]: each["state"] for each in await room.value("plexus.runs")}
-    assert runs[started["run"]] == "cancelled"
+    tool = room.hub.runs.find(started["run"], LOCAL)
+    await until(lambda: tool.terminal is not None)  # its process ends before the run does
+    assert tool.state == "cancelled"
     assert [kind for kind, _ in await room.said()] == ["user", "tool_use"]
     assert await room.is_free()
     assert text_in(await room.send("next")) == "yes"
