@@ -1,16 +1,20 @@
-"""The arrows between packages, read from every import, indented ones too.
+"""The arrows between packages, read from every import, indented and late ones too.
 
 plexus       imports none of ours
 activations  import plexus
 mcp_view     imports plexus
 native_rpc   imports plexus
 substrate    imports all
+
+Code of ours is imported by name in `plexus/registry/lazy.py` alone. What it is given, the text
+"package.module:attribute", is an arrow of the module in which the text stands.
 """
 
 from __future__ import annotations
 
 import ast
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +31,29 @@ ARROWS: dict[str, set[str]] = {
     "native_rpc": {"plexus"},
     "substrate": {"plexus", "activations", "mcp_view", "native_rpc"},
 }
+
+#: Arrows between activations; otherwise they reach each other by `ctx.call`.
+BETWEEN_ACTIVATIONS = {
+    "bash": {"processes"},
+    "chat": {"arbor", "processes"},
+}
+#: Parts of a package that the rest of it does not import.
+APART = ("plexus.storage",)
+
+#: What imports a module by its name.
+IMPORTERS = {"__import__", "exec_module", "import_module", "load_module", "run_module", "run_path"}
+#: Where that may be more than a package of others, which is named on the spot.
+DYNAMIC = {
+    "plexus.registry.lazy": "the one place where code of ours is imported by its name",
+    "plexus.registry.plugins": "plugins, which the operator names",
+    "activations.arbor.opening": "the store, when it is first used",
+    "activations.arbor.store": "the engine that an address names",
+    "activations.chat.opening": "providers, when a model is first asked",
+    "activations.chat.providers.api": "providers, when a model is first asked",
+    "activations.chat.providers.registry": "providers, when a model is first asked",
+}
+#: A text that `plexus.registry.lazy` imports.
+REFERENCE = re.compile(r"(?:plexus|activations|mcp_view|native_rpc|substrate)(?:\.\w+)*:\w+")
 
 #: Packages of others that only some of our modules may import.
 KEPT_TO = {
@@ -99,6 +126,8 @@ class Import:
     target: str
     inside_function: bool
     for_type_checking: bool
+    #: Whether it is made when something is first used, by `plexus.registry.lazy`.
+    late: bool = False
 
     @property
     def package(self) -> str:
@@ -156,10 +185,9 @@ def imports_of(module: Module, known: dict[str, Module]) -> list[Import]:
                 base = ".".join([*above, *([base] if base else [])])
             inner = [f"{base}.{alias.name}" for alias in node.names]
             targets = [full if full in known else base for full in inner]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            [first, *_] = [*node.args, ast.Constant(None)]
-            if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                targets = [first.value]
+        elif isinstance(node, ast.Constant) and REFERENCE.fullmatch(str(node.value)):
+            target = str(node.value).partition(":")[0]
+            found.append(Import(node.lineno, target, False, False, late=True))
         found.extend(
             Import(node.lineno, target, inside_function, for_type_checking)
             for target in dict.fromkeys(targets)
@@ -169,6 +197,38 @@ def imports_of(module: Module, known: dict[str, Module]) -> list[Import]:
 
     visit(module.tree, False, False)
     return found
+
+
+def dynamic_imports(module: Module) -> Iterator[tuple[int, str]]:
+    """The line of every import by name, and the name: a text, or a constant of the module that is
+    one; an empty name for everything else."""
+    constants = {
+        ast.unparse(target): node.value
+        for node in module.tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    }
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Name | ast.Attribute | ast.alias) and _last(node) in IMPORTERS:
+            yield getattr(node, "lineno", 0), _argument(module.tree, node, constants)
+
+
+def _last(node: ast.Name | ast.Attribute | ast.alias) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else node.name
+
+
+def _argument(tree: ast.Module, function: ast.AST, constants: dict[str, ast.expr | None]) -> str:
+    """What a function is called with, if that is a text; it may also be passed on uncalled."""
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and call.func is function and call.args:
+            first: ast.expr | None = call.args[0]
+            if isinstance(first, ast.Name):
+                first = constants.get(first.id)
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                return first.value
+    return ""
 
 
 def within(name: str, owners: tuple[str, ...]) -> bool:
@@ -187,17 +247,35 @@ def faults_in(root: Path) -> list[str]:
             if each.package in ARROWS:
                 if each.package not in ARROWS[module.package] | {module.package}:
                     faults.append(f"{where}, which is no arrow")
+                if each.late and each.target not in known:
+                    faults.append(f"{where}, which is no module")
+                faults += [f"{where}, {fault}" for fault in inner_faults(module.name, each.target)]
                 if each.inside_function:
                     faults.append(f"{where} inside of a function")
-                if not each.for_type_checking:
+                if not each.for_type_checking and not each.late:
                     graph.setdefault(module.name, set()).add(each.target)
             keepers = KEPT_TO.get(each.package)
             if keepers is not None and not within(module.name, keepers):
                 faults.append(f"{where}, which is kept to {keepers or 'nobody'}")
             if within(module.name, SANS_IO) and each.package in IO:
                 faults.append(f"{where}, though it is sans-IO")
+        for line, name in dynamic_imports(module):
+            if module.name not in DYNAMIC and (not name or name.partition(".")[0] in ARROWS):
+                faults.append(f"{module.name}:{line}: imports {name or 'anything'} by its name")
     faults += [f"a cycle: {' -> '.join(cycle)}" for cycle in cycles_in(graph)]
     return faults
+
+
+def inner_faults(name: str, target: str) -> Iterator[str]:
+    """What is wrong with an arrow inside a package."""
+    for part in APART:
+        package = part.partition(".")[0]
+        if within(name, (package,)) and within(target, (part,)) and not within(name, (part,)):
+            yield f"which is kept apart from the rest of {package}"
+    of, to = (f"{each}..".split(".")[:2] for each in (name, target))
+    if of[0] == to[0] == "activations" and of[1] and to[1] not in ("", of[1]):  # noqa: SIM102
+        if to[1] not in BETWEEN_ACTIVATIONS.get(of[1], ()):
+            yield "which is another activation"
 
 
 def cycles_in(graph: dict[str, set[str]]) -> Iterator[list[str]]:
@@ -264,10 +342,50 @@ PLANTED = {
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import substrate",
         "no arrow",
     ),
-    "a dynamic arrow": (
-        "plexus/x.py",
-        "import importlib\nimportlib.import_module('substrate.cli.main')",
+    "a late arrow": ("plexus/x.py", "LATE = {'serve': 'substrate.y:main'}", "no arrow"),
+    "a late arrow within a function": (
+        "native_rpc/x.py",
+        "def f():\n    resolve('mcp_view.y:Y')",
         "no arrow",
+    ),
+    "a late arrow to nowhere": ("substrate/x.py", "f('plexus.z:Z')", "no module"),
+    "an import by name": (
+        "substrate/x.py",
+        "import importlib\nimportlib.import_module('substrate.y')",
+        "imports substrate.y by its name",
+    ),
+    "an import by the name of a constant": (
+        "activations/x.py",
+        "import importlib\nY: Final = 'plexus.y'\ndef f():\n    importlib.import_module(Y)",
+        "imports plexus.y by its name",
+    ),
+    "an import by any name": (
+        "substrate/x.py",
+        "import importlib\ndef f(name):\n    importlib.import_module(name)",
+        "imports anything by its name",
+    ),
+    "an importer that is passed on": (
+        "substrate/x.py",
+        "import importlib\nasyncio.to_thread(importlib.import_module, 'plexus.y')",
+        "imports anything by its name",
+    ),
+    "an importer under its own name": (
+        "substrate/x.py",
+        "from importlib import import_module as load",
+        "imports anything by its name",
+    ),
+    "__import__": ("mcp_view/x.py", "__import__('plexus.y')", "imports plexus.y by its name"),
+    "a module from a specification": (
+        "substrate/x.py",
+        "spec.loader.exec_module(module)",
+        "imports anything by its name",
+    ),
+    "storage in the core": ("plexus/x.py", "import plexus.storage.y", "kept apart"),
+    "an arrow between activations": ("activations/bash/x.py", "import activations.y", "another"),
+    "a late arrow between activations": (
+        "activations/arbor/x.py",
+        "resolve('activations.y:Y')",
+        "another activation",
     ),
     "orjson": ("native_rpc/x.py", "import orjson", "kept to"),
     "json": ("plexus/rpc/wire.py", "import json", "kept to nobody"),
@@ -292,10 +410,14 @@ def test_the_checker_finds_what_is_planted(kind: str, tmp_path: Path) -> None:
     place, source, fault = PLANTED[kind]
     sources = {f"{package}/__init__.py": "" for package in ARROWS} | {
         "plexus/y.py": "from plexus import x" if "cycle" in kind else "",
+        "plexus/storage/y.py": "",
+        "activations/y.py": "",
+        "mcp_view/y.py": "",
+        "substrate/y.py": "",
         place: source,
     }
     for name, text in sources.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_text(text)
     found = faults_in(tmp_path)
     assert len(found) == 1
@@ -309,6 +431,8 @@ def test_the_checker_lets_a_clean_tree_be(tmp_path: Path) -> None:
     typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from plexus.y import Y\n"
     (tmp_path / "plexus" / "x.py").write_text(typed)
     (tmp_path / "plexus" / "y.py").write_text("from plexus.x import X\nY = X\n")
+    others = "import importlib\nK = 'keyring'\nimportlib.import_module(K)\n"
+    (tmp_path / "substrate" / "x.py").write_text(others + "resolve('plexus.y:Y')\n")
     assert faults_in(tmp_path) == []
 
 

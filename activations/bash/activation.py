@@ -13,27 +13,28 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib
 import math
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from activations.bash import sandbox as sandboxes
-from activations.bash.events import Exit, Start, Stderr, Stdout, Truncated
-from activations.bash.output import Budget, read_output
+from activations.bash.confinement import Confinement
+from activations.bash.events import (
+    Budget,
+    Exit,
+    Start,
+    Stderr,
+    Stdout,
+    Truncated,
+    read_output,
+)
 from activations.bash.own_paths import OwnPaths
 from activations.processes.process import CannotStart, Command, Launcher, Process
 from plexus import Activation, DeadlineExceeded, Failed, InvalidParams, method
 
-if TYPE_CHECKING:
-    from activations.bash.confinement import Confinement
-
 __all__ = ("Bash",)
-
-CONFINEMENT = "activations.bash.confinement"
 
 DEFAULT_TIMEOUT_S = 600.0
 DEFAULT_OUTPUT_BYTES = 8 * 1024 * 1024
@@ -180,9 +181,9 @@ class Bash(Activation):
             directory = str(_working_directory() / (cwd or ""))
             yield Command((_find("bash"), "-c", script), directory, variables)
             return
-        # Imported here, because most servers confine nothing.
-        confine: type[Confinement] = importlib.import_module(CONFINEMENT).Confinement
-        with confine(self._profile, self._workspace, self._own_paths, sized=self._sized) as sandbox:
+        with Confinement(
+            self._profile, self._workspace, self._own_paths, sized=self._sized
+        ) as sandbox:
             try:
                 prepared = sandbox.command(script, cwd, env)
             except ValueError as error:

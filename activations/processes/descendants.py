@@ -19,7 +19,7 @@ import signal
 import sys
 from pathlib import Path
 
-from activations.processes.family import children_of, read_record, set_subreaper, status_fields
+from activations.processes.children import children_of, read_record, set_subreaper, status_fields
 from activations.processes.pipes import resolve
 
 __all__ = ("HELPERS", "PidHandle", "adopt_orphans", "is_stopped", "kill_orphans", "sweep_orphans")

@@ -32,7 +32,7 @@ from activations.processes.pipes import (
     open_ends,
     resolve,
 )
-from activations.processes.supervision import Supervision
+from activations.processes.supervisor_client import SupervisorClient
 
 __all__ = (
     "CHUNK_BYTES",
@@ -67,7 +67,7 @@ class Process:
 
     def __init__(
         self,
-        supervision: Supervision,
+        supervisor: SupervisorClient,
         control: socket.socket,
         stdin: InputPipe | None,
         stdout: OutputPipe,
@@ -86,7 +86,7 @@ class Process:
         self.expired = False
         #: Whether a guard was about to read the request, or why there was none is known.
         self.was_taken = False
-        self._supervision = supervision
+        self._supervisor = supervisor
         self._control = control
         self._guard: PidHandle | None = None
         self._guard_was_stopped = False
@@ -242,7 +242,7 @@ class Process:
                 self._guard is not None
             ):  # it closes its descriptors before its children are passed on
                 await self._guard.ended(GONE_S)
-            await self._supervision.sweep()
+            await self._supervisor.sweep()
         finally:
             self._finish()
 
@@ -272,19 +272,19 @@ class Launcher:
     """Starts commands through a supervisor, which it starts when first needed."""
 
     def __init__(self) -> None:
-        self._supervision: Supervision | None = None
+        self._supervisor: SupervisorClient | None = None
         #: Supervisors that were killed and are not reaped yet.
-        self._retired: list[Supervision] = []
+        self._retired: list[SupervisorClient] = []
         self._starting = asyncio.Semaphore(STARTS_AT_ONCE)
         self._processes: weakref.WeakSet[Process] = weakref.WeakSet()
         self._inspection: asyncio.TimerHandle | None = None
 
-    def prepare(self) -> Supervision:
+    def prepare(self) -> SupervisorClient:
         """Start the supervisor unless it runs; it boots while the caller goes on."""
-        if self._supervision is None or not self._supervision.is_usable():
-            self._retire(self._supervision)
-            self._supervision = Supervision()
-        return self._supervision
+        if self._supervisor is None or not self._supervisor.is_usable():
+            self._retire(self._supervisor)
+            self._supervisor = SupervisorClient()
+        return self._supervisor
 
     async def start(
         self, command: Command, stdin: bytes | None, *, stdin_stays_open: bool = False
@@ -304,11 +304,11 @@ class Launcher:
 
     async def _attempt(self, request: bytes, stdin: bytes | None, stays_open: bool) -> Process:
         """Start a command; raises _NotTaken if the supervisor is gone and nothing was started."""
-        supervision = self.prepare()
+        supervisor = self.prepare()
         try:
-            process = self._hand_over(supervision, stdin, stays_open)
+            process = self._hand_over(supervisor, stdin, stays_open)
         except (BrokenPipeError, ConnectionResetError) as error:
-            self._retire(supervision)
+            self._retire(supervisor)
             raise _NotTaken("start", error.errno or errno.EPIPE) from error
         self._begin_to_inspect()
         try:
@@ -318,19 +318,19 @@ class Launcher:
             if isinstance(error, CannotStart):
                 # One that cannot fork may have been given limits by a command.
                 if error.step == "fork" or not process.was_taken:
-                    self._retire(supervision)
+                    self._retire(supervisor)
                 if not process.was_taken and not process.expired:
                     raise _NotTaken(error.step, error.errno) from error
             raise
         return process
 
     def _hand_over(
-        self, supervision: Supervision, stdin: bytes | None, stays_open: bool
+        self, supervisor: SupervisorClient, stdin: bytes | None, stays_open: bool
     ) -> Process:
         """Make the pipes and the control socket and send the supervisor its ends of them."""
-        ends = open_ends(stdin is not None, supervision.hand_over)
+        ends = open_ends(stdin is not None, supervisor.hand_over)
         process = Process(
-            supervision,
+            supervisor,
             ends.control,
             None if stdin is None else InputPipe(ends.stdin, stdin, stays_open),
             OutputPipe(ends.stdout),
@@ -344,21 +344,21 @@ class Launcher:
         running = list(self._processes)
         for process in running:
             process.kill()
-        if self._supervision is not None:
-            await self._supervision.close()
-            self._retire(self._supervision)
+        if self._supervisor is not None:
+            await self._supervisor.close()
+            self._retire(self._supervisor)
         for process in running:
             await process.gone()
         while self._retired:
             await self._retired.pop().close()
         self._stop_inspecting()
 
-    def _retire(self, supervision: Supervision | None) -> None:
+    def _retire(self, supervisor: SupervisorClient | None) -> None:
         """Do without this supervisor, unless it was replaced already."""
-        if supervision is not None and supervision is self._supervision:
-            supervision.retire()
-            self._retired.append(supervision)
-            self._supervision = None
+        if supervisor is not None and supervisor is self._supervisor:
+            supervisor.retire()
+            self._retired.append(supervisor)
+            self._supervisor = None
 
     def _begin_to_inspect(self) -> None:
         if self._inspection is None:
@@ -376,8 +376,8 @@ class Launcher:
 
     def _inspect(self) -> None:
         """Look after the helpers and what lost them, as long as there is a command."""
-        if self._supervision is not None and not self._supervision.is_usable():
-            self._retire(self._supervision)
+        if self._supervisor is not None and not self._supervisor.is_usable():
+            self._retire(self._supervisor)
         for process in list(self._processes):
             process.inspect()
         self._retired = [old for old in self._retired if not old.is_reaped()]

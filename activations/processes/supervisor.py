@@ -61,8 +61,8 @@ import sys
 import time
 from collections.abc import Iterable
 
-from activations.processes.family import (
-    Family,
+from activations.processes.children import (
+    Children,
     continue_when_the_parent_dies,
     harden,
     kill_group,
@@ -173,28 +173,28 @@ class Guard:
     def run(self) -> None:
         os.setsid()
         continue_when_the_parent_dies()
-        family = Family()
+        children = Children()
         self._introduce_itself()
         request = _receive_request(self.control)
         if request is None:
             return
-        group = self._start(request, family)
-        while not family.empty and not self._hears(family.bell):
-            self._note_dead(family.reap())
+        group = self._start(request, children)
+        while not children.empty and not self._hears(children.bell):
+            self._note_dead(children.reap())
             if not self.command:
-                self._linger(family)
+                self._linger(children)
                 break
         if sys.platform != "linux":
             kill_group(group)
-        self._kill(family)
+        self._kill(children)
         self._tell("gone")
 
-    def _kill(self, family: Family) -> None:
+    def _kill(self, children: Children) -> None:
         stuck_at = time.monotonic() + STUCK_S
-        while not family.empty:
-            family.kill()
-            _wait([family.bell], RETRY_S)
-            self._note_dead(family.reap())
+        while not children.empty:
+            children.kill()
+            _wait([children.bell], RETRY_S)
+            self._note_dead(children.reap())
             if time.monotonic() > stuck_at:
                 self._tell("stuck")
                 stuck_at = float("inf")
@@ -210,13 +210,13 @@ class Guard:
             else:
                 self.control.sendall(message)
 
-    def _start(self, request: Request, family: Family) -> int:
+    def _start(self, request: Request, children: Children) -> int:
         """Start the command; returns the process group that it leads."""
         reports, report = os.pipe()
         group = self.command = os.fork()
         if self.command == 0:
             _become(request, self.stdio, report)
-        family.empty = False
+        children.empty = False
         for fd in (*self.stdio, report):
             os.close(fd)
         # A directory on a dead network disk can hold the command here, so listen to both.
@@ -230,11 +230,11 @@ class Guard:
         """Wait for a death; True if the server closed its side, which is all it ever does."""
         return self.control.fileno() in _wait([bell, self.control.fileno()], seconds)
 
-    def _linger(self, family: Family) -> None:
+    def _linger(self, children: Children) -> None:
         for _ in range(round(LINGER_S / RETRY_S)):
-            if family.empty or self._hears(family.bell, RETRY_S):
+            if children.empty or self._hears(children.bell, RETRY_S):
                 break
-            self._note_dead(family.reap())
+            self._note_dead(children.reap())
 
     def _note_dead(self, dead: dict[int, int]) -> None:
         if self.command not in dead:
@@ -254,7 +254,7 @@ class Supervisor:
 
     def __init__(self, link: socket.socket) -> None:
         self.link = link
-        self.family = Family()
+        self.children = Children()
         self.guards: set[int] = set()
         self.has_orphans = False
         #: Descriptors to answer on when there is no orphan.
@@ -263,7 +263,7 @@ class Supervisor:
     def run(self) -> None:
         is_open = True
         while is_open:
-            sources = [self.family.bell, self.link.fileno()]
+            sources = [self.children.bell, self.link.fileno()]
             ready = _wait(sources, RETRY_S if self.has_orphans else None)
             self._end_orphans()
             if self.link.fileno() in ready:
@@ -292,13 +292,13 @@ class Supervisor:
         except OSError as error:
             os.write(fds[0], f"failed {error.errno} fork\n".encode())
         finally:
-            self.family.empty = False
+            self.children.empty = False
             for fd in fds:
                 os.close(fd)
 
     def _end_orphans(self) -> None:
-        self.guards.difference_update(self.family.reap())
-        self.has_orphans = self.family.kill(spare=self.guards)
+        self.guards.difference_update(self.children.reap())
+        self.has_orphans = self.children.kill(spare=self.guards)
         if not self.has_orphans:
             while self.sweeps:
                 fd = self.sweeps.pop()
@@ -312,8 +312,8 @@ class Supervisor:
             os.kill(guard, signal.SIGCONT)
         deadline = time.monotonic() + GUARDS_S
         self._end_orphans()
-        while not self.family.empty:
-            _wait([self.family.bell], RETRY_S)
+        while not self.children.empty:
+            _wait([self.children.bell], RETRY_S)
             if time.monotonic() > deadline:
                 self.guards.clear()
             self._end_orphans()

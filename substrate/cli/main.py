@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from plexus.registry.lazy import resolve
 from plexus.version import __version__
 from substrate.settings import (
     FILE,
@@ -65,7 +65,7 @@ WITHOUT_FOLDER = frozenset({"completion", "mcp", "new", "trust"})
 #: Commands that report on the folder, and so do not ask about it.
 REPORTS = frozenset({"config", "doctor"})
 #: Decides about the folder; imported only if there is something to decide.
-START = "substrate.security.folder_trust.start"
+START = "substrate.security.folder_trust.start:files_at_start"
 #: Where the words after the name of a subcommand stay for the root command.
 REST = "substrate.cli.main.rest"
 #: Where the files of the folder, and what the settings were read from, stay for subcommands.
@@ -82,8 +82,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        module, _, name = COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), name)
+        command: click.Command = resolve(COMMANDS[cmd_name])
         return command
 
     def resolve_command(
@@ -281,7 +280,7 @@ def _project_files(ctx: click.Context, *, trust: bool, asks: bool) -> ProjectFil
     # that come later are trusted too.
     if not trust and not files_to_trust(project):
         return ProjectFiles()
-    files_at_start: Callable[..., ProjectFiles] = importlib.import_module(START).files_at_start
+    files_at_start: Callable[..., ProjectFiles] = resolve(START)
     return files_at_start(project, once=trust, may_ask=asks)
 
 
@@ -313,8 +312,7 @@ def given_flags(ctx: click.Context) -> dict[str, Any]:
 
 
 def _serve(entry: str, settings: Settings, files: ProjectFiles) -> None:
-    module, _, name = entry.partition(":")
-    serve: Callable[[Settings, ProjectFiles], None] = getattr(importlib.import_module(module), name)
+    serve: Callable[[Settings, ProjectFiles], None] = resolve(entry)
     tune_garbage_collector()
     serve(settings, files)
 

@@ -9,7 +9,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import os
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from plexus.private_files import state_folder
+from plexus.registry.lazy import resolve
 from plexus.runtime.hub import Plexus
 from plexus.runtime.run import Run
 
@@ -35,8 +35,8 @@ END_S: Final = 0.25
 #: A folder that changed so lately may change again without a newer time.
 UNSETTLED_NS: Final = 100_000_000
 
-LOCKFILE: Final = "substrate.security.lockfile"
-CHANNEL: Final = "substrate.publishing.channel"
+FIND_SERVER: Final = "substrate.security.lockfile:find_of_project"
+CHANNEL: Final = "substrate.publishing.channel:Channel"
 
 
 class Lookout:
@@ -121,14 +121,14 @@ class Lookout:
     # --- telling ------------------------------------------------------------------------------
 
     async def _tell(self) -> None:
-        server = importlib.import_module(LOCKFILE).find_of_project(self._project)
+        server = resolve(FIND_SERVER)(self._project)
         if server is None:
             settled = time.time_ns() - (self._seen or 0) > UNSETTLED_NS
             self._believe(LONGEST_S if settled else 0.0)
             return
         # Not on the loop: it takes as long as a whole start, and there are runs under way.
-        module = await asyncio.to_thread(importlib.import_module, CHANNEL)
-        self._channel = module.Channel(self._hub, self._project)
+        channel = await asyncio.to_thread(resolve, CHANNEL)
+        self._channel = channel(self._hub, self._project)
         if await self._channel.run(server):
             self._patience_s = LOOK_S
         else:

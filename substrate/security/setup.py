@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from plexus.registry.lazy import resolve
 from plexus.runtime.hub import Plexus
 from substrate.security.authentication import Access, OAuthServer
 from substrate.security.exposure import reached_at, url_host
@@ -18,7 +18,7 @@ from substrate.settings import Settings, SettingsError
 
 __all__ = ("open_access",)
 
-OAUTH: Final = "substrate.security.oauth"
+OAUTH: Final = "substrate.security.oauth:OAuth"
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def _oauth(settings: Settings, hub: Plexus, port: int) -> OAuthServer | None:
     # A server with names is behind something that speaks TLS, or should be.
     own = f"http://{url_host(reached_at(settings.bind))}:{port}"
     address = f"https://{settings.hosts[0]}" if settings.hosts else own
-    oauth: OAuthServer = importlib.import_module(OAUTH).OAuth(
+    oauth: OAuthServer = resolve(OAUTH)(
         settings.oauth_issuer,
         f"{address}/mcp",
         hub.scopes,

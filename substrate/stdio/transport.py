@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import errno
 import fcntl
-import importlib
 import logging
 import os
 import signal
@@ -28,6 +27,7 @@ from typing import Any
 from native_rpc.framing import LINES
 from native_rpc.protocol import NativeConnection
 from plexus.principal import LOCAL
+from plexus.registry.lazy import resolve
 from plexus.rpc.wire import Lines
 from plexus.runtime.hub import Plexus
 from substrate.build_hub import NO_FILES, MakeHub, build_hub
@@ -51,7 +51,7 @@ FLUSH_S = 2.0
 #: How much may wait to be written before no more requests are read.
 UNSENT_BYTES = 1024 * 1024
 #: Imported only if a server is wanted beside.
-BESIDE = "substrate.publishing.beside"
+BESIDE = "substrate.publishing.beside:see_to_server"
 
 
 def claim_stdio() -> tuple[int, int]:
@@ -295,6 +295,6 @@ async def _run(
 
 def _server_beside(settings: Settings, files: ProjectFiles, lookout: Lookout) -> asyncio.Task[None]:
     """Start a server of the project unless one runs, and have it found at once."""
-    see_to_server = importlib.import_module(BESIDE).see_to_server
+    see_to_server = resolve(BESIDE)
     seeing: Coroutine[Any, Any, None] = see_to_server(settings, files, Path.cwd(), lookout.look)
     return asyncio.get_running_loop().create_task(seeing)

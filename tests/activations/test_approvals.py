@@ -17,8 +17,9 @@ from conftest import OpenHub
 from hub_calls import OTHER, WAIT_S, call, follow, quiet, read, settled, until
 from pydantic import BaseModel
 
-from activations.approvals import INPUT_BYTES, PAGE_BYTES, Approvals
-from activations.approvals_events import Answered, ApprovalPending, ApprovalSettled, Pending
+from activations.approvals import Approvals
+from activations.approvals.activation import INPUT_BYTES, PAGE_BYTES
+from activations.approvals.events import Answered, ApprovalPending, ApprovalSettled, Pending
 from plexus import (
     LOCAL,
     Activation,

@@ -128,7 +128,7 @@ def test_cve_2025_6514_of_mcp_remote_only_bash_runs_a_command_line() -> None:
     assert {*named} == {
         "activations/bash/activation.py",
         "activations/bash/confinement.py",
-        "activations/processes/supervision.py",
+        "activations/processes/supervisor_client.py",
     }
     assert not any(mark in script for script in (STAGE, LIMIT_PROCESSES) for mark in "`%{")
 

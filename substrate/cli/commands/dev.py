@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 
+from plexus.registry.lazy import resolve
 from plexus.registry.plugins import Broken, load_plugins
 from plexus.runtime.hub import Plexus
 from substrate.build_hub import MakeHub, built_in_hub, finder
@@ -78,9 +78,7 @@ def dev(
             if mcp
             else "substrate.stdio.transport:serve_stdio"
         )
-    module, _, name = entry.partition(":")
-    serve: Callable[[Settings, ProjectFiles, MakeHub], None]
-    serve = getattr(importlib.import_module(module), name)
+    serve: Callable[[Settings, ProjectFiles, MakeHub], None] = resolve(entry)
     serve(settings, files, _maker(fixed, sources))
 
 

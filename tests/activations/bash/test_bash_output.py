@@ -23,7 +23,7 @@ from bash_calls import (
 )
 
 from activations.bash import Bash, Exit, Start, Stderr, Stdout, Truncated
-from activations.bash.output import Budget, read_output
+from activations.bash.events import Budget, read_output
 from plexus import DeadlineExceeded
 
 

@@ -28,7 +28,7 @@ from bash_calls import (
 )
 
 from activations.bash import Bash
-from activations.processes import family
+from activations.processes import children
 from plexus import DeadlineExceeded, Failed
 
 #: Starts children of every kind that is hard to find again, and says the pid of each: a plain one,
@@ -309,10 +309,10 @@ def test_a_killed_server_leaves_no_process(number: signal.Signals) -> None:
 def test_children_are_found_without_the_kernels_list_too() -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         try:
-            assert child.pid in family._children_by_search(os.getpid())  # noqa: SLF001
+            assert child.pid in children._children_by_search(os.getpid())  # noqa: SLF001
         finally:
             child.kill()
-    assert child.pid not in family._children_by_search(os.getpid())  # noqa: SLF001
+    assert child.pid not in children._children_by_search(os.getpid())  # noqa: SLF001
 
 
 @pytest.mark.parametrize("loop", LOOPS)

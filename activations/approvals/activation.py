@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
-from activations.approvals_events import Answered, ApprovalPending, ApprovalSettled, Pending
+from activations.approvals.events import Answered, ApprovalPending, ApprovalSettled, Pending
 from plexus import (
     Activation,
     Confirm,

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Collection
 
 __all__ = (
-    "Family",
+    "Children",
     "children_of",
     "continue_when_the_parent_dies",
     "harden",
@@ -33,7 +33,7 @@ PR_SET_CHILD_SUBREAPER = 36
 MARK = 2**62
 
 
-class Family:
+class Children:
     """Our children, adopted ones included, and a descriptor that turns readable when one ends."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from activations.processes.descendants import (
 )
 from activations.processes.pipes import resolve
 
-__all__ = ("Supervision",)
+__all__ = ("SupervisorClient",)
 
 #: How long a supervisor may take to end orphans, and to end with all of its guards.
 SWEEP_S = 2.0
@@ -42,7 +42,7 @@ _PROGRAM = (
 _ROOT = Path(__file__).parents[2]
 
 
-class Supervision:
+class SupervisorClient:
     """A supervisor that was started, until `close()` or `retire()`."""
 
     def __init__(self) -> None:
