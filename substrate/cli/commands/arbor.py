@@ -13,7 +13,8 @@ import click
 from activations.arbor import Arbor
 from plexus.errors import PlexusError
 from substrate.cli.main import settings_of
-from substrate.cli.target.target import Choice, Target, choose_target, target_options
+from substrate.cli.target.protocol import Target
+from substrate.cli.target.selection import Choice, choose_target, target_options
 
 __all__ = ("arbor",)
 

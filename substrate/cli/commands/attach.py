@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from plexus.errors import PlexusError
-from substrate.cli.shell_suggestions import complete_run
-from substrate.cli.target.rpc import result_of
-from substrate.cli.target.target import Target, need_server, server_option, spelled
+from substrate.cli.shell_completion import complete_run
+from substrate.cli.target.protocol import Target, result_of
+from substrate.cli.target.selection import need_server, server_option, spelled
 from substrate.cli.terminal.display import Streams, choose_display
-from substrate.cli.terminal.follow_run import Playback
-from substrate.cli.terminal.prompter import Person
+from substrate.cli.terminal.prompter import Prompter
+from substrate.cli.terminal.run_follower import RunFollower
 
 __all__ = ("attach", "follow", "follow_options")
 
@@ -86,10 +86,10 @@ def follow(
 
     streams = Streams()
     display = choose_display(streams, as_json=as_json, as_text=as_text)
-    playback = Playback(target, display, Person.at_terminal(streams.err), is_open)
+    follower = RunFollower(target, display, Prompter.at_terminal(streams.err), is_open)
     params = {"run": run, "after": after} | ({"_times": True} if times else {})
     try:
-        code = target.run(playback.play("plexus.attach", params, follows=True))
+        code = target.run(follower.play("plexus.attach", params, follows=True))
     except PlexusError as error:
         advice = f"`{spelled(ctx, 'runs', '--all')}` lists those there are."
         raise click.ClickException(f"{error.message}. {advice}") from error

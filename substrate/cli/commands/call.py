@@ -16,21 +16,22 @@ import click
 from click.shell_completion import CompletionItem
 
 from plexus.errors import InvalidParams, PlexusError, UnknownMethod
-from substrate.cli.cli_options import (
+from substrate.cli.main import files_of, settings_of
+from substrate.cli.schema_options import (
     dashed,
     parameter_options,
     params_option,
     read_params,
     values_argument,
 )
-from substrate.cli.main import files_of, settings_of
 from substrate.cli.target.catalogue import find_method, method_names, nearest
 from substrate.cli.target.local import LocalTarget
-from substrate.cli.target.target import Choice, Target, choose_target, target_options
+from substrate.cli.target.protocol import Target
+from substrate.cli.target.selection import Choice, choose_target, target_options
 from substrate.cli.terminal.display import Display, Streams, choose_display
-from substrate.cli.terminal.follow_run import INTERRUPTED, Playback
-from substrate.cli.terminal.method_table import print_namespaces
-from substrate.cli.terminal.prompter import Person
+from substrate.cli.terminal.prompter import Prompter
+from substrate.cli.terminal.run_follower import INTERRUPTED, RunFollower
+from substrate.cli.terminal.tables import print_namespaces
 
 __all__ = ("call",)
 
@@ -128,12 +129,12 @@ class MethodCommand(click.Command):
         params = read_params(ctx, self.parameters)
         streams = Streams()
         display = _display(ctx, streams)
-        playback = Playback(self.target, display, Person.at_terminal(streams.err))
+        follower = RunFollower(self.target, display, Prompter.at_terminal(streams.err))
         # What has neither events nor a result of its own follows a run that somebody else began.
         follows = self.described.keys().isdisjoint(("events", "result"))
         name = self.described["name"]
         try:
-            return self.target.run(playback.play(name, params, follows=follows))
+            return self.target.run(follower.play(name, params, follows=follows))
         except (InvalidParams, UnknownMethod) as error:
             raise click.UsageError(_with_faults(error), ctx) from error
         except PlexusError as error:

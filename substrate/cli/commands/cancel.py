@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from plexus.rpc import wire
-from substrate.cli.shell_suggestions import complete_run
-from substrate.cli.target.rpc import ask
-from substrate.cli.target.target import need_server, server_option, spelled
+from substrate.cli.shell_completion import complete_run
+from substrate.cli.target.protocol import ask
+from substrate.cli.target.selection import need_server, server_option, spelled
 
 __all__ = ("cancel",)
 

@@ -6,12 +6,12 @@ import sys
 
 import click
 
-from substrate.cli.shell_suggestions import complete_session
-from substrate.cli.target.target import Choice, choose_target, target_options
-from substrate.cli.terminal.chat_client import Talk, open_session
-from substrate.cli.terminal.chat_repl import Dialogue
+from substrate.cli.shell_completion import complete_session
+from substrate.cli.target.selection import Choice, choose_target, target_options
+from substrate.cli.terminal.chat_client import ChatClient, open_session
+from substrate.cli.terminal.chat_repl import ChatRepl
 from substrate.cli.terminal.display import Streams
-from substrate.cli.terminal.follow_run import INTERRUPTED
+from substrate.cli.terminal.run_follower import INTERRUPTED
 
 __all__ = ("chat",)
 
@@ -57,10 +57,10 @@ def chat(
     target = choose_target(ctx, Choice(local, url))
     try:
         found = open_session(target, session, model, new=new, somebody=message is None)
-        talk = Talk(target, Streams(), found, as_json=as_json)
+        client = ChatClient(target, Streams(), found, as_json=as_json)
         if message is not None:
-            ctx.exit(talk.play("chat.send", message=message))
-        Dialogue(talk).run()
+            ctx.exit(client.play("chat.send", message=message))
+        ChatRepl(client).run()
     except KeyboardInterrupt:
         ctx.exit(INTERRUPTED)
 

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from substrate.cli.target.catalogue import nearest
-from substrate.cli.target.target import Choice, choose_target, target_options
+from substrate.cli.target.selection import Choice, choose_target, target_options
 from substrate.devtools.codegen.interface import BadName, UnknownNamespace
 from substrate.devtools.codegen.python import write_python
 from substrate.devtools.codegen.typescript import write_typescript

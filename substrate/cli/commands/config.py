@@ -16,7 +16,7 @@ import click
 from plexus.limits import Limits
 from plexus.rpc import wire
 from substrate.cli.main import files_of, loaded_of, settings_of
-from substrate.cli.option_values import as_written
+from substrate.cli.schema_options import as_written
 from substrate.settings import FILE, Loaded, Settings, allowed, setting_names
 
 __all__ = ("config", "limit_rows", "meanings")

@@ -10,9 +10,10 @@ import click
 from substrate.cli.main import files_of, settings_of
 from substrate.cli.target.catalogue import Namespace, method_names
 from substrate.cli.target.local import LocalTarget
-from substrate.cli.target.target import Choice, Target, choose_target, report_broken, target_options
+from substrate.cli.target.protocol import Target
+from substrate.cli.target.selection import Choice, choose_target, report_broken, target_options
 from substrate.cli.terminal.display import coloured
-from substrate.cli.terminal.method_table import print_namespaces
+from substrate.cli.terminal.tables import print_namespaces
 
 __all__ = ("list_methods",)
 

@@ -10,13 +10,13 @@ import click
 
 from plexus.errors import PlexusError
 from plexus.rpc import wire
-from substrate.cli.option_values import read_json
-from substrate.cli.shell_suggestions import complete_approval
-from substrate.cli.target.rpc import ask, result_of
-from substrate.cli.target.target import Target, need_server, server_option, spelled
+from substrate.cli.schema_options import read_json
+from substrate.cli.shell_completion import complete_approval
+from substrate.cli.target.protocol import Target, ask, result_of
+from substrate.cli.target.selection import need_server, server_option, spelled
 from substrate.cli.terminal.display import DIM, coloured, pretty_json
-from substrate.cli.terminal.follow_run import INTERRUPTED
-from substrate.cli.terminal.prompter import Person
+from substrate.cli.terminal.prompter import Prompter
+from substrate.cli.terminal.run_follower import INTERRUPTED
 
 __all__ = ("respond",)
 
@@ -72,9 +72,9 @@ def respond(
                 f"nothing called {approval!r} waits for an answer. `{spelled(ctx, 'respond')}` "
                 "shows what does."
             )
-    person = None if as_json else Person.at_terminal(sys.stderr)
-    if person is not None:
-        _ask_all(ctx, target, person, pending)
+    prompter = None if as_json else Prompter.at_terminal(sys.stderr)
+    if prompter is not None:
+        _ask_all(ctx, target, prompter, pending)
         return
     for each in pending:
         click.echo(wire.encode(each).decode())
@@ -120,7 +120,9 @@ def _answer(ctx: click.Context, target: Target, params: dict[str, Any], *, as_js
 # --- asking ---------------------------------------------------------------------------------------
 
 
-def _ask_all(ctx: click.Context, target: Target, person: Person, pending: list[Approval]) -> None:
+def _ask_all(
+    ctx: click.Context, target: Target, prompter: Prompter, pending: list[Approval]
+) -> None:
     if not pending:
         click.echo("Nothing waits for an answer.", err=True)
     for number, each in enumerate(pending, 1):
@@ -130,16 +132,16 @@ def _ask_all(ctx: click.Context, target: Target, person: Person, pending: list[A
         if each.get("details"):
             click.echo(coloured(pretty_json(each["details"]), DIM), err=True)
         try:
-            target.run(_ask_one(target, person, each))
+            target.run(_ask_one(target, prompter, each))
         except KeyboardInterrupt:
             click.echo("\nThe rest is left open.", err=True)
             ctx.exit(INTERRUPTED)
 
 
-async def _ask_one(target: Target, person: Person, approval: Approval) -> None:
+async def _ask_one(target: Target, prompter: Prompter, approval: Approval) -> None:
     """Ask until the answer fits, or nobody waits for it any more."""
     while True:
-        answer = await person.answer(approval)
+        answer = await prompter.answer(approval)
         params: dict[str, Any] = {"approval_id": approval["approval_id"]}
         if approval["kind"] in YES_OR_NO:
             params["approve"] = bool(answer)

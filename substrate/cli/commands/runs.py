@@ -7,9 +7,9 @@ import sys
 import click
 
 from plexus.rpc import wire
-from substrate.cli.target.rpc import ask
-from substrate.cli.target.target import need_server, server_option, spelled
-from substrate.cli.terminal.run_table import UNDER_WAY, is_work, print_runs
+from substrate.cli.target.protocol import ask
+from substrate.cli.target.selection import need_server, server_option, spelled
+from substrate.cli.terminal.tables import UNDER_WAY, is_work, print_runs
 
 __all__ = ("runs",)
 

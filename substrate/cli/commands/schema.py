@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from substrate.cli.option_values import as_written, type_in_words
+from substrate.cli.schema_options import as_written, type_in_words
 from substrate.cli.target.catalogue import Catalogue, find_method, method_names, nearest, walk
-from substrate.cli.target.target import Choice, choose_target, target_options
+from substrate.cli.target.selection import Choice, choose_target, target_options
 from substrate.cli.terminal.display import pretty_json
 
 if TYPE_CHECKING:  # rich is imported when there is a terminal to print on

@@ -12,12 +12,12 @@ from plexus.errors import PlexusError
 from plexus.rpc import wire
 from plexus.runtime.run_changes import IN_EVENT
 from substrate.cli.commands.attach import follow, follow_options
-from substrate.cli.shell_suggestions import complete_run
+from substrate.cli.shell_completion import complete_run
+from substrate.cli.target.selection import need_server, spelled
 from substrate.cli.target.server import ServerTarget
-from substrate.cli.target.target import need_server, spelled
 from substrate.cli.terminal.display import coloured
-from substrate.cli.terminal.follow_run import INTERRUPTED
-from substrate.cli.terminal.run_table import COLOURS, UNDER_WAY, is_work, run_in_line
+from substrate.cli.terminal.run_follower import INTERRUPTED
+from substrate.cli.terminal.tables import COLOURS, UNDER_WAY, is_work, run_in_line
 
 __all__ = ("Changes", "watch")
 

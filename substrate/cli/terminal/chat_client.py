@@ -1,4 +1,4 @@
-"""A session of chat, as the terminal talks in it: asking about it, and turns that are shown."""
+"""A chat session at the terminal: requests about it, and turns that are displayed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import click
 
 from plexus.errors import PlexusError
 from substrate.cli.target.catalogue import nearest
-from substrate.cli.target.rpc import result_of, text_of
-from substrate.cli.target.target import Target
+from substrate.cli.target.protocol import Target, result_of, text_of
 from substrate.cli.terminal.display import Display, JsonLines, Streams
-from substrate.cli.terminal.follow_run import FAILED, Playback
-from substrate.cli.terminal.prompter import Person
-from substrate.cli.terminal.turn_display import Spoken
+from substrate.cli.terminal.prompter import Prompter
+from substrate.cli.terminal.run_follower import FAILED, RunFollower
+from substrate.cli.terminal.turn_display import TurnDisplay
 
-__all__ = ("Talk", "open_session")
+__all__ = ("ChatClient", "open_session")
 
 Session = dict[str, Any]
 
@@ -33,8 +32,8 @@ NEXT_STEPS = {
 }
 
 
-class Talk:
-    """One session on one target; which session can change."""
+class ChatClient:
+    """The client of one session at a time on one target."""
 
     def __init__(
         self, target: Target, streams: Streams, session: Session, *, as_json: bool
@@ -63,16 +62,16 @@ class Talk:
 
     def play(self, method: str, **params: Any) -> int:
         """Show a turn; the exit code. What is refused is told and is no exception."""
-        display: Display = JsonLines(self.streams) if self._as_json else Spoken(self.streams)
-        playback = Playback(self.target, display, Person.at_terminal(self.streams.err))
+        display: Display = JsonLines(self.streams) if self._as_json else TurnDisplay(self.streams)
+        follower = RunFollower(self.target, display, Prompter.at_terminal(self.streams.err))
         try:
             params = {"session": self.name, **params}
-            return self.target.run(playback.play(method, params, follows=False))
+            return self.target.run(follower.play(method, params, follows=False))
         except PlexusError as error:
             self.complain(error)
             return FAILED
         finally:
-            if isinstance(display, Spoken):
+            if isinstance(display, TurnDisplay):
                 display.end()
 
     def complain(self, error: PlexusError) -> None:

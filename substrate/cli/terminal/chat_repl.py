@@ -5,20 +5,29 @@ Messages of one's own are numbered from the last one back: 1 is the latest.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 import click
 
 from plexus.errors import PlexusError
-from substrate.cli.terminal.chat_client import Talk
+from plexus.private_files import open_private, state_folder
+from substrate.cli.terminal.chat_client import ChatClient
 from substrate.cli.terminal.display import DIM, coloured, short
-from substrate.cli.terminal.line_editor import LineEditor
 from substrate.cli.terminal.turn_display import harmless
+from substrate.security.private_files import make_private
 
-__all__ = ("Dialogue",)
+__all__ = (
+    "ChatRepl",
+    "LineEditor",
+)
 
 Message = dict[str, Any]
 
@@ -28,11 +37,11 @@ SHOWN: Final = 20
 PAGE: Final = 200
 
 
-class Leaving(Exception):
+class Quit(Exception):
     """The person wants to go."""
 
 
-class Wrong(Exception):
+class ReplError(Exception):
     """A command cannot be done; the message says why, and what to do."""
 
 
@@ -44,11 +53,11 @@ class Command(NamedTuple):
     do: Callable[[str], None]
 
 
-class Dialogue:
+class ChatRepl:
     """Reads lines, and does what they say, until the person goes."""
 
-    def __init__(self, talk: Talk) -> None:
-        self._talk = talk
+    def __init__(self, client: ChatClient) -> None:
+        self._client = client
         self._commands = {
             "help": Command("", "show this", self._help),
             "sessions": Command("[NAME]", "list sessions, or go to one", self._sessions),
@@ -64,19 +73,19 @@ class Dialogue:
         self._editor = LineEditor([f"/{name}" for name in self._commands])
 
     def run(self) -> None:
-        """Talk until the person leaves."""
-        session = self._talk.session
+        """Read and execute lines until the user leaves."""
+        session = self._client.session
         self._say(f"{session['name']} with {session['model']}. /help shows what else there is.")
         self._attempt(lambda: self._print_messages(self._messages(RECALLED), RECALLED))
         try:
             while True:
                 try:
-                    line = self._editor.read(f"{self._talk.name}> ")
+                    line = self._editor.read(f"{self._client.name}> ")
                 except KeyboardInterrupt:
                     self._say("\nCtrl-D or /quit leaves.")
                     continue
                 self._attempt(partial(self._obey, line))
-        except (EOFError, Leaving):
+        except (EOFError, Quit):
             self._say("")
         finally:
             self._editor.close()
@@ -86,11 +95,11 @@ class Dialogue:
         try:
             work()
         except PlexusError as error:
-            self._talk.complain(error)
-        except (Wrong, OSError) as error:
-            self._talk.streams.remark(str(error), "red")
+            self._client.complain(error)
+        except (ReplError, OSError) as error:
+            self._client.streams.remark(str(error), "red")
         except click.ClickException as error:
-            self._talk.streams.remark(error.message, "red")
+            self._client.streams.remark(error.message, "red")
         except (KeyboardInterrupt, click.Abort):
             self._say("\nLeft as it was.")
 
@@ -98,12 +107,13 @@ class Dialogue:
         if not line.strip():
             return
         if not line.startswith("/") or line.startswith("//"):
-            self._talk.play("chat.send", message=line.removeprefix("/") if line[0] == "/" else line)
+            text = line[1:] if line.startswith("//") else line
+            self._client.play("chat.send", message=text)
             return
         name, _, rest = line[1:].partition(" ")
         command = self._commands.get(name)
         if command is None:
-            raise Wrong(
+            raise ReplError(
                 f"There is no command /{name}; /help shows them. //{name} says it as it is."
             )
         command.do(rest.strip())
@@ -119,16 +129,16 @@ class Dialogue:
         )
 
     def _quit(self, _: str) -> None:
-        raise Leaving
+        raise Quit
 
     def _sessions(self, name: str) -> None:
         if name:
-            self._talk.session = self._talk.ask("chat.get", session=name)
+            self._client.session = self._client.ask("chat.get", session=name)
             self._print_messages(self._messages(RECALLED), RECALLED)
             return
-        page = self._talk.ask_plain("chat.list", limit=PAGE)
+        page = self._client.ask_plain("chat.list", limit=PAGE)
         for each in page["sessions"]:
-            mark = "*" if each["name"] == self._talk.name else " "
+            mark = "*" if each["name"] == self._client.name else " "
             busy = "  (a turn is under way)" if each["busy"] else ""
             click.echo(f"{mark} {harmless(each['name'])}  {coloured(each['model'], DIM)}{busy}")
         if page.get("next") is not None:
@@ -139,36 +149,36 @@ class Dialogue:
         self._print_messages(self._messages(most), most)
 
     def _branches(self, number: str) -> None:
-        branches = self._talk.ask("chat.branches", limit=PAGE)["branches"]
+        branches = self._client.ask("chat.branches", limit=PAGE)["branches"]
         if number:
             wanted = _number(number, 1)
             if wanted > len(branches):
-                raise Wrong(f"There is no branch {wanted}; /branches shows them.")
+                raise ReplError(f"There is no branch {wanted}; /branches shows them.")
             self._go(branches[wanted - 1]["node_id"])
             return
         for index, each in enumerate(branches, 1):
             mark = "*" if each["current"] else " "
-            names = ", ".join(n for n in each["sessions"] if n != self._talk.name)
+            names = ", ".join(n for n in each["sessions"] if n != self._client.name)
             where = f"  (session {names})" if names else ""
             excerpt = harmless(each["excerpt"]).replace("\n", " ")
             click.echo(f"{mark} {index:>3}  {each['messages']:>3} messages  {excerpt}{where}")
 
     def _regenerate(self, _: str) -> None:
-        self._talk.play("chat.regenerate")
+        self._client.play("chat.regenerate")
 
     def _edit(self, rest: str) -> None:
         number, _, text = rest.partition(" ")
         mine = self._mine(_number(number, 1))
         if not text.strip():
             text = self._editor.read("say instead> ", mine.get("text") or "")
-        self._talk.play("chat.edit", node_id=mine["node_id"], message=text)
+        self._client.play("chat.edit", node_id=mine["node_id"], message=text)
 
     def _back(self, number: str) -> None:
         node = self._mine(_number(number, 1))["node_id"]
-        tree = self._talk.ask("chat.get")["position"]["tree_id"]
+        tree = self._client.ask("chat.get")["position"]["tree_id"]
         while True:
             place = {"tree_id": tree, "node_id": node}
-            parent = self._talk.ask_plain("arbor.node_get_parent", **place)["parent"]
+            parent = self._client.ask_plain("arbor.node_get_parent", **place)["parent"]
             node = parent["node_id"]
             # What was attached to a message stands before it, and goes with it.
             if (parent.get("metadata") or {}).get("kind") != "attachment":
@@ -177,22 +187,22 @@ class Dialogue:
 
     def _model(self, model: str) -> None:
         if model:
-            self._talk.session = self._talk.ask("chat.configure", model=model)
-            self._say(f"{self._talk.session['model']} answers from now on.")
+            self._client.session = self._client.ask("chat.configure", model=model)
+            self._say(f"{self._client.session['model']} answers from now on.")
             return
-        click.echo(f"* {self._talk.session['model']}")
-        for each in self._talk.ask_plain("chat.models")["providers"]:
+        click.echo(f"* {self._client.session['model']}")
+        for each in self._client.ask_plain("chat.models")["providers"]:
             state = "ready" if each["ready"] else f"not ready: {each.get('advice')}"
             click.echo(f"  {each['example']}  {coloured(state, DIM)}")
 
     def _export(self, file: str) -> None:
         if not file:
-            raise Wrong("Say where to: /export FILE.")
+            raise ReplError("Say where to: /export FILE.")
         path = Path(file).expanduser()
         if path.exists() and not click.confirm(f"{path} is there already. Replace it?"):
             return
         form = "json" if path.suffix == ".json" else "markdown"
-        path.write_text(self._talk.text_of("chat.export", format=form))
+        path.write_text(self._client.text_of("chat.export", format=form))
         self._say(f"Wrote {path}.")
 
     # --- messages -----------------------------------------------------------------------------
@@ -202,7 +212,7 @@ class Dialogue:
         found: list[Message] = []
         before: dict[str, Any] = {}
         while len(found) < at_least:
-            page = self._talk.ask("chat.history", limit=min(max(at_least, 1), PAGE), **before)
+            page = self._client.ask("chat.history", limit=min(max(at_least, 1), PAGE), **before)
             found = [*page["messages"], *found]
             if page.get("next") is None:
                 break
@@ -210,7 +220,7 @@ class Dialogue:
         return found
 
     def _mine(self, number: int) -> Message:
-        """The message of one's own with this number; raises Wrong."""
+        """The message of one's own with this number; raises ReplError."""
         wanted = PAGE
         while True:
             messages = self._messages(wanted)
@@ -219,7 +229,9 @@ class Dialogue:
                 return mine[-number]
             if len(messages) < wanted:
                 there = f"there are {len(mine)}" if mine else "there is none yet"
-                raise Wrong(f"There is no message {number} of yours; {there}. /history shows them.")
+                raise ReplError(
+                    f"There is no message {number} of yours; {there}. /history shows them."
+                )
             wanted *= 4
 
     def _print_messages(self, messages: list[Message], most: int) -> None:
@@ -236,23 +248,106 @@ class Dialogue:
             said = short(harmless(text).replace("\n", " "))
             lines.append(f"{number:>3} {each['kind']}{status}: {said}")
         for line in lines[-most:]:
-            self._talk.streams.remark(line, DIM)
+            self._client.streams.remark(line, DIM)
 
     def _go(self, node: str) -> None:
-        self._talk.session = self._talk.ask("chat.set_head", node_id=node)
+        self._client.session = self._client.ask("chat.set_head", node_id=node)
         messages = self._messages(RECALLED)
         self._print_messages(messages, RECALLED)
         if not messages:
             self._say("At the beginning; nothing was said here yet.")
 
     def _say(self, text: str) -> None:
-        self._talk.streams.remark(text, DIM)
+        self._client.streams.remark(text, DIM)
 
 
 def _number(text: str, default: int) -> int:
-    """The number that was typed; raises Wrong."""
+    """The number that was typed; raises ReplError."""
     if not text:
         return default
     if not text.isdecimal() or int(text) < 1:
-        raise Wrong(f"{text!r} is no number from 1 on.")
+        raise ReplError(f"{text!r} is no number from 1 on.")
     return int(text)
+
+
+# --- lines ----------------------------------------------------------------------------------------
+
+
+#: How many lines are remembered.
+REMEMBERED: Final = 1000
+#: What a line ends with that goes on in the next.
+CONTINUED: Final = "\\"
+
+
+class LineEditor:
+    """The person's line. One at a time: readline belongs to the process."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        """`words` are completed with Tab at the beginning of a line."""
+        self._words = words
+        self._readline: ModuleType | None = None
+        self._on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        if self._on_terminal:
+            with contextlib.suppress(ImportError):  # some Pythons are built without it
+                self._readline = importlib.import_module("readline")
+        if self._readline is not None:
+            self._readline.set_completer(self._complete)
+            self._readline.set_completer_delims("")
+            self._readline.parse_and_bind("tab: complete")
+            self._readline.set_history_length(REMEMBERED)
+            with contextlib.suppress(OSError):
+                self._readline.read_history_file(str(self._file))
+
+    @property
+    def _file(self) -> Path:
+        return state_folder() / "chat_history"
+
+    def read(self, prompt: str, text: str = "") -> str:
+        """What the person types, with this text there to begin with where that can be.
+
+        A line that ends with a backslash goes on in the next. Raises EOFError at Ctrl-D and
+        KeyboardInterrupt at Ctrl-C.
+        """
+        lines = [self._line(prompt, text)]
+        while lines[-1].endswith(CONTINUED):
+            lines[-1] = lines[-1].removesuffix(CONTINUED)
+            lines.append(self._line("... ", ""))
+        return "\n".join(lines)
+
+    def close(self) -> None:
+        """Keep the history, for its owner alone."""
+        if self._readline is None:
+            return
+        with contextlib.suppress(OSError):
+            make_private(self._file.parent)
+            os.close(open_private(self._file, os.O_WRONLY))
+            self._readline.write_history_file(str(self._file))
+            self._file.chmod(0o600)
+
+    def _line(self, prompt: str, text: str) -> str:
+        if not self._on_terminal:
+            sys.stderr.write(prompt)
+            sys.stderr.flush()
+            line = sys.stdin.readline()
+            if not line:
+                raise EOFError
+            return line.removesuffix("\n")
+        if self._readline is None:
+            return input(prompt)
+        insert: Callable[[str], None] = self._readline.insert_text
+        self._readline.set_startup_hook(lambda: insert(text) if text else None)
+        try:
+            return input(_bold(prompt))
+        finally:
+            self._readline.set_startup_hook(None)
+
+    def _complete(self, text: str, state: int) -> str | None:
+        fitting = [word for word in self._words if word.startswith(text)]
+        return fitting[state] if text and state < len(fitting) else None
+
+
+def _bold(prompt: str) -> str:
+    """A prompt that stands out; readline is told which characters take no room."""
+    if os.environ.get("NO_COLOR"):
+        return prompt
+    return f"\001\033[1m\002{prompt}\001\033[0m\002"

@@ -12,18 +12,21 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import IO, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import click
 
 from plexus.rpc import wire
-from substrate.cli.terminal.progress import ProgressBar
+
+if TYPE_CHECKING:  # rich is imported when there is progress to be shown on a terminal
+    from rich.progress import Progress
 
 __all__ = (
     "DIM",
     "TERMINALS",
     "Display",
     "JsonLines",
+    "ProgressBar",
     "Readable",
     "Streams",
     "choose_display",
@@ -323,3 +326,44 @@ def short(value: Any, most: int = SHORT) -> str:
     """The beginning of a value, as it fits into a line."""
     text = value if isinstance(value, str) else wire.encode(value).decode()
     return text if len(text) <= most else text[: most - 3] + "..."
+
+
+class ProgressBar:
+    """How far a run is, at the bottom of the terminal; gone as soon as anything is written."""
+
+    def __init__(self, err: IO[str]) -> None:
+        self._err = err
+        self._progress: Progress | None = None
+
+    def show(self, done: float, total: float | None, message: str) -> None:
+        """Show or move the bar; a total that is not known makes it swing."""
+        if self._progress is None:
+            self._progress = _make_progress(self._err)
+            self._progress.add_task("", of="")
+            self._progress.start()
+        task = self._progress.task_ids[0]
+        of = "" if total is None else f"/{total:g}"
+        self._progress.update(task, completed=done, total=total, description=message, of=of)
+
+    def hide(self) -> None:
+        """Take it away."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+
+def _make_progress(stream: IO[str]) -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.completed:g}{task.fields[of]}", markup=False),
+        TimeElapsedColumn(),
+        console=Console(file=stream),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )

@@ -1,4 +1,4 @@
-"""Asking the person at the terminal what a run asks.
+"""Prompts at the terminal for what a run asks.
 
 Lines are read by the event loop and not by a thread, so that a question can be taken back at any
 moment: when its time is over, when somebody else has answered, or at Ctrl-C.
@@ -12,9 +12,9 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import IO, Any
 
-from substrate.cli.option_values import Shape, as_written, shape_of
+from substrate.cli.schema_options import Shape, as_written, shape_of
 
-__all__ = ("Person",)
+__all__ = ("Prompter",)
 
 Request = Mapping[str, Any]
 Ask = Callable[[Request], Awaitable[Any]]
@@ -25,8 +25,8 @@ class Declined(Exception):
     """The person ended the input instead of answering."""
 
 
-class Person:
-    """Whoever sits at the terminal."""
+class Prompter:
+    """Puts the questions of a run to the user at the terminal."""
 
     def __init__(self, err: IO[str], input_fd: int) -> None:
         self._err = err
@@ -36,8 +36,8 @@ class Person:
         self._turn = asyncio.Lock()
 
     @classmethod
-    def at_terminal(cls, err: IO[str]) -> Person | None:
-        """The person, if there is one: somebody who can see stderr and type into stdin."""
+    def at_terminal(cls, err: IO[str]) -> Prompter | None:
+        """Return a prompter if stdin and stderr are a terminal, else None."""
         try:
             there = sys.stdin.isatty() and err.isatty()
         except ValueError:  # stdin is closed

@@ -1,4 +1,4 @@
-"""A turn of a conversation as a person reads it: the answer, and beside it what the model does.
+"""A turn of a conversation for a reader: the answer, and beside it what the model does.
 
 On a terminal Markdown is lightly rendered; piped, stdout gets the answer as it is. What a model
 says is somebody else's text: characters that steer a terminal are not passed on to one.
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plexus.rpc import wire
 from substrate.cli.terminal.display import DIM, Readable, Streams, short, turn_in_line
-from substrate.cli.terminal.follow_run import REASONS
 from substrate.cli.terminal.markdown import MarkdownStream
+from substrate.cli.terminal.run_follower import REASONS
 
 if TYPE_CHECKING:  # rich is imported when there is a terminal to print on
     from rich.console import Console
 
-__all__ = ("Spoken", "harmless")
+__all__ = ("TurnDisplay", "harmless")
 
 Event = Mapping[str, Any]
 
@@ -35,7 +35,7 @@ def harmless(text: str) -> str:
     return STEERING.sub("", text)
 
 
-class Spoken(Readable):
+class TurnDisplay(Readable):
     """A turn of a conversation."""
 
     def __init__(self, streams: Streams) -> None:

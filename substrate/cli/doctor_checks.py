@@ -1,7 +1,7 @@
-"""What `substrate doctor` looks at: this machine, the server, what is stored, plugins, models.
+"""The checks of `substrate doctor`: machine, server, storage, plugins, models, MCP hosts.
 
-A check gives findings and raises nothing: what goes wrong is what it has found. Nothing is changed,
-but lock files that nobody stands behind are removed, as by everybody who comes across them.
+A check returns results and raises nothing: an error is a result. Nothing is changed, except that
+stale lock files are removed, as every reader of them does.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ from activations.arbor import Arbor
 from plexus.errors import PlexusError
 from plexus.private_files import data_folder
 from plexus.version import __version__
-from substrate.cli.target.rpc import result_of
+from substrate.cli.mcp_hosts.hosts import HOSTS, UNDERSCORES, Host, Refused, find_entries
+from substrate.cli.target.protocol import Target, result_of
 from substrate.cli.target.server import ServerTarget, identity_of
-from substrate.cli.target.target import Target
 from substrate.security.exposure import reached_at
 from substrate.security.lockfile import find_running, lock_folder
 from substrate.settings import ProjectFiles, Settings, files_to_trust
 
 __all__ = (
-    "Finding",
-    "activation_findings",
-    "lock_findings",
-    "machine_findings",
-    "model_findings",
-    "plugin_findings",
-    "sandbox_findings",
-    "server_findings",
-    "store_findings",
-    "trust_findings",
+    "Check",
+    "activation_checks",
+    "client_checks",
+    "lock_checks",
+    "machine_checks",
+    "model_checks",
+    "plugin_checks",
+    "sandbox_checks",
+    "server_checks",
+    "store_checks",
+    "trust_checks",
 )
 
 Level = Literal["ok", "warning", "problem"]
@@ -55,8 +56,8 @@ OLDEST: Final = (3, 11)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at."""
+class Check:
+    """The result of one check."""
 
     check: str
     level: Level
@@ -68,17 +69,17 @@ class Finding:
 # --- this machine ---------------------------------------------------------------------------------
 
 
-def machine_findings() -> Iterator[Finding]:
+def machine_checks() -> Iterator[Check]:
     """Python, the event loop, how many files may be open."""
     version = f"Python {platform.python_version()}, substrate {__version__}"
     if sys.version_info >= OLDEST:
-        yield Finding("python", "ok", version)
+        yield Check("python", "ok", version)
     else:
-        yield Finding("python", "problem", version, "Install Python 3.11 or newer.")
+        yield Check("python", "problem", version, "Install Python 3.11 or newer.")
     if sys.platform == "win32" or importlib.util.find_spec("uvloop") is not None:
-        yield Finding("uvloop", "ok", "the fast event loop is there")
+        yield Check("uvloop", "ok", "the fast event loop is there")
     else:
-        yield Finding(
+        yield Check(
             "uvloop",
             "warning",
             "the server runs on asyncio's own, slower loop",
@@ -88,24 +89,24 @@ def machine_findings() -> Iterator[Finding]:
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= OPEN_FILES:
-        yield Finding("open files", "ok", f"at most {soft}")
+        yield Check("open files", "ok", f"at most {soft}")
         return
     possible = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
     next_step = f"Run `ulimit -n {possible}` before starting the server."
-    yield Finding("open files", "warning", f"only {soft} at once", next_step)
+    yield Check("open files", "warning", f"only {soft} at once", next_step)
 
 
-def sandbox_findings(settings: Settings) -> Iterator[Finding]:
+def sandbox_checks(settings: Settings) -> Iterator[Check]:
     """Whether commands can be confined. Whether the sandbox that is set works, its probe says."""
     found = shutil.which("bwrap")
     if found is not None:
-        yield Finding(
+        yield Check(
             "sandbox", "ok", f"bubblewrap is {found}; bash_sandbox is {settings.bash_sandbox}"
         )
     elif settings.bash_sandbox == "off":
-        yield Finding("sandbox", "ok", "off; there is no bubblewrap for --bash-sandbox")
+        yield Check("sandbox", "ok", "off; there is no bubblewrap for --bash-sandbox")
     else:
-        yield Finding(
+        yield Check(
             "sandbox",
             "problem",
             f"bash_sandbox is {settings.bash_sandbox}, and there is no bwrap on PATH",
@@ -116,9 +117,9 @@ def sandbox_findings(settings: Settings) -> Iterator[Finding]:
 # --- the server -----------------------------------------------------------------------------------
 
 
-def server_findings(
+def server_checks(
     settings: Settings, target: ServerTarget | None
-) -> tuple[list[Finding], Target | None]:
+) -> tuple[list[Check], Target | None]:
     """Who is on the port; and the server, if it is ours and lets us in."""
     port, host = settings.port, reached_at(settings.bind)
     if target is None:
@@ -127,10 +128,10 @@ def server_findings(
     whose = "it has no lock file of yours" if running is None else f"process {running.pid}"
     said = identity_of(port, host) or {}
     version = str(said.get("version", "of an unknown version"))
-    findings = [Finding("server", "ok", f"substrate {version} on port {port}, {whose}")]
+    results = [Check("server", "ok", f"substrate {version} on port {port}, {whose}")]
     if version != __version__:
-        findings = [
-            Finding(
+        results = [
+            Check(
                 "server",
                 "warning",
                 f"the server on port {port} is {version}, and this is {__version__}",
@@ -140,29 +141,29 @@ def server_findings(
     try:
         target.run(result_of(target, "plexus.hash", {}))
     except (click.ClickException, PlexusError) as error:
-        findings.append(
-            Finding(
+        results.append(
+            Check(
                 "token",
                 "problem",
                 f"the server does not let us in: {error.message}",
                 "Give its token with `substrate --token TOKEN doctor`.",
             )
         )
-        return findings, None
-    return [*findings, Finding("token", "ok", "the server takes it")], target
+        return results, None
+    return [*results, Check("token", "ok", "the server takes it")], target
 
 
-def _who_else(port: int, host: str) -> Finding:
+def _who_else(port: int, host: str) -> Check:
     """No server of ours is there; perhaps somebody else is."""
     if port == 0:
-        return Finding("server", "ok", "the port is 0: none can be found")
+        return Check("server", "ok", "the port is 0: none can be found")
     import socket
 
     try:
         socket.create_connection((host, port), 0.3).close()
     except OSError:
-        return Finding("server", "ok", f"none runs on port {port}; `substrate` starts one")
-    return Finding(
+        return Check("server", "ok", f"none runs on port {port}; `substrate` starts one")
+    return Check(
         "server",
         "problem",
         f"something that is no substrate answers on port {port}",
@@ -170,14 +171,14 @@ def _who_else(port: int, host: str) -> Finding:
     )
 
 
-def lock_findings() -> Iterator[Finding]:
+def lock_checks() -> Iterator[Check]:
     """The lock files of servers; those that were left behind are removed by looking at them."""
     folder = lock_folder()
     if not folder.is_dir():
-        yield Finding("lock files", "ok", "there are none")
+        yield Check("lock files", "ok", "there are none")
         return
     if stat.S_IMODE(folder.stat().st_mode) & 0o077:
-        yield Finding(
+        yield Check(
             "lock files", "problem", f"others can look into {folder}", f"chmod 700 {folder}"
         )
     running = 0
@@ -186,49 +187,49 @@ def lock_findings() -> Iterator[Finding]:
         if found is not None:
             running += 1
         elif path.exists():
-            yield Finding("lock files", "warning", f"{path} is no lock file", f"rm {path}")
+            yield Check("lock files", "warning", f"{path} is no lock file", f"rm {path}")
         else:
-            yield Finding(
+            yield Check(
                 "lock files",
                 "warning",
                 f"the server on port {path.stem} had left its lock file behind; it is removed now",
                 "Nothing: it was killed, or the machine went down.",
             )
-    yield Finding("lock files", "ok", f"{running} of servers that run, in {folder}")
+    yield Check("lock files", "ok", f"{running} of servers that run, in {folder}")
 
 
 # --- what is stored -------------------------------------------------------------------------------
 
 
-def store_findings(settings: Settings) -> Iterator[Finding]:
+def store_checks(settings: Settings) -> Iterator[Check]:
     """The folder, and the store in it."""
     folder = data_folder()
     there = next(each for each in (folder, *folder.parents) if each.exists())
     if not os.access(there, os.W_OK):
-        yield Finding("data", "problem", f"{there} cannot be written to", f"chown -R $USER {there}")
+        yield Check("data", "problem", f"{there} cannot be written to", f"chown -R $USER {there}")
     else:
         free = shutil.disk_usage(there).free
         level: Level = "ok" if free >= FREE_BYTES else "warning"
         next_step = "" if level == "ok" else "Make some room."
-        yield Finding("data", level, f"{folder}, {free // MIB} MiB free", next_step)
+        yield Check("data", level, f"{folder}, {free // MIB} MiB free", next_step)
     trees = Arbor(settings.database)
     if trees.is_empty():
-        yield Finding("store", "ok", "nothing is kept yet")
+        yield Check("store", "ok", "nothing is kept yet")
         return
     try:
-        detail, size = asyncio.run(_look(trees))
+        detail, size = asyncio.run(_probe_store(trees))
     except (PlexusError, OSError) as error:
-        yield Finding(
+        yield Check(
             "store",
             "problem",
             f"it cannot be opened: {error}",
             "Look at the file, or name another with `substrate --database FILE`.",
         )
         return
-    yield Finding("store", "ok", detail + ("" if size is None else f", {size / MIB:.1f} MiB"))
+    yield Check("store", "ok", detail + ("" if size is None else f", {size / MIB:.1f} MiB"))
 
 
-async def _look(trees: Arbor) -> tuple[str, int | None]:
+async def _probe_store(trees: Arbor) -> tuple[str, int | None]:
     try:
         return await trees.check_health(), trees.size()
     finally:
@@ -238,29 +239,29 @@ async def _look(trees: Arbor) -> tuple[str, int | None]:
 # --- the project folder ---------------------------------------------------------------------------
 
 
-def trust_findings(files: ProjectFiles, project: Path) -> Iterator[Finding]:
+def trust_checks(files: ProjectFiles, project: Path) -> Iterator[Check]:
     """Whether the code and the settings of the project folder are loaded."""
     skipped = files.skipped
     there = " and ".join(files_to_trust(project))
     if skipped is not None:
         about = "; ".join(skipped.details)
-        yield Finding("trust", "warning", f"{skipped.message} ({about})", skipped.next)
+        yield Check("trust", "warning", f"{skipped.message} ({about})", skipped.next)
     elif not there:
-        yield Finding("trust", "ok", "this folder has no substrate.toml and no activations.d")
+        yield Check("trust", "ok", "this folder has no substrate.toml and no activations.d")
     elif files.live:
         how = "for this start" if files.once else "always"
-        yield Finding("trust", "ok", f"{there} are loaded: the folder is trusted {how}")
+        yield Check("trust", "ok", f"{there} are loaded: the folder is trusted {how}")
     else:
-        yield Finding("trust", "ok", f"{there} are loaded, just as they were trusted")
+        yield Check("trust", "ok", f"{there} are loaded, just as they were trusted")
 
 
 # --- plugins, activations and models --------------------------------------------------------------
 
 
-def plugin_findings(target: Target) -> list[Finding]:
+def plugin_checks(target: Target) -> list[Check]:
     """Plugins of this project that could not be loaded."""
     broken = [
-        Finding(
+        Check(
             "plugins",
             "problem",
             f"{each.source} was skipped: {each.reason}",
@@ -269,49 +270,127 @@ def plugin_findings(target: Target) -> list[Finding]:
         for each in target.broken
     ]
     return broken or [
-        Finding("plugins", "ok", f"{len(target.catalogue.namespaces())} namespaces, none broken")
+        Check("plugins", "ok", f"{len(target.catalogue.namespaces())} namespaces, none broken")
     ]
 
 
-def activation_findings(where: str, target: Target) -> Iterator[Finding]:
+def activation_checks(where: str, target: Target) -> Iterator[Check]:
     """What every activation says of itself."""
     try:
         report = target.run(result_of(target, "health.check", {}))
     except (click.ClickException, PlexusError) as error:
         next_step = "Look at the server's log."
-        yield Finding(where, "problem", f"health.check failed: {error.message}", next_step)
+        yield Check(where, "problem", f"health.check failed: {error.message}", next_step)
         return
     unwell: Sequence[dict[str, Any]] = [each for each in report["activations"] if not each["ok"]]
     for each in unwell:
-        yield Finding(
+        yield Check(
             where,
             "problem",
             f"{each['namespace']}: {each['detail']}",
             f"`substrate schema {each['namespace']}` says what it is.",
         )
     if not unwell:
-        yield Finding(where, "ok", f"all {len(report['activations'])} activations are well")
+        yield Check(where, "ok", f"all {len(report['activations'])} activations are well")
 
 
-def model_findings(target: Target) -> Iterator[Finding]:
+def model_checks(target: Target) -> Iterator[Check]:
     """Where models can come from. Only that of the default has to be ready."""
     try:
         models = target.run(result_of(target, "chat.models", {}))
     except (click.ClickException, PlexusError) as error:
-        yield Finding("chat", "problem", f"chat.models failed: {error.message}")
+        yield Check("chat", "problem", f"chat.models failed: {error.message}")
         return
     default = str(models["default"]).partition(":")[0]
     known = {each["provider"] for each in models["providers"]}
     if default not in known:
         there = f"There are {', '.join(sorted(known))}."
-        yield Finding("chat", "problem", f"chat_model is {models['default']!r}", there)
+        yield Check("chat", "problem", f"chat_model is {models['default']!r}", there)
     for each in models["providers"]:
         name, advice = each["provider"], str(each.get("advice") or "")
         if each["ready"]:
-            yield Finding("chat", "ok", f"{name} is ready, as in {each['example']}")
+            yield Check("chat", "ok", f"{name} is ready, as in {each['example']}")
         elif name == default:
-            yield Finding(
-                "chat", "problem", f"{models['default']} answers, and is not ready", advice
-            )
+            yield Check("chat", "problem", f"{models['default']} answers, and is not ready", advice)
         else:
-            yield Finding("chat", "ok", f"{name} is not set up", advice)
+            yield Check("chat", "ok", f"{name} is not set up", advice)
+
+
+# --- MCP hosts ------------------------------------------------------------------------------------
+
+
+#: The flag that says how tools are called.
+NAMES: Final = UNDERSCORES[0]
+#: The spelling that we use if nothing is said.
+DOT: Final = "dot"
+
+
+def client_checks() -> Iterator[Check]:
+    """Every host, in every file that it has."""
+    for key, host in HOSTS.items():
+        found = False
+        for scope, place in host.files.items():
+            path = place()
+            install = f"substrate mcp install {key}" + (
+                "" if scope == next(iter(host.files)) else f" --scope {scope}"
+            )
+            try:
+                entries = find_entries(host, path.read_text())
+            except FileNotFoundError:
+                continue
+            except (OSError, UnicodeDecodeError, Refused) as error:
+                yield Check(key, "problem", f"{path} cannot be read: {error}", "Mend the file.")
+                found = True
+                continue
+            for name, entry in entries.items():
+                if _is_ours(name, entry):
+                    found = True
+                    yield _check_entry(key, host, path, name, entry, install)
+        if not found:
+            yield Check(key, "ok", f"{host.title} does not know us", f"substrate mcp install {key}")
+
+
+def _is_ours(name: str, entry: Any) -> bool:
+    """An entry that is called like us, or starts us."""
+    if not isinstance(entry, dict):
+        return name == "substrate"
+    words = [str(entry.get("command", "")), *map(str, _arguments(entry))]
+    return name == "substrate" or any(Path(word).name == "substrate" for word in words)
+
+
+def _check_entry(key: str, host: Host, path: Path, name: str, entry: Any, install: str) -> Check:
+    """Whether an entry can work."""
+    where = f"{name} in {path}"
+    if not isinstance(entry, dict):
+        return Check(key, "problem", f"{where} is no entry", install)
+    if "command" not in entry:
+        address = entry.get("url") or entry.get("httpUrl")
+        if address is None:
+            return Check(key, "problem", f"{where} has neither a command nor a url", install)
+        return Check(key, "ok", f"{where} asks the server at {address}")
+    command, arguments = str(entry["command"]), [str(each) for each in _arguments(entry)]
+    if shutil.which(command) is None:
+        return Check(key, "problem", f"{where} starts {command}, which is not there", install)
+    missing = [flag for flag in ("--stdio", "--mcp") if flag not in arguments]
+    if missing:
+        return Check(key, "problem", f"{where} does not say {' '.join(missing)}", install)
+    if host.flags == UNDERSCORES and _spelling(arguments) == DOT:
+        message = f"{where} gives tools names with dots, which {host.title} refuses"
+        return Check(key, "problem", message, install)
+    return Check(key, "ok", f"{where} starts {command}")
+
+
+def _arguments(entry: dict[str, Any]) -> list[Any]:
+    arguments = entry.get("args", [])
+    return arguments if isinstance(arguments, list) else []
+
+
+def _spelling(arguments: list[str]) -> str:
+    """How tools are called by a server that is started so; the last flag counts."""
+    spelling = DOT
+    for number, word in enumerate(arguments):
+        if word == NAMES and number + 1 < len(arguments):
+            spelling = arguments[number + 1]
+        elif word.startswith(f"{NAMES}="):
+            spelling = word.partition("=")[2]
+    return spelling

@@ -1,4 +1,4 @@
-"""One call from beginning to end: its events on the display, its questions to the person.
+"""One call from start to end: its events on the display, its questions to the user.
 
 Rules:
 - The first Ctrl-C stops the run where it runs and waits a moment for its terminal; the second
@@ -20,11 +20,11 @@ from typing import Any, Final
 
 from plexus.errors import InvalidParams, PlexusError
 from plexus.rpc import wire
-from substrate.cli.target.target import OpenCall, Target
+from substrate.cli.target.protocol import OpenCall, Target
 from substrate.cli.terminal.display import TERMINALS, Display
-from substrate.cli.terminal.prompter import Person
+from substrate.cli.terminal.prompter import Prompter
 
-__all__ = ("COMPLETE", "FAILED", "INTERRUPTED", "REASONS", "USAGE", "Playback")
+__all__ = ("COMPLETE", "FAILED", "INTERRUPTED", "REASONS", "USAGE", "RunFollower")
 
 COMPLETE: Final = 0
 FAILED: Final = 1
@@ -44,14 +44,14 @@ REASONS: Final = {
 IsOpen = Callable[[Mapping[str, Any]], Awaitable[bool]]
 
 
-class Playback:
-    """Plays one call on this terminal."""
+class RunFollower:
+    """Runs one call and shows it on this terminal."""
 
     def __init__(
         self,
         target: Target,
         display: Display,
-        person: Person | None,
+        prompter: Prompter | None,
         is_open: IsOpen | None = None,
     ) -> None:
         """`is_open` is asked before a question is put to the person: whoever follows a run from its
@@ -59,7 +59,7 @@ class Playback:
         self._is_open = is_open
         self._target = target
         self._display = display
-        self._person = person
+        self._prompter = prompter
         self._call: OpenCall | None = None
         self._asking: set[asyncio.Task[None]] = set()
 
@@ -148,8 +148,8 @@ class Playback:
         """Put a question to whoever can answer it."""
         if self._is_open is not None and not await self._is_open(event):
             return
-        if self._person is not None:
-            await self._ask_person(call, event)
+        if self._prompter is not None:
+            await self._ask_user(call, event)
         elif self._target.command is None:
             await self._decline(call, event)
         else:
@@ -159,11 +159,11 @@ class Playback:
                 "yellow",
             )
 
-    async def _ask_person(self, call: OpenCall, event: Mapping[str, Any]) -> None:
-        assert self._person is not None
+    async def _ask_user(self, call: OpenCall, event: Mapping[str, Any]) -> None:
+        assert self._prompter is not None
         self._display.settle()
         while True:
-            answer = await self._person.answer(event)
+            answer = await self._prompter.answer(event)
             try:
                 await call.answer(event["request"], answer)
             except InvalidParams as error:

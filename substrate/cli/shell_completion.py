@@ -16,9 +16,9 @@ from click.shell_completion import CompletionItem
 from plexus.errors import PlexusError
 from substrate.cli.main import files_of, settings_of
 from substrate.cli.target.local import LocalTarget
-from substrate.cli.target.rpc import result_of
-from substrate.cli.target.target import Target, need_server, running_server
-from substrate.cli.terminal.run_table import is_work
+from substrate.cli.target.protocol import Target, result_of
+from substrate.cli.target.selection import need_server, running_server
+from substrate.cli.terminal.tables import is_work
 
 __all__ = ("complete_approval", "complete_run", "complete_session")
 

@@ -1,35 +1,29 @@
-"""Where a command's methods live: a server that is running, or a hub in this process.
+"""Selection of the target of a command: a running server, or a hub in this process.
 
-Both are one small interface, so that no command knows which it talks to. A server is used if one
-answers on the port of the settings, because that is where the runs are that others look at;
-what can only be meant for a hub of our own (`--local`, `--activation`, `--bash-sandbox`,
-`--database`) keeps to this process.
+A server is used if one answers on the port of the settings, because the runs that other clients
+watch are there. Flags that only make sense for a local hub (`--local`, `--activation`,
+`--bash-sandbox`, `--database`) select this process.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
 
 import click
 
 from plexus.registry.plugins import Broken
 from substrate.cli.main import files_of, settings_of
-from substrate.cli.target.catalogue import Catalogue
 from substrate.cli.target.local import LocalTarget
+from substrate.cli.target.protocol import Target
 from substrate.cli.target.server import ServerTarget, find_server, server_url
 from substrate.cli.terminal.display import coloured
 from substrate.security.exposure import reached_at, url_host
 
 __all__ = (
     "Choice",
-    "Item",
-    "OpenCall",
-    "Target",
     "choose_target",
     "need_server",
     "report_broken",
@@ -39,76 +33,12 @@ __all__ = (
     "target_options",
 )
 
-T = TypeVar("T")
-
 #: Root flags that shape a hub; a server has its own settings and would ignore them.
 HUB_FLAGS = {
     "activation": "--activation",
     "bash_sandbox": "--bash-sandbox",
     "database": "--database",
 }
-
-
-class Item(Protocol):
-    """One event of a run."""
-
-    @property
-    def event(self) -> Mapping[str, Any]:
-        """The event as it is on the wire."""
-
-    @property
-    def time_ms(self) -> int | None:
-        """When it was written, in milliseconds since the epoch, if the call asked for that."""
-
-    @property
-    def text(self) -> str | None:
-        """How the event itself says that a person would read it; None if that is not known."""
-
-
-class OpenCall(Protocol):
-    """A call that was accepted."""
-
-    @property
-    def run(self) -> int:
-        """The run's number."""
-
-    def items(self) -> AsyncIterator[Item]:
-        """What the run says, up to and with its terminal."""
-
-    async def cancel(self, reason: str) -> None:
-        """Stop the run; its terminal still comes."""
-
-    async def answer(self, request: str, answer: Any) -> None:
-        """Answer what the run asks; raises PlexusError if the answer does not fit."""
-
-
-class Target(Protocol):
-    """Somewhere to call methods."""
-
-    @property
-    def name(self) -> str:
-        """How to speak of it, as in "the server on port 4444"."""
-
-    @property
-    def command(self) -> Sequence[str] | None:
-        """The `substrate call` that reaches the same runs from elsewhere; None if none can."""
-
-    @property
-    def broken(self) -> Sequence[Broken]:
-        """Plugins that were skipped."""
-
-    @property
-    def catalogue(self) -> Catalogue:
-        """What there is to call."""
-
-    def call(self, method: str, params: dict[str, Any]) -> AbstractAsyncContextManager[OpenCall]:
-        """Begin a call; leaving it stops the run. Entering raises PlexusError if it is refused."""
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine that calls."""
-
-    def close(self) -> None:
-        """Give everything back."""
 
 
 @dataclasses.dataclass(frozen=True)
