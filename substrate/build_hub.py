@@ -13,6 +13,7 @@ from plexus.errors import PluginError
 from plexus.private_files import data_folder, state_folder
 from plexus.registry.activation_tree import Node
 from plexus.registry.lazy import Manifest, resolve
+from plexus.registry.plugin_namespaces import BuiltIns
 from plexus.registry.plugins import Broken, Find, find_activations, is_file_name, load_plugins
 from plexus.runtime.hub import Notice, Plexus
 from substrate.settings import FILE, ProjectFiles, Settings, operator_folder
@@ -35,6 +36,8 @@ MakeHub: TypeAlias = Callable[[Settings, Path, ProjectFiles], tuple[Plexus, list
 #: Nothing of a project folder is loaded.
 NO_FILES = ProjectFiles()
 DAY_S = 24 * 3600.0
+#: Why a built-in activation is off when the files of the folder that replaced it are not loaded.
+SKIPPED: Final = "its replacement in the project folder is not loaded"
 #: The built-in activations as data, made by `python -m substrate.devtools.manifest`.
 MANIFEST: Final = Path(__file__).with_name("manifest.json")
 #: The folder that the packages are in.
@@ -48,9 +51,13 @@ def build_hub(
 ) -> tuple[Plexus, list[Broken]]:
     """The hub of this project, and the plugins that could not be loaded."""
     hub = built_in_hub(settings, project, files)
+    built_in = BuiltIns(hub)
     names = (*files.plugins, *settings.activation)
     folder = files.folder or operator_folder()
-    return hub, load_plugins(hub, names, folder, finder(settings, project, files))
+    broken = load_plugins(hub, names, folder, finder(settings, project, files))
+    # A built-in must not serve in place of a plugin that is skipped: it may grant more.
+    built_in.switch_off_named(files.replaced, SKIPPED)
+    return hub, broken
 
 
 def finder(settings: Settings, project: Path, files: ProjectFiles) -> Find:

@@ -191,6 +191,8 @@ class ProjectFiles:
     #: Whether `activation` was set by `substrate.toml`.
     names_activations: bool = False
     skipped: Skipped | None = None
+    #: The namespaces, and the classes extended, of trusted plugins that were skipped.
+    replaced: tuple[str, ...] = ()
 
 
 def operator_folder() -> Path | None:

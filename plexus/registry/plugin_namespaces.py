@@ -63,19 +63,26 @@ class BuiltIns:
         named = {str(getattr(cls, "namespace", "")) for cls in found}
         for file in _files_of(name):
             named |= namespaces_in(_text_of(file), self._classes)
+        off = self._switch_off(named, f"its replacement, {name}, could not be loaded")
+        return "".join(f"; the built-in {each}, which it replaces, is switched off" for each in off)
+
+    def switch_off_named(self, names: Iterable[str], reason: str) -> None:
+        """Unregister the built-in activations with these namespaces, or of these classes."""
+        self._switch_off({self._classes.get(name, name) for name in names}, reason)
+
+    def _switch_off(self, namespaces: set[str], reason: str) -> list[str]:
+        """Unregister those that are still in place, and return their namespaces."""
         here = {node.path: node for node in self._hub.nodes()}
-        words = ""
-        for namespace in sorted(named & self._nodes.keys() - {CORE}):
+        off = [
+            namespace
+            for namespace in sorted(namespaces & self._nodes.keys() - {CORE})
             # Another plugin may have replaced it, or a broken one switched it off.
-            if here.get(namespace) is self._nodes[namespace]:
-                self._hub.switch_off(namespace, f"its replacement, {name}, could not be loaded")
-                words += f"; the built-in {namespace}, which it replaces, is switched off"
-                logger.error(
-                    "the built-in %s is switched off: its replacement, %s, could not be loaded",
-                    namespace,
-                    name,
-                )
-        return words
+            if here.get(namespace) is self._nodes[namespace]
+        ]
+        for namespace in off:
+            self._hub.switch_off(namespace, reason)
+            logger.error("the built-in %s is switched off: %s", namespace, reason)
+        return off
 
 
 def namespaces_in(text: str, classes: dict[str, str]) -> set[str]:

@@ -76,7 +76,7 @@ def _trust_now(folder: Path) -> None:
         click.echo(line)
     if (reason := unsafe_reason(folder)) is not None:
         click.echo(f"Note: {escaped(reason)}. What is changed will not be loaded.", err=True)
-    write_record(folder, contents.digests())
+    write_record(folder, contents.digests(), contents.replaces())
     click.echo(f"{shown} is trusted with these files as they are now.")
 
 

@@ -14,11 +14,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from plexus.registry.activation_tree import NAME_LENGTH
+from plexus.registry.plugin_namespaces import namespaces_in
 from substrate.settings import FILE, FOLDER_VARIABLE, Settings, is_there, operator_folder
 
 __all__ = (
@@ -69,6 +72,17 @@ class Contents:
     def digests(self) -> dict[str, str]:
         """The digest of each file."""
         return {name: entry.digest for name, entry in self.entries.items()}
+
+    def replaces(self) -> set[str]:
+        """The namespaces that the Python files name, and the classes that they extend without
+        naming one, as far as their text shows it."""
+        names: set[str] = set()
+        for name, entry in self.entries.items():
+            if name != FILE and entry.content is not None:
+                text = entry.content.decode(errors="replace")
+                words = {word: word for word in re.findall(r"\w+", text)}
+                names |= namespaces_in(text, words)
+        return set(sorted(name for name in names if len(name) <= NAME_LENGTH)[:MAX_FILES])
 
     def settings(self) -> bytes | None:
         """The content of `substrate.toml`."""

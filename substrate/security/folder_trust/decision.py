@@ -81,6 +81,7 @@ def decide(
         return _live(folder, project, once=False)
     differences: list[str] = []
     settings: bytes | None = None
+    replaced = () if record is None else record.replaces
     try:
         if record is not None:
             contents = read_contents(folder, may_follow=_is(record.files.get(FILE)))
@@ -94,10 +95,10 @@ def decide(
             _remember(folder, contents, warn)
             return _pinned(contents, project)
     except Unreadable as error:
-        return _skip(folder, "unreadable", [str(error)])
+        return _skip(folder, "unreadable", [str(error)], replaced=replaced)
     if record is None:
         return _skip(folder, "untrusted", files_to_trust(folder))
-    return _skip(folder, "changed", differences, settings)
+    return _skip(folder, "changed", differences, settings, replaced)
 
 
 def changes(record: Record, contents: Contents) -> list[str]:
@@ -170,7 +171,7 @@ def _pinned(contents: Contents, project: Path) -> ProjectFiles:
 
 def _remember(folder: Path, contents: Contents, warn: Callable[[str], None] | None) -> None:
     try:
-        write_record(folder, contents.digests())
+        write_record(folder, contents.digests(), contents.replaces())
     except RecordError as error:
         if warn is not None:
             warn(f"{error} The files are loaded for this start only.")
@@ -187,7 +188,11 @@ def _change(was: bool, is_there: bool) -> str:
 
 
 def _skip(
-    folder: Path, code: str, details: list[str], settings: bytes | None = None
+    folder: Path,
+    code: str,
+    details: list[str],
+    settings: bytes | None = None,
+    replaced: tuple[str, ...] = (),
 ) -> ProjectFiles:
     """Nothing but settings that are trusted still, and a report of the rest."""
     there = [name for name in files_to_trust(folder) if settings is None or name != FILE]
@@ -213,4 +218,4 @@ def _skip(
         shown.append(f"and {len(details) - DETAILS} more")
     message = f"Not loaded from the project folder: {names}, because {why}."
     skipped = Skipped(code, message, cure, escaped(str(folder)), tuple(shown))
-    return ProjectFiles(settings=settings, skipped=skipped)
+    return ProjectFiles(settings=settings, skipped=skipped, replaced=replaced)

@@ -11,6 +11,7 @@ import hashlib
 import os
 import stat
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,15 +37,19 @@ class Record:
     #: The digest of each file that is trusted, by its name relative to the folder.
     files: dict[str, str]
     since_s: float
+    #: The namespaces that its plugins have and the classes that they extend: while they are not
+    #: loaded, a built-in activation of that namespace or class is off.
+    replaces: tuple[str, ...] = ()
 
 
-def write_record(folder: Path, files: dict[str, str] | None) -> None:
+def write_record(folder: Path, files: dict[str, str] | None, replaces: Iterable[str] = ()) -> None:
     """Trust a folder with these files, or with any if it is None. Raises RecordError."""
     path = _path(folder)
     entry = {
         "folder": str(folder),
         "always": files is None,
         "files": files or {},
+        "replaces": sorted(replaces),
         "since": round(time.time(), 3),
     }
     try:
@@ -130,7 +135,10 @@ def _record(value: Any) -> Record:
         raise TypeError
     if not all(isinstance(digest, str) for digest in files.values()):
         raise TypeError
-    return Record(folder, always, dict(files), float(since))
+    replaces = tuple(value.get("replaces", ()))
+    if not all(isinstance(name, str) for name in replaces):
+        raise TypeError
+    return Record(folder, always, dict(files), float(since), replaces)
 
 
 def _damaged(path: Path, reason: str) -> RecordError:

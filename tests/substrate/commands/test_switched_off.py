@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
+import pytest
 from command_line import add_plugin, lines, run
 
 RESTRICTED = '''
@@ -15,6 +17,19 @@ class Restricted(Bash):
 
 raise RuntimeError("the list of commands cannot be read")
 '''
+PLUGIN = """
+from plexus import Activation, method
+
+class Plugin(Activation):
+    'A plugin.'
+    namespace = "{namespace}"
+    version = "1.0.0"
+
+    @method
+    async def greet(self) -> str:
+        'Greet.'
+        return "hello"
+"""
 OFF = "the built-in bash, which it replaces, is switched off"
 
 
@@ -44,3 +59,45 @@ def test_check_says_it_before_a_server_starts(tmp_path: Path) -> None:
     [found] = lines(checked.stdout)
     assert "cannot be read" in found["message"]
     assert OFF in found["message"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from activations.bash import Bash\n\nclass Restricted(Bash):\n    'Runs some commands.'\n",
+        PLUGIN.format(namespace="bash"),
+    ],
+    ids=["subclass", "namespace"],
+)
+@pytest.mark.parametrize("change", ["changed", "removed", "unreadable"])
+def test_a_built_in_stays_off_while_its_trusted_replacement_is_skipped(
+    tmp_path: Path, source: str, change: str
+) -> None:
+    folder = tmp_path / "activations.d"
+    folder.mkdir()
+    plugin = folder / "restricted.py"
+    plugin.write_text(source)
+    assert run("trust", cwd=tmp_path).returncode == 0
+    assert "bash." in run("list", cwd=tmp_path).stdout
+    if change == "changed":
+        plugin.write_text(PLUGIN.format(namespace="other"))
+    else:
+        plugin.unlink()
+        if change == "unreadable":
+            os.mkfifo(plugin)
+    listed = run("list", cwd=tmp_path)
+    assert "bash.execute" not in listed.stdout
+    called = run("call", "bash.execute", "echo hi", cwd=tmp_path)
+    assert called.returncode != 0
+    assert "bash is switched off" in called.stderr
+
+
+def test_a_built_in_stays_on_while_a_plugin_that_replaces_nothing_is_skipped(
+    tmp_path: Path,
+) -> None:
+    plugin = tmp_path / "activations.d" / "count.py"
+    plugin.parent.mkdir()
+    plugin.write_text(PLUGIN.format(namespace="count"))
+    assert run("trust", cwd=tmp_path).returncode == 0
+    plugin.write_text(PLUGIN.format(namespace="bash"))
+    assert run("call", "bash.execute", "echo hi", cwd=tmp_path).returncode == 0
