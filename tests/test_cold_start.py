@@ -29,10 +29,19 @@ NEVER = {
 CALL = b'{"jsonrpc":"2.0","id":1,"method":"plexus.runs"}\n'
 
 
-def imported_by(stdin: bytes, tmp_path: Path) -> tuple[set[str], bytes]:
-    """The packages that a start imports, and what it answers."""
+TOOLS = (
+    b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18",'
+    b'"capabilities":{},"clientInfo":{"name":"test","version":"1"}}}\n'
+    b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
+    b'{"jsonrpc":"2.0","id":2,"method":"tools/list"}\n'
+)
+SCHEMA = b'{"jsonrpc":"2.0","id":1,"method":"plexus.schema"}\n'
+
+
+def imported_by(stdin: bytes, tmp_path: Path, *flags: str) -> tuple[set[str], bytes]:
+    """The packages and modules that a start imports, and what it answers."""
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "substrate", "--stdio"],
+        [sys.executable, "-X", "importtime", "-m", "substrate", "--stdio", *flags],
         cwd=tmp_path,  # a project without settings
         input=stdin,
         capture_output=True,
@@ -40,7 +49,8 @@ def imported_by(stdin: bytes, tmp_path: Path) -> tuple[set[str], bytes]:
         check=True,
     )
     lines = re.findall(rb"^import time:[^|]*\|[^|]*\|\s*(\S+)$", done.stderr, re.MULTILINE)
-    return {name.decode().partition(".")[0] for name in lines}, done.stdout
+    modules = {name.decode() for name in lines}
+    return modules | {name.partition(".")[0] for name in modules}, done.stdout
 
 
 @pytest.mark.parametrize("stdin", [b"", CALL])
@@ -54,6 +64,34 @@ def test_a_start_imports_nothing_of_http_storage_or_display(stdin: bytes, tmp_pa
 def test_a_start_that_is_asked_nothing_does_not_even_import_pydantic(tmp_path: Path) -> None:
     packages, _ = imported_by(b"", tmp_path)
     assert not {package for package in packages if package.startswith("pydantic")}
+
+
+@pytest.mark.parametrize(
+    ("stdin", "flags", "answer"),
+    [
+        (b"", (), b""),
+        (TOOLS, ("--mcp",), b'"name":"arbor'),
+        (SCHEMA, (), b'"namespace":"arbor"'),
+    ],
+)
+def test_activations_and_pydantic_are_not_imported_to_be_listed(
+    stdin: bytes, flags: tuple[str, ...], answer: bytes, tmp_path: Path
+) -> None:
+    imported, answered = imported_by(stdin, tmp_path, *flags)
+    assert answer in answered
+    hint = "is the manifest stale? Run `python -m substrate.devtools.manifest`"
+    assert "activations" not in imported, hint
+    assert "pydantic" not in imported
+
+
+def test_a_call_imports_the_activation_that_is_called_and_no_other(tmp_path: Path) -> None:
+    imported, _ = imported_by(CALL, tmp_path)
+    assert "activations" not in imported
+    call = b'{"jsonrpc":"2.0","id":1,"method":"approvals.pending"}\n'
+    imported, answered = imported_by(call, tmp_path)
+    assert b"error" not in answered
+    ours = {name.split(".")[1] for name in imported if name.startswith("activations.")}
+    assert ours == {"approvals"}
 
 
 def test_a_start_in_a_folder_with_nothing_to_trust_imports_nothing_of_trust(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from reference import REFERENCE, described, reference
-from test_layering import ARROWS
+from test_layering import ARROWS, BETWEEN_ACTIVATIONS, ROOT
 
 ARCHITECTURE = (REFERENCE.parent / "architecture.md").read_text()
 
@@ -25,3 +25,49 @@ def test_the_drawing_of_the_layers_is_that_of_the_imports() -> None:
         named = {word for word in re.split(r"[ ,]+", told) if word in ARROWS}
         named |= set(ARROWS) - {package} if told == "all" else set()
         assert named == arrows, drawn[package]
+
+
+def drawn_tree() -> dict[str, str]:
+    """The folders of the tree as it is drawn, with what is said of each."""
+    drawing = re.search(r"## The tree\n\n```\n(.*?)```", ARCHITECTURE, re.DOTALL)
+    assert drawing is not None
+    found: dict[str, str] = {}
+    above: list[str] = []
+    for line in drawing[1].splitlines():
+        name, _, words = line.strip().partition(" ")
+        depth = (len(line) - len(line.lstrip())) // 2
+        above = [*above[:depth], name.rstrip("/")]
+        assert name.endswith("/"), line
+        found["/".join(above)] = words.strip()
+    return found
+
+
+def test_the_tree_is_drawn_as_the_folders_are() -> None:
+    folders = {
+        file.parent.relative_to(ROOT).as_posix()
+        for package in ARROWS
+        for file in (ROOT / package).rglob("*.py")
+    }
+    drawn = drawn_tree()
+    assert sorted(drawn) == sorted(folders), "draw the tree in docs/architecture.md as it is"
+    assert [path for path, words in drawn.items() if not words] == []
+
+
+def test_the_tree_shows_which_activations_import_others() -> None:
+    drawn = {}
+    for path, words in drawn_tree().items():
+        _, imports, others = words.partition(" imports ")
+        if imports:
+            drawn[path] = set(others.split(", "))
+    assert drawn == {f"activations/{name}": to for name, to in BETWEEN_ACTIVATIONS.items()}
+
+
+def test_every_module_that_the_architecture_names_is_there() -> None:
+    named = set(re.findall(r"`([\w/]+\.py)`", ARCHITECTURE))
+    files = [
+        file.relative_to(ROOT).as_posix()
+        for package in ARROWS
+        for file in (ROOT / package).rglob("*.py")
+    ]
+    missing = [name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in files)]
+    assert missing == []
