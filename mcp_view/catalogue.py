@@ -55,9 +55,9 @@ class Catalogue:
             kind: {} for kind in LISTS.values()
         }
         self._headers: dict[str, dict[str, str]] | None = None
-        hub.on_change(self._changed)
 
-    def _changed(self, change: Change) -> None:
+    def on_change(self, change: Change) -> None:
+        """Drop the lists that a change of the hub is about."""
         if change.uri is None:
             self._lists[LISTS[change.kind]].clear()
         if change.kind == "methods":

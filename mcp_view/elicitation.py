@@ -17,7 +17,7 @@ from plexus.events import Error, Request, Terminal
 from plexus.rpc import wire
 from plexus.runtime.run import Run
 
-__all__ = ("answer_of", "in_words", "missing_capability", "request_of")
+__all__ = ("answer_of", "as_instructions", "missing_capability", "request_of")
 
 Schema = dict[str, Any]
 
@@ -97,8 +97,8 @@ def answer_of(event: Request, result: Any, revision: Revision) -> Any:
     return content[ANSWER]
 
 
-def in_words(run: Run, questions: list[Request], names: Names) -> str:
-    """The questions for whoever cannot be asked otherwise: a model can answer by a tool."""
+def as_instructions(run: Run, questions: list[Request], names: Names) -> str:
+    """Return the questions as instructions for a model, which can answer with a tool."""
     respond, attach = names.name_of("plexus.respond"), names.name_of("plexus.attach")
     lines = [f"The run {run.id} waits for an answer."]
     for event in questions:

@@ -8,13 +8,14 @@ still there, because clients give up on silence. Nothing here knows the time: it
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from typing import Final
 
+from mcp_view.replies import NotifyCounted
 from mcp_view.tables.revisions import Revision
 from plexus.events import Content, Event, Progress
 from plexus.rpc import wire
 
-__all__ = ("Counted", "Steps")
+__all__ = ("ProgressReporter",)
 
 #: A message is for a status line; of a longer text the newest is kept.
 MESSAGE_CHARS: Final = 1000
@@ -26,16 +27,8 @@ LEAST: Final = 0.001
 MOST: Final = 2**53
 
 
-class Counted(NamedTuple):
-    """Messages that differ in a number, which rises by one, and in one more thing."""
-
-    template: bytes
-    first: int
-    parts: list[bytes]
-
-
-class Steps:
-    """The progress of one call."""
+class ProgressReporter:
+    """The progress of one call, as notifications."""
 
     __slots__ = (
         "_after_line",
@@ -52,7 +45,7 @@ class Steps:
         "_value",
         "_wanted",
         "last_at",
-        "reminded",
+        "timer_set",
     )
 
     def __init__(
@@ -81,15 +74,17 @@ class Steps:
         self._counted_at = now
         #: When the last notification went out.
         self.last_at = now
-        #: Whether a reminder to flush is under way.
-        self.reminded = False
+        #: Whether a timer for the next flush is set.
+        self.timer_set = False
 
-    def every(self, events: list[Event], raws: list[bytes], now: float) -> list[bytes] | Counted:
+    def every(
+        self, events: list[Event], raws: list[bytes], now: float
+    ) -> list[bytes] | NotifyCounted:
         """A notification for each of these events; `raws` are their bytes."""
         self.last_at = now
         return self._counted_texts(events, raws) or [self._step(event) for event in events]
 
-    def _counted_texts(self, events: list[Event], raws: list[bytes]) -> Counted | None:
+    def _counted_texts(self, events: list[Event], raws: list[bytes]) -> NotifyCounted | None:
         """The same for short pieces of content that are counted, as those of a flood nearly
         always are; None if these are not. Their texts are spliced in as they are."""
         first = self._counted + 1
@@ -98,7 +93,7 @@ class Steps:
             return None
         self._value = self._counted = self._counted + len(events)
         template = self._head.replace(b"%", b"%%") + b',"progress":%d,"message":%b}}'
-        return Counted(template, first, [raw[CONTENT_HEAD:-1] for raw in raws])
+        return NotifyCounted(template, first, [raw[CONTENT_HEAD:-1] for raw in raws])
 
     def _step(self, event: Event) -> bytes:
         self._counted += 1

@@ -70,8 +70,8 @@ class Reducer:
         "_size",
         "_tail",
         "_tail_size",
-        "asides",
         "revision",
+        "side_events",
     )
 
     def __init__(self, revision: Revision, text_limit: int, block_limit: int) -> None:
@@ -89,8 +89,8 @@ class Reducer:
         self._blocks_left_out = 0
         #: Characters in blocks of text beside the text itself.
         self._side_chars = 0
-        #: Events that are not part of the result and that somebody must look at.
-        self.asides: list[Event] = []
+        #: Events that are not part of the result, for the call to handle.
+        self.side_events: list[Event] = []
 
     def add_all(self, batch: Batch) -> None:
         """Take these items; the bytes are for events that have no other form."""
@@ -183,6 +183,11 @@ class Reducer:
             blocks = [*blocks, link]
         return blocks
 
+    def result(self, terminal: Terminal, run: int) -> bytes:
+        """Return what the result of a tool says, as the inside of a JSON object."""
+        content = wire.encode(self.content(terminal, f"run://{run}"))
+        return b'"content":%b,"isError":%b' % (content, b"true" if terminal.failed else b"false")
+
     def content(self, terminal: Terminal, log_uri: str) -> list[Block]:
         """The blocks of the result."""
         blocks = self.blocks(log_uri)
@@ -245,8 +250,8 @@ def _skip(_: Reducer, __: Event, ___: bytes) -> None:
     """An event that says how the work goes and is no part of what came of it."""
 
 
-def _aside(reducer: Reducer, event: Event, _: bytes) -> None:
-    reducer.asides.append(event)
+def _side_event(reducer: Reducer, event: Event, _: bytes) -> None:
+    reducer.side_events.append(event)
 
 
 def _text(reducer: Reducer, event: Event, _: bytes) -> None:
@@ -315,9 +320,9 @@ _KNOWN: Final[dict[type[Event], Adder]] = {
     Content: _text,
     Start: _skip,
     Progress: _skip,
-    Log: _aside,
-    Request: _aside,
-    Detached: _aside,
+    Log: _side_event,
+    Request: _side_event,
+    Detached: _side_event,
     Gap: _gap,
     ToolUse: _tool_use,
     ToolResult: _tool_result,

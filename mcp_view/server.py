@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from mcp_view.catalogue import Catalogue, output_schema
+from mcp_view.catalogue import Catalogue, Entries, output_schema
+from mcp_view.cursors import cursor_key, page_of
 from mcp_view.reducer import Reducer
 from mcp_view.tables.revisions import REVISIONS, Revision
 from mcp_view.tool_names import SPELLINGS, Names
 from plexus.errors import NotFound
+from plexus.events import Result, Terminal
 from plexus.registry.activation_tree import NAME_LENGTH
 from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
@@ -78,9 +80,10 @@ class McpServer:
         )
         self._tools: dict[str, MethodSpec | None] = {}
         self._structured: dict[str, bool] = {}
-        hub.on_change(self._changed)
 
-    def _changed(self, change: Change) -> None:
+    def on_change(self, change: Change) -> None:
+        """Drop what was kept of a hub that has changed. The program subscribes this to the hub."""
+        self.catalogue.on_change(change)
         if change.kind == "methods":
             self._tools.clear()
             self._structured.clear()
@@ -110,6 +113,15 @@ class McpServer:
             known = output_schema(spec) is not None
             self._structured[spec.name] = known
         return known
+
+    def structured_part(self, revision: Revision, spec: MethodSpec, terminal: Terminal) -> bytes:
+        """Return the part of a result that holds the value as data, for methods that return an
+        object whose properties are known."""
+        if spec.kind != "plain" or not revision.structured or not isinstance(terminal, Result):
+            return b""
+        if not self.structured(spec):
+            return b""
+        return b',"structuredContent":' + wire.encode(terminal.result)
 
     def method(self, name: str, role: str) -> MethodSpec | None:
         """The method of this role that is called so outside."""
@@ -152,6 +164,16 @@ class McpServer:
         if revision.caching:
             body += b',"ttlMs":%d,"cacheScope":"private"' % ttl_ms
         return self.result(revision, body)
+
+    def page(
+        self, revision: Revision, params: dict[str, Any], name: bytes, entries: Entries
+    ) -> bytes:
+        """Return the page of a list that a request asks for; raises ProtocolError."""
+        page, cursor = page_of(entries.keys, cursor_key(params), self.options.page_size)
+        body = b"%b:[%b]" % (name, b",".join(entries.raws[page]))
+        if cursor is not None:
+            body += b',"nextCursor":' + wire.encode(cursor)
+        return self.cacheable(revision, body)
 
     def capabilities(self, revision: Revision) -> dict[str, Any]:
         """What a client of this revision may ask for."""

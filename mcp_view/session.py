@@ -1,17 +1,28 @@
-"""What is known of a client: said once in a handshake, or again with every request.
+"""What is known of a client, and the requests that establish it.
 
-A `Session` is what a handshake settles and what outlives a request. A `Caller` is who a request
-is from, in the words that handlers need; with a handshake it is the session's, without one it is
-read from the request itself.
+A client describes itself once in a handshake, or again with every request. A `Session` is what a
+handshake settles and what outlives a request. A `Caller` is who a request is from, in the words
+that handlers need; with a handshake it is the session's, without one it is read from the request
+itself. A `Peer` is the client at the other end of one connection, as handlers see it.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from mcp_view.replies import Answer, Reply
+from mcp_view.server import McpServer
 from mcp_view.tables.errors import UNSUPPORTED_REVISION, ProtocolError
-from mcp_view.tables.revisions import REVISIONS, STATELESS, SUPPORTED, Revision
+from mcp_view.tables.revisions import (
+    LATEST_HANDSHAKE,
+    REVISIONS,
+    STATELESS,
+    SUPPORTED,
+    Revision,
+)
+from plexus.principal import Principal
 from plexus.rpc import wire
+from plexus.rpc.effects import WatchChanges
 from plexus.runtime.shares import FairPool
 
 __all__ = (
@@ -20,10 +31,15 @@ __all__ = (
     "PROTOCOL_VERSION",
     "TASKS_EXTENSION",
     "Caller",
+    "Peer",
+    "ResourceSubscriptions",
     "Session",
-    "Subscriptions",
+    "describe_server",
+    "discover",
+    "initialize",
     "is_stateless",
-    "level_of",
+    "ping",
+    "set_level",
     "stateless_caller",
 )
 
@@ -89,7 +105,7 @@ def _asks(revision: Revision, capabilities: dict[str, Any]) -> frozenset[str]:
     return kinds
 
 
-class Subscriptions:
+class ResourceSubscriptions:
     """The resources that one client is notified about, counted in its principal's share."""
 
     __slots__ = ("_name", "_pool", "_uris")
@@ -136,7 +152,7 @@ class Session:
         #: Whether it goes on when a connection of the client ends.
         self.outlives_connection = False
         #: Resources that the client wants to be notified about; None before the first.
-        self.subscribed: Subscriptions | None = None
+        self.subscribed: ResourceSubscriptions | None = None
         self._asked = 0
 
     @property
@@ -153,6 +169,24 @@ class Session:
         """A number for a request of ours, never used before in this session."""
         self._asked += 1
         return self._asked
+
+
+class Peer(NamedTuple):
+    """The client at the other end of one connection."""
+
+    server: McpServer
+    session: Session
+    principal: Principal
+    #: Whether anything but answers can be sent to it.
+    streaming: bool
+    #: Whether the session's own notifications go this way.
+    announces: bool
+
+    def asks(self, caller: Caller) -> frozenset[str]:
+        """Return the kinds of questions that can be put to the client here."""
+        if self.streaming or not caller.revision.handshake:
+            return caller.asks
+        return frozenset()
 
 
 def is_stateless(message: wire.Message) -> bool:
@@ -182,14 +216,81 @@ def stateless_caller(params: dict[str, Any]) -> Caller:
     capabilities = meta.get(CLIENT_CAPABILITIES)
     if not isinstance(capabilities, dict):
         raise ProtocolError(wire.INVALID_PARAMS, f"_meta must have {CLIENT_CAPABILITIES}")
-    level = SILENT if LOG_LEVEL not in meta else level_of(meta[LOG_LEVEL])
+    level = SILENT if LOG_LEVEL not in meta else _level_of(meta[LOG_LEVEL])
     return Caller(STATELESS, capabilities, level)
 
 
-def level_of(name: Any) -> int:
+def _level_of(name: Any) -> int:
     """The place of a level among the others; raises ProtocolError for what is none."""
     if name not in LEVELS:
         raise ProtocolError(
             wire.INVALID_PARAMS, f"level must be one of {', '.join(LEVELS)}", {"level": name}
         )
     return LEVELS.index(name)
+
+
+# --- requests ---------------------------------------------------------------------------------
+
+
+def initialize(peer: Peer, request: wire.Request) -> list[Reply]:
+    """`initialize`: agree on a revision. An unknown one is answered with our newest."""
+    session = peer.session
+    if session.caller is not None:
+        raise ProtocolError(wire.INVALID_REQUEST, "Server is already initialized")
+    params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
+    wanted = params.get("protocolVersion")
+    if not isinstance(wanted, str):
+        raise ProtocolError(wire.INVALID_PARAMS, "initialize needs a protocolVersion")
+    capabilities = params.get("capabilities")
+    if capabilities is None:
+        capabilities = {}
+    if not isinstance(capabilities, dict):
+        raise ProtocolError(wire.INVALID_PARAMS, "capabilities must be an object")
+    revision = REVISIONS.get(wanted, LATEST_HANDSHAKE)
+    if not revision.handshake:
+        revision = LATEST_HANDSHAKE
+    session.caller = Caller(revision, capabilities, DEFAULT_LEVEL)
+    server = peer.server
+    result: dict[str, Any] = {
+        "protocolVersion": revision.name,
+        "capabilities": server.capabilities(revision),
+        "serverInfo": server.info(revision),
+    }
+    if server.options.instructions:
+        result["instructions"] = server.options.instructions
+    answer = Answer(wire.encode(result))
+    return [WatchChanges(), answer] if peer.announces else [answer]
+
+
+def discover(peer: Peer, _: wire.Request, caller: Caller) -> list[Reply]:
+    """`server/discover`: what there is, for clients that shake no hands."""
+    server = peer.server
+    body = b'"supportedVersions":%b,"capabilities":%b' % (
+        wire.encode(list(SUPPORTED)),
+        wire.encode(server.capabilities(STATELESS)),
+    )
+    if server.options.instructions:
+        body += b',"instructions":' + wire.encode(server.options.instructions)
+    return [Answer(server.cacheable(caller.revision, body))]
+
+
+def describe_server(peer: Peer, _: wire.Request, caller: Caller) -> list[Reply]:
+    """`server/info`: name, version, revision and capabilities."""
+    server, revision = peer.server, caller.revision
+    about = server.info(revision) | {
+        "protocolVersion": revision.name,
+        "capabilities": server.capabilities(revision),
+    }
+    return [Answer(wire.encode(about))]
+
+
+def ping(_: Peer, __: wire.Request, ___: Caller | None) -> list[Reply]:
+    """`ping`, which is answered in every state."""
+    return [Answer(b"{}")]
+
+
+def set_level(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
+    """`logging/setLevel`: which log messages the client wants."""
+    params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
+    caller.level = _level_of(params.get("level"))
+    return [Answer(peer.server.result(caller.revision, b""))]

@@ -1,24 +1,23 @@
 """Changes of the hub as notifications: to a whole session, or to a stream that listens.
 
-With a handshake a session is told of every change, and of those resources it subscribed to.
-Without one a client opens a stream for what it names, and every message there bears its number.
+With a handshake a session gets every change of a list, and those of the resources it subscribed
+to. Without one a client opens a stream for what it names, and every message there has its id.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from mcp_view.session import Caller, Session
-from mcp_view.tables.errors import ProtocolError
+from mcp_view.replies import Answer, Listen, Reply
+from mcp_view.session import Caller, Peer, ResourceSubscriptions, Session
+from mcp_view.tables.errors import ProtocolError, protocol_error
+from mcp_view.tables.revisions import Revision
+from plexus.errors import Busy
 from plexus.rpc import wire
-from plexus.rpc.batch_reply import BatchReply
-from plexus.rpc.effects import Effect, WatchChanges
+from plexus.rpc.effects import WatchChanges
 from plexus.runtime.hub import Change
 
-if TYPE_CHECKING:
-    from mcp_view.protocol import McpConnection
-
-__all__ = ("Listening", "check_uri", "listen", "session_notice")
+__all__ = ("Listener", "listen", "read_uri", "session_notice", "subscribe", "unsubscribe")
 
 LIST_CHANGED: Final = {
     "methods": "notifications/tools/list_changed",
@@ -36,7 +35,7 @@ SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 
 
 def session_notice(session: Session, change: Change) -> bytes | None:
-    """What a session is told of this change; None for nothing."""
+    """Return the notification of this change for a session; None if it gets none."""
     if change.uri is None:
         return wire.encode_notification(LIST_CHANGED[change.kind], None)
     if session.subscribed is None or change.uri not in session.subscribed:
@@ -44,22 +43,22 @@ def session_notice(session: Session, change: Change) -> bytes | None:
     return wire.encode_notification(RESOURCE_UPDATED, {"uri": change.uri})
 
 
-class Listening:
-    """One stream that listens."""
+class Listener:
+    """One open `subscriptions/listen` request."""
 
-    __slots__ = ("_kinds", "_meta", "_uris", "caller", "id")
+    __slots__ = ("_kinds", "_meta", "_uris", "id", "revision")
 
     def __init__(
-        self, request_id: wire.Id, caller: Caller, kinds: frozenset[str], uris: frozenset[str]
+        self, request_id: wire.Id, revision: Revision, kinds: frozenset[str], uris: frozenset[str]
     ) -> None:
         self.id = request_id
-        self.caller = caller
+        self.revision = revision
         self._kinds = kinds
         self._uris = uris
         self._meta = {SUBSCRIPTION_ID: request_id}
 
     def notice(self, change: Change) -> bytes | None:
-        """What the stream says of this change; None for nothing."""
+        """Return the notification of this change; None if the client did not ask for it."""
         if change.uri is None:
             if change.kind not in self._kinds:
                 return None
@@ -70,7 +69,7 @@ class Listening:
         return wire.encode_notification(RESOURCE_UPDATED, params)
 
     def acknowledgement(self) -> bytes:
-        """The first message of the stream: what will be told."""
+        """Return the first message of the stream: what the client will be notified of."""
         honoured: dict[str, Any] = {
             name: True for name, kind in FILTERS.items() if kind in self._kinds
         }
@@ -81,23 +80,23 @@ class Listening:
             {"notifications": honoured, "_meta": self._meta},
         )
 
-    def farewell(self, server_info: dict[str, Any]) -> bytes:
-        """The result that ends the stream."""
+    def closing_result(self, server_info: dict[str, Any]) -> bytes:
+        """Return the result that ends the stream."""
         meta = self._meta | {"io.modelcontextprotocol/serverInfo": server_info}
         return wire.encode({"resultType": "complete", "_meta": meta})
 
 
-def listen(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
-) -> list[Effect]:
+# --- requests ---------------------------------------------------------------------------------
+
+
+def listen(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
     """`subscriptions/listen`."""
-    assert batched is None, "revisions that listen have no batches"
     params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
     wanted = params.get("notifications")
     if not isinstance(wanted, dict):
         raise ProtocolError(wire.INVALID_PARAMS, "subscriptions/listen needs notifications")
     uris = wanted.get("resourceSubscriptions", [])
-    limit = view.server.hub.limits.subscriptions
+    limit = peer.server.hub.limits.subscriptions
     if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
         raise ProtocolError(wire.INVALID_PARAMS, "resourceSubscriptions must be a list of uris")
     if len(uris) > limit:
@@ -105,15 +104,55 @@ def listen(
             wire.INVALID_PARAMS, f"at most {limit} resources may be named", {"limit": limit}
         )
     for uri in uris:
-        check_uri(uri, view.server.hub.limits.uri_chars)
+        _check_uri(uri, peer)
     kinds = frozenset(kind for name, kind in FILTERS.items() if wanted.get(name) is True)
-    listening = Listening(request.id, caller, kinds, frozenset(uris))
-    view.hold(listening)
-    return [WatchChanges(), *view.sending([listening.acknowledgement()])]
+    return [WatchChanges(), Listen(caller.revision, kinds, frozenset(uris))]
 
 
-def check_uri(uri: str, limit: int) -> None:
+def subscribe(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
+    """`resources/subscribe`: notify the client when this resource changes."""
+    uri = read_uri(peer, request.params)  # type: ignore[arg-type]  # the view has checked
+    server, session = peer.server, peer.session
+    limit = server.hub.limits.subscriptions
+    subscribed = session.subscribed
+    if subscribed is None:
+        subscribed = ResourceSubscriptions(server.subscriptions, peer.principal.name)
+        session.subscribed = subscribed
+    if uri not in subscribed:
+        if len(subscribed) >= limit:
+            raise ProtocolError(
+                wire.INVALID_PARAMS,
+                f"This client has limits.subscriptions = {limit} subscriptions. Unsubscribe from "
+                "a resource first.",
+                {"limit": limit},
+            )
+        try:
+            subscribed.add(uri)
+        except Busy as error:
+            raise protocol_error(error, caller.revision) from None
+    return [Answer(server.result(caller.revision, b""))]
+
+
+def unsubscribe(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
+    """`resources/unsubscribe`."""
+    uri = read_uri(peer, request.params)  # type: ignore[arg-type]  # the view has checked
+    if peer.session.subscribed is not None:
+        peer.session.subscribed.discard(uri)
+    return [Answer(peer.server.result(caller.revision, b""))]
+
+
+def read_uri(peer: Peer, params: dict[str, Any]) -> str:
+    """Return the `uri` of a request; raises ProtocolError."""
+    uri = params.get("uri")
+    if not isinstance(uri, str):
+        raise ProtocolError(wire.INVALID_PARAMS, "uri must be text")
+    _check_uri(uri, peer)
+    return uri
+
+
+def _check_uri(uri: str, peer: Peer) -> None:
     """Raise ProtocolError for an address that is too long to match, keep or repeat."""
+    limit = peer.server.hub.limits.uri_chars
     if len(uri) > limit:
         reason = f"a uri may have at most {limit} characters"
         raise ProtocolError(wire.INVALID_PARAMS, reason, {"limit": limit})

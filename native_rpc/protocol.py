@@ -28,7 +28,7 @@ from plexus.limits import CONTROL_CALLS, Limits
 from plexus.rpc import wire
 from plexus.rpc.answer_buffer import AnswerBuffer
 from plexus.rpc.batch_reply import BatchReply
-from plexus.rpc.effects import Effect, LeaveCall, Send, StartCall
+from plexus.rpc.effects import AnswerQuestion, Effect, KeepRun, LeaveCall, Send, StartCall
 from plexus.runtime.hub import TIMES, Change
 from plexus.runtime.log import Batch
 from plexus.runtime.run import Run
@@ -237,8 +237,12 @@ class NativeConnection:
             del self._subscriptions[call.number]
         return [Send(frames)]
 
-    def on_reminder(self, _: Subscription) -> list[Effect]:
-        """Nothing: this view asks for no reminders."""
+    def on_timer(self, _: Subscription) -> list[Effect]:
+        """Do nothing: this view sets no timers."""
+        return []
+
+    def on_outcome(self, _: AnswerQuestion | KeepRun, __: PlexusError | None) -> list[Effect]:
+        """Do nothing: this view neither answers questions nor keeps runs."""
         return []
 
     def on_change(self, _: Change) -> list[Effect]:
@@ -264,8 +268,8 @@ class NativeConnection:
         times = Batch(seq, [], [terminal]).times_ms() if call.timed else None
         return [Send(self._framing.items(call.template, seq, [terminal], times))]
 
-    def farewell(self) -> list[Effect]:
-        """Nothing: a run that is stopped says so itself."""
+    def on_shutdown(self) -> list[Effect]:
+        """Do nothing: a run that is cancelled ends with a terminal."""
         return []
 
     def revoked(self, reason: str) -> list[Effect]:

@@ -12,19 +12,24 @@ which the log has the defect.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from plexus.defects import report
-from plexus.errors import Busy, PlexusError
+from plexus.errors import Busy, NotFound, PlexusError
 from plexus.principal import Principal
 from plexus.rpc import wire
 from plexus.rpc.effects import (
+    AnswerQuestion,
     AttachCall,
+    CancelRun,
     Effect,
+    KeepRun,
     LeaveCall,
-    Remind,
+    RefuseQuestion,
     Send,
+    SetTimer,
     StartCall,
     WatchChanges,
 )
@@ -45,11 +50,14 @@ class View(Protocol):
     def on_started(self, call: Any, run: Run) -> list[Effect]: ...
     def on_refused(self, call: Any, error: PlexusError) -> list[Effect]: ...
     def on_items(self, call: Any, batch: Batch) -> list[Effect]: ...
-    def on_reminder(self, call: Any) -> list[Effect]: ...
+    def on_timer(self, call: Any) -> list[Effect]: ...
+    def on_outcome(
+        self, effect: AnswerQuestion | KeepRun, error: PlexusError | None
+    ) -> list[Effect]: ...
     def on_change(self, change: Change) -> list[Effect]: ...
     def on_defect(self, requests: list[wire.Id], error: PlexusError) -> list[Effect]: ...
     def on_call_defect(self, call: Any, error: PlexusError, seq: int) -> list[Effect]: ...
-    def farewell(self) -> list[Effect]: ...
+    def on_shutdown(self) -> list[Effect]: ...
     def revoked(self, reason: str) -> list[Effect]: ...
     def peer_gone(self) -> list[Effect]: ...
 
@@ -64,7 +72,7 @@ class Connection:
         "_hub",
         "_principal",
         "_readers",
-        "_reminders",
+        "_timers",
         "_unwatch",
         "_view",
         "_waiter",
@@ -83,7 +91,7 @@ class Connection:
         self._waiter: asyncio.Future[bool] | None = None
         self._when_collected: list[Callable[[], None]] = []
         self._finishing = False
-        self._reminders: dict[Any, asyncio.TimerHandle] = {}
+        self._timers: dict[Any, asyncio.TimerHandle] = {}
         self._unwatch: Callable[[], None] | None = None
         #: The standing watches that are read here, and some that have ended; None before the first.
         self._watches: set[Reader] | None = None
@@ -117,8 +125,8 @@ class Connection:
                     self._awake.append(reader)
                 else:
                     del self._readers[call]
-                    if self._reminders:
-                        self._forget_reminder(call)
+                    if self._timers:
+                        self._cancel_timer(call)
                 try:
                     effects = self._view.on_items(call, batch)
                 except Exception as error:  # noqa: BLE001 - as for a message
@@ -190,9 +198,9 @@ class Connection:
         """Take nothing more from runs, timers and changes of the hub."""
         self._awake = []
         self._watches = None
-        for timer in self._reminders.values():
+        for timer in self._timers.values():
             timer.cancel()
-        self._reminders.clear()
+        self._timers.clear()
         if self._unwatch is not None:
             self._unwatch()
             self._unwatch = None
@@ -209,7 +217,7 @@ class Connection:
 
     def finish(self) -> None:
         """No more messages will come; `finished` turns true when all is collected."""
-        self._run(self._view.farewell())
+        self._run(self._view.on_shutdown())
         self._finishing = True
         self._wake()
 
@@ -246,7 +254,7 @@ class Connection:
             if effect.crowded or self._watches is not None:
                 self._check_room(effect)
             call = self._hub.call(
-                effect.method,
+                effect.spec or effect.method,
                 effect.params,
                 self._principal,
                 asks=effect.asks,
@@ -263,7 +271,8 @@ class Connection:
 
     def _check_room(self, effect: StartCall) -> None:
         """Raise Busy if this connection may not begin one more call of this kind."""
-        purpose = self._hub.resolve(effect.method, self._principal).purpose
+        spec = effect.spec or self._hub.resolve(effect.method, self._principal)
+        purpose = spec.purpose
         limits = self._hub.limits
         if effect.crowded and purpose != "control":
             raise connection_full(limits.calls_in_flight)
@@ -316,7 +325,7 @@ class Connection:
         if reader is None:
             return
         reader.tag = None
-        self._forget_reminder(effect.call)
+        self._cancel_timer(effect.call)
         run = reader.run
         owned = run.owned_by(reader)
         if effect.keep:
@@ -326,19 +335,19 @@ class Connection:
         if owned and effect.cancel is not None:
             run.cancel(effect.cancel)
 
-    def _remind(self, effect: Remind) -> None:
-        self._forget_reminder(effect.call)
+    def _set_timer(self, effect: SetTimer) -> None:
+        self._cancel_timer(effect.call)
         loop = asyncio.get_running_loop()
-        self._reminders[effect.call] = loop.call_later(effect.after_s, self._reminded, effect.call)
+        self._timers[effect.call] = loop.call_later(effect.after_s, self._on_timer, effect.call)
 
-    def _forget_reminder(self, call: Any) -> None:
-        timer = self._reminders.pop(call, None)
+    def _cancel_timer(self, call: Any) -> None:
+        timer = self._timers.pop(call, None)
         if timer is not None:
             timer.cancel()
 
-    def _reminded(self, call: Any) -> None:
-        del self._reminders[call]
-        self.perform(self._tried(call, self._view.on_reminder, call))
+    def _on_timer(self, call: Any) -> None:
+        del self._timers[call]
+        self.perform(self._tried(call, self._view.on_timer, call))
 
     def _watch_changes(self, _: WatchChanges) -> None:
         if self._unwatch is None:
@@ -347,14 +356,52 @@ class Connection:
     def _changed(self, change: Change) -> None:
         self.perform(self._tried(None, self._view.on_change, change))
 
+    # --- runs ---------------------------------------------------------------------------------
+
+    def _answer_question(self, effect: AnswerQuestion) -> None:
+        self._run(self._tried(effect.call, self._try_answer, effect))
+
+    def _try_answer(self, effect: AnswerQuestion) -> list[Effect]:
+        try:
+            run = self._hub.find_run_to_control(effect.run, self._principal)
+            run.answer(effect.request, effect.answer)
+        except PlexusError as error:
+            return self._view.on_outcome(effect, error)
+        return self._view.on_outcome(effect, None)
+
+    def _refuse_question(self, effect: RefuseQuestion) -> None:
+        with contextlib.suppress(NotFound):  # the run does not wait for it any more
+            run = self._hub.find_run_to_control(effect.run, self._principal)
+            run.refuse(effect.request, effect.error)
+
+    def _cancel_run(self, effect: CancelRun) -> None:
+        with contextlib.suppress(NotFound):  # it ended long ago
+            run = self._hub.find_run_to_control(effect.run, self._principal)
+            run.cancel(effect.reason)
+
+    def _keep_run(self, effect: KeepRun) -> None:
+        self._run(self._tried(effect.call, self._try_keep, effect))
+
+    def _try_keep(self, effect: KeepRun) -> list[Effect]:
+        runs = self._hub.runs
+        try:
+            runs.keep(runs.find(effect.run, self._principal), effect.for_s)
+        except PlexusError as error:
+            return self._view.on_outcome(effect, error)
+        return self._view.on_outcome(effect, None)
+
     #: How each effect but `Send` is carried out. It is no part of an instance: over HTTP every
     #: message has a connection of its own.
     _CARRY_OUT: ClassVar[dict[type[Effect], Callable[[Any, Any], None]]] = {
         StartCall: _start_call,
         AttachCall: _attach_call,
         LeaveCall: _leave_call,
-        Remind: _remind,
+        SetTimer: _set_timer,
         WatchChanges: _watch_changes,
+        AnswerQuestion: _answer_question,
+        RefuseQuestion: _refuse_question,
+        CancelRun: _cancel_run,
+        KeepRun: _keep_run,
     }
 
     # --- waking -------------------------------------------------------------------------------

@@ -37,4 +37,8 @@ def make_mcp_server(hub: Plexus, options: McpOptions) -> McpServer:
         texts = (f"{each.message} {each.next}" for each in hub.notices)
         instructions = " ".join([*filter(None, [options.instructions]), *texts])
         options = options._replace(instructions=instructions)
-    return McpServer(hub, options, secret=os.urandom(32), monotonic=time.monotonic, wall=time.time)
+    server = McpServer(
+        hub, options, secret=os.urandom(32), monotonic=time.monotonic, wall=time.time
+    )
+    hub.on_change(server.on_change)
+    return server

@@ -1,38 +1,118 @@
 """A request that leads to a run, from the client's request to its answer.
 
-Every such request is answered when its run has ended; what differs is what the answer is made
-of, and that is what subclasses say. Asking the client in mid-run is the same for all of them and
-lives here: by a request of ours where there is a handshake, by an answer that is no answer yet
-where there is none, and by words where the client can do neither.
+Every such request is answered when its run has ended; subclasses make the answer. Asking the
+client in mid-run is the same for all of them: by a request of ours where there is a handshake, by
+an `input_required` result where there is none, and by instructions where the client supports
+neither.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import enum
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
 
-from mcp_view.elicitation import answer_of, in_words, missing_capability, request_of
+from mcp_view.elicitation import answer_of, as_instructions, missing_capability, request_of
+from mcp_view.replies import Answer, Notify, Refuse, Reply
 from mcp_view.request_state import RequestState, open_state, seal_state
-from mcp_view.session import Caller
+from mcp_view.session import Caller, Peer
 from mcp_view.tables.errors import ProtocolError, protocol_error
 from plexus.errors import Declined, Denied, InvalidParams, PlexusError
 from plexus.events import Cancelled, Error, Event, Request, Terminal
+from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
 from plexus.rpc.batch_reply import BatchReply
-from plexus.rpc.effects import AttachCall, Effect, LeaveCall, StartCall
+from plexus.rpc.effects import (
+    AnswerQuestion,
+    AttachCall,
+    KeepRun,
+    LeaveCall,
+    RefuseQuestion,
+    StartCall,
+)
 from plexus.runtime.log import Batch
 from plexus.runtime.run import Run
 
-if TYPE_CHECKING:  # the view makes calls; here it is only named
-    from mcp_view.protocol import McpConnection
-
-__all__ = ("RELATED_TASK", "BufferedCall", "Call", "digest_of", "trace_of")
+__all__ = (
+    "RELATED_TASK",
+    "TRANSITIONS",
+    "BufferedCall",
+    "Call",
+    "State",
+    "Step",
+    "digest_of",
+    "trace_of",
+)
 
 #: What names the task that a message is about.
-RELATED_TASK = "io.modelcontextprotocol/related-task"
+RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
 #: The keys of `_meta` that are called as W3C's headers of trace context are.
-TRACE_KEYS = ("traceparent", "tracestate")
-#: A longer value is none: W3C asks for 512 characters to be passed on.
-TRACE_CHARS = 1024
+TRACE_KEYS: Final = ("traceparent", "tracestate")
+#: A longer value is ignored: W3C asks for 512 characters to be passed on.
+TRACE_CHARS: Final = 1024
+_EMPTY: Final[Mapping[Any, Any]] = MappingProxyType({})
+
+
+class State(enum.IntEnum):
+    """Where a call is on its way from the request to the answer."""
+
+    #: Its first effect is with the driver, which has not reported yet.
+    STARTING = enum.auto()
+    #: It has a run and reads its items.
+    RUNNING = enum.auto()
+    #: Its run is to be kept as a task; the driver has not reported yet.
+    KEEPING = enum.auto()
+    #: It was answered, refused or cancelled. Nothing about it is sent after that.
+    ANSWERED = enum.auto()
+
+
+class Step(enum.IntEnum):
+    """What can happen to a call."""
+
+    STARTED = enum.auto()
+    REFUSED = enum.auto()
+    ITEMS = enum.auto()
+    TIMER = enum.auto()
+    #: The client has responded to a request of ours.
+    RESPONSE = enum.auto()
+    #: The driver has carried out an effect, or failed to.
+    OUTCOME = enum.auto()
+    #: The client does not want the answer any more.
+    CANCELLED = enum.auto()
+    #: The answer cannot be made, or the client may not have it any more.
+    FAILED = enum.auto()
+
+
+_ENDS: Final = frozenset({State.ANSWERED})
+#: The states that each step can lead to. A step that a state has no row for is ignored there.
+TRANSITIONS: Final[dict[State, dict[Step, frozenset[State]]]] = {
+    State.STARTING: {
+        Step.STARTED: frozenset({State.RUNNING, State.KEEPING}),
+        Step.REFUSED: _ENDS,
+        Step.OUTCOME: frozenset({State.STARTING, State.ANSWERED}),
+        Step.CANCELLED: _ENDS,
+        Step.FAILED: _ENDS,
+    },
+    State.RUNNING: {
+        Step.ITEMS: frozenset({State.RUNNING, State.KEEPING, State.ANSWERED}),
+        Step.TIMER: frozenset({State.RUNNING}),
+        Step.RESPONSE: frozenset({State.RUNNING}),
+        Step.OUTCOME: frozenset({State.RUNNING, State.ANSWERED}),
+        Step.CANCELLED: _ENDS,
+        Step.FAILED: _ENDS,
+    },
+    State.KEEPING: {
+        Step.OUTCOME: _ENDS,
+        Step.CANCELLED: _ENDS,
+        Step.FAILED: _ENDS,
+    },
+    State.ANSWERED: {},
+}
+# Looking up a member of an enum costs as much as a short method, and every call enters these two.
+_RUNNING: Final = State.RUNNING
+_ANSWERED: Final = State.ANSWERED
 
 
 class Call:
@@ -40,46 +120,56 @@ class Call:
 
     # What most calls never need is left on the class, because one of these is made for each.
 
-    run: Run | None = None
-    #: Every question the run has put so far, by its number.
-    _asked: dict[str, Request] | None = None
-    #: Answers that came with the request, by key.
-    _given: dict[str, Any] | None = None
-    #: Items up to this one the client has had already.
+    state = State.STARTING
+    #: The run that answers it. A call in the state STARTING has none yet.
+    run: Run
+    #: The batch that the request was part of.
+    batch: BatchReply | None = None
+    #: The number of the last item that the client has had already.
     seen = 0
-    #: The last question that those answers can be meant for; None if they came unasked.
-    _last_asked: int | None = None
-    #: Requests of ours to the client that are open, with the question each puts.
-    sent: dict[int, Request] | None = None
-    #: Whether what is said here is to name the task that it is about.
+    #: Whether messages are to name the task that they are about.
     related_task = False
+    #: Requests of ours to the client that are open, with the question each puts.
+    sent: Mapping[int, Request] = _EMPTY
+    #: Every question that the run has put so far, by its number.
+    _asked: Mapping[str, Request] = _EMPTY
+    #: Answers that came with the request, by key.
+    _given: Mapping[str, Any] = _EMPTY
+    #: How many of those are with the driver.
+    _answering = 0
+    #: The last question that those answers can be meant for.
+    _last_asked: float = math.inf
     #: The method and its arguments, which a parked request is recognised by.
     _request: tuple[str, dict[str, Any]] = ("", {})
 
-    def __init__(self, request_id: wire.Id, caller: Caller, batched: BatchReply | None) -> None:
+    def __init__(self, peer: Peer, request_id: wire.Id, caller: Caller) -> None:
+        self.peer = peer
         self.id = request_id
         self.caller = caller
-        self.batched = batched
+
+    def expects(self, step: Step) -> bool:
+        """Whether this step means anything in the state that the call is in."""
+        return step in TRANSITIONS[self.state]
 
     # --- beginning ----------------------------------------------------------------------------
 
     def begin(
-        self, view: McpConnection, method: str, arguments: dict[str, Any], params: dict[str, Any]
-    ) -> list[Effect]:
+        self, spec: MethodSpec, arguments: dict[str, Any], params: dict[str, Any]
+    ) -> list[Reply]:
         """Start the run, or go on with the one that was parked; raises ProtocolError."""
         if not self.caller.revision.handshake:
-            self._request = (method, arguments)
+            self._request = (spec.name, arguments)
             if "inputResponses" in params:
                 self._given = params["inputResponses"]
                 if not isinstance(self._given, dict):
                     raise ProtocolError(wire.INVALID_PARAMS, "inputResponses must be an object")
             if params.get("requestState") is not None:
-                return self._resume(view, params)
-        asks, trace = view.asks(self.caller), trace_of(params)
-        return [StartCall(self, method, arguments, asks=asks, trace=trace)]
+                return self._resume(params)
+        asks, trace = self.peer.asks(self.caller), trace_of(params)
+        return [StartCall(self, spec.name, arguments, spec=spec, asks=asks, trace=trace)]
 
-    def _resume(self, view: McpConnection, params: dict[str, Any]) -> list[Effect]:
-        server = view.server
+    def _resume(self, params: dict[str, Any]) -> list[Reply]:
+        server = self.peer.server
         try:
             state = open_state(params["requestState"], server.secret, server.wall())
         except InvalidParams as error:
@@ -87,215 +177,252 @@ class Call:
         if state.digest != digest_of(*self._request):
             raise ProtocolError(wire.INVALID_PARAMS, "requestState belongs to another request")
         try:
-            view.steer(state.run)
+            server.hub.find_run_to_control(state.run, self.peer.principal)
         except Denied as error:
             raise protocol_error(error, self.caller.revision) from None
         except PlexusError:
-            pass  # there is no such run, as attaching to it says
+            pass  # attaching to the missing run reports it
         self.seen = state.seen
         self._last_asked = state.asked
         return [AttachCall(self, state.run, owns=True)]
 
-    # --- for the view -------------------------------------------------------------------------
+    # --- steps --------------------------------------------------------------------------------
 
-    def on_started(self, view: McpConnection, run: Run) -> list[Effect]:  # noqa: ARG002 - for subclasses
-        """The run is there."""
+    def on_started(self, run: Run) -> list[Reply]:
+        """Take the run that the driver has started or found."""
+        self.state = _RUNNING
         self.run = run
         self._recall_questions(run)
         return []
 
     def _recall_questions(self, run: Run) -> None:
-        """Know the open questions whose events the log of the run has forgotten."""
+        """Learn the open questions whose events are no longer in the run's log."""
         if run.questions:
             kept = {event.request for event in run.log.events if isinstance(event, Request)}
             gone = {n: asked.event for n, asked in run.questions.items() if n not in kept}
             if gone:
                 self._asked = gone
 
-    def on_refused(self, view: McpConnection, error: PlexusError) -> list[Effect]:
-        """There is no run, for this reason."""
+    def on_refused(self, error: PlexusError) -> list[Reply]:
+        """Answer that there is no run, for this reason."""
         if error.code == "not_found" and self.seen:
             failure = ProtocolError(
                 wire.INVALID_PARAMS, "the run that requestState belongs to is gone"
             )
         else:
             failure = protocol_error(error, self.caller.revision)
-        return view.refuse_call(self, failure)
+        return self.refuse(failure)
 
-    def on_items(self, view: McpConnection, batch: Batch) -> list[Effect]:
-        """The run has said this much more."""
+    def on_items(self, batch: Batch) -> list[Reply]:
+        """Take the next items of the run."""
         raise NotImplementedError
 
-    def on_reminder(self, view: McpConnection) -> list[Effect]:  # noqa: ARG002 - for subclasses
-        """The time that was asked for has passed."""
+    def on_timer(self) -> list[Reply]:
+        """Continue after the time that the call asked for."""
         return []
 
-    # --- asking -------------------------------------------------------------------------------
+    def on_outcome(
+        self, effect: AnswerQuestion | KeepRun, error: PlexusError | None
+    ) -> list[Reply]:
+        """Continue after an effect was carried out, or failed for this reason."""
+        assert isinstance(effect, AnswerQuestion), "only tools become tasks"
+        if self.caller.revision.handshake:  # it was the response to a request of ours
+            if not isinstance(error, InvalidParams):
+                return []
+            declined = Declined(f"the answer does not fit: {error.message}")
+            return [RefuseQuestion(effect.run, effect.request, declined)]
+        self._answering -= 1
+        return [] if self._answering else self._put_questions()
 
-    def ask(self, view: McpConnection, events: list[Event]) -> list[Effect]:
-        """Put the questions that are among these events to the client."""
-        run = self.run
-        assert run is not None, "a run that asks has begun"
-        # With `plexus.attach` a client may follow a run that it may not answer.
-        may_answer = view.may_steer(run)
-        if self._asked is None:
-            self._asked = {}
-        for event in events:
-            if isinstance(event, Request):
-                self._asked[event.request] = event
-        for number in list(run.questions or ()):
-            asked = self._asked.get(number)
-            if asked is not None and self._given and may_answer and self._is_for(number):
-                self._answer(run, asked, self._given.pop(asked.key or number, None))
-        questions = run.questions
-        if not questions or any(number not in self._asked for number in questions):
-            return []  # answered, or the rest of them is still to be read
-        open_ = [self._asked[number] for number in questions]
-        if not may_answer:
-            return self._ask_in_words(view, run, open_)
-        if self.caller.revision.handshake:
-            return self._send_requests(view, run, open_)
-        return self._require_input(view, run, open_)
+    # --- the end ------------------------------------------------------------------------------
 
-    def _request_of(
-        self, view: McpConnection, run: Run, event: Request
-    ) -> tuple[str, dict[str, Any]] | None:
-        """How the client is asked this; None if it cannot be."""
-        if not view.can_ask(self, event):
-            return None
-        return request_of(event, run.id, self.caller.revision)
+    def answer(self, result: bytes) -> list[Reply]:
+        """End the call with this result."""
+        self.state = _ANSWERED
+        return [Answer(result)]
 
-    def _is_for(self, number: str) -> bool:
-        """Whether what came with the request is for this question. A client that repeats an
-        answer, because ours was lost, does not mean what was asked since."""
-        return self._last_asked is None or int(number) <= self._last_asked
+    def refuse(self, error: ProtocolError) -> list[Reply]:
+        """End the call with this error."""
+        self.state = _ANSWERED
+        return [Refuse(error)]
 
-    def _answer(self, run: Run, event: Request, response: Any) -> None:
-        """Answer a question with what the client gave; what does not fit leaves it open."""
-        if response is None:
-            return
-        try:
-            run.answer(event.request, answer_of(event, response, self.caller.revision))
-        except InvalidParams:
-            return
+    def cancel(self) -> list[Reply]:
+        """End the call without an answer."""
+        self.state = _ANSWERED
+        return self.withdraw()
 
-    def _send_requests(
-        self, view: McpConnection, run: Run, questions: list[Request]
-    ) -> list[Effect]:
-        """Ask by requests of ours."""
-        sent = self.sent or {}
-        under_way = {event.request for event in sent.values()}
-        fresh, frames = {}, []
-        for event in questions:
-            if event.request in under_way:
-                continue
-            asked = self._request_of(view, run, event)
-            if asked is None:
-                return self._ask_in_words(view, run, questions)
-            number = view.session.next_id()
-            fresh[number] = event
-            method, params = asked
-            if self.related_task:
-                params = params | {"_meta": {RELATED_TASK: {"taskId": str(run.id)}}}
-            frames.append(wire.encode_request(number, method, params or None))
-        self.sent = sent | fresh
-        return view.sending(frames)
+    def answer_text(self, text: str) -> list[Reply]:
+        """End the call with this text, in the form that an answer has here."""
+        return self.refuse(ProtocolError(wire.INTERNAL_ERROR, text))
 
-    def on_response(self, response: wire.Response) -> None:
-        """The client has answered a request of ours."""
-        assert self.sent is not None, "it was asked"
-        assert self.run is not None, "somebody has asked"
-        event = self.sent.pop(response.id)  # type: ignore[arg-type]  # the view looked it up
-        run, number = self.run, event.request
-        if number not in (run.questions or ()):
-            return  # nobody waits for it any more
-        if response.error is not None:
-            reason = response.error.get("message")
-            reason = reason[:1000] if isinstance(reason, str) else "no reason given"
-            run.refuse(number, Declined(f"the client could not be asked: {reason}"))
-            return
-        try:
-            run.answer(number, answer_of(event, response.result, self.caller.revision))
-        except InvalidParams as error:
-            run.refuse(number, Declined(f"the answer does not fit: {error.message}"))
-
-    def _require_input(
-        self, view: McpConnection, run: Run, questions: list[Request]
-    ) -> list[Effect]:
-        """Ask by a result that is to be followed by the same request with the answers."""
-        requests = {}
-        for event in questions:
-            asked = self._request_of(view, run, event)
-            if asked is None:
-                return self._ask_in_words(view, run, questions)
-            method, params = asked
-            requests[event.key or event.request] = {"method": method, "params": params}
-        within_s = max(event.timeout_s for event in questions)
-        expires = int(view.server.wall() + within_s) + 1
-        digest = digest_of(*self._request)
-        last_asked = max(int(event.request) for event in questions)
-        state = RequestState(run.id, run.log.last, last_asked, digest, expires)
-        body = wire.encode(
-            {"inputRequests": requests, "requestState": seal_state(state, view.server.secret)}
-        )
-        result = view.server.result(self.caller.revision, body[1:-1], b"input_required")
-        return [LeaveCall(self, keep=True, within_s=within_s), *view.answer_call(self, result)]
-
-    def _ask_in_words(
-        self, view: McpConnection, run: Run, questions: list[Request]
-    ) -> list[Effect]:
-        """Ask whoever reads the result."""
-        words = in_words(run, questions, view.server.options.names)
-        # It is nobody's from here on: whoever follows it later must not find it held back.
-        return [LeaveCall(self), *view.sending(self.withdrawn()), *self.say(view, words)]
-
-    def say(self, view: McpConnection, text: str) -> list[Effect]:
-        """Answer with these words, in whatever an answer here is."""
-        return view.refuse_call(self, ProtocolError(wire.INTERNAL_ERROR, text))
-
-    def withdrawn(self) -> list[bytes]:
-        """What tells the client that our open requests need no answer any more."""
+    def withdraw(self) -> list[Reply]:
+        """Tell the client that our open requests need no response any more."""
         if not self.sent:
             return []
         reason = "no answer is needed any more"
         return [
-            wire.encode_notification(
-                "notifications/cancelled", {"requestId": number, "reason": reason}
+            Notify(
+                [
+                    wire.encode_notification(
+                        "notifications/cancelled", {"requestId": number, "reason": reason}
+                    )
+                    for number in self.sent
+                ]
             )
-            for number in self.sent
         ]
+
+    # --- questions ----------------------------------------------------------------------------
+
+    def ask(self, events: list[Event]) -> list[Reply]:
+        """Put the questions that are among these events to the client, or answer them with what
+        came with the request."""
+        new = {event.request: event for event in events if isinstance(event, Request)}
+        self._asked = {**self._asked, **new}
+        if self._given and self._may_answer():
+            answers = self._given_answers()
+            if answers:
+                self._answering = len(answers)
+                return answers
+        return self._put_questions()
+
+    def _may_answer(self) -> bool:
+        """Whether this client may answer the run: with `plexus.attach` it may follow others."""
+        return self.peer.server.hub.may_control(self.run, self.peer.principal)
+
+    def _given_answers(self) -> list[Reply]:
+        """Answer what can be answered with what came with the request. What does not fit leaves
+        its question open."""
+        answers: list[Reply] = []
+        given = dict(self._given)
+        for number in self.run.questions or ():
+            asked = self._asked.get(number)
+            # A client that repeats an answer, because ours was lost, does not mean what was
+            # asked since.
+            if asked is None or int(number) > self._last_asked:
+                continue
+            response = given.pop(asked.key or number, None)
+            if response is None:
+                continue
+            try:
+                answer = answer_of(asked, response, self.caller.revision)
+            except InvalidParams:
+                continue
+            answers.append(AnswerQuestion(self, self.run.id, number, answer))
+        self._given = given
+        return answers
+
+    def _put_questions(self) -> list[Reply]:
+        """Ask the client what is open, once all of it has been read."""
+        questions = self.run.questions
+        if not questions or any(number not in self._asked for number in questions):
+            return []
+        open_ = [self._asked[number] for number in questions]
+        if not self._may_answer():
+            return self._ask_by_text(open_)
+        if self.caller.revision.handshake:
+            return self._send_requests(open_)
+        return self._require_input(open_)
+
+    def _request_of(self, event: Request) -> tuple[str, dict[str, Any]] | None:
+        """Return the request that puts this question; None if the client cannot be asked it."""
+        if event.kind not in self.peer.asks(self.caller):
+            return None
+        return request_of(event, self.run.id, self.caller.revision)
+
+    def _send_requests(self, questions: list[Request]) -> list[Reply]:
+        """Ask by requests of ours."""
+        open_ = {event.request for event in self.sent.values()}
+        fresh, messages = {}, []
+        for event in questions:
+            if event.request in open_:
+                continue
+            asked = self._request_of(event)
+            if asked is None:
+                return self._ask_by_text(questions)
+            number = self.peer.session.next_id()
+            fresh[number] = event
+            method, params = asked
+            if self.related_task:
+                params = params | {"_meta": {RELATED_TASK: {"taskId": str(self.run.id)}}}
+            messages.append(wire.encode_request(number, method, params or None))
+        self.sent = {**self.sent, **fresh}
+        return [Notify(messages)]
+
+    def on_response(self, response: wire.Response) -> list[Reply]:
+        """Take the client's response to a request of ours."""
+        event = self.sent[response.id]  # type: ignore[index]  # the view looked it up
+        self.sent = {number: each for number, each in self.sent.items() if number != response.id}
+        run, question = self.run.id, event.request
+        if question not in (self.run.questions or ()):
+            return []  # it was answered elsewhere, or the run does not wait any more
+        if response.error is not None:
+            reason = response.error.get("message")
+            reason = reason[:1000] if isinstance(reason, str) else "no reason given"
+            declined = Declined(f"the client could not be asked: {reason}")
+            return [RefuseQuestion(run, question, declined)]
+        try:
+            answer = answer_of(event, response.result, self.caller.revision)
+        except InvalidParams as error:
+            declined = Declined(f"the answer does not fit: {error.message}")
+            return [RefuseQuestion(run, question, declined)]
+        return [AnswerQuestion(self, run, question, answer)]
+
+    def _require_input(self, questions: list[Request]) -> list[Reply]:
+        """Ask by a result, after which the client repeats its request with the answers."""
+        requests = {}
+        for event in questions:
+            asked = self._request_of(event)
+            if asked is None:
+                return self._ask_by_text(questions)
+            method, params = asked
+            requests[event.key or event.request] = {"method": method, "params": params}
+        server, run = self.peer.server, self.run
+        within_s = max(event.timeout_s for event in questions)
+        expires = int(server.wall() + within_s) + 1
+        digest = digest_of(*self._request)
+        last_asked = max(int(event.request) for event in questions)
+        state = RequestState(run.id, run.log.last, last_asked, digest, expires)
+        body = wire.encode(
+            {"inputRequests": requests, "requestState": seal_state(state, server.secret)}
+        )
+        result = server.result(self.caller.revision, body[1:-1], b"input_required")
+        return [LeaveCall(self, keep=True, within_s=within_s), *self.answer(result)]
+
+    def _ask_by_text(self, questions: list[Request]) -> list[Reply]:
+        """Ask the reader of the result."""
+        text = as_instructions(self.run, questions, self.peer.server.options.names)
+        # The run has no owner from here on, so that nothing holds it back for later readers.
+        return [LeaveCall(self), *self.withdraw(), *self.answer_text(text)]
 
 
 class BufferedCall(Call):
     """A call whose answer is made from all events at once."""
 
-    def __init__(self, request_id: wire.Id, caller: Caller, batched: BatchReply | None) -> None:
-        super().__init__(request_id, caller, batched)
+    def __init__(self, peer: Peer, request_id: wire.Id, caller: Caller) -> None:
+        super().__init__(peer, request_id, caller)
         self._events: list[Event] = []
         self._size = 0
 
-    def on_items(self, view: McpConnection, batch: Batch) -> list[Effect]:
+    def on_items(self, batch: Batch) -> list[Reply]:
         """Keep the events until the run has ended, as long as they fit into an answer."""
         self._events += batch.events
         self._size += batch.size
-        limit = view.server.hub.limits.answer_bytes
+        limit = self.peer.server.hub.limits.answer_bytes
         if self._size > limit:
             reason = f"the answer is over the limit of {limit} bytes"
             error = ProtocolError(wire.INTERNAL_ERROR, reason, {"limit": limit})
-            return [LeaveCall(self, cancel=reason), *view.refuse_call(self, error)]
+            return [LeaveCall(self, cancel=reason), *self.refuse(error)]
         if batch.terminal is None:
-            run = self.run
-            return self.ask(view, batch.events) if run is not None and run.questions else []
-        sends = view.sending(self.withdrawn())
+            return self.ask(batch.events) if self.run.questions else []
         self._events.pop()
         try:
-            result = self.result(view, self._events, batch.terminal)
+            result = self.result(self._events, batch.terminal)
         except ProtocolError as error:
-            return sends + view.refuse_call(self, error)
-        return sends + view.answer_call(self, result)
+            return [*self.withdraw(), *self.refuse(error)]
+        return [*self.withdraw(), *self.answer(result)]
 
-    def result(self, view: McpConnection, events: list[Event], terminal: Terminal) -> bytes:
-        """The answer; raises ProtocolError if there is none."""
+    def result(self, events: list[Event], terminal: Terminal) -> bytes:
+        """Return the answer; raises ProtocolError if there is none."""
         raise NotImplementedError
 
     def check(self, terminal: Terminal) -> None:
@@ -311,7 +438,7 @@ class BufferedCall(Call):
 
 
 def trace_of(params: dict[str, Any]) -> dict[str, str] | None:
-    """The trace context in a request's `_meta`; None if there is none."""
+    """Return the trace context in a request's `_meta`; None if there is none."""
     meta = params.get("_meta")
     if meta.__class__ is not dict or "traceparent" not in meta:
         return None
@@ -324,7 +451,7 @@ def trace_of(params: dict[str, Any]) -> dict[str, str] | None:
 
 
 def digest_of(method: str, arguments: dict[str, Any]) -> str:
-    """What tells one request from another."""
+    """Return a digest that identifies a request."""
     import hashlib
 
     return hashlib.sha256(wire.encode_canonical([method, arguments])).hexdigest()[:32]

@@ -1,52 +1,47 @@
-"""Prompts: what there is, making one, and completing arguments."""
+"""Prompts: their list, getting one, and completing arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mcp_view.calls.call import BufferedCall, trace_of
 from mcp_view.cursors import cursor_after, cursor_key
 from mcp_view.reducer import block_of
-from mcp_view.session import Caller
+from mcp_view.replies import Answer, Reply
+from mcp_view.session import Caller, Peer
 from mcp_view.tables.errors import ProtocolError
 from plexus.errors import PlexusError
 from plexus.events import Content, Event, Message, Result, Terminal
 from plexus.rpc import wire
-from plexus.rpc.batch_reply import BatchReply
-from plexus.rpc.effects import Effect, StartCall
+from plexus.rpc.effects import StartCall
 
-if TYPE_CHECKING:
-    from mcp_view.protocol import McpConnection
-
-__all__ = ("Completing", "Getting", "Listing", "complete", "get_prompt", "list_prompts")
+__all__ = ("Complete", "GetPrompt", "ListPrompts", "complete", "get_prompt", "list_prompts")
 
 
-def list_prompts(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
-) -> list[Effect]:
+def list_prompts(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
     """`prompts/list`: a run if activations have to look up what they have."""
-    server = view.server
-    if not server.hub.prompts_vary():
-        prompts = server.catalogue.prompts(caller.revision, view.principal)
-        return view.answer_page(request, caller, batched, b'"prompts"', prompts)
+    server = peer.server
     params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
+    if not server.hub.prompts_vary():
+        prompts = server.catalogue.prompts(caller.revision, peer.principal)
+        return [Answer(server.page(caller.revision, params, b'"prompts"', prompts))]
     wanted: dict[str, Any] = {"limit": server.options.page_size + 1}
     after = cursor_key(params)
     if after is not None:
         wanted["after"] = after
-    call = Listing(request.id, caller, batched)
-    return view.start(call, [StartCall(call, "plexus.prompts", wanted, trace=trace_of(params))])
+    call = ListPrompts(peer, request.id, caller)
+    return [StartCall(call, "plexus.prompts", wanted, trace=trace_of(params))]
 
 
-class Listing(BufferedCall):
-    """A page of prompts on its way."""
+class ListPrompts(BufferedCall):
+    """A request for a page of prompts."""
 
-    def result(self, view: McpConnection, events: list[Event], terminal: Terminal) -> bytes:  # noqa: ARG002 - the base has it
+    def result(self, events: list[Event], terminal: Terminal) -> bytes:  # noqa: ARG002 - the base has it
         """The page, and the cursor of the next if one more came than fits."""
         self.check(terminal)
         assert isinstance(terminal, Result), "a plain method ends with its value"
-        server, revision = view.server, self.caller.revision
+        server, revision = self.peer.server, self.caller.revision
         size = server.options.page_size
         found = terminal.result
         page = [server.catalogue.prompt_entry(entry, revision) for entry in found[:size]]
@@ -56,13 +51,11 @@ class Listing(BufferedCall):
         return server.cacheable(revision, body, 0)
 
 
-def get_prompt(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
-) -> list[Effect]:
+def get_prompt(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
     """`prompts/get`."""
     params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
     name = params.get("name")
-    found = view.server.prompt(name) if isinstance(name, str) else None
+    found = peer.server.prompt(name) if isinstance(name, str) else None
     if found is None:
         named = name[:128] if isinstance(name, str) else "its name must be text"
         raise ProtocolError(wire.INVALID_PARAMS, f"Unknown prompt: {named}")
@@ -73,24 +66,24 @@ def get_prompt(
     if not isinstance(arguments, dict):
         raise ProtocolError(wire.INVALID_PARAMS, "arguments must be an object")
     _refuse_known(known, arguments)
-    call = Getting(request.id, caller, batched, spec.description)
-    return view.start(call, call.begin(view, spec.name, arguments | known, params))
+    call = GetPrompt(peer, request.id, caller, spec.description)
+    return call.begin(spec, arguments | known, params)
 
 
-class Getting(BufferedCall):
-    """A prompt on its way."""
+class GetPrompt(BufferedCall):
+    """A request for a prompt."""
 
     def __init__(
         self,
+        peer: Peer,
         request_id: wire.Id,
         caller: Caller,
-        batched: BatchReply | None,
         description: str,
     ) -> None:
-        super().__init__(request_id, caller, batched)
+        super().__init__(peer, request_id, caller)
         self._description = description
 
-    def result(self, view: McpConnection, events: list[Event], terminal: Terminal) -> bytes:
+    def result(self, events: list[Event], terminal: Terminal) -> bytes:
         """The messages: those that were yielded, those that were returned, or one of a text."""
         self.check(terminal)
         messages: list[Any] = [event for event in events if isinstance(event, Message)]
@@ -109,12 +102,10 @@ class Getting(BufferedCall):
                 ],
             }
         )
-        return view.server.result(revision, body[1:-1])
+        return self.peer.server.result(revision, body[1:-1])
 
 
-def complete(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
-) -> list[Effect]:
+def complete(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
     """`completion/complete`: for an argument of a prompt or of a resource template."""
     params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
     reference, argument = params.get("ref"), params.get("argument")
@@ -128,7 +119,7 @@ def complete(
         and isinstance(given, dict)
     ):
         raise ProtocolError(wire.INVALID_PARAMS, "completion/complete needs a ref and an argument")
-    method, known = _completed_method(view, reference)
+    method, known = _completed_method(peer, reference)
     _refuse_known(known, [argument["name"]])
     wanted = {
         "method": method,
@@ -136,25 +127,25 @@ def complete(
         "value": argument["value"],
         "given": given | known,
     }
-    call = Completing(request.id, caller, batched)
-    return view.start(call, [StartCall(call, "plexus.complete", wanted, trace=trace_of(params))])
+    call = Complete(peer, request.id, caller)
+    return [StartCall(call, "plexus.complete", wanted, trace=trace_of(params))]
 
 
-def _completed_method(view: McpConnection, reference: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _completed_method(peer: Peer, reference: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The method whose argument is completed, and those arguments that its name says already."""
     kind = reference.get("type")
     if kind == "ref/prompt":
         name = reference.get("name")
-        found = view.server.prompt(name) if isinstance(name, str) else None
+        found = peer.server.prompt(name) if isinstance(name, str) else None
     elif kind == "ref/resource":
         uri = reference.get("uri")
-        specs = view.server.hub.methods()
+        specs = peer.server.hub.methods()
         found = next(
             ((each, {}) for each in specs if each.resource and each.resource.uri == uri), None
         )
     else:
         raise ProtocolError(wire.INVALID_PARAMS, "ref must be a prompt or a resource")
-    if found is None or not view.principal.may(found[0].scope):
+    if found is None or not peer.principal.may(found[0].scope):
         raise ProtocolError(wire.INVALID_PARAMS, "there is nothing of that name to complete")
     spec, known = found
     return spec.name, known
@@ -167,14 +158,14 @@ def _refuse_known(known: dict[str, Any], given: Iterable[str]) -> None:
             raise ProtocolError(wire.INVALID_PARAMS, f"{argument!r} is part of the prompt's name")
 
 
-class Completing(BufferedCall):
-    """Suggestions on their way."""
+class Complete(BufferedCall):
+    """A request for completions of an argument."""
 
-    def on_refused(self, view: McpConnection, error: PlexusError) -> list[Effect]:
-        """An argument that does not exist is the client's mistake."""
-        return view.refuse_call(self, ProtocolError(wire.INVALID_PARAMS, error.message))
+    def on_refused(self, error: PlexusError) -> list[Reply]:
+        """Answer that the argument does not exist, which is the client's mistake."""
+        return self.refuse(ProtocolError(wire.INVALID_PARAMS, error.message))
 
-    def result(self, view: McpConnection, events: list[Event], terminal: Terminal) -> bytes:  # noqa: ARG002 - the base has it
+    def result(self, events: list[Event], terminal: Terminal) -> bytes:  # noqa: ARG002 - the base has it
         """The values."""
         self.check(terminal)
         assert isinstance(terminal, Result), "a plain method ends with its value"
@@ -185,4 +176,4 @@ class Completing(BufferedCall):
             "hasMore": found["has_more"],
         }
         body = b'"completion":' + wire.encode(completion)
-        return view.server.result(self.caller.revision, body)
+        return self.peer.server.result(self.caller.revision, body)

@@ -1,69 +1,73 @@
 """Tasks: a run whose client does not wait. A run *is* a task; its number is the task's id.
 
 Two forms exist: in the core of one revision, where a client asks for a task, and as an extension
-of a later one, where the server decides. Both are the same run seen through different words.
+of a later one, where the server decides. Both are the same run in different words.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from mcp_view.calls.call import Call
 from mcp_view.catalogue import Entries
-from mcp_view.elicitation import answer_of, in_words, request_of
-from mcp_view.results import structured_part, tool_body
-from mcp_view.session import TASKS_EXTENSION, Caller
+from mcp_view.elicitation import answer_of, as_instructions, request_of
+from mcp_view.replies import Answer, Reply
+from mcp_view.server import McpServer
+from mcp_view.session import TASKS_EXTENSION, Caller, Peer
 from mcp_view.tables.errors import MISSING_CAPABILITY, ProtocolError, protocol_error
 from mcp_view.tables.revisions import Revision
-from plexus.errors import Denied, InvalidParams, NotFound, UnknownMethod
-from plexus.events import Cancelled, Error, Request, Terminal
+from plexus.errors import Denied, InvalidParams, NotFound, PlexusError, UnknownMethod
+from plexus.events import Cancelled, Error, Gap, Request, Terminal
 from plexus.rpc import wire
-from plexus.rpc.batch_reply import BatchReply
-from plexus.rpc.effects import Effect
-from plexus.runtime.log import wall_ms
+from plexus.rpc.effects import AnswerQuestion, CancelRun, KeepRun
+from plexus.runtime.log import Batch, wall_ms
 from plexus.runtime.run import Run
 
-if TYPE_CHECKING:
-    from mcp_view.protocol import McpConnection
-    from mcp_view.server import McpServer
-
 __all__ = (
-    "Wanted",
+    "TaskOptions",
+    "UpdateTask",
     "cancel_task",
     "created",
     "find_task",
     "get_task",
     "list_tasks",
+    "retention_s",
+    "task_options",
     "update_task",
-    "wanted_of",
 )
 
 #: How often a client should ask.
 POLL_MS: Final = 500
 #: How the number of a run is written.
 DIGITS: Final = re.compile("[1-9][0-9]{0,15}", re.ASCII)
+CANCELLED: Final = "cancelled by request"
 
 
-class Wanted(NamedTuple):
-    """How a task is to be."""
+class TaskOptions(NamedTuple):
+    """What a client asks of a task."""
 
-    #: How long its result is to be kept; None for as long as we like.
+    #: How long its result is to be kept; None for the server's own limit.
     ttl_ms: int | None
 
 
-def wanted_of(value: Any) -> Wanted:
-    """What a client says about the task it wants; raises ProtocolError."""
+def task_options(value: Any) -> TaskOptions:
+    """Read the `task` of a request; raises ProtocolError."""
     ttl = value.get("ttl") if isinstance(value, dict) else value
     if not isinstance(value, dict) or not (ttl is None or (ttl.__class__ is int and ttl > 0)):
         raise ProtocolError(wire.INVALID_PARAMS, "task must be an object; its ttl is milliseconds")
-    return Wanted(ttl)
+    return TaskOptions(ttl)
 
 
-def created(server: McpServer, run: Run, revision: Revision, wanted: Wanted) -> bytes:
-    """The answer to a call that became a task; raises Busy if there are too many."""
+def retention_s(server: McpServer, options: TaskOptions) -> float:
+    """Return how long the run of a task is kept."""
     longest_ms = int(server.hub.limits.finished_s * 1000)
-    ttl_ms = longest_ms if wanted.ttl_ms is None else min(wanted.ttl_ms, longest_ms)
-    server.hub.runs.keep(run, ttl_ms / 1000)
+    ttl_ms = longest_ms if options.ttl_ms is None else min(options.ttl_ms, longest_ms)
+    return ttl_ms / 1000
+
+
+def created(server: McpServer, run: Run, revision: Revision) -> bytes:
+    """Return the answer to a call that became a task."""
     task = _task(run, revision)
     if revision.tasks == "core":
         return server.result(revision, b'"task":' + wire.encode(task))
@@ -71,7 +75,7 @@ def created(server: McpServer, run: Run, revision: Revision, wanted: Wanted) -> 
 
 
 def _task(run: Run, revision: Revision) -> dict[str, Any]:
-    """A run in a task's words."""
+    """Return a run in the words of a task."""
     log = run.log
     changed = run.ended_at or (log.time_of(log.last) if log.last else run.started_at)
     core = revision.tasks == "core"
@@ -87,7 +91,7 @@ def _task(run: Run, revision: Revision) -> dict[str, Any]:
 
 def _status(run: Run, *, core: bool) -> str:
     if run.cancel_reason is not None and run.expired_after is None:
-        return "cancelled"  # and stays so, whatever the method makes of it
+        return "cancelled"  # whatever terminal the method ends with
     terminal = run.terminal
     if terminal is None:
         return "input_required" if run.questions else "working"
@@ -110,10 +114,8 @@ def _iso(monotonic: float) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def find_task(
-    view: McpConnection, request: wire.Request, caller: Caller, *, steer: bool = False
-) -> Run:
-    """The task that a request names, to `steer` it if it is to be more than looked at; raises
+def find_task(peer: Peer, request: wire.Request, caller: Caller, *, control: bool = False) -> Run:
+    """Return the run of the task that a request names, to read it or to `control` it; raises
     ProtocolError."""
     if caller.revision.tasks == "extension" and not caller.has_tasks:
         raise ProtocolError(
@@ -126,9 +128,11 @@ def find_task(
     unknown = ProtocolError(wire.INVALID_PARAMS, "there is no such task", {"taskId": task})
     if not isinstance(task, str) or not DIGITS.fullmatch(task):
         raise unknown
+    hub = peer.server.hub
+    find = hub.find_run_to_control if control else hub.runs.find
     try:
-        run = view.steer(int(task)) if steer else view.find(int(task))
-        view.server.hub.resolve(run.method)
+        run = find(int(task), peer.principal)
+        hub.resolve(run.method)
     except (NotFound, UnknownMethod):
         raise unknown from None
     except Denied as error:
@@ -141,24 +145,22 @@ def find_task(
 # --- requests ---------------------------------------------------------------------------------
 
 
-def get_task(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
-) -> list[Effect]:
+def get_task(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
     """`tasks/get`."""
-    run = find_task(view, request, caller)
-    server, revision = view.server, caller.revision
+    run = find_task(peer, request, caller)
+    server, revision = peer.server, caller.revision
     body = wire.encode(_task(run, revision))[1:-1]
     if revision.tasks == "extension":
-        body += _details(view, run, caller)
-    return view.answer(request.id, server.result(revision, body), batched)
+        body += _details(peer, run, caller)
+    return [Answer(server.result(revision, body))]
 
 
-def _details(view: McpConnection, run: Run, caller: Caller) -> bytes:
-    """What the extension says of a task beyond its state: what it asks, or how it ended."""
-    server, revision = view.server, caller.revision
+def _details(peer: Peer, run: Run, caller: Caller) -> bytes:
+    """Return what the extension adds to a task's state: its questions, or how it ended."""
+    server, revision = peer.server, caller.revision
     status, terminal = _status(run, core=False), run.terminal
     if status == "input_required":
-        return _asked(view, run, caller)
+        return _questions(peer, run, caller)
     if terminal is None or status == "cancelled":
         return b""
     if isinstance(terminal, Error) and _defect(terminal):
@@ -166,18 +168,20 @@ def _details(view: McpConnection, run: Run, caller: Caller) -> bytes:
         return b',"error":' + wire.encode(error)
     spec = server.hub.resolve(run.method)
     reducer = server.reducer(revision, spec)
-    reader = run.reader(0, lambda _: None, owner=False)
-    while (batch := reader.take()).events:
-        reducer.add_all(batch)
-    body = tool_body(reducer, terminal, run.id)
-    return b',"result":{%b%b}' % (body, structured_part(server, revision, spec, terminal))
+    log = run.log
+    if log.first > 1:
+        gap = Gap(1, log.first - 1)
+        reducer.add_all(Batch(1, [gap], [wire.encode_event(gap)]))
+    reducer.add_all(Batch(log.first, log.events, log.payloads))
+    body = reducer.result(terminal, run.id)
+    return b',"result":{%b%b}' % (body, server.structured_part(revision, spec, terminal))
 
 
-def _asked(view: McpConnection, run: Run, caller: Caller) -> bytes:
-    """What a task asks: as far as the client can be asked by requests, and the rest in words."""
+def _questions(peer: Peer, run: Run, caller: Caller) -> bytes:
+    """Return what a task asks: as requests, and as instructions where the client has no form."""
     requests, rest = {}, []
     for event in _open_questions(run):
-        known = event.kind in view.asks(caller)
+        known = event.kind in peer.asks(caller)
         form = request_of(event, run.id, caller.revision) if known else None
         if form is None:
             rest.append(event)
@@ -185,12 +189,12 @@ def _asked(view: McpConnection, run: Run, caller: Caller) -> bytes:
             requests[_key(event)] = {"method": form[0], "params": form[1]}
     asked: dict[str, Any] = {"inputRequests": requests}
     if rest:
-        asked["statusMessage"] = in_words(run, rest, view.server.options.names)
+        asked["statusMessage"] = as_instructions(run, rest, peer.server.options.names)
     return b"," + wire.encode(asked)[1:-1]
 
 
 def _open_questions(run: Run) -> list[Request]:
-    # From the run and not from its log, which forgets old items while a question is still open.
+    # From the run and not from its log, which drops old items while a question is still open.
     return [question.event for question in (run.questions or {}).values()]
 
 
@@ -198,49 +202,70 @@ def _key(event: Request) -> str:
     return event.key or event.request
 
 
-def update_task(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
-) -> list[Effect]:
+def update_task(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
     """`tasks/update`: answers to what a task asks."""
-    run = find_task(view, request, caller, steer=True)
+    run = find_task(peer, request, caller, control=True)
     params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
     given = params.get("inputResponses")
     if not isinstance(given, dict):
         raise ProtocolError(wire.INVALID_PARAMS, "inputResponses must be an object")
-    for event in _open_questions(run):
-        response = given.get(_key(event))
-        if response is not None:
-            try:
-                run.answer(event.request, answer_of(event, response, caller.revision))
-            except InvalidParams as error:
-                raise ProtocolError(wire.INVALID_PARAMS, error.message) from None
-    return view.answer(request.id, view.server.result(caller.revision, b""), batched)
+    answers = [(event, given.get(_key(event))) for event in _open_questions(run)]
+    call = UpdateTask(peer, request.id, caller)
+    return call.begin_update(run.id, [each for each in answers if each[1] is not None])
 
 
-def cancel_task(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
-) -> list[Effect]:
+class UpdateTask(Call):
+    """Answers to what a task asks, given one after the other up to the first that does not fit."""
+
+    def begin_update(self, run: int, answers: list[tuple[Request, Any]]) -> list[Reply]:
+        """Give these answers to a run."""
+        self._task = run
+        self._answers = iter(answers)
+        return self._next()
+
+    def _next(self) -> list[Reply]:
+        event, response = next(self._answers, (None, None))
+        if event is None:
+            return self.answer(self.peer.server.result(self.caller.revision, b""))
+        try:
+            answer = answer_of(event, response, self.caller.revision)
+        except InvalidParams as error:
+            return self.refuse(ProtocolError(wire.INVALID_PARAMS, error.message))
+        return [AnswerQuestion(self, self._task, event.request, answer)]
+
+    def on_outcome(
+        self,
+        effect: AnswerQuestion | KeepRun,  # noqa: ARG002 - there is one at a time
+        error: PlexusError | None,
+    ) -> list[Reply]:
+        """Give the next answer, or report that the last did not fit."""
+        if isinstance(error, InvalidParams):
+            return self.refuse(ProtocolError(wire.INVALID_PARAMS, error.message))
+        return self._next()
+
+
+def cancel_task(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
     """`tasks/cancel`."""
-    run = find_task(view, request, caller, steer=True)
-    revision = caller.revision
+    run = find_task(peer, request, caller, control=True)
+    server, revision = peer.server, caller.revision
+    cancel = CancelRun(run.id, CANCELLED)
     if revision.tasks == "extension":
-        run.cancel("cancelled by request")
-        return view.answer(request.id, view.server.result(revision, b""), batched)
+        return [cancel, Answer(server.result(revision, b""))]
     status = _status(run, core=True)
     if run.terminal is not None or status == "cancelled":
         raise ProtocolError(wire.INVALID_PARAMS, f"the task has ended: {status}")
-    run.cancel("cancelled by request")
-    body = wire.encode(_task(run, revision))[1:-1]
-    return view.answer(request.id, view.server.result(revision, body), batched)
+    task = _task(run, revision)
+    if run.cancel_reason is None:  # as it will be once this is carried out
+        task["status"] = "cancelled"
+    return [cancel, Answer(server.result(revision, wire.encode(task)[1:-1]))]
 
 
-def list_tasks(
-    view: McpConnection, request: wire.Request, caller: Caller, batched: BatchReply | None
-) -> list[Effect]:
+def list_tasks(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
     """`tasks/list`."""
-    kept = sorted(view.kept(), key=lambda run: str(run.id))
+    kept = sorted(peer.server.hub.runs.kept(peer.principal), key=lambda run: str(run.id))
     entries = Entries(
         [str(run.id) for run in kept],
         [wire.encode(_task(run, caller.revision)) for run in kept],
     )
-    return view.answer_page(request, caller, batched, b'"tasks"', entries)
+    params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
+    return [Answer(peer.server.page(caller.revision, params, b'"tasks"', entries))]

@@ -1,4 +1,4 @@
-"""The view's one table of errors: from the core's words to numbers, and from numbers to HTTP."""
+"""The view's one table of errors: from the core's words to the protocol's numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ __all__ = (
     "UNSUPPORTED_REVISION",
     "ProtocolError",
     "code_of",
-    "http_status",
     "protocol_error",
 )
 
@@ -38,18 +37,6 @@ CODES: Final[dict[str, int]] = {
     "denied": DENIED,
     "busy": BUSY,
     "stopping": BUSY,
-}
-
-#: What a refusal is over HTTP, where the revision says so.
-STATUSES: Final[dict[int, int]] = {
-    wire.PARSE_ERROR: 400,
-    wire.INVALID_REQUEST: 400,
-    wire.INVALID_PARAMS: 400,
-    wire.METHOD_NOT_FOUND: 404,
-    DENIED: 403,
-    HEADER_MISMATCH: 400,
-    MISSING_CAPABILITY: 400,
-    UNSUPPORTED_REVISION: 400,
 }
 
 
@@ -75,8 +62,3 @@ def code_of(word: str, revision: Revision) -> int:
 def protocol_error(error: PlexusError, revision: Revision) -> ProtocolError:
     """An error of the core as one of the protocol."""
     return ProtocolError(code_of(error.code, revision), error.message, error.data)
-
-
-def http_status(code: int) -> int:
-    """The HTTP status of an error that is answered at once, in the stateless revisions."""
-    return STATUSES.get(code, 200)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from mcp_view import lifecycle, subscriptions
+from mcp_view import session, subscriptions
 from mcp_view.calls import prompt, resource, task, tool
+from mcp_view.replies import Reply
+from mcp_view.session import Peer
 from mcp_view.tables.revisions import REVISIONS
-from plexus.rpc.effects import Effect
+from plexus.rpc import wire
 
 __all__ = ("METHODS", "Method")
 
-#: It is given the view, the request, who it is from, and the batch it is part of.
-Handler: TypeAlias = Callable[..., list[Effect]]
+#: It is given the client, the request, and who that is from; None before `initialize`.
+Handler: TypeAlias = Callable[[Peer, wire.Request, Any], list[Reply]]
 
 #: Places in the order of revisions.
 _ORDER: Final = {name: row.order for name, row in REVISIONS.items()}
@@ -34,18 +36,18 @@ class Method(NamedTuple):
 
 
 METHODS: Final[dict[str, Method]] = {
-    "ping": Method(lifecycle.ping, last=_LAST_HANDSHAKE, before_initialize=True),
-    "server/discover": Method(lifecycle.discover, first=_STATELESS),
+    "ping": Method(session.ping, last=_LAST_HANDSHAKE, before_initialize=True),
+    "server/discover": Method(session.discover, first=_STATELESS),
     # Not in the specification; the Janix validator asks for it in the handshake revisions.
-    "server/info": Method(lifecycle.describe_server, last=_LAST_HANDSHAKE),
-    "logging/setLevel": Method(lifecycle.set_level, last=_LAST_HANDSHAKE),
+    "server/info": Method(session.describe_server, last=_LAST_HANDSHAKE),
+    "logging/setLevel": Method(session.set_level, last=_LAST_HANDSHAKE),
     "tools/list": Method(tool.list_tools),
     "tools/call": Method(tool.call_tool),
     "resources/list": Method(resource.list_resources),
     "resources/templates/list": Method(resource.list_templates),
     "resources/read": Method(resource.read_resource),
-    "resources/subscribe": Method(resource.subscribe, last=_LAST_HANDSHAKE),
-    "resources/unsubscribe": Method(resource.unsubscribe, last=_LAST_HANDSHAKE),
+    "resources/subscribe": Method(subscriptions.subscribe, last=_LAST_HANDSHAKE),
+    "resources/unsubscribe": Method(subscriptions.unsubscribe, last=_LAST_HANDSHAKE),
     "prompts/list": Method(prompt.list_prompts),
     "prompts/get": Method(prompt.get_prompt),
     "completion/complete": Method(prompt.complete),

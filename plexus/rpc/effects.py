@@ -1,8 +1,9 @@
-"""What a view tells its driver to do.
+"""What a view has its driver do.
 
-A view is sans-IO: messages and items go in, effects come out. Both views speak these effects,
-so one driver runs either of them over any transport. They are plain slotted classes: one or two
-are made for every message, and a dataclass costs half a millisecond of every start to define.
+A view is sans-IO: messages and items go in, effects come out. Both views return these effects,
+so one driver runs either of them over any transport, and no view changes a run or the hub itself.
+They are plain slotted classes: one or two are made for every message, and a dataclass costs half
+a millisecond of every start to define.
 """
 
 from __future__ import annotations
@@ -10,11 +11,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-__all__ = ("AttachCall", "Effect", "LeaveCall", "Remind", "Send", "StartCall", "WatchChanges")
+from plexus.errors import PlexusError
+from plexus.registry.signature import MethodSpec
+
+__all__ = (
+    "AnswerQuestion",
+    "AttachCall",
+    "CancelRun",
+    "Effect",
+    "KeepRun",
+    "LeaveCall",
+    "RefuseQuestion",
+    "Send",
+    "SetTimer",
+    "StartCall",
+    "WatchChanges",
+)
 
 
 class Send:
-    """Write these frames, in this order, after whatever was to be written before."""
+    """Write these frames, in this order, after those of earlier effects."""
 
     __slots__ = ("frames",)
 
@@ -25,13 +41,14 @@ class Send:
 class StartCall:
     """Call a method; the driver answers with `on_started` or `on_refused` and this `call`.
 
-    Whoever `owns` the run holds it back by not reading; one that nobody reads must not be held.
-    `asks` are the kinds of questions that this caller can answer; None stands for all. `trace` is
-    the trace context that came with the request, as W3C's headers have it. `crowded` is whether
-    the connection has as many calls under way as it may: then only a control method is called.
+    `spec` is the method itself where the view has looked it up already. A caller that `owns` the
+    run holds it back by not reading. `asks` are the kinds of questions that this caller can
+    answer; None stands for all. `trace` is the trace context of the request, as W3C's headers
+    have it. `crowded` is whether the connection has reached its limit of calls: then only a
+    control method is called.
     """
 
-    __slots__ = ("asks", "call", "crowded", "method", "owns", "params", "trace")
+    __slots__ = ("asks", "call", "crowded", "method", "owns", "params", "spec", "trace")
 
     def __init__(
         self,
@@ -39,6 +56,7 @@ class StartCall:
         method: str,
         params: dict[str, Any] | list[Any] | None,
         *,
+        spec: MethodSpec | None = None,
         owns: bool = True,
         asks: frozenset[str] | None = None,
         trace: Mapping[str, str] | None = None,
@@ -47,6 +65,7 @@ class StartCall:
         self.crowded = False
         self.method = method
         self.params = params
+        self.spec = spec
         self.owns = owns
         self.asks = asks
         self.trace = trace
@@ -65,11 +84,11 @@ class AttachCall:
 
 
 class LeaveCall:
-    """Read this call no further; after its terminal that goes without saying.
+    """Stop reading the run of this call. After its terminal that needs no effect.
 
-    `cancel` gives the reason if its run is to be stopped too; without one, `keep` says whether
-    its place is held for a caller that may come back, and `within_s` for how long, if not for as
-    long as usual.
+    `cancel` is the reason if the run is to be cancelled too; without one, `keep` says whether its
+    place is held for a caller that may come back, and `within_s` for how long, if not for as long
+    as usual.
     """
 
     __slots__ = ("call", "cancel", "keep", "within_s")
@@ -88,10 +107,10 @@ class LeaveCall:
         self.within_s = within_s
 
 
-class Remind:
-    """Call `on_reminder` with this call after so many seconds, unless it has ended by then.
+class SetTimer:
+    """Call `on_timer` with this call after this time, unless it has ended by then.
 
-    A call has one reminder; a later one takes its place.
+    A call has one timer; a later one replaces it.
     """
 
     __slots__ = ("after_s", "call")
@@ -107,4 +126,59 @@ class WatchChanges:
     __slots__ = ()
 
 
-Effect: TypeAlias = Send | StartCall | AttachCall | LeaveCall | Remind | WatchChanges
+class AnswerQuestion:
+    """Answer a question of a run; None declines it. The driver reports with `on_outcome`."""
+
+    __slots__ = ("answer", "call", "request", "run")
+
+    def __init__(self, call: Any, run: int, request: str, answer: Any) -> None:
+        self.call = call
+        self.run = run
+        self.request = request
+        self.answer = answer
+
+
+class RefuseQuestion:
+    """Raise this error where a run waits for an answer, if it still does."""
+
+    __slots__ = ("error", "request", "run")
+
+    def __init__(self, run: int, request: str, error: PlexusError) -> None:
+        self.run = run
+        self.request = request
+        self.error = error
+
+
+class CancelRun:
+    """Cancel a run for this reason, if it is still in progress."""
+
+    __slots__ = ("reason", "run")
+
+    def __init__(self, run: int, reason: str) -> None:
+        self.run = run
+        self.reason = reason
+
+
+class KeepRun:
+    """Promise that a run can be found for this time. The driver reports with `on_outcome`."""
+
+    __slots__ = ("call", "for_s", "run")
+
+    def __init__(self, call: Any, run: int, for_s: float) -> None:
+        self.call = call
+        self.run = run
+        self.for_s = for_s
+
+
+Effect: TypeAlias = (
+    Send
+    | StartCall
+    | AttachCall
+    | LeaveCall
+    | SetTimer
+    | WatchChanges
+    | AnswerQuestion
+    | RefuseQuestion
+    | CancelRun
+    | KeepRun
+)

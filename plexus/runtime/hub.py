@@ -309,7 +309,7 @@ class Plexus:
 
     def call(
         self,
-        name: str,
+        method: str | MethodSpec,
         params: dict[str, Any] | list[Any] | None = None,
         principal: Principal = LOCAL,
         *,
@@ -319,12 +319,16 @@ class Plexus:
     ) -> Call:
         """Begin a run, or find the one that is meant; raises before anything has happened.
 
-        `parent` is the call that this one is made from; `asks` are the kinds of questions that
-        the caller can answer, None for all of them; `trace` is the trace context that it sent.
+        `method` is a name, or what was found by it; `parent` is the call that this one is made
+        from; `asks` are the kinds of questions that the caller can answer, None for all of them;
+        `trace` is the trace context that it sent.
         """
         if self.draining and (parent is None or self._closing):
             raise Busy(STOPPING, code="stopping")
-        spec = self._methods.get(name) or self.resolve(name, principal)
+        if isinstance(method, str):
+            spec = self._methods.get(method) or self.resolve(method, principal)
+        else:
+            spec = method
         if principal.scopes is not None:
             self.check_scope(spec, principal)
         arguments = params if params.__class__ is dict else _named(spec, params)

@@ -13,17 +13,7 @@ from substrate.mcp_server import make_mcp_server, mcp_options
 from substrate.settings import ProjectFiles, Settings
 from substrate.stdio.transport import serve_view
 
-__all__ = ("Lines", "serve_mcp_stdio")
-
-
-class Lines:
-    """Each message on a line of its own; lines that are alike are written in one go."""
-
-    def message(self, message: bytes) -> bytes:
-        return LINES.message(message)
-
-    def counted(self, template: bytes, first: int, parts: list[bytes]) -> list[bytes]:
-        return LINES.items(LINES.message(template), first, parts)
+__all__ = ("serve_mcp_stdio",)
 
 
 def serve_mcp_stdio(
@@ -36,4 +26,4 @@ def serve_mcp_stdio(
 def _mcp_view(hub: Plexus, settings: Settings) -> View:
     server = make_mcp_server(hub, mcp_options(settings))
     native = NativeConnection(LINES, hub.limits, hub.new_id)
-    return McpConnection(server, Session(), Lines(), fallback=native)
+    return McpConnection(server, Session(), LINES, fallback=native)

@@ -12,9 +12,9 @@ import signal
 
 from mcp_view.protocol import McpConnection
 from mcp_view.session import Session
+from native_rpc.framing import LINES
 from substrate.mcp_server import make_mcp_server
 from substrate.server.serve import bind, make_server
-from substrate.stdio.mcp import Lines
 from substrate.stdio.transport import StdioServer, claim_stdio
 
 from .serving import build_hub, options_for
@@ -48,7 +48,7 @@ async def serve_stdio(input_fd: int, output_fd: int) -> None:
     """Serve on these descriptors until the input ends."""
     hub = build_hub()
     mcp = make_mcp_server(hub, options_for(hub))
-    view = McpConnection(mcp, Session(), Lines())
+    view = McpConnection(mcp, Session(), LINES)
     server = StdioServer(hub, view, input_fd, output_fd, eof_grace_s=EOF_GRACE_S)
     await server.serve()
 

@@ -146,7 +146,7 @@ async def test_a_uri_past_the_limit_is_refused_and_not_kept(open_hub: OpenHub) -
         assert answer.get("error", {}).get("data") != {"limit": URI}
         error = await peer.error(name, {"uri": past})
         assert (error["code"], error["data"]) == (-32602, {"limit": URI})
-    assert not peer.view.session.subscribed
+    assert not peer.session.subscribed
     assert "result" in await peer.call("resources/subscribe", {"uri": at})
 
 

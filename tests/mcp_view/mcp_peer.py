@@ -31,9 +31,10 @@ from plexus import (
     Terminal,
 )
 from plexus.rpc import wire
-from plexus.rpc.effects import Effect, LeaveCall, Remind, Send, StartCall
+from plexus.rpc.effects import Effect, LeaveCall, Send, SetTimer, StartCall
 from plexus.runtime.run import LocalRun
 from substrate.driver import Connection
+from substrate.server.mcp.errors import http_status
 
 __all__ = (
     "CAPABLE",
@@ -84,7 +85,9 @@ def make_server(
     monotonic: Callable[[], float] = time.monotonic,
     wall: Callable[[], float] = time.time,
 ) -> McpServer:
-    return McpServer(hub, options, secret=b"s" * 32, monotonic=monotonic, wall=wall)
+    server = McpServer(hub, options, secret=b"s" * 32, monotonic=monotonic, wall=wall)
+    hub.on_change(server.on_change)
+    return server
 
 
 def envelope(
@@ -183,9 +186,10 @@ class McpPeer:
         self.capabilities = capabilities or {}
         self.server = server or make_server(hub, options)
         fallback = NativeConnection(MESSAGES, hub.limits, hub.new_id) if native else None
+        self.session = Session()
         self.view = McpConnection(
             self.server,
-            Session(),
+            self.session,
             principal=principal,
             fallback=fallback,
             streaming=streaming,
@@ -209,6 +213,11 @@ class McpPeer:
             self.notify("notifications/initialized")
             self.frames.clear()
             self._taken = 0
+
+    @property
+    def status(self) -> int:
+        """The HTTP status that the last answer would have without a session."""
+        return 200 if self.view.refusal is None else http_status(self.view.refusal.code)
 
     # --- saying -------------------------------------------------------------------------------
 
@@ -395,7 +404,7 @@ class Stage:
         frames = []
         while self._due is not None and self._due <= end:
             self.clock.now, self._due = self._due, None
-            frames += self._do(self.view.on_reminder(self._call))
+            frames += self._do(self.view.on_timer(self._call))
         self.clock.now = end
         return frames
 
@@ -421,6 +430,6 @@ class Stage:
             elif isinstance(effect, LeaveCall):
                 self.left.append(effect)
                 self._due = None
-            elif isinstance(effect, Remind):
+            elif isinstance(effect, SetTimer):
                 self._due = self.clock.now + effect.after_s
         return said

@@ -582,7 +582,7 @@ async def test_a_run_that_was_answered_in_words_goes_on_however_much_it_says(
     peer = McpPeer(hub, NEWEST, options=McpOptions(result_chars=1_000_000))
     _, run, request, after = instructions(await peer.tool("asking.loud", {"size": 300}))
     await peer.tool("plexus.respond", {"run": run, "request": request, "answer": True})
-    await until(lambda: hub.runs.find(run, peer.view.principal).terminal is not None)
+    await until(lambda: hub.runs.find(run, peer.view.peer.principal).terminal is not None)
     rest = await peer.tool("plexus.attach", {"run": run, "after": after})
     assert text_of(rest) == "a" * 300_000 + "end"
 

@@ -144,16 +144,16 @@ async def test_notifications_are_never_answered(open_hub: OpenHub, method: str) 
     peer = McpPeer(open_hub(Demo))
     assert peer.notify(method) == []
     assert peer.notify(method, {"requestId": 1}) == []
-    assert not peer.view.session.initialized
+    assert not peer.view.peer.session.initialized
     assert "result" in peer.send(initialize("2025-11-25"))[0]
 
 
 async def test_the_handshake_is_confirmed_only_after_it_was_made(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Demo))
     peer.send(initialize("2025-11-25"))
-    assert not peer.view.session.initialized
+    assert not peer.view.peer.session.initialized
     peer.notify("notifications/initialized")
-    assert peer.view.session.initialized
+    assert peer.view.peer.session.initialized
 
 
 # --- without a handshake -------------------------------------------------------------------------
@@ -192,7 +192,7 @@ async def test_what_the_stateless_revision_lacks_is_not_found(
 ) -> None:
     peer = McpPeer(open_hub(Demo), STATELESS)
     assert (await peer.error(method))["code"] == wire.METHOD_NOT_FOUND
-    assert peer.view.status == 404
+    assert peer.status == 404
 
 
 @pytest.mark.parametrize("method", ["server/discover", "subscriptions/listen", "tasks/update"])
@@ -213,7 +213,7 @@ async def test_an_envelope_of_another_revision_is_told_which_there_are(
     [answer] = peer.send(request)
     assert answer["error"]["code"] == -32022
     assert answer["error"]["data"] == {"supported": list(reversed(REVISIONS)), "requested": named}
-    assert peer.view.status == 400
+    assert peer.status == 400
     [answer] = peer.send(request | {"method": "no/such"})
     assert answer["error"]["code"] == -32022
 
@@ -233,7 +233,7 @@ async def test_an_envelope_that_lacks_something_is_refused(
     peer = McpPeer(open_hub(Demo))
     [answer] = peer.send({"id": 1, "method": "tools/list", "params": {"_meta": broken}})
     assert answer["error"]["code"] == wire.INVALID_PARAMS
-    assert peer.view.status == 400
+    assert peer.status == 400
 
 
 @pytest.mark.parametrize("params", [None, {}, {"_meta": {}}, {"_meta": None}, {"_meta": 5}, []])

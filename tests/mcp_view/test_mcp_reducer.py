@@ -154,7 +154,7 @@ def test_what_somebody_must_look_at_is_put_aside() -> None:
     reducer = Reducer(NEWEST, 100, 1000)
     asked = Request("1", "confirm", "Sure?", {}, 60)
     reducer.add_all(batch(Log("info", "m"), Content("x"), asked, Detached()))
-    assert [event.type for event in reducer.asides] == ["log", "request", "background"]
+    assert [event.type for event in reducer.side_events] == ["log", "request", "background"]
 
 
 def test_events_of_authors_are_read_as_they_say() -> None:

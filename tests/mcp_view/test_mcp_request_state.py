@@ -43,7 +43,7 @@ async def call(peer: McpPeer, tool: str, arguments: Any = None, **more: Any) -> 
 async def refused(peer: McpPeer, tool: str, arguments: Any = None, **more: Any) -> dict[str, Any]:
     params = {"name": tool, "arguments": arguments or {}} | more
     error: dict[str, Any] = await peer.error("tools/call", params)
-    assert peer.view.status == 400
+    assert peer.status == 400
     return error
 
 

@@ -11,7 +11,7 @@ from mcp_peer import CAPABLE, HANDSHAKES, REVISIONS, STATELESS, TASKS, McpPeer, 
 
 from mcp_view.catalogue import FORMS
 from mcp_view.server import McpServer
-from mcp_view.tables.errors import DENIED, http_status
+from mcp_view.tables.errors import DENIED
 from mcp_view.tables.revisions import REVISIONS as NAMED_REVISIONS
 from plexus import (
     Activation,
@@ -28,6 +28,7 @@ from plexus import (
     prompt,
     resource,
 )
+from substrate.server.mcp.errors import http_status, missing_scope
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -272,11 +273,11 @@ async def test_a_tool_that_is_not_shown_is_denied_by_name(
     error = await peer.error("tools/call", {"name": spelling, "arguments": {}})
     assert (error["code"], error["data"]) == (DENIED, {"scope": "bakery"})
     assert "'bakery'" in error["message"]
-    assert (peer.view.status, peer.view.missing_scope) == (403, "bakery")
+    assert (peer.status, missing_scope(peer.view.refusal)) == (403, "bakery")
     assert bakery.baked == 0
     baker = peer_of(server, revision, BAKER)
     assert text_of(await baker.tool(spelling)) == "a loaf"
-    assert (baker.view.status, baker.view.missing_scope) == (200, None)
+    assert (baker.status, missing_scope(baker.view.refusal)) == (200, None)
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -320,7 +321,7 @@ async def test_a_denial_that_an_activation_makes_up_is_a_result_like_others(
         peer = peer_of(server, STATELESS, principal)
         result = await peer.tool("bakery.private")
         assert result["isError"] is True
-        assert peer.view.missing_scope is None
+        assert missing_scope(peer.view.refusal) is None
 
 
 async def test_native_methods_on_the_same_connection_are_denied_too(

@@ -10,8 +10,9 @@ from mcp_peer import HANDSHAKES, REVISIONS, STATELESS
 
 import mcp_view
 from mcp_view.tables import revisions
-from mcp_view.tables.errors import CODES, STATUSES, code_of, http_status
+from mcp_view.tables.errors import CODES, code_of
 from mcp_view.tables.methods import METHODS
+from substrate.server.mcp.errors import STATUSES, http_status
 
 PACKAGE = Path(mcp_view.__file__).parent
 #: The modules that may look at which revision is which.

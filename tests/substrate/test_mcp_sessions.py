@@ -62,7 +62,7 @@ Settle = Callable[[str], tuple[Connection, McpConnection]]
 
 
 def begin(sessions: Sessions, settle: Settle, revision: str = "2025-11-25") -> HttpSession:
-    session = sessions.begin(settle(revision)[1].session, LOCAL)
+    session = sessions.begin(settle(revision)[1].peer.session, LOCAL)
     assert session is not None
     return session
 
@@ -163,7 +163,7 @@ async def test_one_principal_loses_no_session_to_another_that_has_more(
 
     def start(principal: Principal) -> HttpSession | None:
         clock.now += 1
-        return sessions.begin(settle("2025-11-25")[1].session, principal)
+        return sessions.begin(settle("2025-11-25")[1].peer.session, principal)
 
     mine = [start(ALICE) for _ in range(2)]
     for _ in range(50):
@@ -179,10 +179,10 @@ async def test_a_principal_whose_sessions_are_all_in_use_ends_none_of_one_that_h
     settle: Settle, clock: Clock
 ) -> None:
     sessions = Sessions(Limits(), 4, clock)
-    idle = sessions.begin(settle("2025-11-25")[1].session, ALICE)
+    idle = sessions.begin(settle("2025-11-25")[1].peer.session, ALICE)
     assert idle is not None
     for _ in range(3):
-        session = sessions.begin(settle("2025-11-25")[1].session, BOB)
+        session = sessions.begin(settle("2025-11-25")[1].peer.session, BOB)
         assert session is not None
         hold(session, settle)
     assert sessions.begin(Session(), BOB) is None
@@ -194,11 +194,11 @@ async def test_what_ended_streams_of_one_principal_keep_costs_no_other(
     settle: Settle, clock: Clock
 ) -> None:
     sessions = Sessions(Limits(finished_bytes=100_000), clock=clock)
-    mine = sessions.begin(settle("2025-11-25")[1].session, ALICE)
+    mine = sessions.begin(settle("2025-11-25")[1].peer.session, ALICE)
     assert mine is not None
     mine.whole([b"x" * 10_000])
     for _ in range(10):
-        theirs = sessions.begin(settle("2025-11-25")[1].session, BOB)
+        theirs = sessions.begin(settle("2025-11-25")[1].peer.session, BOB)
         assert theirs is not None
         for _ in range(5):
             theirs.whole([b"y" * 20_000])

@@ -29,11 +29,11 @@ from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 from mcp_view.protocol import McpConnection
 from mcp_view.server import McpOptions
 from mcp_view.session import Session
+from native_rpc.framing import LINES
 from plexus.runtime.builtin import PlexusItself
 from plexus.runtime.hub import Plexus
 from substrate.mcp_server import make_mcp_server
 from substrate.server.serve import bind, make_server
-from substrate.stdio.mcp import Lines
 from substrate.stdio.transport import StdioServer
 from substrate.telemetry.tracing import Tracing, is_wanted, open_tracing
 
@@ -223,7 +223,7 @@ def over_stdio(traced: Traced, *messages: dict[str, Any]) -> dict[str, ReadableS
 
     async def work() -> None:
         server = make_mcp_server(traced.hub, McpOptions())
-        view = McpConnection(server, Session(), Lines())
+        view = McpConnection(server, Session(), LINES)
         await StdioServer(traced.hub, view, their_in, their_out, eof_grace_s=WAIT_S).serve()
 
     try:

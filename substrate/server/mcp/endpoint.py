@@ -27,6 +27,7 @@ from substrate.driver import Connection
 from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
 from substrate.server.disconnect import Peer
+from substrate.server.mcp.errors import http_status
 from substrate.server.mcp.requests import accept_of, headers_of, names_stateless
 from substrate.server.mcp.responder import Answers, Post, Posted, Rest
 from substrate.server.mcp.sessions import HttpSession, Sessions
@@ -168,7 +169,8 @@ class McpEndpoint:
         connection.receive(post.message)
         answer = connection.collect()
         if state.caller is None:
-            await send_bytes(post.send, view.status, answer[0])
+            assert view.refusal is not None, "a handshake succeeds or is refused"
+            await send_bytes(post.send, http_status(view.refusal.code), answer[0])
             return
         session = self._sessions.begin(state, post.principal)
         if session is None:

@@ -20,6 +20,7 @@ from substrate.driver import Connection
 from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
 from substrate.server.disconnect import Peer
+from substrate.server.mcp.errors import http_status, missing_scope
 from substrate.server.mcp.requests import Accept
 from substrate.server.mcp.sessions import HttpSession
 from substrate.server.mcp.streams import Events, EventWriter, SessionEvents, unnumbered
@@ -149,9 +150,10 @@ class Answers:
         if not messages:
             await send_empty(send, 202)  # what was asked for was cancelled meanwhile
             return
-        status = 200 if view.status == 200 else _status(view, message, session)
-        if isinstance(message, wire.Request) and view.missing_scope is not None:
-            challenge = credential.step_up(view.missing_scope)
+        refusal = view.refusal
+        status = 200 if refusal is None else _status(refusal.code, message, session)
+        if refusal is not None and isinstance(message, wire.Request):
+            challenge = credential.step_up(missing_scope(refusal))
             if challenge is not None:
                 status, extra = 403, challenge
         if len(messages) == 1 and (
@@ -175,11 +177,12 @@ async def _wait_a_moment(view: McpConnection, connection: Connection) -> list[by
     return []
 
 
-def _status(view: McpConnection, message: Posted, session: HttpSession | None) -> int:
-    """The HTTP status of an answer. With a session only refusing the message as such is a failed
-    request: 404 would mean that the session is gone."""
-    if session is None:
-        return view.status
+def _status(code: int, message: Posted, session: HttpSession | None) -> int:
+    """Return the HTTP status of an answer with this error. With a session only refusing the
+    message as such is a failed request: 404 would mean that the session is gone."""
+    status = http_status(code)
+    if session is None or status == 200:
+        return status
     if isinstance(message, list):
         return 200 if session.revision.batches else 400
     return 400 if isinstance(message, wire.Request) and message.method == "initialize" else 200
