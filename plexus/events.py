@@ -12,26 +12,21 @@ from the fields, and instances are immutable. An event knows how a person would 
 (`as_text()`), so a view can show an event it has never heard of. This module knows nothing of
 runs, views or bytes.
 
-Event classes are made by a small metaclass and not by `dataclasses`: a frozen dataclass with
-slots takes twice as long to construct, and a stream spends a good part of its time there.
+Event classes are structs of msgspec (see `plexus.event_class`): a stream spends a good part of
+its time constructing events, and a frozen dataclass takes several times as long.
 """
 
 from __future__ import annotations
 
 import binascii
-import dataclasses
-import math
-import re
-import sys
 import typing
-from collections.abc import Callable
-from typing import Any, ClassVar, Final, Literal, NoReturn, dataclass_transform
+from typing import Any, ClassVar, Final, Literal
 
-from plexus.errors import InvalidEvent, RegistrationError
+import msgspec
+
+from plexus.event_class import EventMeta
 
 __all__ = (
-    "CHECKS_FLOATS",
-    "FLOATS",
     "MEDIA",
     "Audio",
     "Cancelled",
@@ -40,7 +35,6 @@ __all__ = (
     "Detached",
     "Error",
     "Event",
-    "EventMeta",
     "Gap",
     "Image",
     "Log",
@@ -56,139 +50,8 @@ __all__ = (
     "outcome_of",
 )
 
-_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-#: How a float may be annotated, as a text or not.
-FLOATS = ("float", "float | None", "Optional[float]", float, float | None)
 
-#: Marks the constructors that are written here, which check floats.
-CHECKS_FLOATS: Final = "__checks_floats__"
-
-#: The default of a field that has none.
-REQUIRED: Any = dataclasses.MISSING
-
-
-def _tag(class_name: str) -> str:
-    return _WORD_START.sub("_", class_name).lower()
-
-
-def _annotations(namespace: dict[str, Any]) -> dict[str, Any]:
-    """The annotations in a class body; since Python 3.14 they are made only when asked for."""
-    written: dict[str, Any] = namespace.get("__annotations__", {})
-    if sys.version_info >= (3, 14) and not written:
-        import annotationlib
-
-        annotate = annotationlib.get_annotate_from_class_namespace(namespace)
-        if annotate is not None:
-            text = annotationlib.Format.STRING
-            written = annotationlib.call_annotate_function(annotate, text)
-    return written
-
-
-@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
-class EventMeta(type):
-    """Makes event classes: the annotated fields become slots, and a constructor is written."""
-
-    def __new__(
-        mcs,
-        name: str,
-        bases: tuple[type, ...],
-        namespace: dict[str, Any],
-        *,
-        tag: str | None = None,
-    ) -> EventMeta:
-        """Read the annotations of the class; those of its bases come first."""
-        own: dict[str, Any] = {}
-        _check_field_names(name, bases, namespace)
-        hints = {name: hint for base in bases for name, hint in getattr(base, "hints", {}).items()}
-        for field, hint in _annotations(namespace).items():
-            if not str(hint).removeprefix("typing.").startswith("ClassVar"):
-                default = namespace.pop(field, REQUIRED)
-                if isinstance(default, dataclasses.Field):
-                    factory = default.default_factory
-                    default = default.default if factory is REQUIRED else factory
-                own[field] = default
-                hints[field] = hint
-        inherited = (base.fields for base in reversed(bases) if issubclass(base, Event))
-        fields = {field: default for each in inherited for field, default in each.items()} | own
-        namespace |= {"__slots__": tuple(own), "fields": fields, "hints": hints}
-        speaks = any(name in namespace for name in ("as_text", "as_line"))
-        namespace["speaks"] = bool(bases) and (
-            speaks or any(getattr(base, "speaks", False) for base in bases)
-        )
-        if not any(getattr(base, "keeps_tag", False) for base in bases):
-            namespace["type"] = tag or _tag(name)
-        cls = super().__new__(mcs, name, bases, namespace)
-        if "__init__" not in namespace:
-            cls.__init__ = _constructor(cls, fields, hints)  # type: ignore[misc]  # a metaclass may
-        return cls
-
-
-def _check_field_names(class_name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> None:
-    """Raise RegistrationError for a field that would hide what every event has."""
-    taken = {name for base in bases for name in dir(base) if not name.startswith("_")}
-    taken -= {name for base in bases for name in getattr(base, "fields", ())}
-    for field, hint in _annotations(namespace).items():
-        if str(hint).removeprefix("typing.").startswith("ClassVar"):
-            continue
-        # A trailing underscore is not on the wire, where the tag is called "type".
-        if field in taken or (bases and field.rstrip("_") == "type"):
-            raise RegistrationError(
-                f"{class_name}.{field}: the name {field!r} is reserved for events themselves; "
-                f"give the field another name, as in 'kind' or '{field.rstrip('_')}_name'"
-            )
-        if field.startswith("_"):
-            raise RegistrationError(
-                f"{class_name}.{field}: fields with a leading underscore are reserved; "
-                f"call it {field.lstrip('_')!r}"
-            )
-
-
-def _constructor(cls: type, fields: dict[str, Any], hints: dict[str, Any]) -> Callable[..., None]:
-    """Write `__init__` for these fields.
-
-    A field typed as a plain float is checked to be finite, because JSON has no way to say NaN
-    and the encoder would silently write null.
-    """
-    scope: dict[str, Any] = {
-        "_isfinite": math.isfinite,
-        "_bad": _not_finite,
-        "_missing": REQUIRED,
-    }
-    params: list[str] = []
-    body: list[str] = []
-    for name, default in fields.items():
-        # The slot's own setter: the class refuses to have its attributes set.
-        scope[f"_set_{name}"] = getattr(cls, name).__set__
-        if default is REQUIRED:
-            params.append(name)
-        elif callable(default):
-            scope[f"_make_{name}"] = default
-            # Not None: an explicit None is a value, and stays one.
-            params.append(f"{name}=_missing")
-            body.append(f"if {name} is _missing: {name} = _make_{name}()")
-        else:
-            scope[f"_default_{name}"] = default
-            params.append(f"{name}=_default_{name}")
-        if hints[name] in FLOATS:
-            bad = f"_bad(self, {name!r}, {name})"
-            body.append(f"try:\n        if {name} is not None and not _isfinite({name}): {bad}")
-            body.append(f"except OverflowError: {bad}")  # of an integer that no float can hold
-        body.append(f"_set_{name}(self, {name})")
-    source = f"def __init__({', '.join(['self', *params])}):\n    " + "\n    ".join(
-        body or ["pass"]
-    )
-    exec(source, scope)  # the same device as dataclasses itself uses
-    constructor: Callable[..., None] = scope["__init__"]
-    setattr(constructor, CHECKS_FLOATS, True)
-    return constructor
-
-
-def _not_finite(event: Event, name: str, value: float) -> NoReturn:
-    shown = f"an integer of {value.bit_length()} bits" if isinstance(value, int) else str(value)
-    raise InvalidEvent(f"{type(event).__name__}.{name} is {shown}; JSON has no such number")
-
-
-class Event(metaclass=EventMeta):
+class Event(msgspec.Struct, metaclass=EventMeta):
     """The root of all events. Subclass it with annotated fields; see the module's docstring."""
 
     #: What the wire calls this kind of event.
@@ -236,22 +99,7 @@ class Event(metaclass=EventMeta):
         )
         return core.no_info_after_validator_function(read, closed, ref=ref)
 
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise dataclasses.FrozenInstanceError(f"events are immutable: cannot set {name!r}")
-
-    def __delattr__(self, name: str) -> NoReturn:
-        raise dataclasses.FrozenInstanceError(f"events are immutable: cannot delete {name!r}")
-
-    def __eq__(self, other: object) -> bool:
-        return other.__class__ is self.__class__ and all(
-            getattr(other, name) == getattr(self, name) for name in self.__class__.fields
-        )
-
     __hash__ = None  # type: ignore[assignment]  # events may hold lists and dicts
-
-    def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__class__.fields)
-        return f"{self.__class__.__name__}({fields})"
 
 
 class Start(Event):

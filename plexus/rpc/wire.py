@@ -1,4 +1,7 @@
-"""Bytes to messages and messages to bytes: the only module that touches JSON.
+"""Bytes to messages and messages to bytes: the codec of envelopes.
+
+JSON is read and written here, and the bytes of events in `plexus.rpc.event_encoder`; no other
+module does either.
 
 Rules:
 - Any bytes either become messages or an `Invalid` that carries its JSON-RPC error; nothing else
@@ -18,14 +21,14 @@ from __future__ import annotations
 import itertools
 import operator
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import orjson
 
 from plexus.errors import InvalidEvent, TooBig
-from plexus.events import CHECKS_FLOATS, FLOATS, Event, Result
 from plexus.limits import Limits
+from plexus.rpc.event_encoder import encode_event, event_encoders
 from plexus.rpc.json_forms import INTEGERS, find_fault, plain
 
 __all__ = (
@@ -377,134 +380,6 @@ def encode_exact(value: Any, subject: str) -> bytes:
         if fault is not None:
             raise InvalidEvent(fault)
     return raw
-
-
-class EventEncoders(dict[type[Event], Callable[[Event], bytes]]):
-    """For each class of events the function that writes one; made when first asked for."""
-
-    def __missing__(self, event_class: type[Event]) -> Callable[[Event], bytes]:
-        self[event_class] = encoder = _event_encoder(event_class)
-        return encoder
-
-
-def _event_encoder(event_class: type[Event]) -> Callable[[Event], bytes]:
-    """Write the function that turns an event of this class into bytes.
-
-    Its result is always a fresh copy in its right size: what orjson returns sits in a block of a
-    kilobyte, and a log that keeps thousands of those spends its time on page faults. An optional
-    field that is None is left out: clients choke on null.
-
-    NaN and infinity become null, too, so only an event that may have a null in its bytes is
-    searched for them: one whose text is no text, or one with the letters in another field.
-    """
-    scope: dict[str, Any] = {
-        "dumps": orjson.dumps,
-        "plain": plain,
-        "encode_slowly": _encode_slowly,
-        "check_nulls": _check_nulls,
-    }
-    required = [name for name, default in event_class.fields.items() if default is not None]
-    optional = [name for name, default in event_class.fields.items() if default is None]
-    guards, searched = _null_guards(event_class)
-    if not optional and len(required) <= 2:
-        keys = [orjson.dumps(name.rstrip("_")) for name in required]
-        tag = orjson.dumps(event_class.type)
-        head, *rest = (part.replace(b"%", b"%%") for part in (tag, *keys))
-        template = b'{"type":' + head + b"".join(b"," + key + b":%b" for key in rest) + b"}"
-        scope["template"] = template
-        lines = [f"raw_{name} = dumps(event.{name}, plain)" for name in searched]
-        values = ", ".join(
-            f"raw_{name}" if name in searched else f"dumps(value_{name} := event.{name}, plain)"
-            for name in required
-        )
-        lines.append(f"raw = template % ({values or '()'})")
-        # One byte is found at once, and a list of numbers does not have it.
-        guards += [f"({_U} in raw_{name} and b'null' in raw_{name})" for name in searched]
-    else:
-        scope["tag"] = event_class.type
-        values = "".join(
-            f", {name.rstrip('_')!r}: (value_{name} := event.{name})" for name in required
-        )
-        lines = [f"value = {{'type': tag{values}}}"]
-        lines += [
-            f"if (value_{name} := event.{name}) is not None: "
-            f"value[{name.rstrip('_')!r}] = value_{name}"
-            for name in optional
-        ]
-        lines.append('raw = b"%b" % dumps(value, plain)')
-        guards += [f"({_U} in raw and b'null' in raw)"] if searched else []
-    body = "\n        ".join(lines)
-    source = f"""
-def encode(event):
-    try:
-        {body}
-    except TypeError as error:
-        return encode_slowly(event, error)
-    if {" or ".join(guards) or "False"}:
-        check_nulls(event)
-    return raw
-"""
-    exec(source, scope)
-    encoder: Callable[[Event], bytes] = scope["encode"]
-    return encoder
-
-
-_U: Final = ord("u")
-#: Types whose values are never written as null.
-_NEVER_NULL: Final = frozenset({"str", "int", "bool"})
-
-
-def _null_guards(event_class: type[Event]) -> tuple[list[str], list[str]]:
-    """Return conditions under which an event must be searched for nulls, and the names of the
-    fields whose bytes must be looked at because their type does not tell."""
-    guards, searched = [], []
-    checked = hasattr(event_class.__init__, CHECKS_FLOATS)
-    for name in event_class.fields:
-        hint = event_class.hints[name]
-        text = hint.__name__ if isinstance(hint, type) else str(hint)
-        kind = text.removesuffix(" | None")
-        if kind in _NEVER_NULL:
-            guard = f"value_{name}.__class__ is not {kind}"
-            guards.append(guard if kind == text else f"({guard} and value_{name} is not None)")
-        elif not (checked and hint in FLOATS):
-            searched.append(name)
-    return guards, searched
-
-
-def _encode_slowly(event: Event, error: TypeError) -> bytes:
-    """Encode an event that has keys which are no texts; raises InvalidEvent for anything else."""
-    try:
-        raw = orjson.dumps(event, plain, orjson.OPT_NON_STR_KEYS)
-    except TypeError:
-        raise _invalid(event, _fault_in(event) or str(error)) from error
-    _check_nulls(event)
-    return b"%b" % raw
-
-
-def _check_nulls(event: Event) -> None:
-    """Raise InvalidEvent if a null in the bytes of this event stands for a number."""
-    fault = _fault_in(event)
-    if fault is not None:
-        raise _invalid(event, fault)
-
-
-def _fault_in(event: Event) -> str | None:
-    if isinstance(event, Result):
-        return find_fault(event.result, "result")
-    return find_fault(event, event.__class__.__name__)
-
-
-def _invalid(event: Event, fault: str) -> InvalidEvent:
-    code = "invalid_result" if isinstance(event, Result) else None
-    return InvalidEvent(fault, code=code)
-
-
-event_encoders: Final = EventEncoders()
-
-
-def encode_event(event: Event) -> bytes:
-    """JSON bytes of an event; raises InvalidEvent if it holds what JSON cannot."""
-    return event_encoders[event.__class__](event)
 
 
 def encode_canonical(value: Any) -> bytes:

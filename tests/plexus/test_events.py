@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import datetime
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given
@@ -22,6 +23,7 @@ from plexus import (
     Error,
     Event,
     Image,
+    InvalidEvent,
     InvalidParams,
     Log,
     Message,
@@ -34,7 +36,8 @@ from plexus import (
     ToolResult,
     ToolUse,
 )
-from plexus.events import EventMeta, Gap, Request
+from plexus.event_class import EventMeta
+from plexus.events import Gap, Request
 from plexus.registry.validation import check
 from plexus.rpc import wire
 
@@ -153,8 +156,9 @@ def test_events_are_equal_by_class_and_fields() -> None:
     assert Line(1, "a") == Line(1, "a")
     assert Line(1, "a") != Line(2, "a")
     assert Line(1, "a") != Longer(1, "a")
-    assert Content(text="a") != "a"
-    assert Complete() != Cancelled()
+    others: list[Any] = ["a", Cancelled()]
+    assert Content(text="a") not in others
+    assert Complete() not in others
 
 
 def test_events_show_their_fields() -> None:
@@ -373,3 +377,93 @@ def test_an_explicit_none_is_not_replaced_by_a_default_factory() -> None:
     assert Tagged().tags == []
     assert Tagged(tags=None).tags is None
     assert wire.encode_event(Tagged(tags=None)) == b'{"type":"tagged","tags":null}'
+
+
+def test_a_constructor_of_an_events_own_is_refused() -> None:
+    with pytest.raises(RegistrationError, match=r"Odd\.__init__: .*classmethod.*__post_init__"):
+        EventMeta("Odd", (Event,), {"__annotations__": {}, "__init__": lambda _: None})
+
+
+def test_a_field_without_a_default_after_one_with_a_default_is_refused() -> None:
+    with pytest.raises(RegistrationError, match=r"Odd\.last: it has no default and follows 'more'"):
+        EventMeta("Odd", (Longer,), {"__annotations__": {"line": "str", "last": "int"}})
+
+
+def test_a_check_of_an_events_own_comes_after_that_of_its_numbers() -> None:
+    class Share(Event):
+        part: float
+
+        def __post_init__(self) -> None:
+            if self.part > 1:
+                raise ValueError("more than all")
+
+    class Named(Share):
+        name: str
+        other: float = 0.0
+
+    for make in (Share, lambda part: Named(part, "n"), lambda part: Named(0.5, "n", part)):
+        assert make(0.5) == make(0.5)
+        with pytest.raises(InvalidEvent, match="JSON has no such number"):
+            make(math.inf)
+    for checked in (Share, lambda part: Named(part, "n")):
+        with pytest.raises(ValueError, match="more than all"):
+            checked(2)
+
+
+def test_every_default_but_none_is_written() -> None:
+    class Full(Event):
+        text: str = ""
+        flag: bool = False
+        numbers: list[int] = dataclasses.field(default_factory=list)
+        more: dict[str, int] = dataclasses.field(default_factory=dict)
+        none: str | None = None
+
+    class Texts(Event):
+        text: str = "t"
+        flag: bool = True
+        none: str | None = None
+
+    assert wire.encode_event(Full()) == (
+        b'{"type":"full","text":"","flag":false,"numbers":[],"more":{}}'
+    )
+    assert wire.encode_event(Texts()) == b'{"type":"texts","text":"t","flag":true}'
+    assert wire.encode_event(Texts(none="n")).endswith(b',"none":"n"}')
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (1e16, b"1e+16"),
+        (0.1, b"0.1"),
+        (2**64 - 1, b"18446744073709551615"),
+        (datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC), b'"2026-01-02T00:00:00+00:00"'),
+        ({2, 1}, b"[1,2]"),
+        ([Content("a")], b'[{"type":"content","text":"a"}]'),
+        (None, b"null"),
+    ],
+)
+def test_a_value_of_another_type_than_its_field_has_its_usual_form(
+    value: Any, written: bytes
+) -> None:
+    assert wire.encode_event(Content(value)) == b'{"type":"content","text":%b}' % written
+    assert wire.encode_event(Log("a", value)) == (
+        b'{"type":"log","level":"a","message":%b}' % written
+    )
+
+
+@pytest.mark.parametrize("value", [b"bytes", "\ud800", 2**64, math.nan, object()])
+def test_a_value_without_a_json_form_is_an_error_in_any_field(value: Any) -> None:
+    for event in (Content(value), Log("a", value), Gap(1, value), Result(value)):
+        with pytest.raises(InvalidEvent):
+            wire.encode_event(event)
+
+
+def test_infinity_is_an_error_however_its_field_is_annotated() -> None:
+    class Level(Event):
+        height: Annotated[float, "in metres"]
+        depth: float | int | None = None
+
+    assert wire.encode_event(Level(1.5)) == b'{"type":"level","height":1.5}'
+    for level in (Level(math.inf), Level(1.5, -math.inf)):
+        with pytest.raises(InvalidEvent, match=r"Level\.(height|depth) is -?inf"):
+            wire.encode_event(level)
