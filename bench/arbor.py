@@ -18,13 +18,13 @@ from pathlib import Path
 
 import uvloop
 
-from activations.arbor.engine import SQLITE
 from activations.arbor.model import APPEND_ITEMS, PAGE_ITEMS, NewNode, Tree
 from activations.arbor.queries.index import INDEX_EVERY
-from activations.arbor.schema import statements
+from activations.arbor.schema import ARBOR
 from activations.arbor.store import Store, open_store
 from bench.measure import Effort, Figure, Target, compare, interleave, percentile
 from bench.servers import ROOT
+from plexus.storage.migrations import statements
 
 __all__ = ("Ours", "append_bare", "bare_store", "commits", "groups", "paths", "readers")
 
@@ -227,7 +227,7 @@ def bare_store(path: Path) -> Iterator[sqlite3.Connection]:
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        for sql in statements(SQLITE, 0):
+        for sql in statements(ARBOR, "sqlite", 0):
             # SQLite before 3.43 does not know this; it matters only where rows are removed.
             connection.execute(sql.replace(", contentless_delete=1", ""))
         connection.execute(

@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 from activations.arbor.contexts import Contexts
-from activations.arbor.disk_space import check_disk
 from activations.arbor.events import Changed, change_data
 from activations.arbor.feed import follow
 from activations.arbor.nodes import Nodes
@@ -23,6 +22,7 @@ from activations.arbor.resources import Resources
 from activations.arbor.transfer import Transfer
 from activations.arbor.trees import Trees
 from plexus import Context, method
+from plexus.storage.sqlite.file_checks import check_disk
 
 __all__ = ("Arbor",)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from activations.arbor.engine import Engine
 from activations.arbor.model import KEEP, Head, NewNode, Node
 from activations.arbor.queries import heads, holds
+from plexus.storage.engine import Engine
 
 __all__ = ("HeadStore",)
 

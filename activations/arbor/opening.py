@@ -15,19 +15,23 @@ from typing import TYPE_CHECKING
 from activations.arbor.feed import Announcing, announce
 from activations.arbor.model import Retention
 from plexus import Activation, Failed
+from plexus.private_files import data_folder
+from plexus.storage.engine import is_postgres, sqlite_path
 
 if TYPE_CHECKING:  # a store is imported when it is opened
     from activations.arbor.store import Store
 
-__all__ = ("WRITE", "WithStore")
+__all__ = ("WRITE", "WithStore", "default_path")
 
 #: The scope of whatever changes a tree.
 WRITE = "arbor.write"
 
 STORE = "activations.arbor.store"
-SQLITE = "activations.arbor.sqlite"
-SCHEMA = "activations.arbor.schema"
-POSTGRES = ("postgres://", "postgresql://")
+
+
+def default_path() -> Path:
+    """Return where the file is unless the operator chose another place."""
+    return data_folder() / "arbor.db"
 
 
 class WithStore(Activation):
@@ -54,7 +58,7 @@ class WithStore(Activation):
             if self._opened is None:
                 opener: Callable[[str, Retention], Awaitable[Store]]
                 opener = importlib.import_module(STORE).open_store
-                store = await opener(self._database, self._retention)
+                store = await opener(self._database or str(default_path()), self._retention)
                 if self._announces:
                     self._announcing = await announce(store, self.plexus)
                 self._opened = store
@@ -68,14 +72,14 @@ class WithStore(Activation):
     def is_empty(self) -> bool:
         """Whether it is known, without opening anything, that there are no trees: there is no
         file yet."""
-        if self._opened is not None or self._database.startswith(POSTGRES):
+        if self._opened is not None or is_postgres(self._database):
             return False
         return not self._path().exists()
 
     def place(self) -> str:
         """Where trees are kept, without anything secret."""
-        version = importlib.import_module(SCHEMA).VERSION
-        if self._database.startswith(POSTGRES):
+        version = importlib.import_module(STORE).ARBOR.version
+        if is_postgres(self._database):
             _, _, where = self._database.partition("://")
             where = where.rpartition("@")[2].partition("?")[0]
             return f"postgresql {where}, schema {version}"
@@ -83,18 +87,14 @@ class WithStore(Activation):
 
     def size(self) -> int | None:
         """Bytes of the file and its log; None if none is open, or trees are kept elsewhere."""
-        if self._opened is None or self._database.startswith(POSTGRES):
+        if self._opened is None or is_postgres(self._database):
             return None
         path = self._path()
         files = (path, path.with_name(path.name + "-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
 
     def _path(self) -> Path:
-        name = self._database.removeprefix("sqlite:///")
-        if name:
-            return Path(name).expanduser()
-        default_path: Callable[[], Path] = importlib.import_module(SQLITE).default_path
-        return default_path()
+        return sqlite_path(self._database or str(default_path()))
 
     async def close(self) -> None:
         """Give the store back; it is not opened again."""

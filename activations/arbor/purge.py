@@ -11,11 +11,11 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
-from activations.arbor.engine import Engine, Transaction
 from activations.arbor.model import Purged, Retention
 from activations.arbor.queries import purge
 from activations.arbor.queries.purge import Cutoffs
 from plexus.errors import PlexusError
+from plexus.storage import Engine, Transaction
 
 __all__ = ("PurgeTask", "purge_all")
 

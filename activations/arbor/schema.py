@@ -1,7 +1,4 @@
-"""The tables, as steps from one version to the next; a step that was released is never edited.
-
-Each step is written once, in the words that both databases know; `{...}` stands for what they
-call differently, and what one of them alone can do is written for it alone.
+"""The tables, as migrations from one version to the next; a released one is never edited.
 
 - `numbers` hands out every number there is: of trees, of nodes and of changes. So the number of
   a node is that of the change that made it, and a cursor is never used twice.
@@ -12,33 +9,19 @@ call differently, and what one of them alone can do is written for it alone.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
-from activations.arbor.engine import Dialect
+from plexus.storage import Component, Migration
 
-__all__ = ("SEARCHED_CHARACTERS", "VERSION", "statements")
+__all__ = ("ARBOR", "SEARCHED_CHARACTERS")
 
-#: The search looks at the beginning of a text: indexing some megabytes would hold everybody up,
-#: and PostgreSQL has a bound of its own.
+#: The search covers the beginning of a text: indexing some megabytes would delay every writer, and
+#: PostgreSQL has a limit of its own.
 SEARCHED_CHARACTERS: Final = 100_000
 
 
-class _Step(NamedTuple):
-    """What leads from one version to the next."""
-
-    both: tuple[str, ...] = ()
-    sqlite: tuple[str, ...] = ()
-    postgres: tuple[str, ...] = ()
-
-
-#: What is called differently: a number that is the key of its row, and a text compared by bytes.
-WORDS: Final = {
-    "sqlite": {"{key}": "INTEGER PRIMARY KEY", "{name}": "TEXT"},
-    "postgres": {"{key}": "BIGINT PRIMARY KEY", "{name}": 'TEXT COLLATE "C"'},
-}
-
-STEPS: Final = (
-    _Step(
+MIGRATIONS: Final = (
+    Migration(
         both=(
             "CREATE TABLE numbers (value BIGINT NOT NULL)",
             "INSERT INTO numbers (value) VALUES (0)",
@@ -94,7 +77,7 @@ STEPS: Final = (
             "CREATE INDEX changes_followed ON changes (tree, seq)",
         ),
     ),
-    _Step(
+    Migration(
         # The index holds no texts of its own. It follows the nodes by some steps, up to the
         # number `indexed`: many are indexed at a time.
         sqlite=(
@@ -117,7 +100,7 @@ STEPS: Final = (
             "CREATE INDEX nodes_searched ON nodes USING gin (words)",
         ),
     ),
-    _Step(
+    Migration(
         # `last_piece` numbers the pieces of a head, so that adding one looks at nothing else.
         both=(
             """CREATE TABLE heads (
@@ -147,16 +130,5 @@ STEPS: Final = (
     ),
 )
 
-#: The version that this program reads and writes.
-VERSION: Final = len(STEPS)
-
-
-def statements(dialect: Dialect, version: int) -> list[str]:
-    """What leads from this version to ours, statement by statement."""
-    found = []
-    for step in STEPS[version:]:
-        for sql in step.both + (step.sqlite if dialect.name == "sqlite" else step.postgres):
-            for mark, word in WORDS[dialect.name].items():
-                sql = sql.replace(mark, word)
-            found.append(sql)
-    return found
+#: Older than the versions of components, so its version is that of the database.
+ARBOR: Final = Component("arbor", MIGRATIONS, uses_database_version=True)

@@ -11,14 +11,12 @@ is the end**.
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from activations.arbor.branches import Branch, Named
-from activations.arbor.engine import Engine, Opener
 from activations.arbor.head_store import HeadStore
 from activations.arbor.model import (
     ChangeRow,
@@ -46,14 +44,10 @@ from activations.arbor.queries import (
     staging,
     trees,
 )
-from plexus.errors import Failed
+from activations.arbor.schema import ARBOR
+from plexus.storage import Engine, open_engine
 
 __all__ = ("Store", "open_store")
-
-ENGINES: Final = {
-    "sqlite": "activations.arbor.sqlite",
-    "postgres": "activations.arbor.postgres",
-}
 
 #: How often the purge looks for what is due.
 PURGE_EVERY_S: Final = 3600.0
@@ -73,24 +67,11 @@ async def open_store(
 ) -> Store:
     """Open the store, migrate it, and begin to purge it.
 
-    `database` is "" (a file in the user's data folder), a path, `sqlite:///path` or
-    `postgresql://...`. With `purge_every_s` None nothing is purged by itself.
+    `database` is a path, `sqlite:///path` or `postgresql://...`. With
+    `purge_every_s` None nothing is purged by itself.
     """
-    if database.startswith(("postgresql://", "postgres://")):
-        kind = "postgres"
-    elif database.startswith("sqlite:///") or not ("://" in database or database[:1] == ":"):
-        kind = "sqlite"
-    else:
-        raise Failed(
-            "a database is a path, sqlite:///path or postgresql://...", code="storage_unknown"
-        )
-    try:
-        opener: Opener = importlib.import_module(ENGINES[kind]).open_engine
-    except ImportError as error:
-        raise Failed(
-            f"{error}; for PostgreSQL, pip install plexus-substrate[postgres]", code="storage"
-        ) from error
-    store = Store(await opener(database), retention, clock)
+    engine = await open_engine(database, ARBOR)
+    store = Store(engine, retention, clock)
     if purge_every_s is not None:
         store.begin_purging(purge_every_s)
     return store

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from activations.arbor.engine import Transaction
 from activations.arbor.model import ChangeRow, Counts
 from activations.arbor.queries.rows import checked_number, checked_page, find_tree
 from plexus.errors import Failed
+from plexus.storage import Transaction
 
 __all__ = ("counts", "of_all", "of_tree", "oldest")
 

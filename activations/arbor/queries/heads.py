@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from activations.arbor.engine import Row, Transaction
 from activations.arbor.model import KEEP, NAME_BYTES, OWNER_BYTES, Head, NewNode, Position
 from activations.arbor.queries import refs, trees
 from activations.arbor.queries.rows import (
@@ -25,6 +24,7 @@ from activations.arbor.queries.rows import (
     record,
 )
 from plexus.errors import Busy, Failed, InvalidParams, NotFound
+from plexus.storage import Row, Transaction
 
 __all__ = (
     "Found",

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from activations.arbor.engine import Transaction
 from activations.arbor.model import CONTENT_BYTES, KEEP, OWNER_BYTES, Head, NewNode, Node
 from activations.arbor.queries.heads import Found, find_by_id, get, held, place
 from activations.arbor.queries.nodes import append
@@ -22,6 +21,7 @@ from activations.arbor.queries.rows import (
     is_id,
 )
 from plexus.errors import Failed, InvalidParams
+from plexus.storage import Transaction
 
 __all__ = ("advance", "hold", "keep", "let_go", "pieces")
 

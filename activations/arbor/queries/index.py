@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from activations.arbor.engine import Transaction
 from activations.arbor.schema import SEARCHED_CHARACTERS
+from plexus.storage import Transaction
 
 __all__ = ("catch_up", "is_behind", "keep_up")
 
@@ -23,7 +23,7 @@ STEP: Final = 2048
 
 def is_behind(tx: Transaction) -> bool:
     """Whether there are nodes that a search would miss."""
-    if tx.dialect.indexes_itself:
+    if tx.dialect == "postgres":  # which keeps its own
         return False
     return tx.one("SELECT 1 FROM nodes WHERE n > (SELECT indexed FROM numbers) LIMIT 1") is not None
 
@@ -50,7 +50,7 @@ def catch_up(tx: Transaction) -> int:
 
 def keep_up(tx: Transaction, first: int, last: int, largest: int) -> None:
     """Called when nodes with these numbers were added: now and then, index what is missing."""
-    if tx.dialect.indexes_itself:
+    if tx.dialect == "postgres":  # which keeps its own
         return
     if largest >= LARGE_CHARACTERS or first // INDEX_EVERY != (last + 1) // INDEX_EVERY:
         while catch_up(tx) < last:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from activations.arbor.branches import Branch, Named
-from activations.arbor.engine import Transaction
 from activations.arbor.model import Handle
 from activations.arbor.queries.rows import (
     checked_page,
@@ -14,6 +13,7 @@ from activations.arbor.queries.rows import (
     find_node,
     find_tree,
 )
+from plexus.storage import Transaction
 
 __all__ = ("addressed", "below", "last_number")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from activations.arbor.engine import Transaction
 from activations.arbor.model import APPEND_ITEMS, NewNode, Node
 from activations.arbor.queries.heads import fall_back
 from activations.arbor.queries.index import keep_up
@@ -22,6 +21,7 @@ from activations.arbor.queries.rows import (
     record,
 )
 from plexus.errors import Failed, InvalidParams, TooBig
+from plexus.storage import Transaction
 
 __all__ = ("append", "delete", "edit", "move")
 

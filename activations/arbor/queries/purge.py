@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from activations.arbor.engine import Transaction
 from activations.arbor.queries.rows import numbered, record
+from plexus.storage import Transaction
 
 __all__ = (
     "Cutoffs",

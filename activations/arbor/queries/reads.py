@@ -5,7 +5,6 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import Any, Final
 
-from activations.arbor.engine import Row, Transaction
 from activations.arbor.model import Node, NodeStub
 from activations.arbor.queries.rows import (
     NODE,
@@ -18,6 +17,7 @@ from activations.arbor.queries.rows import (
     page_of,
 )
 from plexus.errors import Failed, InvalidParams
+from plexus.storage import Row, Transaction
 
 __all__ = (
     "children",

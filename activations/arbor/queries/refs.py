@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from activations.arbor.engine import Transaction
 from activations.arbor.model import OWNER_BYTES, Refs, Tree
 from activations.arbor.queries.rows import checked_text, find_writable, numbered, record
 from activations.arbor.queries.trees import get, owners_of
 from plexus.errors import Failed, InvalidParams
+from plexus.storage import Transaction
 
 __all__ = ("claim", "drop", "release")
 

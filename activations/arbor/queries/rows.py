@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from activations.arbor.engine import Row, Transaction
 from activations.arbor.model import (
     CONTENT_BYTES,
     HANDLE_BYTES,
@@ -20,6 +19,7 @@ from activations.arbor.model import (
 from plexus.errors import Failed, InvalidParams, NotFound, TooBig
 from plexus.limits import Limits
 from plexus.rpc.wire import decode_value, encode
+from plexus.storage import Row, Transaction
 
 __all__ = (
     "NODE",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import string
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from activations.arbor.engine import Transaction
 from activations.arbor.model import QUERY_BYTES, Hit
 from activations.arbor.queries.rows import (
     NODE,
@@ -18,11 +17,45 @@ from activations.arbor.queries.rows import (
 )
 from activations.arbor.schema import SEARCHED_CHARACTERS
 from plexus.errors import InvalidParams
+from plexus.storage import Dialect, Transaction
 
 __all__ = ("find",)
 
 #: How much of a text is shown before and after the word that was found.
 BEFORE, AFTER = 60, 140
+
+
+class Source(NamedTuple):
+    """What a search reads from: the one thing that the two databases do differently."""
+
+    tables: str
+    #: The condition that takes the words.
+    match: str
+    #: The node's number.
+    number: str
+    #: Written around each word of what the condition takes.
+    quote: str
+
+
+SOURCES: Final[dict[Dialect, Source]] = {
+    "sqlite": Source(
+        tables="search JOIN nodes ON nodes.n = search.rowid",
+        match="search MATCH ?",
+        number="search.rowid",
+        quote='"',
+    ),
+    "postgres": Source(
+        tables="nodes",
+        # Words as the schema makes them of texts. With a collation of its own, because otherwise
+        # what is a letter, and which one is its small form, depends on the server's settings.
+        match=(
+            "nodes.words @@ plainto_tsquery('simple', lower(regexp_replace("
+            "CAST(? AS TEXT) COLLATE \"und-x-icu\", '[^[:alnum:]]+', ' ', 'g')))"
+        ),
+        number="nodes.n",
+        quote="",
+    ),
+}
 
 #: Signs part words, and mean nothing else.
 _SIGNS: Final = str.maketrans(dict.fromkeys(string.punctuation, " "))
@@ -39,8 +72,8 @@ def find(
     words = [word for word in text.translate(_SIGNS).split() if any(map(str.isalnum, word))]
     if not words:
         raise InvalidParams("there is no word in what is searched for")
-    dialect = tx.dialect
-    quote = dialect.quote
+    source = SOURCES[tx.dialect]
+    quote = source.quote
     params: list[Any] = [
         " ".join(f"{quote}{word}{quote}" for word in words),
         NUMBER_MAX if before is None else checked_number(before, "before"),
@@ -51,11 +84,11 @@ def find(
         within = " AND trees.n = ?"
         params.append(find_tree(tx, principal, tree).n)
     rows = tx.all(
-        f"SELECT trees.id, {NODE} FROM {dialect.search_from}"
+        f"SELECT trees.id, {NODE} FROM {source.tables}"
         " JOIN trees ON trees.n = nodes.tree LEFT JOIN nodes AS above ON above.n = nodes.parent"
-        f" WHERE {dialect.search_match} AND {dialect.search_n} < ?"
+        f" WHERE {source.match} AND {source.number} < ?"
         f" AND trees.principal = ? AND trees.state <> 'gone' AND nodes.deleted_ms IS NULL{within}"
-        f" ORDER BY {dialect.search_n} DESC LIMIT ?",
+        f" ORDER BY {source.number} DESC LIMIT ?",
         (*params, checked_page(limit)),
     )
     return [Hit(node_of(row[0], row[1:]), _excerpt(row[5], words)) for row in rows]

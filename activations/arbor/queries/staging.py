@@ -6,10 +6,10 @@ purged like any other tree that nobody wants.
 
 from __future__ import annotations
 
-from activations.arbor.engine import Transaction
 from activations.arbor.model import OWNER_BYTES, Tree
 from activations.arbor.queries.rows import checked_text, find_tree, numbered, record
 from activations.arbor.queries.trees import get
+from plexus.storage import Transaction
 
 __all__ = ("adopt", "discard")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from activations.arbor.engine import Row, Transaction
 from activations.arbor.model import OWNER_BYTES, STATES, NewNode, Refs, State, Tree
 from activations.arbor.queries.rows import (
     body_of,
@@ -20,6 +19,7 @@ from activations.arbor.queries.rows import (
     record,
 )
 from plexus.errors import InvalidParams
+from plexus.storage import Row, Transaction
 
 __all__ = ("create", "get", "listed", "owners_of", "update_metadata")
 

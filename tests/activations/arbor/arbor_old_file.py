@@ -6,9 +6,9 @@ from pathlib import Path
 
 import apsw
 
-from activations.arbor import schema
-from activations.arbor.engine import SQLITE
-from activations.arbor.sqlite.file import APPLICATION_ID
+from activations.arbor.schema import ARBOR
+from plexus.storage.migrations import statements
+from plexus.storage.sqlite.file import APPLICATION_ID
 
 __all__ = ("TREE", "make_old_file")
 
@@ -20,8 +20,8 @@ def make_old_file(path: Path, version: int = 1) -> list[str]:
     ids = [f"22222222-2222-4222-8222-{number:012d}" for number in range(300)]
     connection = apsw.Connection(str(path))
     connection.execute("BEGIN")
-    later = schema.statements(SQLITE, version)
-    for sql in schema.statements(SQLITE, 0):
+    later = statements(ARBOR, "sqlite", version)
+    for sql in statements(ARBOR, "sqlite", 0):
         if sql not in later:
             connection.execute(sql)
     connection.execute(

@@ -15,14 +15,14 @@ from disks import small_disk
 from hub_calls import end_of
 
 from activations.arbor import Arbor
-from activations.arbor.disk_space import LOW_BYTES
 from activations.arbor.model import NewNode
-from activations.arbor.sqlite.log_damage import read_log
 from activations.arbor.store import Store, open_store
 from activations.health import Health
 from plexus import Result
 from plexus.errors import Failed
 from plexus.rpc import wire
+from plexus.storage.sqlite.file_checks import LOW_BYTES
+from plexus.storage.sqlite.log_damage import read_log
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 

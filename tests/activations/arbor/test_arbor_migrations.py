@@ -10,15 +10,15 @@ import pytest
 from arbor_checker import faults_in
 from arbor_old_file import TREE, make_old_file
 
-from activations.arbor import schema
-from activations.arbor.engine import SQLITE
 from activations.arbor.model import NewNode
-from activations.arbor.schema import VERSION
-from activations.arbor.sqlite import file
+from activations.arbor.schema import ARBOR
 from activations.arbor.store import open_store
 from plexus.errors import Failed
+from plexus.storage import migrations
 
 pytestmark = pytest.mark.anyio
+
+VERSION = ARBOR.version
 
 
 @pytest.mark.parametrize("version", range(1, VERSION))
@@ -57,8 +57,8 @@ async def test_a_migration_that_breaks_off_leaves_the_old_file(
 ) -> None:
     path = tmp_path / "arbor.db"
     ids = make_old_file(path)
-    real = schema.statements(SQLITE, 1)
-    monkeypatch.setattr(file, "statements", lambda *_: [*real, "SELECT no_such_function()"])
+    real = migrations.statements(ARBOR, "sqlite", 1)
+    monkeypatch.setattr(migrations, "statements", lambda *_: [*real, "SELECT no_such_function()"])
     with pytest.raises(Failed) as caught:
         await open_store(str(path))
     assert caught.value.code == "storage"

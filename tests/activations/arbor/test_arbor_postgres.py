@@ -21,18 +21,26 @@ from postgres_server import GUEST_PASSWORD, MISSING, PostgresServer, programs
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
 
-from activations.arbor.engine import POSTGRES, Transaction  # noqa: E402
 from activations.arbor.model import NewNode  # noqa: E402
-from activations.arbor.postgres import PostgresEngine, engine, open_engine, session  # noqa: E402
-from activations.arbor.postgres.session import native  # noqa: E402
-from activations.arbor.postgres.writer import LOCK, WRITERS  # noqa: E402
-from activations.arbor.schema import VERSION, statements  # noqa: E402
+from activations.arbor.schema import ARBOR  # noqa: E402
 from activations.arbor.store import open_store  # noqa: E402
 from plexus.errors import Busy, Failed, NotFound  # noqa: E402
+from plexus.storage import Transaction  # noqa: E402
+from plexus.storage.migrations import statements  # noqa: E402
+from plexus.storage.postgres import engine, session  # noqa: E402
+from plexus.storage.postgres.engine import PostgresEngine  # noqa: E402
+from plexus.storage.postgres.session import native  # noqa: E402
+from plexus.storage.postgres.writer import CREATE_WRITERS, lock_of  # noqa: E402
 
 pytestmark = pytest.mark.anyio
 
 Open = Callable[[str], Awaitable[PostgresEngine]]
+
+
+async def open_arbor(url: str) -> PostgresEngine:
+    return await engine.open_engine(url, ARBOR)
+
+
 WAIT_S = 20
 
 
@@ -43,7 +51,7 @@ async def open_for_test() -> AsyncIterator[Open]:
 
     async def open_one(url: str) -> PostgresEngine:
         async with asyncio.timeout(WAIT_S):
-            one = await open_engine(url)
+            one = await open_arbor(url)
         opened.append(one)
         return one
 
@@ -297,6 +305,7 @@ async def test_a_ring_that_was_lost_is_made_good(open_for_test: Open, url: str) 
     # Somebody who died between his commit and his ring.
     with psycopg.connect(url) as connection:
         connection.execute("INSERT INTO changes VALUES (77, 0, 'test', 'x', 0)")
+        connection.execute("INSERT INTO writers VALUES ('another', 1, 0)")
     async with asyncio.timeout(WAIT_S):
         await rung.wait()
 
@@ -373,7 +382,7 @@ async def test_calls_wait_for_a_server_that_restarts(
 async def test_a_server_that_stays_away_is_a_typed_error_and_comes_back(
     open_for_test: Open, own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(engine, "UNAVAILABLE_S", 0.5)
     one = await open_for_test(own_server.url(own_server.new_database()))
     await one.write(add("before"))
     own_server.stop()
@@ -392,18 +401,18 @@ async def test_a_server_that_stays_away_is_a_typed_error_and_comes_back(
 async def test_opening_a_store_on_no_server_fails_in_time(
     own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(engine, "UNAVAILABLE_S", 0.3)
     own_server.stop()
     async with asyncio.timeout(WAIT_S):
         with pytest.raises(Failed) as caught:
-            await open_engine(own_server.url("postgres"))
+            await open_arbor(own_server.url("postgres"))
     assert caught.value.code == "storage"
 
 
 async def test_a_server_that_falls_silent_is_given_up(
     open_for_test: Open, own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(engine, "UNAVAILABLE_S", 0.5)
     monkeypatch.setattr(session, "SILENT_S", 0.5)
     database = own_server.new_database()
     one = await open_for_test(own_server.url(database))
@@ -435,10 +444,10 @@ async def test_a_commit_whose_answer_was_lost_is_neither_lost_nor_repeated(
 ) -> None:
     one = await open_for_test(url)
     await one.write(add("before"))
-    say = session.Session.say
+    say = session.PostgresSession.execute
     cuts = ["after", "before"]
 
-    def say_and_lose(self: session.Session, sql: str) -> Any:
+    def say_and_lose(self: session.PostgresSession, sql: str) -> Any:
         if not sql.endswith("COMMIT") or "INSERT INTO writers" not in sql or not cuts:
             return say(self, sql)
         if cuts.pop() == "after":
@@ -446,7 +455,7 @@ async def test_a_commit_whose_answer_was_lost_is_neither_lost_nor_repeated(
         self.connection.close()
         return say(self, "SELECT 1")
 
-    monkeypatch.setattr(session.Session, "say", say_and_lose)
+    monkeypatch.setattr(session.PostgresSession, "execute", say_and_lose)
     async with asyncio.timeout(WAIT_S):
         await one.write(add("not yet stored when it was cut"))
         await one.write(add("stored when it was cut"))
@@ -472,10 +481,10 @@ async def test_a_wrong_password_is_told_at_once() -> None:
     for secret in ("wrong", ""):
         async with asyncio.timeout(WAIT_S):
             with pytest.raises(Failed) as caught:
-                await open_engine(shared.tcp_url(database, "guest", secret))
+                await open_arbor(shared.tcp_url(database, "guest", secret))
         assert caught.value.code == "storage_denied"
         assert "wrong" not in caught.value.message
-    right = await open_engine(shared.tcp_url(database, "guest", GUEST_PASSWORD))
+    right = await open_arbor(shared.tcp_url(database, "guest", GUEST_PASSWORD))
     await right.write(add("welcome"))
     await right.close()
     shared.execute(database, "REVOKE ALL ON SCHEMA public FROM guest; DROP OWNED BY guest CASCADE")
@@ -488,13 +497,13 @@ async def test_a_database_or_role_that_is_not_there_is_told_at_once(change: str)
     if change == "@nobody":
         url = shared.url("postgres").replace("substrate@", "nobody@")
     with pytest.raises(Failed) as caught:
-        await open_engine(url)
+        await open_arbor(url)
     assert caught.value.code == "storage_denied"
 
 
 async def test_an_address_that_makes_no_sense_is_told() -> None:
     with pytest.raises(Failed):
-        await open_engine("postgresql://host/db?no_such_option=1")
+        await open_arbor("postgresql://host/db?no_such_option=1")
 
 
 async def test_a_database_that_becomes_read_only_refuses_writes_and_recovers(
@@ -503,7 +512,7 @@ async def test_a_database_that_becomes_read_only_refuses_writes_and_recovers(
     name = url.rpartition("/")[2]
     server().execute("postgres", f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     with pytest.raises(Failed) as caught:
-        await open_engine(url)
+        await open_arbor(url)
     assert caught.value.code == "storage_read_only"
     server().execute("postgres", f"ALTER DATABASE {name} RESET default_transaction_read_only")
     writable = await open_for_test(url)
@@ -542,7 +551,7 @@ async def test_a_writer_that_keeps_its_turn_too_long_makes_others_busy(
     monkeypatch.setattr(session, "SETTINGS", "SET lock_timeout = '200ms'")
     one = await open_for_test(url)
     with psycopg.connect(url) as connection:
-        connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})".encode())
+        connection.execute(f"SELECT pg_advisory_xact_lock({lock_of(ARBOR)})".encode())
         with pytest.raises(Busy):
             await one.write(add("refused"))
     await one.write(add("stored"))
@@ -565,21 +574,23 @@ async def test_a_statement_that_takes_too_long_is_ended(
 async def test_many_that_start_at_once_migrate_once(open_for_test: Open, url: str) -> None:
     await asyncio.gather(*(open_for_test(url) for _ in range(8)))
     with psycopg.connect(url) as connection:
-        assert connection.execute("SELECT version FROM schema_version").fetchall() == [(VERSION,)]
+        assert connection.execute("SELECT version FROM schema_version").fetchall() == [
+            (ARBOR.version,)
+        ]
         assert connection.execute("SELECT count(*) FROM numbers").fetchall() == [(1,)]
 
 
-@pytest.mark.parametrize("version", range(1, VERSION))
+@pytest.mark.parametrize("version", range(1, ARBOR.version))
 async def test_a_database_of_an_older_version_is_migrated_and_reads_back(
     url: str, version: int
 ) -> None:
-    later = statements(POSTGRES, version)
+    later = statements(ARBOR, "postgres", version)
     with psycopg.connect(url) as connection:
-        for sql in [sql for sql in statements(POSTGRES, 0) if sql not in later]:
+        for sql in [sql for sql in statements(ARBOR, "postgres", 0) if sql not in later]:
             connection.execute(sql)
         connection.execute("CREATE TABLE schema_version (version BIGINT NOT NULL)")
         connection.execute("INSERT INTO schema_version VALUES (%s)", (version,))
-        connection.execute(WRITERS)
+        connection.execute(CREATE_WRITERS)
         tree, root = "0" * 36, "1" * 36
         connection.execute(
             "INSERT INTO trees (n, id, principal, owner, state, root, created_ms, updated_ms, seq)"
@@ -608,7 +619,7 @@ async def test_a_migration_that_fails_leaves_nothing_and_is_done_later(
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("CREATE TABLE changes (in_the_way int)")  # met half-way
         with pytest.raises(Failed):
-            await open_engine(url)
+            await open_arbor(url)
         tables = connection.execute(
             "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
         ).fetchall()
@@ -625,7 +636,7 @@ async def test_a_database_of_a_later_version_is_refused_by_name(
     with psycopg.connect(url) as connection:
         connection.execute("UPDATE schema_version SET version = version + 1")
     with pytest.raises(Failed) as caught:
-        await open_engine(url)
+        await open_arbor(url)
     assert caught.value.code == "storage_newer"
 
 
@@ -633,13 +644,13 @@ async def test_a_database_without_utf8_is_refused_by_name() -> None:
     shared = server()
     name = shared.new_database("ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
     with pytest.raises(Failed, match="UTF8"):
-        await open_engine(shared.url(name))
+        await open_arbor(shared.url(name))
 
 
 async def test_without_the_extra_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith("activations.arbor.postgres")]:
+    for name in [name for name in sys.modules if name.startswith("plexus.storage.postgres")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(Failed, match=r"pip install plexus-substrate\[postgres\]"):
@@ -653,7 +664,7 @@ async def test_a_backup_is_the_servers_own_business(open_for_test: Open, url: st
 
 
 async def test_a_closed_engine_refuses_and_may_be_closed_again(url: str) -> None:
-    one = await open_engine(url)
+    one = await open_arbor(url)
     waiting = [asyncio.ensure_future(one.write(add("x"))) for _ in range(20)]
     await asyncio.sleep(0)
     await one.close()
@@ -661,6 +672,6 @@ async def test_a_closed_engine_refuses_and_may_be_closed_again(url: str) -> None
     await asyncio.gather(*waiting)  # what waited was finished
     with pytest.raises(Failed):
         await one.write(add("late"))
-    again = await open_engine(url)
+    again = await open_arbor(url)
     assert len(await again.read(added)) == 20
     await again.close()

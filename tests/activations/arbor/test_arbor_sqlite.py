@@ -16,12 +16,15 @@ import apsw
 import pytest
 from arbor_checker import faults_in, ids_in
 
-from activations.arbor.engine import Transaction
 from activations.arbor.model import NewNode, Retention
+from activations.arbor.opening import default_path
 from activations.arbor.queries import reads
-from activations.arbor.sqlite import SqliteEngine, default_path, jobs, open_engine, writer
+from activations.arbor.schema import ARBOR
 from activations.arbor.store import Store, open_store
 from plexus.errors import Busy, Failed, NotFound
+from plexus.storage import Transaction
+from plexus.storage.sqlite import connection, workers, writer
+from plexus.storage.sqlite.engine import SqliteEngine, open_engine
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +38,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def engine(path: Path) -> AsyncIterator[SqliteEngine]:
-    opened = await open_engine(str(path))
+    opened = await open_engine(str(path), ARBOR)
     yield opened
     await opened.close()
 
@@ -109,7 +112,7 @@ async def test_a_cancelled_caller_disturbs_nobody(engine: SqliteEngine) -> None:
 
 
 async def test_only_so_many_may_wait(engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "WAITING", 3)
+    monkeypatch.setattr(workers, "WAITING", 3)
     let_go = threading.Event()
     held = asyncio.create_task(engine.write(lambda _: let_go.wait(10)))
     waiting = [asyncio.create_task(engine.write(put(n))) for n in range(2)]
@@ -123,7 +126,7 @@ async def test_only_so_many_may_wait(engine: SqliteEngine, monkeypatch: pytest.M
 
 
 async def test_what_waits_is_finished_when_the_store_is_closed(path: Path) -> None:
-    engine = await open_engine(str(path))
+    engine = await open_engine(str(path), ARBOR)
     tasks = [asyncio.create_task(engine.write(put(n))) for n in range(300)]
     await asyncio.sleep(0)
     await engine.close()
@@ -184,7 +187,7 @@ async def test_a_path_is_one_query_however_deep(store: Store, path: Path) -> Non
     tree = await store.create_tree(ME, "owner")
     chain = [NewNode(str(n), parent=n - 1 if n else None) for n in range(10_000)]
     made = await store.append(ME, tree.id, None, chain)
-    engine = await open_engine(str(path))
+    engine = await open_engine(str(path), ARBOR)
     asked: list[str] = []
 
     def work(tx: Any) -> int:
@@ -206,7 +209,7 @@ async def test_no_operation_reads_a_whole_table(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plans: dict[str, list[str]] = {}
-    make = jobs.SqliteTransaction.__init__
+    make = connection.SqliteTransaction.__init__
 
     def explained(self: Any, connection: apsw.Connection) -> None:
         make(self, connection)
@@ -219,7 +222,7 @@ async def test_no_operation_reads_a_whole_table(
 
         self._execute = execute
 
-    monkeypatch.setattr(jobs.SqliteTransaction, "__init__", explained)
+    monkeypatch.setattr(connection.SqliteTransaction, "__init__", explained)
     store = await open_store(str(path), Retention(0, 0, 0), clock=lambda: 5, purge_every_s=None)
     tree = (await store.create_tree(ME, "owner")).id
     a, b = await store.append(ME, tree, None, [NewNode("a"), NewNode("b", parent=0)])

@@ -14,7 +14,7 @@ from hub_calls import OTHER, call
 
 from activations.arbor import Arbor
 from activations.arbor.model import METADATA_BYTES, Retention
-from activations.arbor.schema import VERSION
+from activations.arbor.schema import ARBOR
 from plexus import InvalidParams, Plexus
 from plexus.rpc import wire
 
@@ -266,7 +266,10 @@ async def test_nothing_is_opened_before_it_is_needed(tmp_path: Path) -> None:
     assert not path.parent.exists()
     await grove.tree()
     assert path.exists()
-    assert await grove.arbor.check_health() == f"sqlite {path}, schema {VERSION}, 1 trees, 1 nodes"
+    assert (
+        await grove.arbor.check_health()
+        == f"sqlite {path}, schema {ARBOR.version}, 1 trees, 1 nodes"
+    )
     await grove.hub.close()
 
 

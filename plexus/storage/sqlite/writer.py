@@ -9,12 +9,18 @@ from typing import Final
 
 import apsw
 
-from activations.arbor.sqlite.file import BUSY_S, Patience, connect, fault_of
-from activations.arbor.sqlite.jobs import Job, SqliteTransaction
+from plexus.storage.sqlite.connection import (
+    BUSY_S,
+    BusyTimeout,
+    SqliteTransaction,
+    connect,
+    error_of,
+)
+from plexus.storage.sqlite.workers import Job
 
-__all__ = ("GROUP", "Writer")
+__all__ = ("GROUP", "SqliteWriter")
 
-#: Works that one transaction takes together.
+#: Jobs that one transaction commits together.
 GROUP: Final = 256
 #: How long a checkpoint may wait for readers before it is put off.
 CHECKPOINT_S: Final = 0.05
@@ -24,18 +30,18 @@ CHECKPOINT_PAGES: Final = 1_000
 RESTART_PAGES: Final = 4_000
 
 
-class Writer:
+class SqliteWriter:
     """The connection that writes, and its transactions."""
 
     def __init__(self, path: Path) -> None:
-        self._patience = Patience(BUSY_S)
-        self._connection = connect(path, self._patience)
+        self._timeout = BusyTimeout(BUSY_S)
+        self._connection = connect(path, self._timeout)
         self._connection.execute("PRAGMA cache_size = -16384")
         self._connection.set_wal_hook(self._committed)
         self._transaction = SqliteTransaction(self._connection)
         self._log_pages = 0
-        #: How long the log was when it was last copied. If readers were in the way, trying again
-        #: after each commit would only make everybody wait.
+        #: Its length when it was last copied. If readers were in the way, retrying after each
+        #: commit would only delay every writer.
         self._copied_pages = 0
 
     def _committed(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
@@ -43,8 +49,8 @@ class Writer:
         return apsw.SQLITE_OK
 
     def commit(self, jobs: Sequence[Job]) -> bool:
-        """Run these together if that goes well for all, else each by itself; whether something
-        was written that is on the disk now."""
+        """Commit the jobs together if all succeed, else each by itself. Returns whether anything
+        was committed."""
         if not self._begin(jobs):
             return False
         if self._end(jobs):
@@ -59,18 +65,18 @@ class Writer:
         return wrote
 
     def _begin(self, jobs: Sequence[Job]) -> bool:
-        """Keep other writers out; whether that went well."""
+        """Take the write lock. Returns whether that succeeded."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except apsw.Error as error:
             for job in jobs:
-                job.error = fault_of(error)
+                job.error = error_of(error)
             return False
         return True
 
     def _end(self, jobs: Sequence[Job]) -> bool:
-        """Run and commit; whether nothing has to be undone. A work that was refused before it
-        wrote anything has nothing to undo."""
+        """Run and commit the jobs. Returns False if all had to be rolled back; a job that was
+        refused before it wrote anything needs no rollback."""
         connection = self._connection
         try:
             for job in jobs:
@@ -82,29 +88,29 @@ class Writer:
             connection.execute("COMMIT")
         except apsw.Error as error:
             for job in jobs:
-                job.error = fault_of(error)
+                job.error = error_of(error)
             return False
         finally:
             if connection.in_transaction:  # some errors have rolled back already
                 connection.execute("ROLLBACK")
         return True
 
-    def tidy(self) -> None:
+    def checkpoint(self) -> None:
         """Copy the log into the file when it has grown."""
         pages, self._log_pages = self._log_pages, 0
         if 0 < pages < self._copied_pages:
-            self._copied_pages = 0  # it has begun anew
+            self._copied_pages = 0  # the log was restarted
         if pages < self._copied_pages + CHECKPOINT_PAGES:
             return
         mode = apsw.SQLITE_CHECKPOINT_PASSIVE
         if pages // RESTART_PAGES > self._copied_pages // RESTART_PAGES:
             mode = apsw.SQLITE_CHECKPOINT_RESTART
         self._copied_pages = pages
-        self._patience.seconds = CHECKPOINT_S
+        self._timeout.seconds = CHECKPOINT_S
         # What cannot be copied now stays in the log, where it is as safe.
         with contextlib.suppress(apsw.Error):
             self._connection.wal_checkpoint(mode=mode)
-        self._patience.seconds = BUSY_S
+        self._timeout.seconds = BUSY_S
 
     def close(self) -> None:
         self._connection.close()

@@ -1,4 +1,15 @@
-"""The engine as its callers see it, and what its threads do."""
+"""The embedded engine: one SQLite file that several processes share all the time.
+
+- One thread writes. It takes every job that waits, runs them in one transaction and commits once;
+  only then are their callers answered. A file lock keeps the writers of other processes and of
+  other components out meanwhile, for as long as one such transaction takes.
+- A few threads read, each over a connection of its own. They see the last commit and wait for no
+  writer.
+- One thread polls for commits of others, while there are subscribers.
+
+Nothing else in this process may open the file with another copy of SQLite, such as `sqlite3`: it
+would release the locks of this one when it closes the file, and unmap its shared memory.
+"""
 
 from __future__ import annotations
 
@@ -14,53 +25,52 @@ from typing import Final, TypeVar
 
 import apsw
 
-from activations.arbor.disk_space import check_disk
-from activations.arbor.engine import Transaction, damaged, storage_failed, storage_full
-from activations.arbor.sqlite.ear import Ear
-from activations.arbor.sqlite.file import BUSY_S, Patience, connect, fault_of, make_file, migrate
-from activations.arbor.sqlite.file_identity import FileIdentity
-from activations.arbor.sqlite.jobs import ReadTransaction, Threads
-from activations.arbor.sqlite.writer import GROUP, Writer
 from plexus.errors import Failed
-from plexus.private_files import data_folder, open_private
+from plexus.private_files import open_private
+from plexus.storage.engine import sqlite_path
+from plexus.storage.errors import closed, damaged, storage_failed, storage_full
+from plexus.storage.migrations import Component
+from plexus.storage.sqlite.change_watcher import ChangeWatcher
+from plexus.storage.sqlite.connection import (
+    BUSY_S,
+    BusyTimeout,
+    ReadTransaction,
+    connect,
+    error_of,
+)
+from plexus.storage.sqlite.file import make_file, migrate_file
+from plexus.storage.sqlite.file_checks import FileIdentity, check_disk
+from plexus.storage.sqlite.workers import WorkerPool
+from plexus.storage.sqlite.writer import GROUP, SqliteWriter
+from plexus.storage.transaction import Transaction
 
-__all__ = ("SqliteEngine", "default_path", "open_engine")
+__all__ = ("SqliteEngine", "open_engine")
 
 T = TypeVar("T")
 
-logger = logging.getLogger("activations.arbor")
+logger = logging.getLogger("plexus.storage")
 
 READERS: Final = 4
-#: How long each of the readers pauses for each of them while somebody writes.
+#: How long each reader pauses, times the number of readers, while a writer is busy.
 PAUSE_S: Final = 0.00025
 
 
-def default_path() -> Path:
-    """Where the file is unless somebody says otherwise."""
-    return data_folder() / "arbor.db"
-
-
-def _path_of(database: str) -> Path:
-    name = database.removeprefix("sqlite:///")
-    return Path(name).expanduser().absolute() if name else default_path()
-
-
-async def open_engine(database: str) -> SqliteEngine:
-    """Open the file, make or migrate it, and be ready."""
+async def open_engine(database: str, component: Component) -> SqliteEngine:
+    """Open a file for a component; create and migrate it if necessary."""
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(None, SqliteEngine, _path_of(database), loop)
+    return await loop.run_in_executor(None, SqliteEngine, sqlite_path(database), component, loop)
 
 
 class SqliteEngine:
-    """One file, open."""
+    """One file, open for one component."""
 
-    def __init__(self, path: Path, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, path: Path, component: Component, loop: asyncio.AbstractEventLoop) -> None:
         self.path = path
         self._loop = loop
-        self._rings: dict[object, Callable[[], None]] = {}
-        self._writer = Threads(loop, self._write, 1)
-        self._readers = Threads(loop, self._read, READERS)
-        self._ear = Ear(path, self._ring_soon)
+        self._listeners: dict[object, Callable[[], None]] = {}
+        self._writer = WorkerPool(f"{component.name} writer", loop, self._write, 1)
+        self._readers = WorkerPool(f"{component.name} reader", loop, self._read, READERS)
+        self._watcher = ChangeWatcher(path, self._notify_soon, f"{component.name} watcher")
         self._closed = False
         self._identity = FileIdentity(path)
         #: What happened to the files from outside, before they were opened and since.
@@ -68,16 +78,16 @@ class SqliteEngine:
         self._replaced: str | None = None
         make_file(path)
         try:
-            self._left_damaged = migrate(path)
+            self._left_damaged = migrate_file(path, component)
         except apsw.Error as error:
-            raise fault_of(error) from error
+            raise error_of(error) from error
         except OSError as error:
             raise storage_failed(f"{path}: {error.strerror}") from error
         if self._left_damaged is not None:
             logger.error("the store has lost changes: %s", self._left_damaged)
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
-        """Run the work in the next group; it is on the disk when this returns."""
+        """Run the work in the next group commit. It is on the disk when this returns."""
         self._check_open()
         return await self._writer.submit(work)
 
@@ -88,60 +98,60 @@ class SqliteEngine:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Failed("the store is closed", code="storage_closed")
+            raise closed()
         if self._replaced is not None:
             raise damaged(self._replaced)
 
-    def subscribe(self, ring: Callable[[], None]) -> Callable[[], None]:
-        """Call `ring` after commits, here or elsewhere; returns what ends it."""
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` on the loop after commits. Returns a function that unsubscribes."""
         self._check_open()
         key = object()
-        self._rings[key] = ring
-        self._ear.listen()
+        self._listeners[key] = listener
+        self._watcher.start()
 
-        def end() -> None:
-            self._rings.pop(key, None)
-            if not self._rings:
-                self._ear.rest()
+        def unsubscribe() -> None:
+            self._listeners.pop(key, None)
+            if not self._listeners:
+                self._watcher.pause()
 
-        return end
+        return unsubscribe
 
-    def _ring(self) -> None:
-        for ring in list(self._rings.values()):
-            ring()
+    def _notify(self) -> None:
+        for listener in list(self._listeners.values()):
+            listener()
 
-    def _ring_soon(self) -> None:
+    def _notify_soon(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._ring)
+            self._loop.call_soon_threadsafe(self._notify)
 
     async def backup(self, path: Path) -> None:
-        """Copy the file as it is now; what was at `path` is replaced once the copy is whole."""
+        """Copy the file as of now. What was at `path` is replaced once the copy is complete."""
         self._check_open()
         await self._loop.run_in_executor(None, self._backup, path)
 
     async def check(self) -> None:
-        """Look at the disk and the files. Raises Failed if they are not well."""
+        """Check the disk and the files. Raises Failed if they are damaged or nearly full."""
         self._check_open()
         await self._loop.run_in_executor(None, self._check_files)
 
     def _check_files(self) -> None:
-        fault = self._look() or self._left_damaged
+        fault = self._check_identity() or self._left_damaged
         if fault is not None:
             raise damaged(fault)
         check_disk(self.path)
 
     async def close(self) -> None:
-        """Finish what waits; the last process to leave puts the log into the file."""
+        """Finish what waits. The last process to close copies the log into the file."""
         if self._closed:
             return
         self._closed = True
-        self._rings.clear()
-        await self._loop.run_in_executor(None, self._finish)
+        self._listeners.clear()
+        await self._loop.run_in_executor(None, self._stop)
 
-    def _finish(self) -> None:
-        self._ear.finish()
-        self._readers.finish()
-        self._writer.finish()
+    def _stop(self) -> None:
+        self._watcher.stop()
+        self._readers.stop()
+        self._writer.stop()
 
     # --- on the threads --------------------------------------------------------------------------
 
@@ -156,8 +166,8 @@ class SqliteEngine:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
             except apsw.Error as error:
-                replaced = self._look()
-                job.error = fault_of(error) if replaced is None else damaged(replaced)
+                replaced = self._check_identity()
+                job.error = error_of(error) if replaced is None else damaged(replaced)
             except Failed as error:
                 job.error = error
             self._readers.settle([job])
@@ -165,14 +175,14 @@ class SqliteEngine:
             connection.close()
 
     def _open_reader(self) -> apsw.Connection:
-        """Open a connection that reads. Raises Failed if it would read other files than those
-        that the writer writes."""
-        connection = connect(self.path, Patience(BUSY_S))
+        """Open a connection that reads. Raises Failed if its files are not those that the writer
+        has open."""
+        connection = connect(self.path, BusyTimeout(BUSY_S))
         connection.execute("PRAGMA query_only = ON")
         # From its first read on, a connection keeps the log and the index open.
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-        self._identity.note()
-        replaced = self._look()
+        self._identity.record()
+        replaced = self._check_identity()
         if replaced is not None:
             connection.close()
             raise damaged(replaced)
@@ -182,37 +192,37 @@ class SqliteEngine:
         return PAUSE_S * self._readers.busy if self._writer.busy else 0.0
 
     def _write(self) -> None:
-        writer: Writer | None = None
+        writer: SqliteWriter | None = None
         while (first := self._writer.jobs.get()) is not None:
             jobs = [first]
             with contextlib.suppress(queue.Empty):
                 while len(jobs) < GROUP and (job := self._writer.jobs.get_nowait()) is not None:
                     jobs.append(job)
                 if len(jobs) < GROUP:
-                    self._writer.jobs.put(None)  # the end; there is nothing behind it
+                    self._writer.jobs.put(None)  # the end: the queue is empty behind it
             wrote = False
             try:
                 if writer is None:
-                    writer = Writer(self.path)
+                    writer = SqliteWriter(self.path)
                 wrote = writer.commit(jobs)
                 if wrote:
-                    self._identity.note()
+                    self._identity.record()
             except apsw.Error as error:
                 for job in jobs:
-                    job.error = fault_of(error)
+                    job.error = error_of(error)
             # Before anything is acknowledged: what was just written may be in a removed file.
-            replaced = self._look()
+            replaced = self._check_identity()
             if replaced is not None:
                 wrote = False
                 for job in jobs:
                     job.error = damaged(replaced)
-            self._writer.settle(jobs, self._ring if wrote else None)
+            self._writer.settle(jobs, self._notify if wrote else None)
             if writer is not None:
-                writer.tidy()  # after the callers were told, so that nobody waits for it
+                writer.checkpoint()  # after the callers were answered, so that none waits for it
         if writer is not None:
             writer.close()
 
-    def _look(self) -> str | None:
+    def _check_identity(self) -> str | None:
         """Return which file was removed or replaced under us, now or before."""
         if self._replaced is None:
             self._replaced = self._identity.fault()
@@ -239,16 +249,16 @@ class SqliteEngine:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             raise (storage_full if full else storage_failed)(f"{path}: {error.strerror}") from error
         except apsw.Error as error:
-            raise fault_of(error) from error
+            raise error_of(error) from error
         finally:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
 
     def _copy(self, part: Path) -> None:
-        source = connect(self.path, Patience(BUSY_S))
+        source = connect(self.path, BusyTimeout(BUSY_S))
         target = apsw.Connection(str(part), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
-            # In one step, over one snapshot: a copy in several begins anew at every commit.
+            # In one step, over one snapshot: a copy in several steps restarts at every commit.
             with target.backup("main", source, "main") as copy:
                 while not copy.done:
                     copy.step(-1)

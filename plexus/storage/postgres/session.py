@@ -20,11 +20,18 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8Dumper
 
-from activations.arbor.engine import POSTGRES
-from activations.arbor.postgres.faults import Gone, fault_of, refusal_of
 from plexus.errors import Failed
+from plexus.storage.postgres.errors import ConnectionLost, connect_error_of, error_of
+from plexus.storage.transaction import Dialect
 
-__all__ = ("CONNECT_S", "STATEMENT_S", "PostgresTransaction", "Session", "native", "scoped", "undo")
+__all__ = (
+    "CONNECT_S",
+    "PostgresSession",
+    "PostgresTransaction",
+    "native",
+    "roll_back",
+    "transaction",
+)
 
 #: One statement may take so long; the server ends it then.
 STATEMENT_S = 30
@@ -72,7 +79,7 @@ def native(sql: str) -> bytes:
     return TOKENS.sub(replace, sql).encode()
 
 
-class Session:
+class PostgresSession:
     """One thread's connection: made when it is needed, and made anew after it was lost."""
 
     def __init__(self, url: str) -> None:
@@ -82,28 +89,28 @@ class Session:
         self._began: float | None = None
 
     def connect(self) -> None:
-        """Have a connection; raises Gone or Failed if there is none to be had."""
+        """Have a connection; raises ConnectionLost or Failed if there is none to be had."""
         if self._connection is not None and not self._connection.closed:
             return
         try:
             connection = psycopg.connect(self._url, autocommit=True, connect_timeout=CONNECT_S)
         except psycopg.OperationalError as error:
-            raise refusal_of(error) from error
+            raise connect_error_of(error) from error
         except psycopg.Error as error:
             raise Failed(f"This is no address of a database: {error}", code="storage") from error
         # A number is always a bigint, so that no plan depends on how large it happens to be.
         connection.adapters.register_dumper(int, Int8Dumper)
         self._connection = connection
-        self.say(SETTINGS)
+        self.execute(SETTINGS)
 
     @property
     def connection(self) -> psycopg.Connection[tuple[Any, ...]]:
         """The connection that stands; never a new one, which would know of no transaction."""
         if self._connection is None or self._connection.closed:
-            raise Gone(Failed("The connection to the database was lost.", code="storage"))
+            raise ConnectionLost(Failed("The connection to the database was lost.", code="storage"))
         return self._connection
 
-    def say(self, sql: str) -> psycopg.Cursor[tuple[Any, ...]]:
+    def execute(self, sql: str) -> psycopg.Cursor[tuple[Any, ...]]:
         """Run statements that take no parameters, in one round trip; the cursor of the last."""
         with self.timed():
             cursor = self.connection.execute(sql.encode(), prepare=False)
@@ -118,14 +125,14 @@ class Session:
         try:
             yield
         except psycopg.Error as error:
-            fault = fault_of(error)
+            fault = error_of(error)
             if isinstance(fault, Failed) and self.connection.closed:
-                fault = Gone(fault)  # whatever it was, the transaction went with it
+                fault = ConnectionLost(fault)  # in any case the transaction was lost with it
             raise fault from error
         finally:
             self._began = None
 
-    def cut_if_silent(self) -> None:
+    def disconnect_if_silent(self) -> None:
         """Called from another thread: end its wait for a server that will not answer."""
         began, connection = self._began, self._connection
         if began is None or connection is None or time.monotonic() - began < SILENT_S:
@@ -144,13 +151,13 @@ class Session:
 
 
 class PostgresTransaction:
-    """What the queries see of a transaction; it lives on the thread of its session."""
+    """The transaction that is open on a session, used on the session's thread."""
 
     __slots__ = ("_cursor", "_session", "wrote")
 
-    dialect = POSTGRES
+    dialect: Dialect = "postgres"
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: PostgresSession) -> None:
         self._session = session
         self._cursor = psycopg.RawCursor(session.connection)
         #: Whether any statement changed rows.
@@ -207,23 +214,23 @@ class PostgresTransaction:
 
 
 @contextlib.contextmanager
-def scoped(session: Session, begin: str) -> Iterator[PostgresTransaction]:
+def transaction(session: PostgresSession, begin: str) -> Iterator[PostgresTransaction]:
     """A transaction that is committed at the end, and undone if anything was raised."""
     session.connect()
     done = False
     try:
-        session.say(begin)
+        session.execute(begin)
         yield PostgresTransaction(session)
-        session.say("COMMIT")
+        session.execute("COMMIT")
         done = True
     finally:
         if not done:
-            undo(session)
+            roll_back(session)
 
 
-def undo(session: Session) -> None:
+def roll_back(session: PostgresSession) -> None:
     """Roll back; a connection that cannot even do this is given up."""
     try:
-        session.say("ROLLBACK")
-    except (Gone, Failed):
+        session.execute("ROLLBACK")
+    except (ConnectionLost, Failed):
         session.drop()

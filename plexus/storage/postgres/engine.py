@@ -1,0 +1,241 @@
+"""The engine: works that write go to one thread, works that read to a few others.
+
+Every wait is bounded: for a server that is down, for locks and statements, and for a server that
+accepts a connection and never answers. A call fails by name once the server has not come back in
+time, and the next call starts afresh.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, TypeVar
+
+from plexus.errors import Failed
+from plexus.storage.errors import closed, corrupt
+from plexus.storage.migrations import Component, DatabaseVersion, migrate, version_of
+from plexus.storage.postgres.change_listener import ChangeListener
+from plexus.storage.postgres.errors import ConnectionLost
+from plexus.storage.postgres.session import PostgresSession, transaction
+from plexus.storage.postgres.writer import (
+    CREATE_WRITERS,
+    PostgresWriter,
+    QueuedWork,
+    channel_of,
+    lock_of,
+    retry_delays,
+)
+from plexus.storage.transaction import Transaction
+
+__all__ = ("UNAVAILABLE_S", "PostgresEngine", "open_engine")
+
+T = TypeVar("T")
+
+#: How long a call waits for a server that is down.
+UNAVAILABLE_S = 10.0
+READERS = 4
+#: How often sessions are checked for a server that does not answer, while any call is open.
+CHECK_S = 1.0
+SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+#: The lock that migrations of all components take first: they share tables of this package.
+MIGRATION_LOCK: Final = int.from_bytes(b"storage")
+
+
+async def open_engine(database: str, component: Component) -> PostgresEngine:
+    """Migrate a component's tables in a database, and return an engine on it."""
+    stop = threading.Event()
+    session = PostgresSession(database)
+    until = time.monotonic() + UNAVAILABLE_S
+    try:
+        await asyncio.to_thread(_retry, session, lambda: _migrate(session, component), until, stop)
+    finally:
+        stop.set()
+    return PostgresEngine(database, component)
+
+
+def _retry(
+    session: PostgresSession, act: Callable[[], T], until: float, stop: threading.Event
+) -> T:
+    """Repeat something until the server has answered or the time is up."""
+    for delay in retry_delays():
+        try:
+            return act()
+        except ConnectionLost as lost:
+            session.drop()
+            if stop.is_set() or time.monotonic() + delay > until:
+                raise lost.failure from lost
+        stop.wait(delay)
+    raise AssertionError  # the delays have no end
+
+
+# --- migrations ----------------------------------------------------------------------------------
+
+
+def _migrate(session: PostgresSession, component: Component) -> None:
+    """Run the missing migrations, all or none. A database that is current is only read.
+
+    The session is dropped afterwards, and its locks and settings with it.
+    """
+    try:
+        with transaction(session, "BEGIN READ ONLY") as tx:
+            _check_encoding(tx)
+            version = version_of(tx, component, DATABASE_VERSION)
+            if version == component.version and _has_table(tx, "writers"):
+                return
+        # Locked before the transaction begins, because one that began earlier may not see tables
+        # that another process has just created. A migration may take long.
+        session.execute(
+            "SET statement_timeout = 0; SET lock_timeout = 0;"
+            f" SELECT pg_advisory_lock({MIGRATION_LOCK});"
+            f" SELECT pg_advisory_lock({lock_of(component)})"
+        )
+        with transaction(session, "BEGIN") as tx:
+            if not _has_table(tx, "writers"):
+                tx.run(CREATE_WRITERS)
+            migrate(tx, component, DATABASE_VERSION)
+    finally:
+        session.drop()
+
+
+def _get_version(tx: Transaction) -> int:
+    if not _has_table(tx, "schema_version"):
+        return 0
+    row = tx.one("SELECT version FROM schema_version")
+    return int(row[0]) if row else 0
+
+
+def _set_version(tx: Transaction, version: int) -> None:
+    if not _has_table(tx, "schema_version"):
+        tx.run("CREATE TABLE schema_version (version BIGINT NOT NULL)")
+    if not tx.run("UPDATE schema_version SET version = ?", (version,)):
+        tx.run("INSERT INTO schema_version (version) VALUES (?)", (version,))
+
+
+def _has_table(tx: Transaction, name: str) -> bool:
+    return tx.one("SELECT to_regclass(?) IS NOT NULL", (name,)) == (True,)
+
+
+DATABASE_VERSION: Final = DatabaseVersion(_get_version, _set_version, _has_table)
+
+
+def _check_encoding(tx: Transaction) -> None:
+    row = tx.one("SELECT current_setting('server_encoding')")
+    if row != ("UTF8",):
+        found = row[0] if row else "unknown"
+        raise corrupt(f"the database's encoding is {found}; create one with UTF8")
+
+
+# --- the engine ----------------------------------------------------------------------------------
+
+
+class PostgresEngine:
+    """A database on a server, open for one component and shared with other processes."""
+
+    def __init__(self, url: str, component: Component) -> None:
+        self._url = url
+        self._loop = asyncio.get_running_loop()
+        self._writer = PostgresWriter(url, component, self._settled)
+        self._changes = ChangeListener(url, channel_of(component), self._writer.name)
+        self._readers = ThreadPoolExecutor(READERS, f"{component.name} reader")
+        self._own = threading.local()
+        self._sessions = [self._writer.session]
+        self._open_calls = 0
+        self._checking = False
+        self._closing = threading.Event()
+
+    async def write(self, work: Callable[[Transaction], T]) -> T:
+        """Run the work in the next group commit. It is stored when this returns."""
+        self._check_open()
+        future: asyncio.Future[T] = self._loop.create_future()
+        with self._watched():
+            self._writer.submit(QueuedWork(work, future, time.monotonic() + UNAVAILABLE_S))
+            return await future
+
+    async def read(self, work: Callable[[Transaction], T]) -> T:
+        """Run the work over one snapshot."""
+        self._check_open()
+        until = time.monotonic() + UNAVAILABLE_S
+        with self._watched():
+            return await self._loop.run_in_executor(self._readers, self._read, work, until)
+
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` on the loop after commits. Returns a function that unsubscribes."""
+        self._check_open()
+        return self._changes.subscribe(listener)
+
+    async def backup(self, path: Path) -> None:  # noqa: ARG002 - the protocol's
+        """Raise Failed: a server is backed up by its own tools."""
+        raise Failed(
+            "this store is on a PostgreSQL server: make a backup with pg_dump", code="unsupported"
+        )
+
+    async def check(self) -> None:
+        """Check nothing: the disk and the files are the server's."""
+
+    async def close(self) -> None:
+        """Finish what waits, if the server answers, and close every connection."""
+        self._closing.set()
+        await self._changes.close()
+        await asyncio.to_thread(self._writer.close)
+        await asyncio.to_thread(self._readers.shutdown)
+        for session in self._sessions:
+            session.drop()
+
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise closed()
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Count a call that waits for the server, and have the sessions checked meanwhile."""
+        self._open_calls += 1
+        if not self._checking:
+            self._checking = True
+            self._loop.call_later(CHECK_S, self._check_sessions)
+        try:
+            yield
+        finally:
+            self._open_calls -= 1
+
+    def _check_sessions(self) -> None:
+        for session in self._sessions:
+            session.disconnect_if_silent()
+        self._checking = self._open_calls > 0
+        if self._checking:
+            self._loop.call_later(CHECK_S, self._check_sessions)
+
+    def _settled(self, group: Sequence[QueuedWork], wrote: bool) -> None:
+        """Called on the writer's thread, once for all works of a transaction."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed, with every waiting task
+            self._loop.call_soon_threadsafe(self._answer, group, wrote)
+
+    def _answer(self, group: Sequence[QueuedWork], wrote: bool) -> None:
+        for work in group:
+            if work.future.done():
+                continue  # its caller was cancelled
+            if work.error is None:
+                work.future.set_result(work.result)
+            else:
+                work.future.set_exception(work.error)
+        if wrote:
+            self._changes.notify()
+
+    def _read(self, work: Callable[[Transaction], T], until: float) -> T:
+        """Run a work on a reader's thread. What only reads can always be retried."""
+        session: PostgresSession | None = getattr(self._own, "session", None)
+        if session is None:
+            session = self._own.session = PostgresSession(self._url)
+            self._sessions.append(session)
+        own = session
+
+        def act() -> T:
+            with transaction(own, SNAPSHOT) as tx:
+                return work(tx)
+
+        return _retry(own, act, until, self._closing)

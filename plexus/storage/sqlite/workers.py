@@ -1,0 +1,111 @@
+"""Worker threads: a bounded queue of jobs, the threads that run them, and their results."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import apsw
+
+from plexus.storage.errors import queue_full
+from plexus.storage.sqlite.connection import SqliteTransaction, error_of
+from plexus.storage.transaction import Transaction
+
+__all__ = ("Job", "WorkerPool")
+
+T = TypeVar("T")
+
+#: Jobs that may wait.
+WAITING: Final = 4_096
+
+
+class Job:
+    """A work, the future that waits for it, and its result."""
+
+    __slots__ = ("error", "future", "value", "work")
+
+    def __init__(self, work: Callable[[Transaction], Any], future: asyncio.Future[Any]) -> None:
+        self.work = work
+        self.future = future
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def run(self, transaction: SqliteTransaction) -> bool:
+        """Run the work. Returns whether it succeeded."""
+        try:
+            self.value = self.work(transaction)
+        except apsw.Error as error:
+            self.error = error_of(error)
+            self.error.__cause__ = error
+        except Exception as error:  # noqa: BLE001 - it is raised to the caller
+            self.error = error
+        else:
+            self.error = None
+        return self.error is None
+
+    def settle(self) -> None:
+        """Resolve the future, on the loop."""
+        if self.future.done():
+            return
+        if self.error is None:
+            self.future.set_result(self.value)
+        else:
+            self.future.set_exception(self.error)
+
+
+class WorkerPool:
+    """Threads that take jobs from one queue, and the loop that their results go to."""
+
+    def __init__(
+        self, name: str, loop: asyncio.AbstractEventLoop, run: Callable[[], None], limit: int
+    ) -> None:
+        self.jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._name = name
+        self._loop = loop
+        self._run = run
+        self._limit = limit
+        self._threads: list[threading.Thread] = []
+        #: Jobs that were submitted and are not settled yet; used on the loop only.
+        self._open = 0
+
+    @property
+    def busy(self) -> int:
+        """The number of threads that have a job."""
+        return min(self._open, self._limit)
+
+    def submit(self, work: Callable[[Transaction], T]) -> asyncio.Future[T]:
+        """Queue a work for a thread that is free, or for a new one below the limit."""
+        if self._open >= WAITING:
+            raise queue_full(WAITING)
+        future: asyncio.Future[T] = self._loop.create_future()
+        if self._open >= len(self._threads) and len(self._threads) < self._limit:
+            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._open += 1
+        self.jobs.put(Job(work, future))
+        return future
+
+    def settle(self, jobs: Sequence[Job], then: Callable[[], None] | None = None) -> None:
+        """From a thread: resolve these jobs on the loop, then call `then` there."""
+
+        def settle() -> None:
+            self._open -= len(jobs)
+            for job in jobs:
+                job.settle()
+            if then is not None:
+                then()
+
+        with contextlib.suppress(RuntimeError):  # the loop is closed, with every waiting task
+            self._loop.call_soon_threadsafe(settle)
+
+    def stop(self) -> None:
+        """Finish everything that was submitted, and wait for the threads to end."""
+        for _ in self._threads:
+            self.jobs.put(None)
+        for thread in self._threads:
+            thread.join()
