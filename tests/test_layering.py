@@ -1,6 +1,6 @@
 """The arrows between packages, read from every import, indented and late ones too.
 
-plexus       imports none of ours
+plexus       imports none of ours; only plexus.storage imports plexus.storage
 activations  import plexus
 mcp_view     imports plexus
 native_rpc   imports plexus
@@ -46,8 +46,6 @@ IMPORTERS = {"__import__", "exec_module", "import_module", "load_module", "run_m
 DYNAMIC = {
     "plexus.registry.lazy": "the one place where code of ours is imported by its name",
     "plexus.registry.plugins": "plugins, which the operator names",
-    "activations.arbor.opening": "the store, when it is first used",
-    "activations.arbor.store": "the engine that an address names",
     "activations.chat.opening": "providers, when a model is first asked",
     "activations.chat.providers.api": "providers, when a model is first asked",
     "activations.chat.providers.registry": "providers, when a model is first asked",

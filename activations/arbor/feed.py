@@ -10,14 +10,11 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from activations.arbor.addresses import node_uri, tree_uri
 from activations.arbor.model import HEAD_KINDS, PAGE_ITEMS, ChangeKind, ChangeRow
+from activations.arbor.store import Store
 from plexus import Change, Plexus, PlexusError
-
-if TYPE_CHECKING:  # a store is imported when it is opened
-    from activations.arbor.store import Store
 
 __all__ = ("Announcing", "announce", "follow")
 

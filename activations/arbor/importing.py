@@ -7,14 +7,12 @@ import os
 import stat
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from activations.arbor.model import CONTENT_BYTES, Handle, NewNode, Tree
+from activations.arbor.store import Store
 from plexus import Failed, InvalidParams, Limits, PlexusError, TooBig
 from plexus.rpc import wire
-
-if TYPE_CHECKING:  # a store is imported when it is opened
-    from activations.arbor.store import Store
 
 __all__ = ("FORMAT", "Import", "read_lines")
 

@@ -7,26 +7,20 @@ and starts no thread.
 from __future__ import annotations
 
 import asyncio
-import importlib
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from activations.arbor.feed import Announcing, announce
 from activations.arbor.model import Retention
+from activations.arbor.schema import ARBOR
+from activations.arbor.store import Store, open_store
 from plexus import Activation, Failed
 from plexus.private_files import data_folder
 from plexus.storage.engine import is_postgres, sqlite_path
-
-if TYPE_CHECKING:  # a store is imported when it is opened
-    from activations.arbor.store import Store
 
 __all__ = ("WRITE", "WithStore", "default_path")
 
 #: The scope of whatever changes a tree.
 WRITE = "arbor.write"
-
-STORE = "activations.arbor.store"
 
 
 def default_path() -> Path:
@@ -56,9 +50,8 @@ class WithStore(Activation):
             if self._closed:
                 raise Failed("the store is closed", code="storage")
             if self._opened is None:
-                opener: Callable[[str, Retention], Awaitable[Store]]
-                opener = importlib.import_module(STORE).open_store
-                store = await opener(self._database or str(default_path()), self._retention)
+                database = self._database or str(default_path())
+                store = await open_store(database, self._retention)
                 if self._announces:
                     self._announcing = await announce(store, self.plexus)
                 self._opened = store
@@ -78,12 +71,11 @@ class WithStore(Activation):
 
     def place(self) -> str:
         """Where trees are kept, without anything secret."""
-        version = importlib.import_module(STORE).ARBOR.version
         if is_postgres(self._database):
             _, _, where = self._database.partition("://")
             where = where.rpartition("@")[2].partition("?")[0]
-            return f"postgresql {where}, schema {version}"
-        return f"sqlite {self._path()}, schema {version}"
+            return f"postgresql {where}, schema {ARBOR.version}"
+        return f"sqlite {self._path()}, schema {ARBOR.version}"
 
     def size(self) -> int | None:
         """Bytes of the file and its log; None if none is open, or trees are kept elsewhere."""

@@ -6,12 +6,12 @@ engine; a work can look at `Transaction.dialect` where the databases differ.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from plexus.errors import Failed
+from plexus.registry.lazy import resolve
 from plexus.storage.migrations import Component
 from plexus.storage.transaction import Transaction
 
@@ -24,8 +24,8 @@ SQLITE_URL: Final = "sqlite:///"
 
 #: The engines, imported when a database of their kind is first opened: psycopg is optional and
 #: takes long to import.
-SQLITE_ENGINE: Final = "plexus.storage.sqlite.engine"
-POSTGRES_ENGINE: Final = "plexus.storage.postgres.engine"
+SQLITE_ENGINE: Final = "plexus.storage.sqlite.engine:open_engine"
+POSTGRES_ENGINE: Final = "plexus.storage.postgres.engine:open_engine"
 
 
 class Engine(Protocol):
@@ -82,15 +82,15 @@ async def open_engine(database: str, component: Component) -> Engine:
     `database` is a path, `sqlite:///path` or `postgresql://...`.
     """
     if is_postgres(database):
-        name = POSTGRES_ENGINE
+        reference = POSTGRES_ENGINE
     elif database.startswith(SQLITE_URL) or not ("://" in database or database[:1] == ":"):
-        name = SQLITE_ENGINE
+        reference = SQLITE_ENGINE
     else:
         raise Failed(
             "a database is a path, sqlite:///path or postgresql://...", code="storage_unknown"
         )
     try:
-        opener: Opener = importlib.import_module(name).open_engine
+        opener: Opener = resolve(reference)
     except ImportError as error:
         raise Failed(
             f"{error}; for PostgreSQL, pip install plexus-substrate[postgres]", code="storage"

@@ -25,7 +25,7 @@ __all__ = ("find",)
 BEFORE, AFTER = 60, 140
 
 
-class Source(NamedTuple):
+class _Source(NamedTuple):
     """What a search reads from: the one thing that the two databases do differently."""
 
     tables: str
@@ -37,14 +37,14 @@ class Source(NamedTuple):
     quote: str
 
 
-SOURCES: Final[dict[Dialect, Source]] = {
-    "sqlite": Source(
+SOURCES: Final[dict[Dialect, _Source]] = {
+    "sqlite": _Source(
         tables="search JOIN nodes ON nodes.n = search.rowid",
         match="search MATCH ?",
         number="search.rowid",
         quote='"',
     ),
-    "postgres": Source(
+    "postgres": _Source(
         tables="nodes",
         # Words as the schema makes them of texts. With a collation of its own, because otherwise
         # what is a letter, and which one is its small form, depends on the server's settings.
