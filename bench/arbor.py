@@ -19,7 +19,7 @@ from pathlib import Path
 import uvloop
 
 from activations.arbor.model import APPEND_ITEMS, PAGE_ITEMS, NewNode, Tree
-from activations.arbor.queries.index import INDEX_EVERY
+from activations.arbor.queries.search import INDEX_EVERY
 from activations.arbor.schema import ARBOR
 from activations.arbor.store import Store, open_store
 from bench.measure import Effort, Figure, Target, compare, interleave, percentile

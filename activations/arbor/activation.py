@@ -14,20 +14,20 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
-from activations.arbor.contexts import Contexts
 from activations.arbor.events import Changed, change_data
 from activations.arbor.feed import follow
-from activations.arbor.nodes import Nodes
-from activations.arbor.resources import Resources
-from activations.arbor.transfer import Transfer
-from activations.arbor.trees import Trees
+from activations.arbor.methods.nodes import NodeMethods
+from activations.arbor.methods.paths import PathMethods
+from activations.arbor.methods.resources import ResourceMethods
+from activations.arbor.methods.transfer import TransferMethods
+from activations.arbor.methods.trees import TreeMethods
 from plexus import Context, method
 from plexus.storage.sqlite.file_checks import check_disk
 
 __all__ = ("Arbor",)
 
 
-class Arbor(Trees, Nodes, Contexts, Transfer, Resources):
+class Arbor(TreeMethods, NodeMethods, PathMethods, TransferMethods, ResourceMethods):
     """Trees of texts that last: conversations, notes, anything that branches."""
 
     namespace = "arbor"
@@ -55,7 +55,7 @@ class Arbor(Trees, Nodes, Contexts, Transfer, Resources):
         A store that nobody has used or chosen is not opened for this.
         """
         if self.is_empty():
-            await asyncio.to_thread(check_disk, self._path())
+            await asyncio.to_thread(check_disk, self.path())
             return "nothing kept yet"
         store = await self.store()
         await store.check()

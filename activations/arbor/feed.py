@@ -1,7 +1,6 @@
-"""Following what happens to trees: one tree for a caller, all of them for the hub.
+"""Following changes of trees: of one tree for a caller, of all trees for the hub.
 
-Nothing is asked again and again: the store rings when there may be something new, made here or
-by another process.
+The store notifies after commits, made here or by another process, so nothing here polls.
 """
 
 from __future__ import annotations
@@ -11,25 +10,25 @@ import time
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 
-from activations.arbor.addresses import node_uri, tree_uri
 from activations.arbor.model import HEAD_KINDS, PAGE_ITEMS, ChangeKind, ChangeRow
 from activations.arbor.store import Store
+from activations.arbor.uris import node_uri, tree_uri
 from plexus import Change, Plexus, PlexusError
 
-__all__ = ("Announcing", "announce", "follow")
+__all__ = ("ChangePublisher", "follow", "publish_changes")
 
-#: How long changes are gathered before the hub is told of them.
+#: How long changes are collected before the hub is notified.
 GATHER_S = 0.05
-#: How often, at most, the hub is told that something has come or gone: clients that hear it read
+#: The shortest time between two notifications that a list has changed: clients that get one read
 #: the whole list again.
 LISTS_S = 1.0
-#: How long a store that failed is left alone.
+#: How long to wait before a failed read of the store is retried.
 FAILED_S = 1.0
 
 RESOURCES = Change("resources")
 PROMPTS = Change("prompts")
-#: What makes something come or go, and in whose list. Heads are what plugins offer as prompts.
-COMES_AND_GOES: dict[ChangeKind, Change] = {
+#: The changes that add to a list or remove from it. Heads are what plugins offer as prompts.
+LIST_CHANGES: dict[ChangeKind, Change] = {
     "tree_created": RESOURCES,
     "tree_claimed": RESOURCES,
     "tree_archived": RESOURCES,
@@ -45,46 +44,46 @@ COMES_AND_GOES: dict[ChangeKind, Change] = {
 async def follow(
     store: Store, principal: str, tree: str, after: int
 ) -> AsyncGenerator[ChangeRow, None]:
-    """What happened to a tree after this number, and then what happens, without an end.
+    """Yield the changes of a tree after this number, then every new one, without an end.
 
-    Raises NotFound when the tree is gone, and Failed, `expired`, if some of it is forgotten.
+    Raises NotFound when the tree is gone, and Failed (`expired`) if some of them were dropped.
     """
-    bell = asyncio.Event()
-    unsubscribe = store.subscribe(bell.set)
+    changed = asyncio.Event()
+    unsubscribe = store.subscribe(changed.set)
     try:
         while True:
-            bell.clear()  # before reading, so that what comes meanwhile is read too
+            changed.clear()  # before reading, so that what comes meanwhile is read too
             rows = await store.changes(principal, tree, after, PAGE_ITEMS)
             for row in rows:
                 yield row
                 after = row.seq
             if len(rows) < PAGE_ITEMS:
-                await bell.wait()
+                await changed.wait()
     finally:
         unsubscribe()
 
 
-async def announce(store: Store, hub: Plexus) -> Announcing:
-    """Tell the hub of every change from now on, until stopped."""
-    return Announcing(store, hub, await store.last_change())
+async def publish_changes(store: Store, hub: Plexus) -> ChangePublisher:
+    """Notify the hub of every change from now on, until stopped."""
+    return ChangePublisher(store, hub, await store.last_change())
 
 
-class Announcing:
-    """Tells the hub which resources and lists are no longer what they were."""
+class ChangePublisher:
+    """The task that notifies the hub of changed resources and lists."""
 
     def __init__(self, store: Store, hub: Plexus, after: int) -> None:
         self._store = store
         self._hub = hub
         self._after = after
-        self._bell = asyncio.Event()
-        self._unsubscribe = store.subscribe(self._bell.set)
-        #: Which lists are no longer what they were, and when the hub was last told of any.
+        self._changed = asyncio.Event()
+        self._unsubscribe = store.subscribe(self._changed.set)
+        #: The lists that have changed, and when the hub was last notified of any.
         self._lists: set[Change] = set()
-        self._told_at = -LISTS_S
+        self._notified_at = -LISTS_S
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Tell nothing more."""
+        """Stop notifying."""
         self._unsubscribe()
         self._task.cancel()
         with suppress(asyncio.CancelledError):
@@ -94,46 +93,46 @@ class Announcing:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._due_in()):
-                    await self._bell.wait()
+                    await self._changed.wait()
                     await asyncio.sleep(GATHER_S)
-            self._bell.clear()
+            self._changed.clear()
             try:
-                await self._tell()
-            except PlexusError:  # the store's trouble is its callers' to hear of
+                await self._publish()
+            except PlexusError:  # reported to the callers of the store
                 await asyncio.sleep(FAILED_S)
 
     def _due_in(self) -> float | None:
-        """When the hub is to be told about lists, whatever else happens; None for never."""
+        """Return when the hub has to be notified of lists at the latest; None for never."""
         if not self._lists:
             return None
-        return max(self._told_at + LISTS_S - time.monotonic(), 0)
+        return max(self._notified_at + LISTS_S - time.monotonic(), 0)
 
-    async def _tell(self) -> None:
+    async def _publish(self) -> None:
         rows = await self._store.all_changes(self._after, PAGE_ITEMS)
         if rows:
             self._after = rows[-1].seq
             if len(rows) == PAGE_ITEMS:
-                # Nobody can follow this: whoever looks at a tree now sees what it has become.
+                # Too many to report each; clients that read a tree now see its latest state.
                 self._after = max(self._after, await self._store.last_change())
                 self._lists.update((RESOURCES, PROMPTS))
             self._lists.update(
-                COMES_AND_GOES[row.kind]._replace(principal=row.principal)
+                LIST_CHANGES[row.kind]._replace(principal=row.principal)
                 for row in rows
-                if row.kind in COMES_AND_GOES
+                if row.kind in LIST_CHANGES
             )
             for change in dict.fromkeys(_touched(rows)):
                 self._hub.notify(change)
         if self._lists and self._due_in() == 0:
             lists, self._lists = self._lists, set()
-            self._told_at = time.monotonic()
+            self._notified_at = time.monotonic()
             for each in sorted(lists, key=lambda change: (change.kind, change.principal or "")):
-                everybody = each._replace(principal=None)
-                if each == everybody or everybody not in lists:
+                for_all = each._replace(principal=None)
+                if each == for_all or for_all not in lists:
                     self._hub.notify(each)
 
 
 def _touched(rows: Iterable[ChangeRow]) -> Iterable[Change]:
-    """What has changed, by its address, for whom it belongs to."""
+    """Yield the resources that have changed, for their owners."""
     for row in rows:
         yield Change("resource", tree_uri(row.tree), row.principal)
         if row.node is not None and row.kind not in HEAD_KINDS:

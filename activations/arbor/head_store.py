@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from activations.arbor.model import KEEP, Head, NewNode, Node
-from activations.arbor.queries import heads, holds
+from activations.arbor.queries import heads, leases
 from plexus.storage.engine import Engine
 
 __all__ = ("HeadStore",)
@@ -92,7 +92,7 @@ class HeadStore:
         now = self._clock()
         return await self._engine.write(lambda tx: heads.delete(tx, now, principal, space, name))
 
-    # --- being at work on one --------------------------------------------------------------------
+    # --- leases ----------------------------------------------------------------------------------
 
     async def acquire_head(
         self, principal: str, space: str, name: str, holder: str, instead_of: str | None = None
@@ -101,7 +101,7 @@ class HeadStore:
         else `held`. What the one before has kept in pieces stays."""
         now = self._clock()
         return await self._engine.write(
-            lambda tx: holds.hold(tx, now, principal, space, name, holder, instead_of)
+            lambda tx: leases.acquire(tx, now, principal, space, name, holder, instead_of)
         )
 
     async def renew_head(
@@ -110,7 +110,9 @@ class HeadStore:
         """Say that the holder is still at work, and add a piece of what it has so far. It is not
         recorded as a change. `lost_hold` if the head is not the holder's any more."""
         now = self._clock()
-        await self._engine.write(lambda tx: holds.keep(tx, now, principal, head_id, holder, piece))
+        await self._engine.write(
+            lambda tx: leases.renew(tx, now, principal, head_id, holder, piece)
+        )
 
     async def advance(
         self,
@@ -129,13 +131,13 @@ class HeadStore:
         """
         now = self._clock()
         return await self._engine.write(
-            lambda tx: holds.advance(tx, now, principal, head_id, holder, items, parent, data)
+            lambda tx: leases.advance(tx, now, principal, head_id, holder, items, parent, data)
         )
 
     async def release_head(self, principal: str, head_id: str, holder: str) -> None:
         """Work on it no longer, and drop its pieces; nothing, if the holder does not hold it."""
-        await self._engine.write(lambda tx: holds.let_go(tx, principal, head_id, holder))
+        await self._engine.write(lambda tx: leases.release(tx, principal, head_id, holder))
 
     async def pieces(self, principal: str, head_id: str) -> list[str]:
         """What was kept in pieces and is not added yet, in order."""
-        return await self._engine.read(lambda tx: holds.pieces(tx, principal, head_id))
+        return await self._engine.read(lambda tx: leases.pieces(tx, principal, head_id))

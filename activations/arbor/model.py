@@ -24,12 +24,14 @@ __all__ = (
     "PAGE_ITEMS",
     "QUERY_BYTES",
     "STATES",
+    "Branch",
     "ChangeKind",
     "ChangeRow",
     "Counts",
     "Handle",
     "Head",
     "Hit",
+    "NamedNode",
     "NewNode",
     "Node",
     "NodeStub",
@@ -205,6 +207,28 @@ class NodeStub(NamedTuple):
     position: int
     external: bool
     replaced: bool
+
+
+class Branch(NamedTuple):
+    """A node in a drawing: the beginning of its text, and the number of its children."""
+
+    n: int
+    id: str
+    #: The number of its parent; None for the node that the drawing begins with.
+    parent: int | None
+    text: str | None
+    handle: Handle | None
+    replaced: bool
+    children: int
+
+
+class NamedNode(NamedTuple):
+    """A node in a list of resources: the beginning of its text, or its handle."""
+
+    tree: str
+    node: str
+    text: str
+    metadata: Any
 
 
 class NewNode(NamedTuple):

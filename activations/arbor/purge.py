@@ -1,7 +1,8 @@
-"""The purge: what is due is archived, removed and forgotten, in many small transactions.
+"""The purge: what is due is archived and deleted, in many small transactions.
 
-Nobody waits long for it, and it may be interrupted anywhere: what is left is found by the next
-one, whichever process that is in.
+Other writers never wait long for it, and it may be interrupted anywhere: the next purge, of
+whichever process, finds what is left. Each step does a little of what is due and returns how much
+that was; before it, a read that takes no lock checks whether there is anything to do.
 """
 
 from __future__ import annotations
@@ -10,16 +11,35 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple
 
 from activations.arbor.model import Purged, Retention
-from activations.arbor.queries import purge
-from activations.arbor.queries.purge import Cutoffs
+from activations.arbor.queries.rows import numbered, record
 from plexus.errors import PlexusError
 from plexus.storage import Engine, Transaction
 
 __all__ = ("PurgeTask", "purge_all")
 
 logger = logging.getLogger("arbor.purge")
+
+#: Rows that one step removes, and trees that it looks at: some milliseconds of the writer.
+STEP: Final = 500
+
+#: What is due: trees, deleted nodes, and everything of a tree that is gone.
+_ARCHIVE = "state = 'scheduled_delete' AND scheduled_ms <= ?"
+_DELETE = "state = 'archived' AND archived_ms <= ?"
+_HIDDEN = "deleted_ms IS NOT NULL AND deleted_ms <= ?"
+_OF_GONE = "tree IN (SELECT n FROM trees WHERE state = 'gone')"
+_EMPTIED = "state = 'gone' AND NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.tree = trees.n)"
+
+
+class Cutoffs(NamedTuple):
+    """What is older than these, in milliseconds, is due."""
+
+    now: int
+    scheduled: int
+    archived: int
+    changes: int
 
 
 async def purge_all(engine: Engine, retention: Retention, now: int) -> Purged:
@@ -39,20 +59,20 @@ async def purge_all(engine: Engine, retention: Retention, now: int) -> Purged:
         due: Callable[[Transaction, Cutoffs], bool], step: Callable[[Transaction, Cutoffs], int]
     ) -> int:
         total = 0
-        # The look comes first, so that a purge with nothing to do locks nobody out.
+        # A read first, so that a purge with nothing to do takes no lock.
         while await engine.read(lambda tx: due(tx, at)):
             total += await engine.write(lambda tx: step(tx, at))
         return total
 
-    archived = await repeat(purge.archive_due, purge.archive)
-    removed = await repeat(purge.retire_due, purge.retire)
-    nodes = await repeat(purge.sweep_due, purge.sweep)
-    await repeat(purge.bury_due, purge.bury)
-    return Purged(archived, removed, nodes, await repeat(purge.forget_due, purge.forget))
+    archived = await repeat(trees_to_archive, archive_trees)
+    removed = await repeat(trees_to_delete, delete_trees)
+    nodes = await repeat(nodes_to_delete, delete_nodes)
+    await repeat(rows_to_drop, drop_rows)
+    return Purged(archived, removed, nodes, await repeat(changes_to_drop, drop_changes))
 
 
 class PurgeTask:
-    """Purges at once and then every so often, until it is stopped."""
+    """The task that purges at once, and then periodically, until it is stopped."""
 
     def __init__(self, purge_now: Callable[[], Awaitable[Purged]], every_s: float) -> None:
         self._purge_now = purge_now
@@ -76,3 +96,99 @@ class PurgeTask:
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
+
+
+# --- the steps ------------------------------------------------------------------------------------
+
+
+def _any(tx: Transaction, table: str, condition: str, *params: Any) -> bool:
+    return tx.one(f"SELECT 1 FROM {table} WHERE {condition} LIMIT 1", params) is not None
+
+
+def trees_to_archive(tx: Transaction, at: Cutoffs) -> bool:
+    """Whether a tree has been scheduled for long enough."""
+    return _any(tx, "trees", _ARCHIVE, at.scheduled)
+
+
+def archive_trees(tx: Transaction, at: Cutoffs) -> int:
+    """Archive trees that have been scheduled for long enough."""
+    rows = tx.all(f"SELECT n FROM trees WHERE {_ARCHIVE} ORDER BY n LIMIT {STEP}", (at.scheduled,))
+    for (n,) in rows:
+        tx.run("UPDATE trees SET state = 'archived', archived_ms = ? WHERE n = ?", (at.now, n))
+        record(tx, n, at.now, numbered(tx, 1), [("tree_archived", None)])
+    return len(rows)
+
+
+def trees_to_delete(tx: Transaction, at: Cutoffs) -> bool:
+    """Whether a tree has been archived for long enough."""
+    return _any(tx, "trees", _DELETE, at.archived)
+
+
+def delete_trees(tx: Transaction, at: Cutoffs) -> int:
+    """Mark trees that have been archived for long enough as gone, and delete their heads. Their
+    nodes are removed by the next step."""
+    count = tx.run(
+        "UPDATE trees SET state = 'gone', metadata = NULL"
+        f" WHERE n IN (SELECT n FROM trees WHERE {_DELETE} ORDER BY n LIMIT {STEP})",
+        (at.archived,),
+    )
+    tx.run(f"DELETE FROM heads WHERE {_OF_GONE}")
+    return count
+
+
+def nodes_to_delete(tx: Transaction, at: Cutoffs) -> bool:
+    """Whether there are nodes that cannot be seen any more."""
+    return _any(tx, "nodes", _OF_GONE) or _any(tx, "nodes", _HIDDEN, at.scheduled)
+
+
+def delete_nodes(tx: Transaction, at: Cutoffs) -> int:
+    """Remove nodes that were deleted, and those of trees that are gone."""
+    return tx.run(
+        f"DELETE FROM nodes WHERE n IN (SELECT n FROM nodes WHERE {_OF_GONE} LIMIT {STEP})"
+    ) or tx.run(
+        f"DELETE FROM nodes WHERE n IN (SELECT n FROM nodes WHERE {_HIDDEN} LIMIT {STEP})",
+        (at.scheduled,),
+    )
+
+
+def rows_to_drop(tx: Transaction, _at: Cutoffs) -> bool:
+    """Whether a tree that is gone has no nodes left."""
+    return _any(tx, "trees", _EMPTIED)
+
+
+def drop_rows(tx: Transaction, _at: Cutoffs) -> int:
+    """Remove trees that are gone and have no nodes left, with a part of their changes."""
+    rows = tx.all(f"SELECT n FROM trees WHERE {_EMPTIED} ORDER BY n LIMIT {STEP}")
+    for (n,) in rows:
+        left = tx.run(
+            "DELETE FROM changes WHERE seq IN"
+            f" (SELECT seq FROM changes WHERE tree = ? ORDER BY seq LIMIT {STEP})",
+            (n,),
+        )
+        if left < STEP:
+            tx.run("DELETE FROM trees WHERE n = ?", (n,))
+        else:
+            break  # the rest is the next step's
+    return len(rows)
+
+
+def changes_to_drop(tx: Transaction, at: Cutoffs) -> bool:
+    """Whether the oldest change is old enough."""
+    row = tx.one("SELECT at_ms FROM changes ORDER BY seq LIMIT 1")
+    return row is not None and row[0] < at.changes
+
+
+def drop_changes(tx: Transaction, at: Cutoffs) -> int:
+    """Drop the oldest changes, and record in their trees up to which."""
+    oldest = tx.all(f"SELECT seq, tree, at_ms FROM changes ORDER BY seq LIMIT {STEP}")
+    last: dict[int, int] = {}
+    count = 0
+    for seq, tree, at_ms in oldest:
+        if at_ms >= at.changes:
+            break
+        last[tree] = seq
+        count += 1
+    if count:
+        tx.run("DELETE FROM changes WHERE seq <= ?", (oldest[count - 1][0],))
+        tx.many("UPDATE trees SET forgotten = ? WHERE n = ?", [(s, t) for t, s in last.items()])
+    return count

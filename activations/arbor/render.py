@@ -9,21 +9,25 @@ and does not wander off to the right; where a tree branches, lines lead to each 
     │   When?
     └── To the mountains.
 
-Every node is one line. What is left out is said where it is missing.
+Every node is one line. What is left out is noted where it is missing.
+
+The text of a handle comes from the plugin that it names: its method
+`resolve_handle(handle: str) -> str`, if that is marked `read_only`. Nothing else of a plugin is
+called: a handle is data, and may name any method at all.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from activations.arbor.addresses import title_of
-from activations.arbor.branches import Branch
-from activations.arbor.model import PAGE_ITEMS, Handle, Tree
+from activations.arbor.model import PAGE_ITEMS, Branch, Handle, Tree
 from activations.arbor.text_width import ELLIPSIS, preview
-from plexus import InvalidParams
+from activations.arbor.uris import title_of
+from plexus import Context, InvalidParams, PlexusError
 
-__all__ = ("Bounds", "Resolve", "draw")
+__all__ = ("Bounds", "Resolve", "draw", "resolver")
 
 #: What turns handles into texts; None where it cannot.
 Resolve = Callable[[Sequence[Handle]], Awaitable[list[str | None]]]
@@ -31,6 +35,11 @@ Resolve = Callable[[Sequence[Handle]], Awaitable[list[str | None]]]
 #: How many branchings deep a drawing goes: each takes four columns.
 MOST_BRANCHINGS = 40
 MOST_DEPTH = 1_000_000
+
+#: The method of a plugin that gives the text of its handles.
+RESOLVE_METHOD = "resolve_handle"
+#: How long all handles of a drawing may take together.
+RESOLVE_S = 5.0
 
 
 class Bounds(NamedTuple):
@@ -124,3 +133,33 @@ def _label(
     if branch.replaced:
         label += "  (replaced)"
     return f"{label}  {branch.id}" if ids else label
+
+
+# --- handles --------------------------------------------------------------------------------------
+
+
+def resolver(ctx: Context) -> Resolve:
+    """Return what resolves handles on behalf of this call."""
+
+    async def resolve(handles: Sequence[Handle]) -> list[str | None]:
+        texts: list[str | None] = []
+        try:
+            async with asyncio.timeout(RESOLVE_S):
+                for handle in handles:
+                    texts.append(await _resolve(ctx, handle))  # noqa: PERF401 - kept at a timeout
+        except TimeoutError:
+            pass
+        return texts + [None] * (len(handles) - len(texts))
+
+    return resolve
+
+
+async def _resolve(ctx: Context, handle: Handle) -> str | None:
+    try:
+        spec = ctx.plexus.resolve(f"{handle.plugin}.{RESOLVE_METHOD}")
+        if not spec.hints.read_only:
+            return None
+        text = await ctx.call(spec.name, handle=str(handle))
+    except PlexusError:
+        return None
+    return text if isinstance(text, str) else None

@@ -16,13 +16,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from activations.arbor.branches import Branch, Named
 from activations.arbor.head_store import HeadStore
 from activations.arbor.model import (
+    Branch,
     ChangeRow,
     Counts,
     Handle,
     Hit,
+    NamedNode,
     NewNode,
     Node,
     NodeStub,
@@ -33,17 +34,7 @@ from activations.arbor.model import (
     Tree,
 )
 from activations.arbor.purge import PurgeTask, purge_all
-from activations.arbor.queries import (
-    changes,
-    index,
-    listing,
-    nodes,
-    reads,
-    refs,
-    search,
-    staging,
-    trees,
-)
+from activations.arbor.queries import changes, nodes, reads, search, trees
 from activations.arbor.schema import ARBOR
 from plexus.storage import Engine, open_engine
 
@@ -120,20 +111,20 @@ class Store(HeadStore):
         """Add references of this owner; a scheduled tree becomes active again."""
         now = self._clock()
         return await self._engine.write(
-            lambda tx: refs.claim(tx, now, principal, tree, owner, count)
+            lambda tx: trees.claim(tx, now, principal, tree, owner, count)
         )
 
     async def release(self, principal: str, tree: str, owner: str, count: int = 1) -> Refs:
         """Take references of this owner back; the last one schedules the tree."""
         now = self._clock()
         return await self._engine.write(
-            lambda tx: refs.release(tx, now, principal, tree, owner, count)
+            lambda tx: trees.release(tx, now, principal, tree, owner, count)
         )
 
     async def delete_tree(self, principal: str, tree: str) -> Tree:
         """Drop every reference, so that the tree is scheduled at once."""
         now = self._clock()
-        return await self._engine.write(lambda tx: refs.drop(tx, now, principal, tree))
+        return await self._engine.write(lambda tx: trees.drop(tx, now, principal, tree))
 
     # --- nodes -----------------------------------------------------------------------------------
 
@@ -227,8 +218,8 @@ class Store(HeadStore):
     ) -> list[Hit]:
         """The nodes that hold every word, newest first, in one tree or in all; a page begins
         before the `n` of the last node seen."""
-        while await self._engine.read(index.is_behind):
-            await self._engine.write(index.catch_up)
+        while await self._engine.read(search.is_behind):
+            await self._engine.write(search.catch_up)
         return await self._engine.read(
             lambda tx: search.find(tx, principal, text, tree, before, limit)
         )
@@ -241,29 +232,27 @@ class Store(HeadStore):
         """A node and what is below it, level by level, until there are enough; siblings in
         order."""
         return await self._engine.read(
-            lambda tx: listing.below(tx, principal, tree, node, depth, limit)
+            lambda tx: reads.below(tx, principal, tree, node, depth, limit)
         )
 
-    async def addressed(self, principal: str, tree: str, node: str, limit: int) -> list[Named]:
+    async def addressed(self, principal: str, tree: str, node: str, limit: int) -> list[NamedNode]:
         """The nodes of all trees by the ids of tree and node; a page begins after these two."""
-        return await self._engine.read(
-            lambda tx: listing.addressed(tx, principal, tree, node, limit)
-        )
+        return await self._engine.read(lambda tx: reads.addressed(tx, principal, tree, node, limit))
 
     async def last_change(self) -> int:
         """A number after which there is no change yet."""
-        return await self._engine.read(listing.last_number)
+        return await self._engine.read(changes.last_number)
 
     async def adopt(self, stage: str, tree: str, principal: str, owner: str) -> Tree:
         """Give a tree that was made under another name to its principal, at once and whole."""
         now = self._clock()
         return await self._engine.write(
-            lambda tx: staging.adopt(tx, now, stage, tree, principal, owner)
+            lambda tx: trees.adopt(tx, now, stage, tree, principal, owner)
         )
 
     async def discard(self, stage: str, tree: str) -> None:
         """Be rid of a tree that was being made under another name."""
-        await self._engine.write(lambda tx: staging.discard(tx, stage, tree))
+        await self._engine.write(lambda tx: trees.discard(tx, stage, tree))
 
     # --- changes ---------------------------------------------------------------------------------
 

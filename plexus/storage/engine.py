@@ -73,7 +73,7 @@ def is_postgres(database: str) -> bool:
 
 def sqlite_path(database: str) -> Path:
     """Return the file of a SQLite database, given as a path or as `sqlite:///path`."""
-    return Path(database.removeprefix(SQLITE_URL)).expanduser().absolute()
+    return Path(database.removeprefix(SQLITE_URL)).expanduser()
 
 
 async def open_engine(database: str, component: Component) -> Engine:

@@ -1,4 +1,4 @@
-"""Following what happens: the changes of one tree, or of all."""
+"""The record of changes: of one tree, or of all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from activations.arbor.queries.rows import checked_number, checked_page, find_tr
 from plexus.errors import Failed
 from plexus.storage import Transaction
 
-__all__ = ("counts", "of_all", "of_tree", "oldest")
+__all__ = ("counts", "last_number", "of_all", "of_tree", "oldest")
 
 CHANGE: Final = (
     "SELECT changes.seq, trees.principal, trees.id, changes.kind, changes.node, changes.at_ms"
@@ -63,3 +63,11 @@ def counts(tx: Transaction) -> Counts:
     )
     assert row is not None
     return Counts(*row)
+
+
+def last_number(tx: Transaction) -> int:
+    """The last number that was handed out: no change has a higher one yet."""
+    row = tx.one("SELECT value FROM numbers")
+    assert row is not None, "there is one from the beginning"
+    number: int = row[0]
+    return number

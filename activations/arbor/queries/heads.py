@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from activations.arbor.model import KEEP, NAME_BYTES, OWNER_BYTES, Head, NewNode, Position
-from activations.arbor.queries import refs, trees
+from activations.arbor.queries import trees
 from activations.arbor.queries.rows import (
     checked_page,
     checked_text,
@@ -177,7 +177,7 @@ def fork(
     if node is not None:
         [n], node_id = find_node(tx, find_tree(tx, principal, position.tree), node), node
     [head] = new_ids(1)
-    refs.claim(tx, now, principal, position.tree, _owner(space, head), 1)
+    trees.claim(tx, now, principal, position.tree, _owner(space, head), 1)
     return _insert(tx, now, principal, (head, space, new_name, first.tree, n, text), node_id)
 
 
@@ -247,7 +247,7 @@ def delete(tx: Transaction, now: int, principal: str, space: str, name: str) -> 
     owner = _owner(space, head.id)
     # Whoever deleted the tree has taken this reference already.
     if owner in trees.owners_of(tx, found.tree).owners:
-        refs.release(tx, now, principal, head.position.tree, owner, 1)
+        trees.release(tx, now, principal, head.position.tree, owner, 1)
     return head
 
 

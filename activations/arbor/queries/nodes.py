@@ -7,7 +7,6 @@ from typing import Final
 
 from activations.arbor.model import APPEND_ITEMS, NewNode, Node
 from activations.arbor.queries.heads import fall_back
-from activations.arbor.queries.index import keep_up
 from activations.arbor.queries.reads import get
 from activations.arbor.queries.rows import (
     Body,
@@ -20,6 +19,7 @@ from activations.arbor.queries.rows import (
     numbered,
     record,
 )
+from activations.arbor.queries.search import keep_up
 from plexus.errors import Failed, InvalidParams, TooBig
 from plexus.storage import Transaction
 

@@ -1,16 +1,18 @@
-"""Reading nodes: one, those around it, those above it, and all of them page by page."""
+"""Reading nodes: one, those around it, those above and below it, and all of them in pages."""
 
 from __future__ import annotations
 
 from operator import itemgetter
 from typing import Any, Final
 
-from activations.arbor.model import Node, NodeStub
+from activations.arbor.model import Branch, Handle, NamedNode, Node, NodeStub
 from activations.arbor.queries.rows import (
     NODE,
     NODES,
     checked_number,
     checked_page,
+    checked_text,
+    decode_metadata,
     find_node,
     find_tree,
     node_of,
@@ -20,6 +22,8 @@ from plexus.errors import Failed, InvalidParams
 from plexus.storage import Row, Transaction
 
 __all__ = (
+    "addressed",
+    "below",
     "children",
     "get",
     "leaves",
@@ -56,6 +60,32 @@ def _up(columns: tuple[str, ...], bound: str = "") -> str:
 _UP_HELD: Final = _up(_HELD)
 _UP_LAST: Final = _up(_HELD, " WHERE up.depth < ?")
 _UP_BARE: Final = _up(_BARE)
+
+#: The characters of a text in a drawing and in a name.
+SEEN: Final = 4096
+NAME: Final = 200
+#: An id, or what stands in its place in a cursor.
+CURSOR_BYTES: Final = 1024
+
+_BELOW: Final = (
+    "WITH RECURSIVE down(n, depth) AS (SELECT nodes.n, 0 FROM nodes WHERE nodes.n = ?"
+    " UNION ALL SELECT nodes.n, down.depth + 1 FROM down JOIN nodes ON nodes.parent = down.n"
+    " WHERE nodes.deleted_ms IS NULL AND down.depth < ?)"
+    " SELECT nodes.n, nodes.id, nodes.parent, nodes.position,"
+    f" substr(nodes.content, 1, {SEEN}), nodes.handle, nodes.replaced_by IS NOT NULL,"
+    " (SELECT count(*) FROM nodes AS child"
+    " WHERE child.parent = nodes.n AND child.deleted_ms IS NULL)"
+    " FROM (SELECT n FROM down LIMIT ?) AS seen JOIN nodes ON nodes.n = seen.n"
+    " ORDER BY nodes.position, nodes.n"
+)
+
+_ADDRESSED: Final = (
+    f"SELECT trees.id, nodes.id, substr(nodes.content, 1, {NAME}), nodes.handle, nodes.metadata"
+    " FROM trees CROSS JOIN nodes WHERE nodes.tree = trees.n AND trees.principal = ?"
+    " AND trees.state IN ('active', 'scheduled_delete') AND nodes.deleted_ms IS NULL"
+    " AND trees.id >= ? AND (trees.id > ? OR nodes.id > ?)"
+    " ORDER BY trees.id, nodes.id LIMIT ?"
+)
 
 
 def get(tx: Transaction, principal: str, tree: str, node: str) -> Node:
@@ -187,3 +217,40 @@ def structure(tx: Transaction, principal: str, tree: str, after: int, limit: int
 def _cursor(tx: Transaction, principal: str, tree: str, after: int, limit: int) -> tuple[Any, ...]:
     found = find_tree(tx, principal, tree)
     return found.n, checked_number(after, "after"), checked_page(limit)
+
+
+# --- for drawings and lists of resources ----------------------------------------------------------
+
+
+def below(
+    tx: Transaction, principal: str, tree: str, node: str, depth: int, limit: int
+) -> list[Branch]:
+    """A node and what is below it, level by level, until there are enough; siblings in order.
+
+    One query, which stops as soon as it has found enough.
+    """
+    [n] = find_node(tx, find_tree(tx, principal, tree), node)
+    rows = tx.all(_BELOW, (n, depth, checked_page(limit)))
+    return [
+        Branch(
+            number,
+            id_,
+            None if number == n else parent,
+            text,
+            None if handle is None else Handle.parse(handle),
+            bool(replaced),
+            children,
+        )
+        for number, id_, parent, _, text, handle, replaced, children in rows
+    ]
+
+
+def addressed(tx: Transaction, principal: str, tree: str, node: str, limit: int) -> list[NamedNode]:
+    """A page of the nodes of all trees, by the ids of tree and node, after these two."""
+    for part in (tree, node):
+        checked_text(part, "the cursor", CURSOR_BYTES)
+    rows = tx.all(_ADDRESSED, (principal, tree, tree, node, checked_page(limit)))
+    return [
+        NamedNode(tree_id, node_id, text if handle is None else handle, decode_metadata(metadata))
+        for tree_id, node_id, text, handle, metadata in rows
+    ]

@@ -1,4 +1,9 @@
-"""Making, reading and listing trees."""
+"""Creating, reading and listing trees, and the references that keep them.
+
+A tree is active as long as it has references. One that is made in several transactions belongs to
+a principal that does not exist, without references, until it is complete: if its maker dies, it is
+purged like any other tree without references.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +23,30 @@ from activations.arbor.queries.rows import (
     numbered,
     record,
 )
-from plexus.errors import InvalidParams
+from plexus.errors import Failed, InvalidParams
 from plexus.storage import Row, Transaction
 
-__all__ = ("create", "get", "listed", "owners_of", "update_metadata")
+__all__ = (
+    "adopt",
+    "claim",
+    "create",
+    "discard",
+    "drop",
+    "get",
+    "listed",
+    "owners_of",
+    "release",
+    "update_metadata",
+)
 
 TREE: Final = (
     "trees.n, trees.id, root.id, trees.metadata, trees.owner, trees.state, trees.created_ms,"
     " trees.updated_ms, trees.scheduled_ms, trees.archived_ms, trees.seq"
 )
 TREES: Final = "trees JOIN nodes AS root ON root.n = trees.root"
+
+#: References that one call may add or take; far from where sums would overflow.
+COUNT_MAX: Final = 2**31 - 1
 
 
 def create(
@@ -129,3 +148,93 @@ def update_metadata(tx: Transaction, now: int, principal: str, tree: str, metada
     tx.run("UPDATE trees SET metadata = ? WHERE n = ?", (text, found.n))
     record(tx, found.n, now, numbered(tx, 1), [("tree_updated", None)])
     return get(tx, principal, tree)
+
+
+# --- references -----------------------------------------------------------------------------------
+
+
+def _check(owner: str, count: int) -> None:
+    checked_text(owner, "the owner", OWNER_BYTES)
+    if not 1 <= count <= COUNT_MAX:
+        raise InvalidParams(f"count must be between 1 and {COUNT_MAX}", data={"given": count})
+
+
+def claim(tx: Transaction, now: int, principal: str, tree: str, owner: str, count: int) -> Refs:
+    """More references of this owner."""
+    _check(owner, count)
+    found = find_writable(tx, principal, tree)
+    tx.run(
+        "INSERT INTO tree_refs (tree, owner, count) VALUES (?, ?, ?)"
+        " ON CONFLICT (tree, owner) DO UPDATE SET count = tree_refs.count + excluded.count",
+        (found.n, owner, count),
+    )
+    if found.state != "active":
+        tx.run("UPDATE trees SET state = 'active', scheduled_ms = NULL WHERE n = ?", (found.n,))
+    record(tx, found.n, now, numbered(tx, 1), [("tree_claimed", None)])
+    return owners_of(tx, found.n)
+
+
+def release(tx: Transaction, now: int, principal: str, tree: str, owner: str, count: int) -> Refs:
+    """Fewer references of this owner; the last of all schedules the tree."""
+    _check(owner, count)
+    found = find_writable(tx, principal, tree)
+    refs = owners_of(tx, found.n)
+    held = refs.owners.get(owner, 0)
+    if count > held:
+        raise Failed(
+            f"{owner!r} holds {held} references and cannot release {count}",
+            code="over_release",
+            data={"owner": owner, "held": held, "count": count},
+        )
+    if count == held:
+        tx.run("DELETE FROM tree_refs WHERE tree = ? AND owner = ?", (found.n, owner))
+    else:
+        tx.run(
+            "UPDATE tree_refs SET count = count - ? WHERE tree = ? AND owner = ?",
+            (count, found.n, owner),
+        )
+    changes: list[tuple[str, str | None]] = [("tree_released", None)]
+    if count == refs.total:
+        _schedule(tx, found.n, now)
+        changes.append(("tree_scheduled", None))
+    record(tx, found.n, now, numbered(tx, len(changes)), changes)
+    return owners_of(tx, found.n)
+
+
+def drop(tx: Transaction, now: int, principal: str, tree: str) -> Tree:
+    """No references any more."""
+    found = find_writable(tx, principal, tree)
+    if found.state == "active":
+        tx.run("DELETE FROM tree_refs WHERE tree = ?", (found.n,))
+        _schedule(tx, found.n, now)
+        record(tx, found.n, now, numbered(tx, 1), [("tree_scheduled", None)])
+    return get(tx, principal, tree)
+
+
+def _schedule(tx: Transaction, tree: int, now: int) -> None:
+    tx.run("UPDATE trees SET state = 'scheduled_delete', scheduled_ms = ? WHERE n = ?", (now, tree))
+
+
+# --- trees that are made in several transactions --------------------------------------------------
+
+
+def adopt(tx: Transaction, now: int, stage: str, tree: str, principal: str, owner: str) -> Tree:
+    """Give a tree that is whole to its principal, held by one reference."""
+    checked_text(principal, "the principal", OWNER_BYTES)
+    checked_text(owner, "the owner", OWNER_BYTES)
+    found = find_tree(tx, stage, tree)
+    tx.run(
+        "UPDATE trees SET principal = ?, owner = ?, state = 'active', scheduled_ms = NULL"
+        " WHERE n = ?",
+        (principal, owner, found.n),
+    )
+    tx.run("INSERT INTO tree_refs (tree, owner, count) VALUES (?, ?, 1)", (found.n, owner))
+    record(tx, found.n, now, numbered(tx, 1), [("tree_claimed", None)])
+    return get(tx, principal, tree)
+
+
+def discard(tx: Transaction, stage: str, tree: str) -> None:
+    """Be rid of a tree that will never be whole; its nodes are removed by the next purge."""
+    found = find_tree(tx, stage, tree)
+    tx.run("DELETE FROM tree_refs WHERE tree = ?", (found.n,))
+    tx.run("UPDATE trees SET state = 'gone', metadata = NULL WHERE n = ?", (found.n,))

@@ -58,7 +58,8 @@ PAUSE_S: Final = 0.00025
 async def open_engine(database: str, component: Component) -> SqliteEngine:
     """Open a file for a component; create and migrate it if necessary."""
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(None, SqliteEngine, sqlite_path(database), component, loop)
+    path = sqlite_path(database).absolute()
+    return await loop.run_in_executor(None, SqliteEngine, path, component, loop)
 
 
 class SqliteEngine:

@@ -12,8 +12,8 @@ from hub_calls import call
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from activations.arbor.methods.nodes import read_handle
 from activations.arbor.model import CONTENT_BYTES
-from activations.arbor.nodes import read_handle
 from plexus import InvalidParams, Resource, Result
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]

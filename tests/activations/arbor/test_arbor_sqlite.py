@@ -16,8 +16,8 @@ import apsw
 import pytest
 from arbor_checker import faults_in, ids_in
 
+from activations.arbor.methods.base import default_path
 from activations.arbor.model import NewNode, Retention
-from activations.arbor.opening import default_path
 from activations.arbor.queries import reads
 from activations.arbor.schema import ARBOR
 from activations.arbor.store import Store, open_store

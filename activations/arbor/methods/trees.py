@@ -14,17 +14,21 @@ from activations.arbor.events import (
     stub_data,
     tree_data,
 )
+from activations.arbor.methods.base import (
+    BATCH_NODES,
+    WRITE,
+    StoreActivation,
+    batches,
+    check_limit,
+)
 from activations.arbor.model import PAGE_ITEMS, Refs, State
-from activations.arbor.opening import WRITE, WithStore
-from activations.arbor.pages import BATCH_NODES, batches, check_limit
-from activations.arbor.render import Bounds, draw
-from activations.arbor.resolving import resolver
+from activations.arbor.render import Bounds, draw, resolver
 from plexus import Context, method
 
-__all__ = ("Trees",)
+__all__ = ("TreeMethods",)
 
 
-class Trees(WithStore):
+class TreeMethods(StoreActivation):
     """Whole trees."""
 
     @method(title="Create a tree", destructive=False, open_world=False, scope=WRITE)

@@ -1,4 +1,4 @@
-"""The methods about what leads to a node, and about finding nodes."""
+"""The methods about the paths to nodes, and about finding nodes by their text."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ from activations.arbor.events import (
     handle_data,
     hit_data,
 )
-from activations.arbor.opening import WithStore
-from activations.arbor.pages import batches, check_limit, may_go_on
+from activations.arbor.methods.base import StoreActivation, batches, check_limit, may_go_on
 from plexus import Context, InvalidParams, method
 
-__all__ = ("Contexts",)
+__all__ = ("PathMethods",)
 
-#: How many hits are looked for at a time.
+#: Hits of one query, and of one search.
 HITS = 100
-#: How many hits one search gives at most.
 MOST_HITS = 10_000
 
 
-class Contexts(WithStore):
-    """What leads to a node."""
+class PathMethods(StoreActivation):
+    """Paths to nodes, and search."""
 
     @method(title="List the ends of all branches", read_only=True, open_world=False)
     async def context_list_leaves(

@@ -5,7 +5,7 @@ line for each node, the root first. Nodes refer to each other by the ids they ha
 they get new ones. What is kept is everything that can be seen of a tree but ids and times:
 structure, order, versions, contents, handles and metadata.
 
-An import is made where nobody sees it, and shown when it is whole; see `queries.staging`.
+An import is made where nobody sees it, and shown when it is whole; see `queries.trees.adopt`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from contextlib import aclosing, suppress
 from typing import Any
 
 from activations.arbor.events import Imported
-from activations.arbor.importing import FORMAT, Import, read_lines
+from activations.arbor.importer import FORMAT, Import, read_lines
+from activations.arbor.methods.base import WRITE, StoreActivation
 from activations.arbor.model import PAGE_ITEMS, Node, Tree
-from activations.arbor.opening import WRITE, WithStore
 from plexus import (
     Content,
     Context,
@@ -29,7 +29,7 @@ from plexus import (
 )
 from plexus.rpc import wire
 
-__all__ = ("Transfer",)
+__all__ = ("TransferMethods",)
 
 #: How many characters an event holds at most. A longer line goes on in the next event: each of
 #: them may take seven bytes on its way.
@@ -40,7 +40,7 @@ TRANSFER_S = 6 * 3600.0
 FILES = "bash"
 
 
-class Transfer(WithStore):
+class TransferMethods(StoreActivation):
     """Trees that come and go."""
 
     @method(title="Export a tree", deadline_s=TRANSFER_S, read_only=True, open_world=False)

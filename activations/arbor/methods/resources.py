@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from heapq import merge
 
-from activations.arbor.addresses import (
+from activations.arbor.methods.base import StoreActivation
+from activations.arbor.model import PAGE_ITEMS, NamedNode, Tree
+from activations.arbor.render import Bounds, draw, resolver
+from activations.arbor.text_width import preview
+from activations.arbor.uris import (
     NODE_TEMPLATE,
     PLAIN,
     TREE_TEMPLATE,
@@ -13,15 +17,9 @@ from activations.arbor.addresses import (
     title_of,
     tree_uri,
 )
-from activations.arbor.branches import Named
-from activations.arbor.model import PAGE_ITEMS, Tree
-from activations.arbor.opening import WithStore
-from activations.arbor.render import Bounds, draw
-from activations.arbor.resolving import resolver
-from activations.arbor.text_width import preview
 from plexus import Context, Principal, Resource, ResourceInfo, completer, resource
 
-__all__ = ("Resources",)
+__all__ = ("ResourceMethods",)
 
 #: What a tree's resource shows of it.
 DRAWN = Bounds(depth=1000, limit=500, width=100)
@@ -35,7 +33,7 @@ COMPARED = 64
 ID_LETTERS = frozenset("0123456789abcdef-")
 
 
-class Resources(WithStore):
+class ResourceMethods(StoreActivation):
     """What can be read by its address."""
 
     @resource(TREE_TEMPLATE, name="tree", title="A tree, drawn")
@@ -141,7 +139,7 @@ def _tree_entry(tree: Tree) -> ResourceInfo:
     )
 
 
-def _node_entry(node: Named) -> ResourceInfo:
+def _node_entry(node: NamedNode) -> ResourceInfo:
     name = preview(node.text, NAME) or f"node {node.node[:8]}"
     return ResourceInfo(
         node_uri(node.tree, node.node), name, mime_type=media_type(node.metadata) or PLAIN

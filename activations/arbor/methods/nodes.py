@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
 
-from activations.arbor.addresses import media_type, node_uri
 from activations.arbor.events import (
     Appended,
     Created,
@@ -19,12 +18,17 @@ from activations.arbor.events import (
     node_data,
     whole_node,
 )
+from activations.arbor.methods.base import (
+    WRITE,
+    StoreActivation,
+    check_limit,
+    page_of,
+)
 from activations.arbor.model import PAGE_ITEMS, Handle, NewNode
-from activations.arbor.opening import WRITE, WithStore
-from activations.arbor.pages import check_limit, page_of
+from activations.arbor.uris import media_type, node_uri
 from plexus import Context, InvalidParams, Resource, method
 
-__all__ = ("Item", "Nodes", "read_handle")
+__all__ = ("Item", "NodeMethods", "read_handle")
 
 #: The longest content, in characters, that is given a second time as a resource.
 EMBEDDED = 100_000
@@ -43,7 +47,7 @@ class Item:
     parent: str | int | None = None
 
 
-class Nodes(WithStore):
+class NodeMethods(StoreActivation):
     """Single nodes."""
 
     @method(title="Add a text", destructive=False, open_world=False, scope=WRITE)

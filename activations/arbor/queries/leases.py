@@ -1,7 +1,7 @@
-"""Being at work on a head: holding it, keeping what is unfinished, and adding what is finished.
+"""Leases of heads: one holder at a time works on a head, and adds nodes to its tree there.
 
-One at a time holds a head. What the holder has so far of its next node is kept in pieces, so that
-whoever comes after a holder that died finds it; they go when something is added, or let go of.
+What the holder has so far of its next node is stored in pieces, so that the next holder finds it if
+this one dies; they are dropped when nodes are added, or the lease is released.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from activations.arbor.queries.rows import (
 from plexus.errors import Failed, InvalidParams
 from plexus.storage import Transaction
 
-__all__ = ("advance", "hold", "keep", "let_go", "pieces")
+__all__ = ("acquire", "advance", "pieces", "release", "renew")
 
 
-def hold(
+def acquire(
     tx: Transaction,
     now: int,
     principal: str,
@@ -35,7 +35,7 @@ def hold(
     holder: str,
     instead_of: str | None,
 ) -> Head:
-    """Take a head that nobody holds, or that this one or `instead_of` does; pieces stay."""
+    """Acquire a head without a holder, or one held by this holder or `instead_of`. Pieces stay."""
     if not holder.strip():
         raise InvalidParams("the holder is blank", code="bad_name")
     checked_text(holder, "the holder", OWNER_BYTES)
@@ -46,10 +46,10 @@ def hold(
     return head._replace(holder=holder, held_ms=now)
 
 
-def keep(
+def renew(
     tx: Transaction, now: int, principal: str, head: str, holder: str, piece: str | None
 ) -> None:
-    """Still at work; with one more piece, if there is one."""
+    """Renew the lease, and add a piece if there is one."""
     if piece is not None:
         checked_text(piece, "the piece", CONTENT_BYTES)
     row = None
@@ -122,8 +122,8 @@ def _chain(
     return [], n, parent
 
 
-def let_go(tx: Transaction, principal: str, head: str, holder: str) -> None:
-    """Nobody holds it, if this one did."""
+def release(tx: Transaction, principal: str, head: str, holder: str) -> None:
+    """Release the lease, if it is this holder's."""
     if not is_id(head):
         return
     row = tx.one(
@@ -140,7 +140,7 @@ def _drop_pieces(tx: Transaction, head: int) -> None:
 
 
 def pieces(tx: Transaction, principal: str, head: str) -> list[str]:
-    """What was kept, in order."""
+    """Return the stored pieces, in order."""
     found = find_by_id(tx, principal, head)
     rows = tx.all("SELECT content FROM pieces WHERE head = ? ORDER BY place", (found.n,))
     return [content for (content,) in rows]
