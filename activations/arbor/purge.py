@@ -33,7 +33,7 @@ _OF_GONE = "tree IN (SELECT n FROM trees WHERE state = 'gone')"
 _EMPTIED = "state = 'gone' AND NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.tree = trees.n)"
 
 
-class Cutoffs(NamedTuple):
+class _Cutoffs(NamedTuple):
     """What is older than these, in milliseconds, is due."""
 
     now: int
@@ -48,7 +48,7 @@ async def purge_all(engine: Engine, retention: Retention, now: int) -> Purged:
     def before(seconds: float) -> int:
         return now - round(seconds * 1000)
 
-    at = Cutoffs(
+    at = _Cutoffs(
         now,
         before(retention.scheduled_s),
         before(retention.archived_s),
@@ -56,7 +56,7 @@ async def purge_all(engine: Engine, retention: Retention, now: int) -> Purged:
     )
 
     async def repeat(
-        due: Callable[[Transaction, Cutoffs], bool], step: Callable[[Transaction, Cutoffs], int]
+        due: Callable[[Transaction, _Cutoffs], bool], step: Callable[[Transaction, _Cutoffs], int]
     ) -> int:
         total = 0
         # A read first, so that a purge with nothing to do takes no lock.
@@ -64,11 +64,11 @@ async def purge_all(engine: Engine, retention: Retention, now: int) -> Purged:
             total += await engine.write(lambda tx: step(tx, at))
         return total
 
-    archived = await repeat(trees_to_archive, archive_trees)
-    removed = await repeat(trees_to_delete, delete_trees)
-    nodes = await repeat(nodes_to_delete, delete_nodes)
-    await repeat(rows_to_drop, drop_rows)
-    return Purged(archived, removed, nodes, await repeat(changes_to_drop, drop_changes))
+    archived = await repeat(_trees_to_archive, _archive_trees)
+    removed = await repeat(_trees_to_delete, _delete_trees)
+    nodes = await repeat(_nodes_to_delete, _delete_nodes)
+    await repeat(_rows_to_drop, _drop_rows)
+    return Purged(archived, removed, nodes, await repeat(_changes_to_drop, _drop_changes))
 
 
 class PurgeTask:
@@ -105,12 +105,12 @@ def _any(tx: Transaction, table: str, condition: str, *params: Any) -> bool:
     return tx.one(f"SELECT 1 FROM {table} WHERE {condition} LIMIT 1", params) is not None
 
 
-def trees_to_archive(tx: Transaction, at: Cutoffs) -> bool:
+def _trees_to_archive(tx: Transaction, at: _Cutoffs) -> bool:
     """Whether a tree has been scheduled for long enough."""
     return _any(tx, "trees", _ARCHIVE, at.scheduled)
 
 
-def archive_trees(tx: Transaction, at: Cutoffs) -> int:
+def _archive_trees(tx: Transaction, at: _Cutoffs) -> int:
     """Archive trees that have been scheduled for long enough."""
     rows = tx.all(f"SELECT n FROM trees WHERE {_ARCHIVE} ORDER BY n LIMIT {STEP}", (at.scheduled,))
     for (n,) in rows:
@@ -119,12 +119,12 @@ def archive_trees(tx: Transaction, at: Cutoffs) -> int:
     return len(rows)
 
 
-def trees_to_delete(tx: Transaction, at: Cutoffs) -> bool:
+def _trees_to_delete(tx: Transaction, at: _Cutoffs) -> bool:
     """Whether a tree has been archived for long enough."""
     return _any(tx, "trees", _DELETE, at.archived)
 
 
-def delete_trees(tx: Transaction, at: Cutoffs) -> int:
+def _delete_trees(tx: Transaction, at: _Cutoffs) -> int:
     """Mark trees that have been archived for long enough as gone, and delete their heads. Their
     nodes are removed by the next step."""
     count = tx.run(
@@ -136,12 +136,12 @@ def delete_trees(tx: Transaction, at: Cutoffs) -> int:
     return count
 
 
-def nodes_to_delete(tx: Transaction, at: Cutoffs) -> bool:
+def _nodes_to_delete(tx: Transaction, at: _Cutoffs) -> bool:
     """Whether there are nodes that cannot be seen any more."""
     return _any(tx, "nodes", _OF_GONE) or _any(tx, "nodes", _HIDDEN, at.scheduled)
 
 
-def delete_nodes(tx: Transaction, at: Cutoffs) -> int:
+def _delete_nodes(tx: Transaction, at: _Cutoffs) -> int:
     """Remove nodes that were deleted, and those of trees that are gone."""
     return tx.run(
         f"DELETE FROM nodes WHERE n IN (SELECT n FROM nodes WHERE {_OF_GONE} LIMIT {STEP})"
@@ -151,12 +151,12 @@ def delete_nodes(tx: Transaction, at: Cutoffs) -> int:
     )
 
 
-def rows_to_drop(tx: Transaction, _at: Cutoffs) -> bool:
+def _rows_to_drop(tx: Transaction, _at: _Cutoffs) -> bool:
     """Whether a tree that is gone has no nodes left."""
     return _any(tx, "trees", _EMPTIED)
 
 
-def drop_rows(tx: Transaction, _at: Cutoffs) -> int:
+def _drop_rows(tx: Transaction, _at: _Cutoffs) -> int:
     """Remove trees that are gone and have no nodes left, with a part of their changes."""
     rows = tx.all(f"SELECT n FROM trees WHERE {_EMPTIED} ORDER BY n LIMIT {STEP}")
     for (n,) in rows:
@@ -172,13 +172,13 @@ def drop_rows(tx: Transaction, _at: Cutoffs) -> int:
     return len(rows)
 
 
-def changes_to_drop(tx: Transaction, at: Cutoffs) -> bool:
+def _changes_to_drop(tx: Transaction, at: _Cutoffs) -> bool:
     """Whether the oldest change is old enough."""
     row = tx.one("SELECT at_ms FROM changes ORDER BY seq LIMIT 1")
     return row is not None and row[0] < at.changes
 
 
-def drop_changes(tx: Transaction, at: Cutoffs) -> int:
+def _drop_changes(tx: Transaction, at: _Cutoffs) -> int:
     """Drop the oldest changes, and record in their trees up to which."""
     oldest = tx.all(f"SELECT seq, tree, at_ms FROM changes ORDER BY seq LIMIT {STEP}")
     last: dict[int, int] = {}

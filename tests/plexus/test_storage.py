@@ -167,7 +167,7 @@ async def test_a_work_that_fails_is_undone_alone(boxes: Engine) -> None:
         put(1, "bad")(tx)
         raise Failed("no", code="no")
 
-    results: list[Any] = await asyncio.gather(
+    results: tuple[Any, ...] = await asyncio.gather(
         boxes.write(put(2, "good")), boxes.write(fail), boxes.write(put(3, "fine")),
         return_exceptions=True,
     )  # fmt: skip
@@ -206,14 +206,14 @@ def test_a_component_has_a_name_that_sql_can_take(name: str) -> None:
 # --- databases from before versions were kept per component --------------------------------------
 
 
-def header_of(path: Path) -> tuple[object, object, list[str]]:
+def header_of(path: Path) -> tuple[object, object, set[object]]:
     """The application and version of a file, and the names of the tables it had then and has."""
     connection = apsw.Connection(str(path))
     tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
     found = (
         connection.pragma("application_id"),
         connection.pragma("user_version"),
-        sorted(name for (name,) in tables),
+        {name for (name,) in tables},
     )
     connection.close()
     return found
