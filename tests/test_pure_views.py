@@ -28,7 +28,7 @@ VIEWS = [
 
 #: The methods of live objects that change nothing.
 READING: dict[type, set[str]] = {
-    Run: {"described", "find_scope", "open_question", "owned_by"},
+    Run: {"abandoned", "described", "find_scope", "open_question", "owned_by"},
     RunLog: {"check_size", "numbered", "read", "size_after", "time_of"},
     Reader: set(),
     OpenQuestions: {"find", "get", "items", "keys", "values"},
