@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 # With what tests, checks and benchmarks want as well.
 COMPLETE := $(VENV)/.complete
 
-.PHONY: run test lowest check format manifest bench conformance node clean
+.PHONY: run test test-fast lowest check format manifest bench conformance node clean
 
 # Install, and serve on http://127.0.0.1:4444.
 run: $(INSTALLED)
@@ -17,6 +17,11 @@ run: $(INSTALLED)
 # more workers than two cores. Tests of one file share a worker, because they share its servers.
 test: $(COMPLETE)
 	$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile
+
+# What needs no browser, no PostgreSQL and no Node, and starts few processes: for while you work.
+test-fast: $(COMPLETE)
+	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal \
+		-m 'not browser and not node and not postgres and not slow'
 
 # The smoke tests with the lowest versions that pyproject.toml allows, in .cache/lowest.
 lowest:

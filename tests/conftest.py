@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from pathlib import Path
 
 import pytest
+from hub_calls import register
 from hypothesis import HealthCheck, settings
 
 from plexus import Activation, Limits, Plexus
@@ -25,6 +27,45 @@ OpenHub = Callable[..., Plexus]
 # A shell starts what it runs in the background with SIGINT ignored, and every process that a test
 # starts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+#: What a test needs beside Python, by the modules that it takes something from.
+PARTS = {
+    "browser": {"page_browser"},
+    "node": {"conformance.node", "conformance.legs", "client_files"},
+    "postgres": {"postgres_server"},
+}
+#: Folders whose tests are long: they load, break, fuzz or measure whole servers.
+LONG_FOLDERS = {"bench", "claude_code", "conformance", "examples", "faults", "fuzz", "load", "page"}
+#: Modules that start a process or a server for nearly every test that uses them.
+PROCESS_STARTERS = {"command_line", "network", "servers", "other_clients", "mcp_wires"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need a browser, Node or PostgreSQL, and those that are slow."""
+    folder = Path(__file__).parent
+    for item in items:
+        used = _modules_used_by(item)
+        for part, modules in PARTS.items():
+            if not modules.isdisjoint(used):
+                item.add_marker(part)
+        if "postgres" in _parameters_of(item):
+            item.add_marker("postgres")
+        folders = item.path.relative_to(folder).parts
+        if not LONG_FOLDERS.isdisjoint(folders) or not PROCESS_STARTERS.isdisjoint(used):
+            item.add_marker("slow")
+
+
+def _modules_used_by(item: pytest.Item) -> set[str]:
+    """The names of the modules that a test module has imported, or has imported names from."""
+    values = vars(item.module).values() if isinstance(item, pytest.Function) else ()
+    names = {getattr(each, "__module__", None) or getattr(each, "__name__", "") for each in values}
+    return {name.removeprefix("tests.") for name in names if isinstance(name, str)}
+
+
+def _parameters_of(item: pytest.Item) -> Collection[object]:
+    spec = getattr(item, "callspec", None)
+    return () if spec is None else [each for each in spec.params.values() if isinstance(each, str)]
 
 
 #: What cannot be installed, and so may be missing even where nothing else may.
@@ -63,9 +104,7 @@ async def open_hub() -> AsyncIterator[OpenHub]:
 
     def make(*activations: Activation | type[Activation], limits: Limits | None = None) -> Plexus:
         hub = Plexus(limits=limits or Limits())
-        hub.register(PlexusItself(hub))
-        for activation in activations:
-            hub.register(activation)
+        register(hub, PlexusItself(hub), *activations)
         hubs.append(hub)
         return hub
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 
-from plexus import LOCAL, Event, Plexus, Principal
+from plexus import LOCAL, Activation, Event, Plexus, Principal
 from plexus.runtime.hub import Call
 from plexus.runtime.reader import Reader
 from plexus.runtime.run import LocalRun, Run
@@ -16,12 +16,24 @@ from plexus.runtime.run import LocalRun, Run
 WAIT_S = 5.0
 
 OTHER = Principal("somebody else")
+#: The packages whose activations are checked by a test of their own.
+BUILT_IN = ("activations", "plexus")
 
 
 def local(run: Run) -> LocalRun:
     """The same run, which is one of this process."""
     assert isinstance(run, LocalRun)
     return run
+
+
+def register(hub: Plexus, *activations: Activation | type[Activation]) -> None:
+    """Register activations; built-in ones as checked, as the program does.
+
+    Checking the schemas of arbor and chat took most of the time of their tests.
+    """
+    for each in activations:
+        owner = each if isinstance(each, type) else type(each)
+        hub.register(each, checked=owner.__module__.partition(".")[0] in BUILT_IN)
 
 
 async def read(call: Call) -> list[Event]:

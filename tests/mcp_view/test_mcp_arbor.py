@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hub_calls import register
 from mcp_peer import HANDSHAKES, REVISIONS, STATELESS, McpPeer, text_of
 
 from activations.arbor import Arbor
@@ -22,8 +23,7 @@ STRUCTURED = ("2025-06-18", "2025-11-25", STATELESS)
 @pytest.fixture
 async def hub(tmp_path: Path) -> AsyncIterator[Plexus]:
     hub = Plexus()
-    hub.register(PlexusItself(hub))
-    hub.register(Arbor(str(tmp_path / "arbor.db")))
+    register(hub, PlexusItself(hub), Arbor(str(tmp_path / "arbor.db")))
     yield hub
     await hub.close()
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from hub_calls import call
+from hub_calls import call, register
 
 from activations.arbor import Arbor
 from activations.arbor.model import Retention
@@ -74,8 +74,7 @@ def open_grove(
     """A hub with arbor over this file; whoever opens it closes the hub."""
     hub = Plexus()
     arbor = Arbor(str(path), retention)
-    for activation in (PlexusItself(hub), arbor, *others):
-        hub.register(activation)
+    register(hub, PlexusItself(hub), arbor, *others)
     return Grove(hub, arbor)
 
 

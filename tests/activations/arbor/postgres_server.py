@@ -27,6 +27,7 @@ ACCOUNT = "postgres"
 ROLE = "substrate"
 GUEST_PASSWORD = "right"
 WAIT_S = 30.0
+#: Without fsync: the tests kill the server and not the machine, so that the page cache survives.
 SETTINGS = """
 unix_socket_directories = '{folder}'
 listen_addresses = '127.0.0.1'
@@ -34,6 +35,8 @@ port = {port}
 max_connections = 60
 logging_collector = off
 autovacuum = off
+fsync = off
+full_page_writes = off
 """
 RULES = """
 local all all trust

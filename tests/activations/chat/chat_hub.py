@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from hub_calls import WAIT_S, call, settled, until
+from hub_calls import WAIT_S, call, register, settled, until
 
 from activations.approvals import Approvals
 from activations.arbor import Arbor
@@ -278,8 +278,7 @@ async def talking(
     arbor = Arbor(str(database))
     chat = Chat(arbor, _Sources(script), model)
     built_in = (PlexusItself(hub), Bash(), arbor, chat, ClaudeCode(chat), Approvals())
-    for activation in (*built_in, *others):
-        hub.register(activation)
+    register(hub, *built_in, *others)
     try:
         yield Room(hub, arbor, chat, script)
     finally:
