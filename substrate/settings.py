@@ -1,8 +1,9 @@
 """Every setting of the program, in one frozen value, and where each came from.
 
 Flags win over `SUBSTRATE_*` variables, which win over `substrate.toml` in the project folder,
-which wins over the defaults here. Variables are read by pydantic-settings, which is imported only
-if there is something to read: it costs as much as the rest of a cold start.
+which wins over the defaults here. A setting is described by its field alone: the type, the default,
+the bounds in the metadata and the comment above it. Values are parsed here, by the rules of
+pydantic's lax mode: importing pydantic would cost as much as the rest of a cold start.
 
 This module never opens `substrate.toml`: its text comes with `ProjectFiles`, which hold nothing
 unless the folder is trusted (`substrate.security.folder_trust`).
@@ -12,9 +13,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
+import math
+import operator
 import os
+import re
 import stat
-import types
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -38,6 +42,7 @@ __all__ = (
     "is_there",
     "load_settings",
     "operator_folder",
+    "parse_value",
     "read_settings",
     "setting_names",
     "variable_of",
@@ -54,8 +59,12 @@ TOKEN = "SUBSTRATE_TOKEN"
 FOLDER_VARIABLE = "SUBSTRATE_ACTIVATIONS_FOLDER"
 #: The mode of the placeholders of `activations.bash.protected_paths`, which imports too much here.
 PLACEHOLDER_MODE = 0o1500
-#: What a setting that holds several texts can be.
-LIST = "a list of texts"
+COMPARISONS = {"ge": operator.ge, "le": operator.le, "gt": operator.gt}
+WHOLE_NUMBER = re.compile(r"\s*([+-]?[0-9]+(?:_[0-9]+)*)(?:\.0+)?\s*")
+BOOLEANS = {
+    **dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "off", "0"), False),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,10 +242,18 @@ def read_settings(flags: Mapping[str, Any], content: bytes | None = None) -> Loa
     known = {variable_of(name): name for name in setting_names()}
     variables = sorted(name for name in os.environ if name.startswith(PREFIX))
     unknown = [name for name in variables if name not in known and name != TOKEN]
-    if content is None and not known.keys() & set(variables):
-        return Loaded(Settings(**given), by_flag, unknown)
-    settings, origins = _read_sources(content or b"")
-    return Loaded(dataclasses.replace(settings, **given), origins | by_flag, unknown)
+    in_file = {} if content is None else _read_file(content)
+    in_variables = {known[name]: os.environ[name] for name in variables if name in known}
+    texts: dict[str, Any] = {**in_file, **in_variables}
+    origins = dict.fromkeys(in_file, FILE) | {name: variable_of(name) for name in in_variables}
+    values = {
+        name: _parse_setting(name, value, origins[name], is_text=name in in_variables)
+        for name, value in texts.items()
+    }
+    limits = {name.partition(".")[2]: values.pop(name) for name in [*values] if "." in name}
+    if limits:
+        values["limits"] = Limits(**limits)
+    return Loaded(Settings(**values | given), origins | by_flag, unknown)
 
 
 def setting_names() -> list[str]:
@@ -254,21 +271,25 @@ def allowed(name: str) -> str:
     if hint is bool:
         return "true or false"
     if hint not in (int, float):
-        return "text" if hint is str else LIST
+        return "text" if hint is str else "a list of texts"
     kind = "a whole number" if hint is int else "a number"
     if most is not None:
         return f"{kind} from {least} to {most}"
     return f"{kind} above {above}" if above is not None else f"{kind} of at least {least}"
 
 
+@functools.cache
+def _hints(owner: type) -> dict[str, Any]:
+    return typing.get_type_hints(owner)
+
+
 def _hint(name: str) -> tuple[Any, Mapping[str, Any]]:
-    """The type of a setting, and its bounds."""
+    """Return the type of a setting, and its bounds."""
     owner, _, limit = name.rpartition(".")
     if owner:
-        # A bound of nothing would refuse everything, so each has to be above zero.
-        return typing.get_type_hints(Limits)[limit], types.MappingProxyType({"gt": 0})
-    field = next(field for field in dataclasses.fields(Settings) if field.name == name)
-    return typing.get_type_hints(Settings)[name], field.metadata
+        # A limit of zero would refuse everything.
+        return _hints(Limits)[limit], {"gt": 0}
+    return _hints(Settings)[name], Settings.__dataclass_fields__[name].metadata
 
 
 # --- reading ----------------------------------------------------------------------------------
@@ -285,85 +306,76 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f". Did you mean {nearest[0]}?" if nearest else "."
 
 
-def _read_sources(content: bytes) -> tuple[Settings, dict[str, str]]:
-    """What variables and the file set, and which of the two sets what. Raises SettingsError."""
+def _read_file(content: bytes) -> dict[str, Any]:
+    """Return what `substrate.toml` sets, by name. Raises SettingsError."""
     import tomllib
 
-    from pydantic import ValidationError
-    from pydantic_settings import EnvSettingsSource
-
-    model = _model()
     try:
-        in_file = _flat(tomllib.loads(content.decode()))
+        tables = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:  # no TOML, or no UTF-8, or nested too deep
         raise SettingsError(f"{FILE} is not TOML: {error}") from error
-    if unknown := [name for name in in_file if name not in setting_names()]:
-        raise SettingsError(
-            f"{FILE} sets {unknown[0]}, which does not exist"
-            f"{did_you_mean(unknown[0], setting_names())} `substrate config` lists every setting."
-        )
-    in_variables = _flat(EnvSettingsSource(model)())
-    for name in in_variables:
-        if allowed(name) == LIST:  # a variable holds it as text with commas, not as JSON
-            in_variables[name] = [*filter(None, in_variables[name].split(","))]
-    values = in_file | in_variables
-    origins = dict.fromkeys(in_file, FILE) | {name: variable_of(name) for name in in_variables}
-    try:
-        checked = model.model_validate(_nested(values))
-    except ValidationError as error:
-        name = ".".join(str(part) for part in error.errors()[0]["loc"])
-        name = next(known for known in values if name == known or name.startswith(f"{known}."))
-        raise SettingsError(
-            f"{origins[name]}: {name} cannot be {values[name]!r}; allowed: {allowed(name)}."
-        ) from None
-    limits = {
-        field.name: getattr(checked.limits, field.name) for field in dataclasses.fields(Limits)
-    }
-    names = (field.name for field in dataclasses.fields(Settings) if field.name != "limits")
-    settings = Settings(**{name: getattr(checked, name) for name in names}, limits=Limits(**limits))
-    return settings, origins
-
-
-def _model() -> Any:
-    """The settings in pydantic's words."""
-    from pydantic import BaseModel, Field, create_model
-    from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
-
-    def field(name: str, default: Any) -> tuple[Any, Any]:
-        hint, bounds = _hint(name)
-        if typing.get_origin(hint) is tuple:
-            return typing.Annotated[hint, NoDecode], default
-        return typing.Annotated[hint, Field(**bounds)], default
-
-    defaults = Settings()
-    limits: Any = {
-        each.name: field(f"limits.{each.name}", getattr(defaults.limits, each.name))
-        for each in dataclasses.fields(Limits)
-    }
-    fields: Any = {
-        each.name: field(each.name, getattr(defaults, each.name))
-        for each in dataclasses.fields(Settings)
-        if each.name != "limits"
-    }
-    inner = create_model("LimitsModel", __base__=BaseModel, **limits)
-
-    class Sources(BaseSettings):
-        model_config = SettingsConfigDict(
-            env_prefix=PREFIX, env_nested_delimiter=NESTED, extra="ignore"
-        )
-
-    return create_model("SettingsModel", __base__=Sources, limits=(inner, inner()), **fields)
-
-
-def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by name, a limit as in `limits.run_s`."""
-    limits = values.get("limits", {})
-    if not isinstance(limits, Mapping):
+    limits = tables.pop("limits", {})
+    if not isinstance(limits, dict):
         raise SettingsError(f"{FILE}: limits must be a table; begin it with [limits]")
-    flat = {name: value for name, value in values.items() if name != "limits"}
-    return flat | {f"limits.{name}": value for name, value in limits.items()}
+    values = tables | {f"limits.{name}": value for name, value in limits.items()}
+    known = setting_names()
+    for name in values:
+        if name not in known:
+            raise SettingsError(
+                f"{FILE} sets {name}, which does not exist{did_you_mean(name, known)} "
+                "`substrate config` lists every setting."
+            )
+    return values
 
 
-def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    limits = {name[7:]: value for name, value in values.items() if name.startswith("limits.")}
-    return {name: value for name, value in values.items() if "." not in name} | {"limits": limits}
+def _parse_setting(name: str, value: Any, origin: str, *, is_text: bool) -> Any:
+    """Return the value of a setting. Raises SettingsError, with what is allowed."""
+    hint, bounds = _hint(name)
+    if is_text and hint == tuple[str, ...]:  # a variable holds a list as text with commas
+        value = [*filter(None, value.split(","))]
+    try:
+        parsed = parse_value(hint, value)
+        _checked(parsed, all(COMPARISONS[bound](parsed, edge) for bound, edge in bounds.items()))
+    except (ValueError, OverflowError):
+        message = f"{origin}: {name} cannot be {value!r}; allowed: {allowed(name)}."
+        raise SettingsError(message) from None
+    return parsed
+
+
+def parse_value(hint: Any, value: Any) -> Any:
+    """Convert a value of TOML, or the text of a variable, to the type of a setting.
+
+    Raises ValueError, and OverflowError for a number that is too large for a float.
+    """
+    if typing.get_origin(hint) is Literal:
+        return _checked(value, value in typing.get_args(hint))
+    if hint == tuple[str, ...]:
+        return tuple(
+            _checked(value, isinstance(value, list) and all(isinstance(e, str) for e in value))
+        )
+    if hint is str:
+        return _checked(value, isinstance(value, str))
+    if isinstance(value, str):
+        return _parse_text(hint, value)
+    _checked(value, isinstance(value, int | float))
+    if hint is float:
+        number = float(value)
+        return _checked(number, not math.isnan(number))
+    if hint is bool:
+        return bool(_checked(value, value in (0, 1)))
+    return int(_checked(value, isinstance(value, int) or value.is_integer()))
+
+
+def _parse_text(hint: Any, text: str) -> Any:
+    if hint is bool:
+        return BOOLEANS[_checked(text.lower(), text.lower() in BOOLEANS)]
+    if hint is float:
+        return parse_value(float, float(_checked(text, text.isascii())))
+    found = WHOLE_NUMBER.fullmatch(text)
+    return int(_checked(found, found is not None)[1])
+
+
+def _checked(value: Any, is_valid: bool) -> Any:
+    if not is_valid:
+        raise ValueError("it has the wrong type, or is out of bounds")
+    return value

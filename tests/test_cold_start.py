@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from project_folders import trust_always
 
 ROOT = Path(__file__).parents[1]
 
@@ -19,7 +21,6 @@ NEVER = {
     "opentelemetry",
     "prometheus_client",
     "psycopg",
-    "pydantic_settings",
     "rich",
     "sqlite3",
     "starlette",
@@ -38,11 +39,14 @@ TOOLS = (
 SCHEMA = b'{"jsonrpc":"2.0","id":1,"method":"plexus.schema"}\n'
 
 
-def imported_by(stdin: bytes, tmp_path: Path, *flags: str) -> tuple[set[str], bytes]:
+def imported_by(
+    stdin: bytes, folder: Path, *flags: str, **variables: str
+) -> tuple[set[str], bytes]:
     """The packages and modules that a start imports, and what it answers."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "substrate", "--stdio", *flags],
-        cwd=tmp_path,  # a project without settings
+        cwd=folder,
+        env=os.environ | variables,
         input=stdin,
         capture_output=True,
         timeout=30,
@@ -92,6 +96,16 @@ def test_a_call_imports_the_activation_that_is_called_and_no_other(tmp_path: Pat
     assert b"error" not in answered
     ours = {name.split(".")[1] for name in imported if name.startswith("activations.")}
     assert ours == {"approvals"}
+
+
+def test_reading_settings_imports_no_package_of_others(tmp_path: Path) -> None:
+    without, _ = imported_by(CALL, tmp_path)
+    by_variable, _ = imported_by(CALL, tmp_path, SUBSTRATE_LOG_LEVEL="error")
+    assert by_variable == without
+    (trust_always(tmp_path) / "substrate.toml").write_text("log_level = 'error'\n")
+    by_file, _ = imported_by(CALL, tmp_path)
+    packages = {name.partition(".")[0] for name in by_file - without}
+    assert packages - sys.stdlib_module_names <= {"plexus", "substrate"}
 
 
 def test_a_start_in_a_folder_with_nothing_to_trust_imports_nothing_of_trust(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from typing import Any, Literal
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from plexus.limits import Limits
 from substrate.settings import (
@@ -12,6 +14,7 @@ from substrate.settings import (
     SettingsError,
     allowed,
     load_settings,
+    parse_value,
     read_settings,
     setting_names,
 )
@@ -124,3 +127,49 @@ def test_a_file_that_cannot_be_parsed_is_a_settings_error(content: bytes) -> Non
 
 def test_every_setting_says_what_it_can_be() -> None:
     assert all(allowed(name) for name in setting_names())
+
+
+@pytest.mark.parametrize("hint", [bool, int, float, str, tuple[str, ...], Literal["off", "on"]])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("", " ", "1", " 7 ", "+7", "-7", "007", "1_000", "1__0", "_1", "1.0"),
+        *(
+            "inf",
+            "-inf",
+            "x",
+            "true",
+            "TRUE",
+            "Yes",
+            "off",
+            "on",
+            "t",
+            "N",
+            " true",
+            "\u0663",
+            "0x1",
+        ),
+        *(True, False, 0, 1, 2, -1, 10**400, 0.0, 1.0, 1.5, float("inf"), -0.0),
+        *([], ["a", "b"], ["a", 1], {}, {"a": 1}),
+    ],
+    ids=repr,
+)
+def test_a_value_is_converted_as_pydantic_does(hint: Any, value: Any) -> None:
+    try:
+        expected = TypeAdapter(hint).validate_python(value)
+    except ValidationError:
+        with pytest.raises((ValueError, OverflowError)):
+            parse_value(hint, value)
+    else:
+        assert repr(parse_value(hint, value)) == repr(expected)
+
+
+@pytest.mark.parametrize("value", ["nan", float("nan")])
+def test_a_setting_is_never_not_a_number(value: Any) -> None:
+    with pytest.raises(ValueError, match="out of bounds"):
+        parse_value(float, value)
+
+
+def test_a_number_too_large_is_refused_with_what_is_allowed() -> None:
+    with pytest.raises(SettingsError, match=r"eof_grace_s cannot be .* a number of at least 0"):
+        load_settings({}, b"eof_grace_s = 1" + b"0" * 400)

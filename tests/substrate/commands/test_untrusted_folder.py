@@ -61,7 +61,7 @@ def hostile(folder: Folder) -> Folder:
     (folder.path / "pyproject.toml").write_text(
         '[project.entry-points."plexus.activations"]\nx = "package:Package"\n'
     )
-    for name in ("click", "uvicorn", "orjson", "uvloop", "pydantic_settings", "sitecustomize"):
+    for name in ("click", "uvicorn", "orjson", "uvloop", "pydantic", "sitecustomize"):
         folder.plant(f"{name}.py")  # a folder on the path of Python would lead to these
     return folder
 
