@@ -1,4 +1,5 @@
-"""Every bound of the core and of what is read from a wire, in one frozen table.
+"""Every bound of the core and of what is read from a wire, in one frozen table. A program adds
+those of its transports (`substrate.server.limits`).
 
 A limit is a default with a reason beside it, and a sentence that begins with "Past it" on what
 happens to whatever is past it; settings may replace the whole table. Whoever refuses something
@@ -59,22 +60,6 @@ class Limits:
     #: Requests in one batch.
     #: Past it: -32600 with the limit.
     batch_requests: int = 100
-    #: The header of one HTTP request. The largest tokens, those of OAuth, are a few KiB.
-    #: Past it: HTTP 431, and the connection is closed.
-    header_bytes: int = 64 * KIB
-    #: How long the header of an HTTP request may take to arrive, how long a new connection may be
-    #: silent, and how long a WebSocket may take to open, or to answer a close frame. A client that
-    #: sends a byte now and then would hold a descriptor forever.
-    #: Past it: HTTP 408, and the connection is closed.
-    header_s: float = 10.0
-    #: How long the body of an HTTP request may take to arrive.
-    #: Past it: HTTP 408, and the connection is closed.
-    body_s: float = 60.0
-    #: Connections that are open at the same time, shared by all principals. Each costs a descriptor
-    #: and some 30 KB.
-    #: Past it: the oldest connection without a credential is closed; if there is none, HTTP 503,
-    #: and the new connection is closed.
-    connections: int = 512
     #: Calls under way on one connection. Control calls, as `plexus.cancel` is one, have eight more.
     #: Past it: -32003 `busy` with the limit.
     calls_in_flight: int = 128
@@ -92,35 +77,6 @@ class Limits:
     #: everything else is busy.
     #: Past it: -32003 `busy` with the limit and what the caller holds; other principals go on.
     control_in_flight: int = 1024
-    #: Requests that a client from elsewhere may send at once, after it was silent.
-    #: Past it: -32003 with `retry_after_s`; over HTTP also 429.
-    rate_burst: int = 1000
-    #: Requests a second that a client from elsewhere may go on to send.
-    #: Past it: -32003 with `retry_after_s`; over HTTP also 429.
-    rate_per_s: float = 100.0
-    #: Browser sessions of one principal: a few browsers on a few devices.
-    #: Past it: a new session ends the one of the same principal that was unused the longest.
-    sessions_per_principal: int = 32
-    #: Browser sessions of all principals together; all are in one file that every server reads.
-    #: Past it: a new session ends another of the same principal; without one, HTTP 429.
-    sessions: int = 1024
-    #: How long a browser session lives at most, so that one that was copied ends some day.
-    #: Past it: HTTP 401, and the page asks for a token.
-    session_s: float = 30 * 24 * 3600.0
-    #: How long a browser session lives without a request. One that is left behind on a device
-    #: ends soon; one that is used each week goes on.
-    #: Past it: HTTP 401, and the page asks for a token.
-    session_idle_s: float = 7 * 24 * 3600.0
-    #: Tickets of one credential that were issued and not used yet. A page needs one for each
-    #: connection that it opens.
-    #: Past it: HTTP 429 with the limit.
-    tickets_per_credential: int = 64
-    #: Tickets of all credentials together. Each costs about one KB of memory.
-    #: Past it: HTTP 429 with the limit.
-    tickets: int = 4096
-    #: How long a ticket can be used. A page uses it at once; addresses are kept in logs.
-    #: Past it: HTTP 401; a WebSocket is closed with 1008.
-    ticket_s: float = 30.0
     #: Resources that one MCP client is notified about when they change.
     #: Past it: -32602 with the limit.
     subscriptions: int = 1024
@@ -172,14 +128,3 @@ class Limits:
     #: How long one write to a peer may take.
     #: Past it: the peer is cut off: `lagged`.
     write_s: float = 30.0
-    #: How long a silent stream stays silent; proxies cut at 30 to 60 s.
-    #: Past it: a keep-alive is written.
-    keep_alive_s: float = 15.0
-    #: How often a WebSocket peer is pinged, and how long it may take to answer. The system gives up
-    #: on what was sent after twice that, so a dead peer is gone after three times that at most.
-    #: Past it: the connection is closed.
-    ping_s: float = 20.0
-    #: How long calls may go on when the server is told to stop; service managers kill after 30 s
-    #: and more.
-    #: Past it: what is left is cancelled.
-    drain_s: float = 30.0

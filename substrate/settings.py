@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from plexus.limits import Limits
+from substrate.server.limits import ServerLimits
 
 __all__ = (
     "FILE",
@@ -145,7 +145,7 @@ class Settings:
     #: Whether the line about a run shows its arguments, whatever they hold.
     log_arguments: bool = False
     #: The bounds on everything; in the environment `SUBSTRATE_LIMITS__RUN_S` and so on.
-    limits: Limits = dataclasses.field(default_factory=Limits)
+    limits: ServerLimits = dataclasses.field(default_factory=ServerLimits)
 
 
 class SettingsError(Exception):
@@ -252,14 +252,14 @@ def read_settings(flags: Mapping[str, Any], content: bytes | None = None) -> Loa
     }
     limits = {name.partition(".")[2]: values.pop(name) for name in [*values] if "." in name}
     if limits:
-        values["limits"] = Limits(**limits)
+        values["limits"] = ServerLimits(**limits)
     return Loaded(Settings(**values | given), origins | by_flag, unknown)
 
 
 def setting_names() -> list[str]:
     """Every setting, a limit as in `limits.run_s`."""
     names = [field.name for field in dataclasses.fields(Settings) if field.name != "limits"]
-    return names + [f"limits.{field.name}" for field in dataclasses.fields(Limits)]
+    return names + [f"limits.{field.name}" for field in dataclasses.fields(ServerLimits)]
 
 
 def allowed(name: str) -> str:
@@ -288,7 +288,7 @@ def _hint(name: str) -> tuple[Any, Mapping[str, Any]]:
     owner, _, limit = name.rpartition(".")
     if owner:
         # A limit of zero would refuse everything.
-        return _hints(Limits)[limit], {"gt": 0}
+        return _hints(ServerLimits)[limit], {"gt": 0}
     return _hints(Settings)[name], Settings.__dataclass_fields__[name].metadata
 
 

@@ -19,12 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
-from plexus.limits import Limits
 from plexus.principal import LOCAL, Principal
 from substrate.security.challenges import AccessRefused, Forbidden, Unauthenticated, Unavailable
 from substrate.security.page_sessions import Session, SessionFile, proof_of
 from substrate.security.tickets import Tickets
 from substrate.security.tokens import TokenFile, credential_of, digest_of, new_token
+from substrate.server.limits import ServerLimits
 
 __all__ = (
     "Access",
@@ -104,7 +104,7 @@ class Access:
         origins: Sequence[str] = (),
         oauth: OAuthServer | None = None,
         publish: Callable[[str], None] | None = None,
-        limits: Limits | None = None,
+        limits: ServerLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -122,7 +122,7 @@ class Access:
         self.oauth = oauth
         self._port = port
         self._sessions = sessions
-        self._tickets: Tickets[Credential] = Tickets(limits or Limits(), clock)
+        self._tickets: Tickets[Credential] = Tickets(limits or ServerLimits(), clock)
 
     def _use_main(self, token: str) -> None:
         """Take this as the server's own token from now on."""

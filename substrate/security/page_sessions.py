@@ -22,11 +22,11 @@ from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any, Final
 
-from plexus.limits import Limits
 from plexus.private_files import data_folder
 from substrate.security.challenges import TooMany
 from substrate.security.record_file import RecordFile
 from substrate.security.tokens import digest_of, new_token
+from substrate.server.limits import ServerLimits
 
 __all__ = ("Session", "SessionFile", "is_session_name", "proof_of")
 
@@ -87,7 +87,7 @@ class SessionFile:
     def __init__(
         self,
         path: Path | None = None,
-        limits: Limits | None = None,
+        limits: ServerLimits | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._file = RecordFile(
@@ -97,7 +97,7 @@ class SessionFile:
             encode=_entry,
             disposable=True,
         )
-        self._limits = limits or Limits()
+        self._limits = limits or ServerLimits()
         self._wall = wall
         self._by_digest: dict[bytes, Session] = {}
         #: Sessions whose use is being written.

@@ -19,6 +19,7 @@ from native_rpc.errors import code_of
 from plexus.rpc import wire
 from plexus.runtime.hub import STOPPING, Plexus
 from substrate.security.token_bucket import Bucket, Buckets
+from substrate.server.limits import ServerLimits
 from substrate.server.open_connections import OpenConnections
 from substrate.server.responses import JSON, Headers
 from substrate.telemetry.refusals import OnRefused
@@ -48,7 +49,7 @@ class Admission:
         self._app = app
         self._hub = hub
         self._connections = connections
-        self._limits = limits = hub.limits
+        self._limits = limits = ServerLimits.of(hub.limits)
         self._rate_local = rate_local
         self._on_refused = on_refused
         self._buckets = Buckets(limits.rate_burst, limits.rate_per_s)

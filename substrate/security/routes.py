@@ -9,11 +9,11 @@ from urllib.parse import parse_qs
 from starlette.types import Receive, Scope, Send
 
 from plexus.errors import PlexusError
-from plexus.limits import Limits
 from plexus.rpc import wire
 from substrate.security.authentication import Access
 from substrate.security.challenges import AccessRefused, Forbidden, TooMany
 from substrate.security.tickets import TICKET_PATHS, is_ticket_path
+from substrate.server.limits import ServerLimits
 from substrate.server.responses import BodyTooBig, Headers, header, read_body, send_empty, send_json
 
 __all__ = ("OAuthMetadata", "RotateToken", "SessionEndpoint", "SessionProof", "TicketEndpoint")
@@ -90,7 +90,7 @@ class TicketEndpoint:
     """`POST /tickets`: a ticket for one WebSocket or EventSource. The body may name the path that
     it is to be good for: `{"path": "/rpc"}`."""
 
-    def __init__(self, access: Access, limits: Limits) -> None:
+    def __init__(self, access: Access, limits: ServerLimits) -> None:
         self._access = access
         self._limits = limits
 
@@ -162,7 +162,7 @@ async def _send_refused(send: Send, refused: AccessRefused) -> None:
     await send_json(send, refused.status, {"error": refused.reason, **limit})
 
 
-def _path_of(body: bytes, limits: Limits) -> str | None:
+def _path_of(body: bytes, limits: ServerLimits) -> str | None:
     """Return the path that a ticket is asked for; None for any. Raises ValueError."""
     if not body.strip():
         return None

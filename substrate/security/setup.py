@@ -14,6 +14,7 @@ from substrate.security.exposure import reached_at, url_host
 from substrate.security.lockfile import LockFile
 from substrate.security.page_sessions import SessionFile
 from substrate.security.tokens import TokenFile, new_token
+from substrate.server.limits import ServerLimits
 from substrate.settings import Settings, SettingsError
 
 __all__ = ("open_access",)
@@ -30,6 +31,7 @@ def open_access(
     if settings.auth == "off":
         yield Access("", port=port, hosts=settings.hosts, origins=settings.origins), ""
         return
+    limits = ServerLimits.of(hub.limits)
     lock = LockFile(port, project)
     token = new_token()
     try:
@@ -43,13 +45,13 @@ def open_access(
         access = Access(
             token,
             TokenFile(),
-            SessionFile(limits=hub.limits),
+            SessionFile(limits=limits),
             port=port,
             hosts=settings.hosts,
             origins=settings.origins,
             oauth=_oauth(settings, hub, port),
             publish=lock.write,
-            limits=hub.limits,
+            limits=limits,
         )
         yield access, token
     finally:

@@ -15,9 +15,9 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from starlette.types import Scope
 
-from plexus.limits import Limits
 from substrate.security.challenges import TooMany
 from substrate.security.tokens import digest_of, new_token
+from substrate.server.limits import ServerLimits
 
 __all__ = ("TICKET_PATHS", "Tickets", "is_ticket_path", "take_ticket", "takes_ticket")
 
@@ -43,7 +43,7 @@ class _Ticket(NamedTuple, Generic[Holder]):
 class Tickets(Generic[Holder]):
     """The tickets of one server that were not used yet, by digest, the oldest first."""
 
-    def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
+    def __init__(self, limits: ServerLimits, clock: Callable[[], float]) -> None:
         self._limits = limits
         self._clock = clock
         self._tickets: dict[bytes, _Ticket[Holder]] = {}

@@ -27,6 +27,7 @@ from substrate.security.routes import (
     TicketEndpoint,
 )
 from substrate.server.error_boundary import ErrorBoundary
+from substrate.server.limits import ServerLimits
 from substrate.server.mcp.endpoint import McpEndpoint
 from substrate.server.mcp.legacy_sse import PairMessages, PairStream
 from substrate.server.mcp.sessions import Sessions
@@ -86,8 +87,8 @@ def build_app(
     hub: Plexus,
     port: int,
     mcp: McpServer,
+    access: Access,
     open_streams: OpenStreams | None = None,
-    access: Access | None = None,
     metrics: Metrics | None = None,
     *,
     rate_local: bool = False,
@@ -96,11 +97,10 @@ def build_app(
     """Return everything that is served on this port.
 
     Open streams are registered in `open_streams`, for shutdown, and requests counted in
-    `connections`. Without `access` no token is needed, which is for tests.
+    `connections`. Only `Access.open()` admits callers without a token.
     """
     metrics = metrics or Metrics(hub, Refusals())
     opened = OpenStreams() if open_streams is None else open_streams
-    allowed = Access.open() if access is None else access
 
     def native_view(_: Principal) -> NativeConnection:
         return NativeConnection(MESSAGES, hub.limits, hub.new_id)
@@ -110,18 +110,18 @@ def build_app(
         return McpConnection(mcp, Session(), principal=principal, fallback=native)
 
     sessions = Sessions(hub.limits)
-    credentials = CredentialWatch(allowed, (hub.runs, sessions))
+    credentials = CredentialWatch(access, (hub.runs, sessions))
     pair = PairStream(mcp, opened, credentials)
     # The router alone: Starlette's own application would answer exceptions before our boundary.
     app = Router(
         routes=[
             Route("/", Index(hub.version), methods=["GET"]),
             Route("/page/{name}", PageFiles()),
-            Route("/session", SessionEndpoint(allowed)),
-            Route("/session/proof", SessionProof(allowed)),
-            Route("/tickets", TicketEndpoint(allowed, hub.limits)),
-            Route("/token/rotate", RotateToken(allowed)),
-            Route("/.well-known/oauth-protected-resource{path:path}", OAuthMetadata(allowed)),
+            Route("/session", SessionEndpoint(access)),
+            Route("/session/proof", SessionProof(access)),
+            Route("/tickets", TicketEndpoint(access, ServerLimits.of(hub.limits))),
+            Route("/token/rotate", RotateToken(access)),
+            Route("/.well-known/oauth-protected-resource{path:path}", OAuthMetadata(access)),
             Route("/metrics", metrics),
             Route("/rpc", RpcEndpoint(hub, credentials)),
             Route("/runs/{run}/events", RunEvents(hub, credentials)),
@@ -133,7 +133,7 @@ def build_app(
         ]
     )
     endpoint = McpEndpoint(mcp, sessions, opened, credentials)
-    names = allowed_names(port, allowed.hosts, allowed.origins)
+    names = allowed_names(port, access.hosts, access.origins)
     on_refused = metrics.refusals.request
     admission = Admission(
         HotRoute("/mcp", endpoint, app),
@@ -142,4 +142,4 @@ def build_app(
         on_refused=on_refused,
         connections=connections,
     )
-    return ErrorBoundary(Guard(admission, names, allowed, hub.limits, on_refused, credentials))
+    return ErrorBoundary(Guard(admission, names, access, hub.limits, on_refused, credentials))

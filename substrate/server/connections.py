@@ -23,9 +23,9 @@ from uvicorn.protocols.http.httptools_impl import (
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from plexus.limits import Limits
 from plexus.rpc import wire
 from substrate.server.dead_peers import StuckPeer
+from substrate.server.limits import ServerLimits
 from substrate.server.open_connections import OpenConnections
 from substrate.telemetry.refusals import OnRefused
 
@@ -51,7 +51,7 @@ class LimitedConfig(uvicorn.Config):
     def __init__(
         self,
         app: Any,
-        limits: Limits,
+        limits: ServerLimits,
         on_refused: OnRefused | None = None,
         connections: OpenConnections | None = None,
         **options: Any,

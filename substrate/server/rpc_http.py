@@ -22,6 +22,7 @@ from substrate.driver import Connection
 from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
 from substrate.server.disconnect import Peer
+from substrate.server.limits import ServerLimits
 from substrate.server.responses import EVENT_STREAM as EVENT_STREAM_TYPE
 from substrate.server.responses import (
     BodyTooBig,
@@ -161,7 +162,7 @@ async def stream_frames(
     view: NativeConnection, connection: Connection, peer: Peer, send: Send, hub: Plexus
 ) -> None:
     """Write what there is as it comes, until nothing is under way or the client is gone."""
-    limits = hub.limits
+    limits = ServerLimits.of(hub.limits)
     peer.watch()
     await start_stream(send)
     greeting = [GREETING]

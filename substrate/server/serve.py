@@ -26,6 +26,7 @@ from substrate.security.setup import open_access
 from substrate.server.app import build_app
 from substrate.server.connections import HttpProtocol, LimitedConfig
 from substrate.server.dead_peers import watch_for_dead_peers
+from substrate.server.limits import ServerLimits
 from substrate.server.listener import Listener
 from substrate.server.open_connections import OpenConnections
 from substrate.server.open_streams import OpenStreams
@@ -124,24 +125,27 @@ def make_server(
     port: int,
     *,
     mcp_options: McpOptions,
-    access: Access | None = None,
+    access: Access,
     rate_local: bool = False,
     refusals: Refusals | None = None,
     origins: bool = False,
 ) -> Server:
-    """A server for this hub; run it with `serve(sockets=[...])`. Without `access` everybody is
-    let in, which is for tests. With `rate_local` clients on this machine have a rate too. With
-    `origins` whoever watches runs can find out where each comes from."""
+    """Return a server for this hub; run it with `serve(sockets=[...])`.
+
+    With `rate_local` clients on this machine have a rate too. With `origins` watchers of runs can
+    find out where each comes from.
+    """
+    limits = ServerLimits.of(hub.limits)
     open_streams = OpenStreams()
     metrics = Metrics(hub, refusals or Refusals())
     mcp = make_mcp_server(hub, mcp_options)
-    connections = OpenConnections(hub.limits.connections)
+    connections = OpenConnections(limits.connections)
     app = build_app(
         hub,
         port,
         mcp,
-        open_streams,
         access,
+        open_streams,
         metrics,
         rate_local=rate_local,
         connections=connections,
@@ -149,7 +153,7 @@ def make_server(
     server = Server(
         LimitedConfig(
             WithOrigin(app) if origins else app,
-            hub.limits,
+            limits,
             metrics.refusals.request,
             connections,
             lifespan="off",

@@ -12,6 +12,7 @@ import signal
 import click
 
 from plexus.runtime.hub import Plexus
+from substrate.server.limits import ServerLimits
 
 __all__ = ("StopSignals", "drain")
 
@@ -41,13 +42,14 @@ class StopSignals:
 
 async def drain(hub: Plexus, hurried: asyncio.Event) -> None:
     """Let the runs under way end, for as long as the limit says and nobody is in a hurry."""
-    draining = asyncio.create_task(hub.drain(hub.limits.drain_s))
+    limit_s = ServerLimits.of(hub.limits).drain_s
+    draining = asyncio.create_task(hub.drain(limit_s))
     hurry = asyncio.create_task(hurried.wait())
     await asyncio.sleep(0)  # what nobody needs to wait for is stopped by then
     waited_for = sum(run.cancel_reason is None for run in hub.runs.running())
     if waited_for:
         calls = "1 call" if waited_for == 1 else f"{waited_for} calls"
-        limit = f"{hub.limits.drain_s:g} s"
+        limit = f"{limit_s:g} s"
         click.echo(f"Waiting up to {limit} for {calls} to end; Ctrl-C stops them now.", err=True)
     tasks: list[asyncio.Task[bool]] = [draining, hurry]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -14,6 +14,7 @@ from mcp_view.protocol import McpConnection
 from mcp_view.session import Session
 from native_rpc.framing import LINES
 from substrate.mcp_server import make_mcp_server
+from substrate.security.authentication import Access
 from substrate.server.serve import bind, make_server
 from substrate.stdio.transport import StdioServer, claim_stdio
 
@@ -28,7 +29,7 @@ async def serve_http(port: int) -> None:
     hub = build_hub()
     sock = bind(port)
     port = sock.getsockname()[1]
-    server = make_server(hub, port, mcp_options=options_for(hub))
+    server = make_server(hub, port, mcp_options=options_for(hub), access=Access.open())
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -16,8 +16,8 @@ from raw_peer import RawPeer, call_of, frame_of, post_of
 from upgrade_requests import MALFORMED, upgrade_of
 from websockets.sync.client import connect
 
-from plexus.limits import Limits
 from substrate.server.connections import LimitedConfig
+from substrate.server.limits import ServerLimits
 from substrate.server.open_streams import OpenStreams
 from substrate.server.serve import Server as HttpServer
 from substrate.server.serve import bind
@@ -354,7 +354,7 @@ async def test_a_handshake_that_the_app_does_not_answer_ends_at_the_deadline_and
 
     sock = bind(0)
     port = sock.getsockname()[1]
-    limits = Limits(header_s=30.0 if stop_first else 0.3)
+    limits = ServerLimits(header_s=30.0 if stop_first else 0.3)
     config = LimitedConfig(serve_socket, limits, lifespan="off", log_config=None)
     server = HttpServer(config, OpenStreams())
     serving = asyncio.create_task(server.serve(sockets=[sock]))

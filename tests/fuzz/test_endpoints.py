@@ -22,6 +22,7 @@ from mcp_view.server import McpOptions
 from plexus import Plexus
 from plexus.runtime.builtin import PlexusItself
 from substrate.mcp_server import make_mcp_server
+from substrate.security.authentication import Access
 from substrate.server.app import build_app
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(TIMEOUT_S)]
@@ -163,7 +164,7 @@ async def test_any_request_is_answered_by_a_status_and_raises_nothing(
             hub = Plexus()
             hub.register(PlexusItself(hub))
             hub.register(Fuzzed())
-            app = build_app(hub, PORT, make_mcp_server(hub, McpOptions()))
+            app = build_app(hub, PORT, make_mcp_server(hub, McpOptions()), Access.open())
             for _ in range(REQUESTS // AT_ONCE):
                 async with asyncio.TaskGroup() as group:
                     for _ in range(AT_ONCE):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from plexus.limits import Limits
 from substrate.cli.commands.config import limit_rows
+from substrate.server.limits import ServerLimits
 
 __all__ = ("DOCUMENT", "filled")
 
@@ -30,7 +30,7 @@ def filled(text: str) -> str:
     """The document with the table as it is now."""
     rows = [
         f"| `{row.limit}` | {shown(row.value, row.unit)} | {row.reason} | {row.past} |\n"
-        for row in limit_rows(Limits())
+        for row in limit_rows(ServerLimits())
     ]
     return PLACE.sub(lambda _: HEAD + "".join(rows), text)
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from limit_table import DOCUMENT, filled
 
-from plexus.limits import Limits
 from substrate.cli.commands.config import limit_rows
+from substrate.server.limits import ServerLimits
 
-NAMES = [field.name for field in dataclasses.fields(Limits)]
+NAMES = [field.name for field in dataclasses.fields(ServerLimits)]
 #: What the tests of a limit have to show, as `@pytest.mark.limit(name, *parts)` says it.
 PARTS = {"at", "past", "after"}
 
@@ -52,7 +52,7 @@ def test_the_table_in_the_documents_is_the_one_in_force() -> None:
 
 
 def test_every_limit_has_a_reason_and_says_what_happens_past_it() -> None:
-    rows = limit_rows(Limits())
+    rows = limit_rows(ServerLimits())
     assert [row.limit for row in rows] == NAMES
     assert all(row.reason and row.past for row in rows)
     assert {row.unit for row in rows} == {"", "s", "bytes", "a second"}

@@ -26,6 +26,7 @@ from plexus.rpc import wire
 from plexus.runtime.builtin import PlexusItself
 from substrate.driver import Connection
 from substrate.mcp_server import make_mcp_server
+from substrate.security.authentication import Access
 from substrate.server.app import build_app
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -139,7 +140,7 @@ WAYS: dict[str, tuple[str, Any, dict[str, str], bool]] = {
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_request_over_http_leaves_nothing_to_collect(way: str) -> None:
     hub = open_hub()
-    app = build_app(hub, PORT, make_mcp_server(hub, McpOptions()))
+    app = build_app(hub, PORT, make_mcp_server(hub, McpOptions()), Access.open())
     for _ in range(hub.limits.finished_runs + 20):  # what is kept of the runs is let go of too
         await posted(app, *WAYS[way])
     await hub.runs.wait_idle(5)

@@ -18,7 +18,7 @@ import pytest
 from network import Server, bearer, serving
 from websockets.sync.client import connect
 
-from plexus import Limits
+from plexus import ServerLimits
 from plexus.principal import LOCAL, Principal
 from substrate.security import private_files
 from substrate.security.authentication import Access, Credential
@@ -47,10 +47,10 @@ class Clock:
 class World:
     """Files of tokens and sessions, and the servers that read them."""
 
-    def __init__(self, folder: Path, limits: Limits | None = None) -> None:
+    def __init__(self, folder: Path, limits: ServerLimits | None = None) -> None:
         self.clock = Clock()
         self.folder = folder
-        self.limits = limits or Limits()
+        self.limits = limits or ServerLimits()
         self.tokens = TokenFile(folder / "tokens.json", self.clock)
         self.sessions = self.session_file()
         self.published: list[str] = []
@@ -184,7 +184,7 @@ async def test_no_name_of_browsers_makes_the_file_unreadable_for_everybody(world
     [entry] = content["sessions"]
     others = [entry | {"name": f"session:{n:08x}", "sha256": f"{n:064x}"} for n in range(400)]
     world.sessions.path.write_text(json.dumps({"sessions": [entry, *others]}))
-    assert world.sessions.path.read_bytes().count(b"{") > Limits().message_containers / 2
+    assert world.sessions.path.read_bytes().count(b"{") > ServerLimits().message_containers / 2
     assert await credential(world.access, secret) is not None
 
 
@@ -392,7 +392,7 @@ async def test_a_session_that_is_revoked_while_its_use_is_written_is_refused(wor
 
 async def test_one_principal_ends_its_own_sessions_only(tmp_path: Path) -> None:
     """However many it begins, and through however many tokens."""
-    limits = dataclasses.replace(Limits(), sessions_per_principal=3, sessions=5)
+    limits = dataclasses.replace(ServerLimits(), sessions_per_principal=3, sessions=5)
     world = World(tmp_path, limits)
     own = await begin(world.access, MAIN)
     tokens = [world.tokens.add(name, None, principal="ada") for name in ("one", "two")]

@@ -13,7 +13,7 @@ from starlette.types import Message, Scope, Send
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from plexus import Limits
+from plexus import ServerLimits
 from plexus.principal import Principal
 from substrate.security.authentication import Access, Credential
 from substrate.security.challenges import Unauthenticated
@@ -94,7 +94,7 @@ async def test_a_ticket_is_no_token_and_a_token_is_no_ticket(access: Access) -> 
 async def test_a_ticket_is_good_for_seconds(access: Access, clock: Clock) -> None:
     asked = await known(access, MAIN)
     late, soon = access.issue_ticket(asked), access.issue_ticket(asked)
-    clock.now += Limits().ticket_s - 0.001
+    clock.now += ServerLimits().ticket_s - 0.001
     assert await is_good(access, soon)
     clock.now += 0.001
     assert not await is_good(access, late)
@@ -152,7 +152,7 @@ async def test_a_ticket_has_the_scopes_of_when_it_was_asked_for(clock: Clock) ->
             return f"Bearer {scope} {error}".encode()
 
     issuer = Issuer()
-    limits = Limits(ticket_s=1000.0)
+    limits = ServerLimits(ticket_s=1000.0)
     access = Access(MAIN, oauth=issuer, clock=clock, limits=limits)
     asked = await known(access, "jwt")
     first, second = access.issue_ticket(asked), access.issue_ticket(asked)
@@ -250,7 +250,7 @@ async def enters(
     }
     if kind == "http":
         scope["method"] = verb
-    await Guard(app, allowed_names(PORT), access, Limits())(scope, receive, send)
+    await Guard(app, allowed_names(PORT), access, ServerLimits())(scope, receive, send)
     assert ticket.encode() not in scope["query_string"]
     return bool(entered)
 
@@ -283,7 +283,7 @@ async def test_a_ticket_is_used_up_even_if_what_is_behind_the_guard_refuses(
     async def send(message: Message) -> None:
         answered.append(message)
 
-    guard = Guard(refuse, allowed_names(PORT), access, Limits())
+    guard = Guard(refuse, allowed_names(PORT), access, ServerLimits())
     query = b"ticket=" + access.issue_ticket(await known(access, MAIN)).encode()
     for code in (1013, 1008):
         headers = [(b"host", b"127.0.0.1:4444")]

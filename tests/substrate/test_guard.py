@@ -81,7 +81,7 @@ Headers = list[tuple[bytes, bytes]]
 
 def routes() -> list[tuple[str, str]]:
     """Every route that there is, as the app itself lists them: the kind and the path."""
-    app = build_app(hub := Plexus(), PORT, make_mcp_server(hub, McpOptions()))
+    app = build_app(hub := Plexus(), PORT, make_mcp_server(hub, McpOptions()), Access.open())
     assert isinstance(app, ErrorBoundary)
     inner: ASGIApp = vars(app)["_app"]
     assert isinstance(inner, Guard)

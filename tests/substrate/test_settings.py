@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from plexus.limits import Limits
+from substrate.server.limits import ServerLimits
 from substrate.settings import (
     Settings,
     SettingsError,
@@ -51,7 +51,7 @@ def test_flags_win_over_variables_and_variables_over_the_file(
 def test_limits_can_be_set_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     content = b"[limits]\nrun_s = 5\nlog_items = 10\n"
     monkeypatch.setenv("SUBSTRATE_LIMITS__RUN_S", "7")
-    assert load_settings({}, content).limits == Limits(run_s=7.0, log_items=10)
+    assert load_settings({}, content).limits == ServerLimits(run_s=7.0, log_items=10)
 
 
 def test_several_activations_stand_in_one_variable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ from native_rpc.framing import LINES
 from plexus.runtime.builtin import PlexusItself
 from plexus.runtime.hub import Plexus
 from substrate.mcp_server import make_mcp_server
+from substrate.security.authentication import Access
 from substrate.server.serve import bind, make_server
 from substrate.stdio.transport import StdioServer
 from substrate.telemetry.tracing import Tracing, is_wanted, open_tracing
@@ -316,7 +317,9 @@ def over_http(
     async def work() -> None:
         sock = bind(0)
         port = sock.getsockname()[1]
-        server = make_server(traced.hub, port, mcp_options=McpOptions(), origins=True)
+        server = make_server(
+            traced.hub, port, mcp_options=McpOptions(), access=Access.open(), origins=True
+        )
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         status, body = await asyncio.to_thread(post, port)
         server.should_exit = True

@@ -13,10 +13,10 @@ from typing import Any
 
 import click
 
-from plexus.limits import Limits
 from plexus.rpc import wire
 from substrate.cli.main import files_of, loaded_of, settings_of
 from substrate.cli.schema_options import as_written
+from substrate.server.limits import ServerLimits
 from substrate.settings import FILE, Loaded, Settings, allowed, setting_names
 
 __all__ = ("config", "limit_rows", "meanings")
@@ -88,10 +88,10 @@ def limits(ctx: click.Context, *, as_json: bool) -> None:
         _print_limits_plain(rows)
 
 
-def limit_rows(in_force: Limits) -> list[LimitRow]:
+def limit_rows(in_force: ServerLimits) -> list[LimitRow]:
     """Every limit, in the order of the table."""
     rows = []
-    for name, text in meanings(Limits).items():
+    for name, text in meanings(ServerLimits).items():
         reason, _, past = text.partition(PAST)
         rows.append(LimitRow(name, getattr(in_force, name), unit_of(name), reason.strip(), past))
     return rows
@@ -112,7 +112,7 @@ def _rows(loaded: Loaded, ctx: click.Context) -> list[Row]:
     }
     explained = {
         **meanings(Settings),
-        **{f"limits.{name}": text for name, text in meanings(Limits).items()},
+        **{f"limits.{name}": text for name, text in meanings(ServerLimits).items()},
     }
     rows = []
     for name in setting_names():
@@ -129,16 +129,26 @@ def _rows(loaded: Loaded, ctx: click.Context) -> list[Row]:
 def meanings(cls: type) -> dict[str, str]:
     """What each field of a dataclass means: the `#:` comment above it, read from the source.
 
-    A field without one shares that of the field above. Without the source nothing is known.
+    The fields of a base class come first. A field without a comment shares that of the field
+    above. Without the source nothing is known.
     """
-    try:
-        lines = inspect.getsource(cls).splitlines()
-    except (OSError, TypeError):
-        return {}
+    found: dict[str, str] = {}
+    for owner in reversed(cls.__mro__):
+        if not dataclasses.is_dataclass(owner):
+            continue
+        try:
+            found |= _comments(inspect.getsource(owner))
+        except (OSError, TypeError):
+            continue
+    return found
+
+
+def _comments(source: str) -> dict[str, str]:
+    """The comment above each field in the source of a dataclass."""
     found: dict[str, str] = {}
     comment: list[str] = []
     fresh = True
-    for line in lines:
+    for line in source.splitlines():
         if remark := re.fullmatch(r"\s+#: ?(.*)", line):
             comment = [remark[1]] if fresh else [*comment, remark[1]]
             fresh = False

@@ -27,6 +27,7 @@ from substrate.driver import Connection
 from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
 from substrate.server.disconnect import Peer
+from substrate.server.limits import ServerLimits
 from substrate.server.mcp.requests import accept_of, headers_of
 from substrate.server.mcp.streams import Events, EventWriter
 from substrate.server.open_streams import OpenStreams
@@ -81,7 +82,7 @@ class PairStream:
     ) -> None:
         self._server = server
         self._credentials = credentials
-        self._writer = EventWriter(server.hub.limits, open_streams)
+        self._writer = EventWriter(ServerLimits.of(server.hub.limits), open_streams)
         #: What is open, by the names that clients post with.
         self.opened: dict[bytes, Opened] = {}
 

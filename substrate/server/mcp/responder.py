@@ -21,6 +21,7 @@ from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
 from substrate.server.disconnect import Peer
 from substrate.server.mcp.errors import http_status, missing_scope
+from substrate.server.limits import ServerLimits
 from substrate.server.mcp.requests import Accept
 from substrate.server.mcp.sessions import HttpSession
 from substrate.server.mcp.streams import Events, EventWriter, SessionEvents, unnumbered
@@ -63,7 +64,7 @@ class Answers:
         self._server = server
         self._hub = server.hub
         self._credentials = credentials
-        self._writer = EventWriter(server.hub.limits, open_streams)
+        self._writer = EventWriter(ServerLimits.of(server.hub.limits), open_streams)
 
     async def give(self, view: McpConnection, post: Post) -> Rest:
         """Have the view answer this message."""

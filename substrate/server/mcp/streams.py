@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 from starlette.types import Send
 
-from plexus.limits import Limits
 from plexus.rpc import wire
 from substrate.driver import Connection
 from substrate.server.disconnect import Peer
+from substrate.server.limits import ServerLimits
 from substrate.server.open_streams import OpenStreams
 from substrate.server.responses import start_stream
 
@@ -169,7 +169,7 @@ class SessionEvents(Events):
 class EventWriter:
     """Writes streams of events as responses."""
 
-    def __init__(self, limits: Limits, open_streams: OpenStreams) -> None:
+    def __init__(self, limits: ServerLimits, open_streams: OpenStreams) -> None:
         self._limits = limits
         self._open = open_streams
 

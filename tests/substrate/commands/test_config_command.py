@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from command_line import lines, run, terminal, without_colours
 
-from plexus.limits import Limits
 from substrate.cli.commands.config import meanings
+from substrate.server.limits import ServerLimits
 from substrate.settings import Settings, setting_names
 
 
@@ -23,7 +23,7 @@ def test_every_setting_has_a_value_and_a_meaning(tmp_path: Path) -> None:
     rows = settings(tmp_path)
     assert list(rows) == setting_names()
     assert all(row["meaning"] and row["allowed"] for row in rows.values())
-    assert rows["limits.run_s"]["value"] == Limits().run_s
+    assert rows["limits.run_s"]["value"] == ServerLimits().run_s
     assert rows["log_level"]["origin"] == "default"
 
 
@@ -65,7 +65,7 @@ def test_on_a_terminal_it_is_a_table(tmp_path: Path) -> None:
     assert "one of off, workspace, strict" in " ".join(without_colours(text).split())
 
 
-@pytest.mark.parametrize("cls", [Settings, Limits])
+@pytest.mark.parametrize("cls", [Settings, ServerLimits])
 def test_meanings_are_the_comments_in_the_source(cls: type) -> None:
     found = meanings(cls)
     assert all(found.values())
