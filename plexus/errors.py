@@ -22,7 +22,7 @@ wire is the business of that view's one table.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 __all__ = (
     "Busy",
@@ -77,6 +77,12 @@ class InvalidParams(PlexusError):
     """The arguments do not fit; `data["errors"]` lists each place and what is wrong there."""
 
     default_code = "invalid_params"
+
+    @classmethod
+    def at(cls, place: str, fault: str, *, code: str | None = None) -> Self:
+        """Return the error for one place: the name of an argument, and what is wrong with it."""
+        errors = [{"at": place, "fault": fault}]
+        return cls(f"{place}: {fault}", code=code, data={"errors": errors})
 
 
 class InvalidEvent(PlexusError, ValueError):

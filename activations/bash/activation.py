@@ -274,5 +274,4 @@ def _cannot_pass(error: ValueError) -> InvalidParams:
 
 def _check(argument: str, holds: bool, complaint: str) -> None:
     if not holds:
-        faults = [{"at": argument, "fault": complaint}]
-        raise InvalidParams(f"{argument}: {complaint}", data={"errors": faults})
+        raise InvalidParams.at(argument, complaint)

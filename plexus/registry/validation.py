@@ -18,8 +18,9 @@ from plexus.errors import InvalidParams
 from plexus.limits import Limits
 from plexus.registry.suggestions import nearest
 from plexus.rpc import wire
+from plexus.text import shorten
 
-__all__ = ("Validate", "all_errors", "check", "fail_fast", "invalid_params", "shortened")
+__all__ = ("Validate", "all_errors", "check", "fail_fast", "invalid_params")
 
 Validate: TypeAlias = Callable[[Any], Any]
 
@@ -114,7 +115,7 @@ def invalid_params(
     """
     details = getattr(error, "errors", None)
     if details is None:
-        return InvalidParams(shortened(f"{subject}: {error}", MESSAGE_CHARS))
+        return InvalidParams(shorten(f"{subject}: {error}", MESSAGE_CHARS))
     count: int = error.error_count()  # type: ignore[attr-defined]  # pydantic's has it
     faults = [_unknown(name, known) for name in unknown[:SUGGESTED]]
     faults += [_unknown(name, ()) for name in unknown[SUGGESTED:listed]]
@@ -133,7 +134,7 @@ def invalid_params(
         at, fault = faults[0]["at"], faults[0]["fault"]
         first = f"{at}: {fault}" if at else fault
     more = f" (and {count - 1} more)" if faults and count > 1 else ""
-    return InvalidParams(shortened(f"{subject}: {first}", MESSAGE_CHARS) + more, data=data)
+    return InvalidParams(shorten(f"{subject}: {first}", MESSAGE_CHARS) + more, data=data)
 
 
 def _is_unknown(fault: dict[str, Any], unknown: Sequence[str]) -> bool:
@@ -143,7 +144,7 @@ def _is_unknown(fault: dict[str, Any], unknown: Sequence[str]) -> bool:
 
 def _unknown(name: str, known: Sequence[str]) -> dict[str, str]:
     words = _FAULTS["extra_forbidden"] + _suggestion(name, known)
-    return {"at": shortened(name, AT_CHARS), "fault": shortened(words, FAULT_CHARS)}
+    return {"at": shorten(name, AT_CHARS), "fault": shorten(words, FAULT_CHARS)}
 
 
 def _suggestion(name: str, known: Sequence[str]) -> str:
@@ -154,9 +155,4 @@ def _suggestion(name: str, known: Sequence[str]) -> str:
 def _fault(fault: dict[str, Any]) -> dict[str, str]:
     words = _FAULTS.get(fault["type"]) or fault["msg"]
     at = ".".join(str(part) for part in fault["loc"])
-    return {"at": shortened(at, AT_CHARS), "fault": shortened(words, FAULT_CHARS)}
-
-
-def shortened(text: str, most: int) -> str:
-    """Return a text, cut off at a limit of characters."""
-    return text if len(text) <= most else f"{text[:most]}..."
+    return {"at": shorten(at, AT_CHARS), "fault": shorten(words, FAULT_CHARS)}

@@ -13,6 +13,7 @@ from collections import deque
 from typing import Any, Final
 
 from plexus.events import Event
+from plexus.text import shorten
 
 __all__ = ("INTEGERS", "find_fault", "plain")
 
@@ -122,4 +123,4 @@ def _member(at: str, key: Any) -> str:
 
 
 def _place(at: str) -> str:
-    return at if len(at) <= _AT_CHARS else f"{at[:_AT_CHARS]}..."
+    return shorten(at, _AT_CHARS)

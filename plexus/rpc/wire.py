@@ -30,6 +30,7 @@ from plexus.errors import InvalidEvent, TooBig
 from plexus.limits import Limits
 from plexus.rpc.event_encoder import encode_event, event_encoders
 from plexus.rpc.json_forms import INTEGERS, find_fault, plain
+from plexus.text import shorten
 
 __all__ = (
     "INTERNAL_ERROR",
@@ -429,9 +430,7 @@ def shorten_error(message: str, data: Any, limit: int) -> tuple[str, Any]:
     """Cut an error down to about half of `limit` bytes as JSON: a quarter for the message, and
     of `data` those members that fit into another, the others by name in `left_out`."""
     # A character takes at most six bytes as JSON.
-    most = limit // 24
-    if len(message) > most:
-        message = f"{message[:most]}..."
+    message = shorten(message, limit // 24)
     if data is None:
         return message, None
     room = limit // 4

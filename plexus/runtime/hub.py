@@ -40,11 +40,12 @@ from plexus.registry.resources import Resources
 from plexus.registry.schema_check import check_node
 from plexus.registry.signature import MethodSpec
 from plexus.registry.suggestions import nearest
-from plexus.registry.validation import invalid_params, shortened
+from plexus.registry.validation import invalid_params
 from plexus.runtime.pump import Pump
 from plexus.runtime.question_feed import Questions
 from plexus.runtime.run import Run
 from plexus.runtime.runs import Runs, random_numbers
+from plexus.text import shorten
 from plexus.version import __version__
 
 __all__ = ("Call", "Change", "Notice", "Plexus")
@@ -268,7 +269,7 @@ class Plexus:
                 )
             near = nearest(name, [each.name for each in self.methods(principal)])
             hint = f"; did you mean {near[0]}?" if near else ""
-            name = shortened(name, 2 * NAME_LENGTH)
+            name = shorten(name, 2 * NAME_LENGTH)
             raise UnknownMethod(f"there is no method {name}{hint}", data={"nearest": near})
         return spec
 

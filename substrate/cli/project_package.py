@@ -11,12 +11,12 @@ from pathlib import Path
 
 import click
 
+from plexus.text import escape_controls
 from substrate.cli.main import FILES, files_of, may_ask
 from substrate.devtools.plugin_sources import Sources, package_of
 from substrate.security.folder_trust.decision import decide
 from substrate.security.folder_trust.review import at_terminal
 from substrate.settings import ProjectFiles
-from substrate.telemetry.logging import escaped
 
 __all__ = ("UNTRUSTED", "files_for_author", "project_package")
 
@@ -54,9 +54,10 @@ def _can_ask(ctx: click.Context, *, stdio: bool) -> bool:
 
 
 def _agreed(package: Sources) -> bool:
-    names = escaped(", ".join(package.names))
+    names = escape_controls(", ".join(package.names))
     click.echo(
-        f"pyproject.toml in {escaped(str(Path.cwd()))} names activations: {names}.", err=True
+        f"pyproject.toml in {escape_controls(str(Path.cwd()))} names activations: {names}.",
+        err=True,
     )
     click.echo("Importing this package runs its code with your rights.", err=True)
     return click.confirm("Import it for this start?", default=False, err=True)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from plexus.private_files import data_folder
+from plexus.text import replace_controls
 from substrate.security.challenges import TooMany
 from substrate.security.record_file import RecordFile
 from substrate.security.tokens import digest_of, new_token
@@ -233,9 +234,7 @@ def is_alive(session: Session, now_s: float, tokens: Container[bytes]) -> bool:
 
 def _stripped(user_agent: str) -> str:
     """Text that can be printed on a terminal, on one line and within a bound."""
-    if user_agent.isprintable() and len(user_agent) <= AGENT_CHARS:
-        return user_agent.strip()
-    return "".join(filter(str.isprintable, user_agent))[:AGENT_CHARS].strip()
+    return replace_controls(user_agent)[:AGENT_CHARS].strip()
 
 
 def _entry(session: Session) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import time
 from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -18,18 +19,21 @@ from mcp_view.tables.revisions import LATEST_HANDSHAKE
 from native_rpc.errors import code_of
 from plexus.rpc import wire
 from plexus.runtime.hub import STOPPING, Plexus
-from substrate.security.token_bucket import Bucket, Buckets
+from plexus.token_bucket import TokenBucket
 from substrate.server.limits import ServerLimits
 from substrate.server.open_connections import OpenConnections
 from substrate.server.responses import JSON, Headers
 from substrate.telemetry.refusals import OnRefused
 
-__all__ = ("Admission", "is_local")
+__all__ = ("REMEMBERED", "Admission", "Buckets", "is_local")
 
 RATE_EXCEEDED: Final = -32003
 RATE: Final = "rate limit exceeded"
 #: The routes on which clients expect the numbers of MCP.
 MCP_ROUTES: Final = frozenset({"/mcp", "/sse", "/messages"})
+#: How many clients are remembered. The one that was silent the longest is evicted first, and
+#: starts again with a full bucket.
+REMEMBERED: Final = 4096
 #: The one address that nearly every client has.
 HERE: Final = "127.0.0.1"
 
@@ -75,8 +79,9 @@ class Admission:
         if client is None or (not self._rate_local and is_local(client[0])):
             await self._app(scope, receive, send)
             return
-        bucket = self._buckets.of("" if principal is None else principal.name, client[0])
-        wait_s = bucket.take()
+        now = time.monotonic()
+        bucket = self._buckets.of("" if principal is None else principal.name, client[0], now)
+        wait_s = bucket.take(now)
         if wait_s:
             self._tell(scope, "rate", 429)
             retry = [(b"retry-after", b"%d" % math.ceil(wait_s))]
@@ -95,7 +100,7 @@ class Admission:
         data = {"limit": self._limits.rate_per_s, "retry_after_s": round(wait_s, 3)}
         return wire.encode_error(request_id, RATE_EXCEEDED, RATE, data)
 
-    def _counted(self, bucket: Bucket, receive: Receive) -> Receive:
+    def _counted(self, bucket: TokenBucket, receive: Receive) -> Receive:
         """Read a body, and have the bucket pay if it is a batch."""
         parts: list[bytes] = []
 
@@ -116,7 +121,7 @@ class Admission:
         messages = wire.decode(data, self._limits)
         return len(messages) - 1 if isinstance(messages, list) else 0
 
-    def _limited(self, scope: Scope, bucket: Bucket, receive: Receive, send: Send) -> Receive:
+    def _limited(self, scope: Scope, bucket: TokenBucket, receive: Receive, send: Send) -> Receive:
         """Read messages; those past the rate are answered here and not passed on."""
 
         async def received() -> Message:
@@ -126,7 +131,7 @@ class Admission:
                     return message
                 text = message.get("text")
                 data: bytes = message["bytes"] if text is None else text.encode()
-                wait_s = bucket.take()
+                wait_s = bucket.take(time.monotonic())
                 if not wait_s:
                     if data.lstrip()[:1] == b"[":
                         bucket.owe(self._more_than_one(data))
@@ -150,6 +155,30 @@ class Admission:
         if isinstance(message, wire.Notification | wire.Response):
             return None
         return self._refusal(message.id, wait_s)
+
+
+class Buckets:
+    """A token bucket for each client, by principal and address, in bounded memory."""
+
+    def __init__(self, burst: int, per_s: float) -> None:
+        self._burst = burst
+        self._per_s = per_s
+        #: The client that was silent the longest comes first.
+        self._buckets: dict[tuple[str, str], TokenBucket] = {}
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def of(self, principal: str, address: str, now: float) -> TokenBucket:
+        """Return the bucket of this client."""
+        key = (principal, address)
+        bucket = self._buckets.pop(key, None)
+        if bucket is None:
+            if len(self._buckets) >= REMEMBERED:
+                del self._buckets[next(iter(self._buckets))]
+            bucket = TokenBucket(self._burst, self._per_s, now)
+        self._buckets[key] = bucket
+        return bucket
 
 
 def _stopping_code(path: str) -> int:

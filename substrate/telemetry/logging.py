@@ -22,6 +22,7 @@ from typing import Any, Final, Literal, TextIO
 import click
 
 from plexus.rpc import wire
+from plexus.text import escape_controls
 
 __all__ = (
     "JsonFormatter",
@@ -29,7 +30,6 @@ __all__ = (
     "LogStream",
     "TextFormatter",
     "announce",
-    "escaped",
     "set_up_logging",
 )
 
@@ -37,10 +37,6 @@ Format = Literal["text", "json"]
 
 #: Loggers of this project.
 OURS: Final = ("activations", "arbor", "mcp_view", "native_rpc", "plexus", "substrate")
-#: What must not reach a terminal or a reader of lines: control characters, line separators, those
-#: that change the direction of writing, and halves of characters. (Compiling it takes
-#: time of a start that mostly has nothing to log.)
-CONTROLS: Final = "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 #: What begins each further line of a traceback in the text form.
 MARGIN: Final = "\n  | "
 #: What a value must be to stand in a text line without quotes.
@@ -95,11 +91,6 @@ def _handler(form: Format) -> logging.Handler:
 # --- lines ------------------------------------------------------------------------------------
 
 
-def escaped(text: str) -> str:
-    """The text without anything that would end a line or that a terminal would act on."""
-    return re.sub(CONTROLS, lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
@@ -119,18 +110,18 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         when = self.formatTime(record)
         line = f"{when} {record.levelname} {record.name}: {_message(record)}"
-        line = escaped(line) + "".join(
+        line = escape_controls(line) + "".join(
             f" {name}={_bare(value)}" for name, value in _fields(record).items()
         )
         if record.exc_info:
             for each in self.formatException(record.exc_info).split("\n"):
-                line += MARGIN + escaped(each)
+                line += MARGIN + escape_controls(each)
         return line
 
 
 def _bare(value: Any) -> str:
     text = str(value)
-    return text if re.fullmatch(BARE, text) else escaped(_json(text))
+    return text if re.fullmatch(BARE, text) else escape_controls(_json(text))
 
 
 class JsonFormatter(logging.Formatter):
@@ -147,7 +138,7 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             body["exception"] = self.formatException(record.exc_info)
         # What JSON itself lets stand can be escaped afterwards: it occurs inside of strings only.
-        return escaped(_json(dict(sorted(body.items(), key=_place))))
+        return escape_controls(_json(dict(sorted(body.items(), key=_place))))
 
 
 #: These come first in a line, in this order; the rest as it was given.
@@ -168,8 +159,10 @@ def _json(value: dict[str, Any] | str) -> str:
         return wire.encode(value).decode()
     except TypeError:  # half a character, or no JSON form
         if isinstance(value, dict):
-            return wire.encode({name: escaped(str(each)) for name, each in value.items()}).decode()
-        return wire.encode(escaped(value)).decode()
+            return wire.encode(
+                {name: escape_controls(str(each)) for name, each in value.items()}
+            ).decode()
+        return wire.encode(escape_controls(value)).decode()
 
 
 # --- writing ----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Final
 
 from plexus.errors import PlexusError
 from plexus.principal import Principal
+from plexus.token_bucket import TokenBucket
 
 __all__ = ("OnRefused", "Refusals")
 
@@ -39,8 +40,7 @@ class Refusals:
         #: How many there were, by reason.
         self.counts: Counter[str] = Counter()
         self._clock = clock
-        self._allowed = float(BURST)
-        self._at = clock()
+        self._lines = TokenBucket(BURST, PER_S, clock())
         self._unsaid = 0
 
     def request(self, reason: str, address: str | None, status: int | None = None) -> None:
@@ -67,13 +67,9 @@ class Refusals:
     def _may_log(self) -> bool:
         if not logger.isEnabledFor(logging.INFO):
             return False
-        now = self._clock()
-        self._allowed = min(self._allowed + (now - self._at) * PER_S, BURST)
-        self._at = now
-        if self._allowed < 1:
+        if self._lines.take(self._clock()):
             self._unsaid += 1
             return False
-        self._allowed -= 1
         return True
 
     def _log(self, message: str, **fields: str | int | None) -> None:

@@ -13,7 +13,6 @@ from starlette.types import Message, Scope, Send
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from plexus import ServerLimits
 from plexus.principal import Principal
 from substrate.security.authentication import Access, Credential
 from substrate.security.challenges import Unauthenticated
@@ -21,6 +20,7 @@ from substrate.security.guard import Guard, allowed_names
 from substrate.security.page_sessions import SessionFile
 from substrate.security.tickets import take_ticket, takes_ticket
 from substrate.security.tokens import TokenFile
+from substrate.server.limits import ServerLimits
 
 pytestmark = pytest.mark.anyio
 

@@ -19,12 +19,12 @@ from websockets.sync.client import connect
 
 from plexus.errors import Denied
 from plexus.principal import Principal
+from plexus.text import escape_controls
 from substrate.telemetry.logging import (
     JsonFormatter,
     LineHandler,
     LogStream,
     TextFormatter,
-    escaped,
 )
 from substrate.telemetry.refusals import BURST, OTHER, REASONS, Refusals
 
@@ -224,9 +224,9 @@ def test_half_a_character_is_written_all_the_same() -> None:
 
 
 def test_what_is_escaped_is_what_ends_a_line_or_moves_a_cursor() -> None:
-    assert escaped("plain text, naïve 漢字 🙂") == "plain text, naïve 漢字 🙂"
-    assert len(escaped(NASTY).splitlines()) == 1
-    assert escaped(NASTY).isprintable()
+    assert escape_controls("plain text, naïve 漢字 🙂") == "plain text, naïve 漢字 🙂"
+    assert len(escape_controls(NASTY).splitlines()) == 1
+    assert escape_controls(NASTY).isprintable()
 
 
 # --- somebody who does not read -------------------------------------------------------------------

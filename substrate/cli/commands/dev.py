@@ -11,13 +11,14 @@ import click
 from plexus.registry.lazy import resolve
 from plexus.registry.plugins import Broken, load_plugins
 from plexus.runtime.hub import Plexus
+from plexus.text import escape_controls
 from substrate.build_hub import MakeHub, built_in_hub, finder
 from substrate.cli.main import settings_of
 from substrate.cli.project_package import UNTRUSTED, files_for_author, project_package
 from substrate.devtools.plugin_sources import NoSource, Sources, find_sources, sources_here
 from substrate.devtools.reload import Reloader
 from substrate.settings import ProjectFiles, Settings
-from substrate.telemetry.logging import announce, escaped
+from substrate.telemetry.logging import announce
 
 __all__ = ("dev",)
 
@@ -98,7 +99,9 @@ def _maker(fixed: Sequence[str], sources: Sources) -> MakeHub:
         sources.make_importable()
         hub = built_in_hub(settings, project, files)
         find = finder(settings, project, files)
-        reloader = Reloader(hub, sources, project, lambda text: announce(escaped(text)), find)
+        reloader = Reloader(
+            hub, sources, project, lambda text: announce(escape_controls(text)), find
+        )
         broken = load_plugins(hub, fixed, None, find)
         reloader.load()
         return hub, broken

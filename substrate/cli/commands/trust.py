@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from plexus.rpc import wire
+from plexus.text import escape_controls
 from substrate.security.folder_trust.contents import Unreadable, read_contents
 from substrate.security.folder_trust.decision import real_folder, unsafe_reason
 from substrate.security.folder_trust.records import (
@@ -19,7 +20,6 @@ from substrate.security.folder_trust.records import (
 )
 from substrate.security.folder_trust.review import described
 from substrate.settings import FILE, Settings, files_to_trust
-from substrate.telemetry.logging import escaped
 
 __all__ = ("trust",)
 
@@ -55,11 +55,11 @@ def trust(*, folder: Path | None, always: bool, lists: bool, revoke: bool, as_js
         else:
             _trust_now(target)
     except RecordError as error:
-        raise click.ClickException(escaped(str(error))) from error
+        raise click.ClickException(escape_controls(str(error))) from error
 
 
 def _trust_now(folder: Path) -> None:
-    shown = escaped(str(folder))
+    shown = escape_controls(str(folder))
     if not files_to_trust(folder):
         click.echo(
             f"{shown} has no {FILE} and no {Settings.activations_folder}: there is nothing to "
@@ -70,12 +70,14 @@ def _trust_now(folder: Path) -> None:
         contents = read_contents(folder)
     except Unreadable as error:
         raise click.ClickException(
-            f"{escaped(str(error))}. Nothing was trusted. Remove it, or make it smaller."
+            f"{escape_controls(str(error))}. Nothing was trusted. Remove it, or make it smaller."
         ) from error
     for line in described(contents):
         click.echo(line)
     if (reason := unsafe_reason(folder)) is not None:
-        click.echo(f"Note: {escaped(reason)}. What is changed will not be loaded.", err=True)
+        click.echo(
+            f"Note: {escape_controls(reason)}. What is changed will not be loaded.", err=True
+        )
     write_record(folder, contents.digests(), contents.replaces())
     click.echo(f"{shown} is trusted with these files as they are now.")
 
@@ -83,18 +85,19 @@ def _trust_now(folder: Path) -> None:
 def _trust_always(folder: Path) -> None:
     if (reason := unsafe_reason(folder)) is not None:
         raise click.ClickException(
-            f"{escaped(reason)}, so this folder cannot be trusted always. Make it yours alone, or "
-            "leave out --always to trust the files as they are now."
+            f"{escape_controls(reason)}, so this folder cannot be trusted always. Make it yours "
+            "alone, or leave out --always to trust the files as they are now."
         )
     write_record(folder, None)
     click.echo(
-        f"{escaped(str(folder))} is trusted always: its {FILE} and {Settings.activations_folder} "
-        "are loaded whatever they hold. `substrate trust --revoke` ends that."
+        f"{escape_controls(str(folder))} is trusted always: its {FILE} and "
+        f"{Settings.activations_folder} are loaded whatever they hold. "
+        "`substrate trust --revoke` ends that."
     )
 
 
 def _revoke(folder: Path) -> None:
-    shown = escaped(str(folder))
+    shown = escape_controls(str(folder))
     if not remove_record(folder):
         raise click.ClickException(
             f"{shown} is not trusted. `substrate trust --list` shows the folders that are."
@@ -110,7 +113,7 @@ def _list(*, as_json: bool) -> None:
         else:
             click.echo(_line(record))
     for fault in faults:
-        click.echo(f"Warning: {escaped(fault)}", err=True)
+        click.echo(f"Warning: {escape_controls(fault)}", err=True)
     if not records and not as_json:
         click.echo("No folder is trusted. `substrate trust` trusts the current one.", err=True)
 
@@ -129,4 +132,4 @@ def _line(record: Record) -> str:
     how = "always" if record.always else f"{len(record.files)} files as they were"
     since = datetime.fromtimestamp(record.since_s).astimezone().strftime("%Y-%m-%d %H:%M")
     gone = "" if Path(record.folder).is_dir() else "  (there is no such folder)"
-    return f"{escaped(record.folder)}  {how}  since {since}{gone}"
+    return f"{escape_controls(record.folder)}  {how}  since {since}{gone}"

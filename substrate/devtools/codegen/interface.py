@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from plexus.events import Complete, Event, Gap, Log, Request
+from plexus.registry.json_schema import resolve_reference
 from plexus.registry.schema import digest, value_schema
 from substrate.cli.target.catalogue import walk
 from substrate.devtools.codegen.text import Names, pascal
@@ -151,8 +152,7 @@ def _read_shared_events(reader: Reader) -> dict[str, Named]:
         schema = value_schema(event)
         definitions = schema.pop("$defs", {})
         place = Place(name, "", "", definitions)
-        if "$ref" in schema:
-            schema = definitions[schema["$ref"].rpartition("/")[2]]
+        schema = resolve_reference(schema, definitions)
         reader.declare_struct(name, schema | {"description": words}, place)
     shared = {event.type: Named(name) for name, (event, _) in ALWAYS.items()}
     said = Alias(RUN_EVENT, "What any run may say.", Union(tuple(shared.values())))

@@ -7,17 +7,15 @@ where it ends, and a comment must not be left early or show something other than
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable
 
 from plexus.rpc import wire
+from plexus.text import replace_controls
 
 __all__ = ("Names", "escaped", "lines_of", "pascal")
 
 _WORDS = re.compile(r"[A-Za-z0-9]+")
-#: They turn the order around in which text is shown, so that code can look like other code.
-_DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-_REPLACEMENT = "\ufffd"
+REPLACEMENT = "\ufffd"
 
 
 class Names:
@@ -61,14 +59,11 @@ def _escape(char: str, astral: str) -> str:
 def lines_of(text: str) -> list[str]:
     """A text for a comment: lines without blanks at their ends, none at the beginning or the end
     of the text, and nothing in them that cannot be seen."""
-    lines = ["".join(map(_visible, line)).rstrip() for line in text.expandtabs(4).splitlines()]
+    lines = [
+        replace_controls(line, REPLACEMENT).rstrip() for line in text.expandtabs(4).splitlines()
+    ]
     while lines and not lines[-1]:
         lines.pop()
     while lines and not lines[0]:
         lines.pop(0)
     return lines
-
-
-def _visible(char: str) -> str:
-    hidden = char in _DIRECTIONS or unicodedata.category(char) in ("Cc", "Cs")
-    return _REPLACEMENT if hidden else char

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from plexus.text import escape_controls
 from substrate.security.folder_trust.contents import (
     Contents,
     Unreadable,
@@ -36,7 +37,6 @@ from substrate.settings import (
     Skipped,
     files_to_trust,
 )
-from substrate.telemetry.logging import escaped
 
 __all__ = ("Ask", "changes", "decide", "real_folder", "unsafe_reason")
 
@@ -213,9 +213,9 @@ def _skip(
             "Run `substrate doctor` in this folder: it names the record.",
         ),
     }[code]
-    shown = [escaped(each)[:DETAIL_CHARS] for each in details[:DETAILS]]
+    shown = [escape_controls(each)[:DETAIL_CHARS] for each in details[:DETAILS]]
     if len(details) > DETAILS:
         shown.append(f"and {len(details) - DETAILS} more")
     message = f"Not loaded from the project folder: {names}, because {why}."
-    skipped = Skipped(code, message, cure, escaped(str(folder)), tuple(shown))
+    skipped = Skipped(code, message, cure, escape_controls(str(folder)), tuple(shown))
     return ProjectFiles(settings=settings, skipped=skipped, replaced=replaced)

@@ -12,9 +12,9 @@ from typing import Final
 
 import click
 
+from plexus.text import escape_controls
 from substrate.security.folder_trust.contents import Contents
 from substrate.settings import FILE
-from substrate.telemetry.logging import escaped
 
 __all__ = ("ask", "at_terminal", "described")
 
@@ -34,7 +34,7 @@ def at_terminal() -> bool:
 
 def ask(folder: Path, contents: Contents) -> bool:
     """Show what would be loaded, and ask whether to trust it; no is the default."""
-    click.echo(f"{escaped(str(folder))} is not trusted. Substrate would load:", err=True)
+    click.echo(f"{escape_controls(str(folder))} is not trusted. Substrate would load:", err=True)
     for line in described(contents):
         click.echo(line, err=True)
     click.echo(
@@ -48,9 +48,9 @@ def ask(folder: Path, contents: Contents) -> bool:
 def described(contents: Contents) -> Iterator[str]:
     """The files with their sizes, and the lines of `substrate.toml`."""
     names = list(contents.entries)
-    width = max((len(escaped(name)) for name in names[:FILES]), default=0)
+    width = max((len(escape_controls(name)) for name in names[:FILES]), default=0)
     for name in names[:FILES]:
-        yield f"  {escaped(name).ljust(width)}  {contents.entries[name].size:,} bytes"
+        yield f"  {escape_controls(name).ljust(width)}  {contents.entries[name].size:,} bytes"
     if len(names) > FILES:
         yield f"  and {len(names) - FILES} more files"
     settings = contents.settings()
@@ -61,7 +61,7 @@ def described(contents: Contents) -> Iterator[str]:
         lines.pop()
     yield f"{FILE} holds:"
     for line in lines[:LINES]:
-        shown = escaped(line.rstrip("\r"))
+        shown = escape_controls(line.rstrip("\r"))
         cut = " ..." if len(shown) > LINE_CHARS else ""
         yield f"  | {shown[:LINE_CHARS]}{cut}"
     if len(lines) > LINES:

@@ -1,0 +1,24 @@
+"""References inside JSON Schemas, as pydantic writes them: `{"$ref": "#/$defs/Name"}`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ("resolve_reference",)
+
+Schema = dict[str, Any]
+
+
+def resolve_reference(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
+    """Return the schema that a reference leads to, with what stands beside the reference.
+
+    Members beside a reference win. An unknown definition, and a cycle, lead to any value.
+    """
+    visited = set()
+    while "$ref" in schema:
+        name = str(schema["$ref"]).rpartition("/")[2]
+        target = {} if name in visited else definitions.get(name, {})
+        visited.add(name)
+        schema = {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
+    return schema

@@ -1,0 +1,45 @@
+"""Token bucket: how often something may happen, in bursts and on average.
+
+It reads no clock: the time is passed in, in seconds of any clock that does not go back.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ("TokenBucket",)
+
+#: What counts as a whole token: a timer that was set for the time of the next one may fire a
+#: little early.
+WHOLE: Final = 0.999
+
+
+class TokenBucket:
+    """Holds at most `burst` tokens and gains `per_s` tokens a second; it starts full."""
+
+    __slots__ = ("_burst", "_per_s", "_tokens", "_updated_at")
+
+    def __init__(self, burst: float, per_s: float, now: float) -> None:
+        self._burst = burst
+        self._per_s = per_s
+        self._tokens = burst
+        self._updated_at = now
+
+    def take(self, now: float) -> float:
+        """Take a token. Returns 0, or the seconds until there is one."""
+        tokens = self._tokens + (now - self._updated_at) * self._per_s
+        self._tokens = tokens = min(tokens, self._burst)
+        self._updated_at = now
+        if tokens < WHOLE:
+            return (1 - tokens) / self._per_s
+        self._tokens = tokens - 1
+        return 0.0
+
+    def owe(self, count: int) -> None:
+        """Take this many tokens even if they are not there; they are missing later."""
+        self._tokens -= count
+
+    def wait_s(self, now: float) -> float:
+        """Return the seconds until there is a token, without taking it."""
+        tokens = self._tokens + (now - self._updated_at) * self._per_s
+        return max((1 - tokens) / self._per_s, 0.0)

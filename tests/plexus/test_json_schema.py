@@ -1,0 +1,25 @@
+"""References inside JSON Schemas are followed."""
+
+from __future__ import annotations
+
+from plexus.registry.json_schema import resolve_reference
+
+DEFINITIONS = {
+    "Colour": {"type": "string", "title": "Colour"},
+    "Paint": {"$ref": "#/$defs/Colour", "title": "Paint"},
+    "Loop": {"$ref": "#/$defs/Loop"},
+}
+
+
+def test_a_reference_leads_to_its_definition_and_what_stands_beside_it_wins() -> None:
+    assert resolve_reference({"type": "integer"}, DEFINITIONS) == {"type": "integer"}
+    assert resolve_reference({"$ref": "#/$defs/Paint", "description": "d"}, DEFINITIONS) == {
+        "type": "string",
+        "title": "Paint",
+        "description": "d",
+    }
+
+
+def test_a_reference_to_nothing_or_to_itself_leads_to_any_value() -> None:
+    assert resolve_reference({"$ref": "#/$defs/Missing"}, DEFINITIONS) == {}
+    assert resolve_reference({"$ref": "#/$defs/Loop"}, DEFINITIONS) == {}
