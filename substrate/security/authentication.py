@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from plexus.principal import LOCAL, Principal
-from substrate.security.challenges import AccessRefused, Forbidden, Unauthenticated, Unavailable
+from substrate.security.errors import AccessRefused, Forbidden, Unauthenticated, Unavailable
 from substrate.security.page_sessions import Session, SessionFile, proof_of
 from substrate.security.tickets import Tickets
 from substrate.security.tokens import TokenFile, credential_of, digest_of, new_token

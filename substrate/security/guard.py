@@ -22,9 +22,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from plexus.limits import Limits
 from plexus.principal import LOCAL
 from substrate.security.authentication import Access, Credential
-from substrate.security.challenges import AccessRefused
 from substrate.security.cors import is_preflight, send_preflight, with_origin
 from substrate.security.credential_watch import REVOKED, CredentialWatch
+from substrate.security.errors import AccessRefused
 from substrate.security.tickets import take_ticket, takes_ticket
 from substrate.server.responses import Headers, send_json, send_unread
 from substrate.telemetry.refusals import OnRefused

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from plexus.principal import Principal, is_scope
-from substrate.security.challenges import Unauthenticated, Unavailable
+from substrate.security.errors import Unauthenticated, Unavailable
 from substrate.security.jwks import ALGORITHMS, IssuerKeys, IssuerUnreachable, checked_address
 from substrate.security.tokens import credential_of, digest_of
 from substrate.settings import SettingsError

@@ -11,10 +11,11 @@ from starlette.types import Receive, Scope, Send
 from plexus.errors import PlexusError
 from plexus.rpc import wire
 from substrate.security.authentication import Access
-from substrate.security.challenges import AccessRefused, Forbidden, TooMany
+from substrate.security.errors import AccessRefused, Forbidden, TooMany
 from substrate.security.tickets import TICKET_PATHS, is_ticket_path
 from substrate.server.limits import ServerLimits
-from substrate.server.responses import BodyTooBig, Headers, header, read_body, send_empty, send_json
+from substrate.server.requests import BodyTooBig, header, read_body
+from substrate.server.responses import Headers, send_empty, send_json, send_too_big
 
 __all__ = ("OAuthMetadata", "RotateToken", "SessionEndpoint", "SessionProof", "TicketEndpoint")
 
@@ -102,8 +103,7 @@ class TicketEndpoint:
         try:
             path = _path_of(await read_body(scope, receive, TICKET_BODY_BYTES), self._limits)
         except BodyTooBig:
-            reason = f"the body is over {TICKET_BODY_BYTES} bytes"
-            await send_json(send, 413, {"error": reason, "limit": TICKET_BODY_BYTES})
+            await send_too_big(send, TICKET_BODY_BYTES)
             return
         except ValueError as error:
             await send_json(send, 400, {"error": str(error)})

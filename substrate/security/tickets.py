@@ -15,7 +15,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from starlette.types import Scope
 
-from substrate.security.challenges import TooMany
+from substrate.security.errors import TooMany
 from substrate.security.tokens import digest_of, new_token
 from substrate.server.limits import ServerLimits
 

@@ -32,10 +32,11 @@ from substrate.server.mcp.endpoint import McpEndpoint
 from substrate.server.mcp.legacy_sse import PairMessages, PairStream
 from substrate.server.mcp.sessions import Sessions
 from substrate.server.open_connections import OpenConnections
-from substrate.server.open_streams import OpenStreams
 from substrate.server.page.static_files import PageFiles, send_page
-from substrate.server.responses import header, send_bytes
+from substrate.server.requests import header
+from substrate.server.responses import send_bytes
 from substrate.server.rpc_http import RpcEndpoint, RunEvents
+from substrate.server.shutdown import OpenStreams
 from substrate.server.websocket import MessageSocket
 from substrate.telemetry.metrics import Metrics
 from substrate.telemetry.refusals import Refusals

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
 from urllib.parse import parse_qs
 
 from starlette.types import Receive, Scope, Send
@@ -23,22 +22,20 @@ from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
 from substrate.server.disconnect import Peer
 from substrate.server.limits import ServerLimits
-from substrate.server.responses import EVENT_STREAM as EVENT_STREAM_TYPE
-from substrate.server.responses import (
+from substrate.server.requests import (
     BodyTooBig,
-    Headers,
+    accept_of,
     header,
+    headers_of,
     read_body,
-    send_bytes,
-    send_empty,
-    send_json,
-    start_stream,
     whole_number,
 )
+from substrate.server.responses import Headers, send_bytes, send_empty, send_json, send_too_big
+from substrate.server.sse import EVENT_STREAM as EVENT_STREAM_TYPE
+from substrate.server.sse import write_events
 
 __all__ = ("RpcEndpoint", "RunEvents")
 
-KEEP_ALIVE = b": keep-alive\n\n"
 #: Sent at once, so that proxies pass the headers on; it tells an EventSource that was cut off to
 #: come back well before its run is given up.
 GREETING = b"retry: 500\n\n"
@@ -58,19 +55,19 @@ class RpcEndpoint:
         if scope["method"] != "POST":
             await send_json(send, 405, {"error": "use POST"}, [(b"allow", b"POST")])
             return
-        wanted = _wanted(header(scope, b"accept"))
-        if wanted is None:
+        # An empty header is no header.
+        accept = accept_of(headers_of(scope).get(b"accept") or None)
+        if not accept.json and not accept.stream:
             await send_json(send, 406, {"error": "accept application/json or text/event-stream"})
             return
         limits = self._hub.limits
         try:
             body = await read_body(scope, receive, limits.message_bytes)
         except BodyTooBig:
-            limit = limits.message_bytes
-            await send_json(send, 413, {"error": f"the body is over {limit} bytes", "limit": limit})
+            await send_too_big(send, limits.message_bytes)
             return
         message = wire.decode(body, limits)
-        if wanted == "stream" and not isinstance(message, wire.Invalid):
+        if accept.stream and not isinstance(message, wire.Invalid):
             await self._stream(message, scope["credential"], receive, send)
         else:
             await self._once(message, scope["credential"], receive, send)
@@ -114,7 +111,7 @@ class RpcEndpoint:
                 body = b"".join(connection.collect())
                 await send_bytes(send, 403, body, EVENT_STREAM_TYPE, challenge)
                 return
-            await stream_frames(view, connection, peer, send, self._hub)
+            await _stream_frames(view, connection, peer, send, self._hub)
 
     def _peer(self, receive: Receive, connection: Connection, credential: Credential) -> Peer:
         return Peer(receive, connection, self._credentials, credential, resumable=True)
@@ -155,48 +152,39 @@ class RunEvents:
         async with Peer(receive, connection, self._credentials, credential, resumable=True) as peer:
             call = view.follow(run.id, run.method, timed=_wants_times(scope))
             connection.attach(call, run, after, owner=owner)
-            await stream_frames(view, connection, peer, send, self._hub)
+            await _stream_frames(view, connection, peer, send, self._hub)
 
 
-async def stream_frames(
+class _Events:
+    """The frames of a connection, which are events already."""
+
+    __slots__ = ("_view", "connection")
+
+    def __init__(self, view: NativeConnection, connection: Connection) -> None:
+        self._view = view
+        self.connection = connection
+
+    @property
+    def over(self) -> bool:
+        return self._view.idle
+
+    def frame(self, messages: list[bytes]) -> bytes:
+        return b"".join(messages)
+
+
+async def _stream_frames(
     view: NativeConnection, connection: Connection, peer: Peer, send: Send, hub: Plexus
 ) -> None:
-    """Write what there is as it comes, until nothing is under way or the client is gone."""
-    limits = ServerLimits.of(hub.limits)
-    peer.watch()
-    await start_stream(send)
-    greeting = [GREETING]
-    try:
-        while not peer.gone:
-            frames = greeting + connection.collect()
-            greeting = []
-            if not frames:
-                if view.idle:
-                    break
-                if await connection.ready(limits.keep_alive_s):
-                    continue
-                frames = [KEEP_ALIVE]
-            body = b"".join(frames)
-            message = {"type": "http.response.body", "body": body, "more_body": True}
-            await peer.write(send, message, limits.write_s)
-    except TimeoutError:
-        return  # the client does not read; leaving closes its connection
-    if not peer.gone:
-        await send({"type": "http.response.body", "body": b""})
+    """Write frames as they come, until nothing is under way or the client is gone."""
+    events = _Events(view, connection)
+    first = GREETING + events.frame(connection.collect())
+    await write_events(events, peer, send, ServerLimits.of(hub.limits), first)
 
 
 def _challenge(message: Posted, view: NativeConnection, credential: Credential) -> Headers | None:
     """How to get the scope for want of which this call was refused, if it was and there is a way.
     In a batch others may have been answered, so there it is left at the error."""
     return credential.step_up(view.missing_scope) if isinstance(message, wire.Request) else None
-
-
-def _wanted(accept: bytes) -> Literal["stream", "once"] | None:
-    """A client that can take a stream gets one; one that says nothing gets one answer."""
-    kinds = {part.partition(b";")[0].strip().lower() for part in accept.split(b",")}
-    if b"text/event-stream" in kinds:
-        return "stream"
-    return "once" if kinds & {b"", b"*/*", b"application/*", b"application/json"} else None
 
 
 def _wants_times(scope: Scope) -> bool:

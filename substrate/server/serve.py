@@ -18,19 +18,20 @@ import uvloop
 from mcp_view.server import McpOptions
 from plexus.runtime.hub import Plexus
 from substrate.build_hub import NO_FILES, MakeHub, build_hub
-from substrate.loop import close_runner
 from substrate.mcp_server import make_mcp_server, mcp_options
 from substrate.security.authentication import Access
 from substrate.security.exposure import check_exposure, reached_at, url_host
-from substrate.security.setup import open_access
+from substrate.security.lockfile import LockFile
+from substrate.security.oauth import OAuth
+from substrate.security.page_sessions import SessionFile
+from substrate.security.tokens import TokenFile, new_token
 from substrate.server.app import build_app
 from substrate.server.connections import HttpProtocol, LimitedConfig
 from substrate.server.dead_peers import watch_for_dead_peers
 from substrate.server.limits import ServerLimits
 from substrate.server.listener import Listener
 from substrate.server.open_connections import OpenConnections
-from substrate.server.open_streams import OpenStreams
-from substrate.server.shutdown import StopSignals, drain
+from substrate.server.shutdown import OpenStreams, StopSignals, close_runner, drain
 from substrate.settings import ProjectFiles, Settings, SettingsError
 from substrate.telemetry.call_origin import WithOrigin
 from substrate.telemetry.logging import announce
@@ -199,7 +200,7 @@ async def _serve(
 ) -> Plexus:
     hub, broken = make_hub(settings, Path.cwd(), files)
     port = sock.getsockname()[1]
-    with open_access(settings, hub, port, Path.cwd()) as (access, token):
+    with _open_access(settings, hub, port, Path.cwd()) as (access, token):
         observers = Observers(hub, settings)
         server = make_server(
             hub,
@@ -230,6 +231,56 @@ async def _serve(
             task.cancel()
         observers.close()
     return hub
+
+
+@contextlib.contextmanager
+def _open_access(
+    settings: Settings, hub: Plexus, port: int, project: Path
+) -> Iterator[tuple[Access, str]]:
+    """Everybody who may come in, and the server's token, empty if it asks for none. The lock
+    file is there meanwhile. Raises SettingsError."""
+    if settings.auth == "off":
+        yield Access("", port=port, hosts=settings.hosts, origins=settings.origins), ""
+        return
+    limits = ServerLimits.of(hub.limits)
+    lock = LockFile(port, project)
+    token = new_token()
+    try:
+        lock.write(token)
+    except OSError as error:
+        raise SettingsError(
+            f"the lock file {lock.path} cannot be written: {error.strerror or error}. Name another "
+            "folder with XDG_STATE_HOME, or start with --auth off."
+        ) from error
+    try:
+        access = Access(
+            token,
+            TokenFile(),
+            SessionFile(limits=limits),
+            port=port,
+            hosts=settings.hosts,
+            origins=settings.origins,
+            oauth=_oauth(settings, hub, port),
+            publish=lock.write,
+            limits=limits,
+        )
+        yield access, token
+    finally:
+        lock.remove()
+
+
+def _oauth(settings: Settings, hub: Plexus, port: int) -> OAuth | None:
+    if not settings.oauth_issuer:
+        return None
+    # A server with names is behind something that speaks TLS, or should be.
+    own = f"http://{url_host(reached_at(settings.bind))}:{port}"
+    address = f"https://{settings.hosts[0]}" if settings.hosts else own
+    return OAuth(
+        settings.oauth_issuer,
+        f"{address}/mcp",
+        hub.scopes,
+        audience=settings.oauth_audience or None,
+    )
 
 
 async def _idle(server: Server, hub: Plexus, idle_s: float) -> None:

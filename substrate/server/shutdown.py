@@ -7,14 +7,16 @@ once; the third ends the process as the system does it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 
 import click
 
 from plexus.runtime.hub import Plexus
+from substrate.driver import Connection
 from substrate.server.limits import ServerLimits
 
-__all__ = ("StopSignals", "drain")
+__all__ = ("OpenStreams", "StopSignals", "close_runner", "drain")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -40,6 +42,34 @@ class StopSignals:
             signal.signal(number, signal.SIG_DFL)
 
 
+class OpenStreams:
+    """Streams and sockets of one server that would stay open for ever, and are told to end."""
+
+    def __init__(self) -> None:
+        self._connections: set[Connection] = set()
+        self._all_ended: asyncio.Event | None = None
+
+    def add(self, connection: Connection) -> None:
+        """This one is open from now on."""
+        self._connections.add(connection)
+
+    def discard(self, connection: Connection) -> None:
+        """This one is not open any more."""
+        self._connections.discard(connection)
+        if self._all_ended is not None and not self._connections:
+            self._all_ended.set()
+
+    async def finish(self, within_s: float) -> None:
+        """Tell all of them to say what is left and to end, and wait for it for a while."""
+        if not self._connections:
+            return
+        self._all_ended = asyncio.Event()
+        for connection in list(self._connections):
+            connection.finish()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._all_ended.wait(), within_s)
+
+
 async def drain(hub: Plexus, hurried: asyncio.Event) -> None:
     """Let the runs under way end, for as long as the limit says and nobody is in a hurry."""
     limit_s = ServerLimits.of(hub.limits).drain_s
@@ -56,3 +86,16 @@ async def drain(hub: Plexus, hurried: asyncio.Event) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
+
+
+def close_runner(runner: asyncio.Runner, hub: Plexus) -> None:
+    """Close the loop that a hub ran on.
+
+    A method that ignores being cancelled was given up by the hub, but closing the loop would
+    wait for it for ever. It is left to end with this process, and nobody needs to hear of it a
+    second time.
+    """
+    if all(task.done() for task in hub.pump.tasks):
+        runner.close()
+    else:
+        runner.get_loop().set_exception_handler(lambda _loop, _context: None)

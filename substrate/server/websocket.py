@@ -14,7 +14,7 @@ from plexus.runtime.hub import Plexus
 from substrate.driver import Connection, View
 from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
-from substrate.server.open_streams import OpenStreams
+from substrate.server.shutdown import OpenStreams
 
 __all__ = ("MessageSocket",)
 

@@ -32,8 +32,8 @@ from plexus.rpc.wire import Lines
 from plexus.runtime.hub import Plexus
 from substrate.build_hub import NO_FILES, MakeHub, build_hub
 from substrate.driver import Connection, View
-from substrate.loop import close_runner
 from substrate.publishing.lookout import Lookout
+from substrate.server.shutdown import close_runner
 from substrate.settings import ProjectFiles, Settings
 from substrate.telemetry.call_origin import ORIGIN, STDIO
 from substrate.telemetry.observers import Observers

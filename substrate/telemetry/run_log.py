@@ -15,6 +15,7 @@ from plexus.principal import Principal
 from plexus.rpc import wire
 from plexus.runtime.run import Run
 from plexus.runtime.runs import Runs
+from plexus.text import shorten
 from substrate.telemetry.call_origin import ORIGIN
 
 __all__ = ("RunLog",)
@@ -81,4 +82,4 @@ def _text(arguments: Mapping[str, Any]) -> str:
         text = wire.encode(given).decode()
     except TypeError:
         text = repr(given)
-    return text if len(text) <= ARGUMENT_CHARS else text[:ARGUMENT_CHARS] + "..."
+    return shorten(text, ARGUMENT_CHARS)

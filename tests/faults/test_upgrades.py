@@ -18,9 +18,9 @@ from websockets.sync.client import connect
 
 from substrate.server.connections import LimitedConfig
 from substrate.server.limits import ServerLimits
-from substrate.server.open_streams import OpenStreams
 from substrate.server.serve import Server as HttpServer
 from substrate.server.serve import bind
+from substrate.server.shutdown import OpenStreams
 
 ECHO = call_of("demo.echo", ["x"])
 HEADER_S = 1.0

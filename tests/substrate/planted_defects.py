@@ -9,7 +9,7 @@ import substrate.server.rpc_http
 import substrate.server.websocket
 import substrate.telemetry.metrics
 from plexus import Activation, method
-from substrate.server.responses import start_stream
+from substrate.server.sse import start_stream
 
 SECRET = "this text must stay in the log"
 
@@ -34,7 +34,7 @@ async def explode_soon(*_: Any, **__: Any) -> NoReturn:
     explode()
 
 
-async def explode_late(_: Any, __: Any, ___: Any, send: Any, ____: Any) -> NoReturn:
+async def explode_late(_: Any, __: Any, send: Any, *___: Any) -> NoReturn:
     await start_stream(send)
     await send({"type": "http.response.body", "body": b": begun\n\n", "more_body": True})
     explode()
@@ -43,7 +43,7 @@ async def explode_late(_: Any, __: Any, ___: Any, send: Any, ____: Any) -> NoRet
 #: Where the exception is raised, by the word in the environment.
 PLANTS: dict[str, tuple[Any, str, Any]] = {
     "route": (substrate.telemetry.metrics.Metrics, "__call__", explode_soon),
-    "stream": (substrate.server.rpc_http, "stream_frames", explode_late),
+    "stream": (substrate.server.rpc_http, "write_events", explode_late),
     "socket": (substrate.server.websocket.MessageSocket, "__call__", explode_soon),
     "frame": (substrate.server.websocket.MessageSocket, "_read", explode_soon),
 }

@@ -21,7 +21,7 @@ from websockets.sync.client import connect
 from plexus.principal import LOCAL, Principal
 from substrate.security import private_files
 from substrate.security.authentication import Access, Credential
-from substrate.security.challenges import Forbidden, TooMany, Unauthenticated
+from substrate.security.errors import Forbidden, TooMany, Unauthenticated
 from substrate.security.page_sessions import AGENT_CHARS, SessionFile
 from substrate.security.tokens import TokenFile, digest_of
 from substrate.server.limits import ServerLimits

@@ -15,7 +15,7 @@ from websockets.sync.client import connect
 
 from plexus.principal import Principal
 from substrate.security.authentication import Access, Credential
-from substrate.security.challenges import Unauthenticated
+from substrate.security.errors import Unauthenticated
 from substrate.security.guard import Guard, allowed_names
 from substrate.security.page_sessions import SessionFile
 from substrate.security.tickets import take_ticket, takes_ticket

@@ -17,7 +17,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from plexus.principal import LOCAL, Principal
 from substrate.security.authentication import Access, Credential
-from substrate.security.challenges import AccessRefused, Forbidden, Unauthenticated
+from substrate.security.errors import AccessRefused, Forbidden, Unauthenticated
 from substrate.security.tokens import TokenFile, digest_of, new_token
 
 pytestmark = pytest.mark.anyio

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from plexus.principal import LOCAL, Principal
 from substrate.security.authentication import RECHECK_S, UNREACHABLE_S, Access, Credential
-from substrate.security.challenges import Unauthenticated, Unavailable
 from substrate.security.credential_watch import CHECK_S, CredentialWatch
+from substrate.security.errors import Unauthenticated, Unavailable
 from substrate.security.page_sessions import SessionFile
 from substrate.security.record_file import UNREADABLE_S
 from substrate.security.tokens import TokenFile, digest_of

@@ -22,7 +22,7 @@ from substrate.server.disconnect import Peer
 from substrate.server.mcp.endpoint import McpEndpoint
 from substrate.server.mcp.sessions import ENDED_S, ENDED_STREAMS, IDLE_S, HttpSession, Sessions
 from substrate.server.mcp.streams import KEPT_BYTES, EventLog
-from substrate.server.open_streams import OpenStreams
+from substrate.server.shutdown import OpenStreams
 
 pytestmark = pytest.mark.anyio
 

@@ -32,7 +32,7 @@ from loopback_issuer import (
 
 from plexus.principal import Principal
 from substrate.security import jwks
-from substrate.security.challenges import Unauthenticated, Unavailable
+from substrate.security.errors import Unauthenticated, Unavailable
 from substrate.security.jwks import ALGORITHMS, IssuerKeys
 from substrate.security.oauth import OAuth
 from substrate.settings import Settings, SettingsError

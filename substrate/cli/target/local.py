@@ -16,7 +16,7 @@ from plexus.rpc import wire
 from plexus.runtime.hub import Call, Plexus
 from substrate.build_hub import NO_FILES, build_hub
 from substrate.cli.target.catalogue import HubCatalogue
-from substrate.loop import close_runner
+from substrate.server.shutdown import close_runner
 from substrate.settings import ProjectFiles, Settings
 
 __all__ = ("LocalTarget",)

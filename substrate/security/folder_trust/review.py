@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,14 +15,22 @@ import click
 
 from plexus.text import escape_controls
 from substrate.security.folder_trust.contents import Contents
-from substrate.settings import FILE
+from substrate.security.folder_trust.decision import decide
+from substrate.settings import FILE, ProjectFiles
+from substrate.telemetry.logging import announce
 
-__all__ = ("ask", "at_terminal", "described")
+__all__ = ("ask", "at_terminal", "described", "files_at_start")
 
 #: How many files, and lines of settings, are shown.
 FILES: Final = 40
 LINES: Final = 60
 LINE_CHARS: Final = 200
+
+
+def files_at_start(project: Path, *, once: bool, may_ask: bool) -> ProjectFiles:
+    """What this start loads from the folder; a person at a terminal is asked if that is allowed."""
+    warn = partial(announce, level="WARNING")
+    return decide(project, once=once, ask=ask if may_ask and at_terminal() else None, warn=warn)
 
 
 def at_terminal() -> bool:

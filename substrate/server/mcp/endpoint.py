@@ -17,6 +17,7 @@ from mcp_view.protocol import McpConnection
 from mcp_view.server import McpServer
 from mcp_view.session import Session, is_stateless
 from mcp_view.tables.errors import NOT_INITIALIZED
+from mcp_view.tables.revisions import HANDSHAKES
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
 from plexus.errors import UnknownMethod
@@ -28,20 +29,19 @@ from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
 from substrate.server.disconnect import Peer
 from substrate.server.mcp.errors import http_status
-from substrate.server.mcp.requests import accept_of, headers_of, names_stateless
 from substrate.server.mcp.responder import Answers, Post, Posted, Rest
 from substrate.server.mcp.sessions import HttpSession, Sessions
 from substrate.server.mcp.streams import EventLog
-from substrate.server.open_streams import OpenStreams
+from substrate.server.requests import BodyTooBig, accept_of, headers_of, read_body
 from substrate.server.responses import (
-    EVENT_STREAM,
-    BodyTooBig,
     Headers,
-    read_body,
     send_bytes,
     send_empty,
     send_json,
+    send_too_big,
 )
+from substrate.server.shutdown import OpenStreams
+from substrate.server.sse import EVENT_STREAM
 
 __all__ = ("McpEndpoint",)
 
@@ -54,6 +54,7 @@ RETRY_S: Final = b"10"
 POST_ONLY: Final[Headers] = [(b"allow", b"POST")]
 ALL_VERBS: Final[Headers] = [(b"allow", b"GET, POST, DELETE")]
 STREAMING: Final = "subscriptions/listen"
+_HANDSHAKES: Final = frozenset(name.encode() for name in HANDSHAKES)
 
 #: How a request is answered, which is still to be done; streams are what is left of it then.
 Answering = Coroutine[Any, Any, Rest]
@@ -103,8 +104,7 @@ class McpEndpoint:
         try:
             body = await read_body(scope, receive, limit)
         except BodyTooBig:
-            error = f"the body is over {limit} bytes"
-            return send_json(send, 413, {"error": error, "limit": limit})
+            return send_too_big(send, limit)
         message = wire.decode(body, self._limits)
         if isinstance(message, wire.Invalid):
             return _refuse(send, 400, message.id, message.code, message.message, message.data)
@@ -230,7 +230,7 @@ class McpEndpoint:
         self, headers: dict[bytes, bytes], credential: Credential, receive: Receive, send: Send
     ) -> Answering:
         session_id = headers.get(SESSION_ID)
-        if session_id is None or names_stateless(headers):
+        if session_id is None or _names_stateless(headers):
             # Not 401, nor anything else that a client could take for an invitation.
             return send_json(send, 405, {"error": "use POST"}, POST_ONLY)
         session = self._sessions.find(session_id, credential.principal)
@@ -277,7 +277,7 @@ class McpEndpoint:
         return self._answers.stream(session, stream, peer, send, stream.opening())
 
     def _delete(self, headers: dict[bytes, bytes], principal: Principal, send: Send) -> Answering:
-        if names_stateless(headers):
+        if _names_stateless(headers):
             return send_json(send, 405, {"error": "use POST"}, POST_ONLY)
         session_id = headers.get(SESSION_ID)
         if session_id is None:
@@ -291,7 +291,7 @@ class McpEndpoint:
 
 def _is_stateless(message: Posted, headers: dict[bytes, bytes]) -> bool:
     """Whether there is no handshake behind this message."""
-    named = names_stateless(headers)
+    named = _names_stateless(headers)
     if isinstance(message, list):
         return named or any(map(is_stateless, message))
     if message.__class__ is wire.Request and message.method == "initialize":
@@ -320,3 +320,9 @@ def _refuse(
 def _refuse_unknown(send: Send, message: Posted | None) -> Answering:
     request_id = message.id if isinstance(message, wire.Request) else None
     return _refuse(send, 404, request_id, NO_SESSION, "Session not found")
+
+
+def _names_stateless(headers: dict[bytes, bytes]) -> bool:
+    """Whether the header names a revision, known or not, that has no handshake."""
+    version = headers.get(b"mcp-protocol-version")
+    return version is not None and version not in _HANDSHAKES

@@ -28,10 +28,10 @@ from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
 from substrate.server.disconnect import Peer
 from substrate.server.limits import ServerLimits
-from substrate.server.mcp.requests import accept_of, headers_of
 from substrate.server.mcp.streams import Events, EventWriter
-from substrate.server.open_streams import OpenStreams
-from substrate.server.responses import BodyTooBig, read_body, send_bytes, send_json
+from substrate.server.requests import BodyTooBig, accept_of, headers_of, read_body
+from substrate.server.responses import send_bytes, send_json, send_too_big
+from substrate.server.shutdown import OpenStreams
 
 __all__ = ("PairMessages", "PairStream")
 
@@ -127,7 +127,7 @@ class PairMessages:
         try:
             body = await read_body(scope, receive, limit)
         except BodyTooBig:
-            await send_json(send, 413, {"error": f"the body is over {limit} bytes", "limit": limit})
+            await send_too_big(send, limit)
             return
         # As text, because bytes that are not ASCII cannot be parsed.
         query = parse_qs(scope["query_string"].decode("latin-1"))

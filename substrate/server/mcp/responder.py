@@ -22,11 +22,12 @@ from substrate.security.credential_watch import CredentialWatch
 from substrate.server.disconnect import Peer
 from substrate.server.mcp.errors import http_status, missing_scope
 from substrate.server.limits import ServerLimits
-from substrate.server.mcp.requests import Accept
 from substrate.server.mcp.sessions import HttpSession
 from substrate.server.mcp.streams import Events, EventWriter, SessionEvents, unnumbered
-from substrate.server.open_streams import OpenStreams
-from substrate.server.responses import EVENT_STREAM, Headers, send_bytes, send_empty
+from substrate.server.requests import Accept
+from substrate.server.responses import Headers, send_bytes, send_empty
+from substrate.server.shutdown import OpenStreams
+from substrate.server.sse import EVENT_STREAM
 
 __all__ = ("Answers", "Post", "Posted", "Rest")
 

@@ -17,12 +17,11 @@ from plexus.rpc import wire
 from substrate.driver import Connection
 from substrate.server.disconnect import Peer
 from substrate.server.limits import ServerLimits
-from substrate.server.open_streams import OpenStreams
-from substrate.server.responses import start_stream
+from substrate.server.shutdown import OpenStreams
+from substrate.server.sse import write_events
 
 __all__ = ("EventLog", "EventWriter", "Events", "Idle", "SessionEvents", "unnumbered")
 
-KEEP_ALIVE = b": keep-alive\n\n"
 #: Sent at once, so that proxies pass the headers on.
 GREETING = b": here\n\n"
 #: After how many milliseconds a client that was cut off should come back.
@@ -176,41 +175,11 @@ class EventWriter:
     async def write(
         self, events: Events, peer: Peer, send: Send, chunk: bytes, for_s: float | None = None
     ) -> None:
-        """Write these first bytes and then what there is as it comes, until no more will come,
-        the peer is gone, or so much time has passed."""
-        peer.watch()
+        """Write these first bytes and then events as they come, until no more will come, the peer
+        is gone, or `for_s` has passed."""
         self._open.add(events.connection)
         try:
-            await start_stream(send)
-            await self._write_all(events, peer, send, chunk, for_s)
-        except TimeoutError:
-            return  # the client does not read; leaving closes its connection
+            await write_events(events, peer, send, self._limits, chunk, for_s)
         finally:
             self._open.discard(events.connection)
             peer.leave()
-        await send({"type": "http.response.body", "body": b""})
-
-    async def _write_all(
-        self, events: Events, peer: Peer, send: Send, chunk: bytes, for_s: float | None
-    ) -> None:
-        connection, limits = events.connection, self._limits
-        loop = asyncio.get_running_loop()
-        end = None if for_s is None else loop.time() + for_s
-        while True:
-            if chunk:
-                message = {"type": "http.response.body", "body": chunk, "more_body": True}
-                await peer.write(send, message, limits.write_s)
-            if peer.gone:
-                return
-            messages = connection.collect()
-            if messages:
-                chunk = events.frame(messages)
-                continue
-            if events.over:
-                return
-            wait_s = limits.keep_alive_s
-            if end is not None:
-                wait_s = min(wait_s, end - loop.time())
-                if wait_s <= 0:
-                    return
-            chunk = b"" if await connection.ready(wait_s) else KEEP_ALIVE

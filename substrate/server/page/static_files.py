@@ -19,7 +19,8 @@ from typing import Final, NamedTuple
 
 from starlette.types import Receive, Scope, Send
 
-from substrate.server.responses import Headers, header, send_bytes, send_empty, send_json
+from substrate.server.requests import header
+from substrate.server.responses import Headers, send_bytes, send_empty, send_json
 
 __all__ = ("ASSETS", "INDEX_FILE", "PageFiles", "send_page")
 
