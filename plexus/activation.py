@@ -7,7 +7,18 @@ knows no transport, no view and no JSON, and can be tested with a bare `async fo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from plexus.principal import Principal
 
@@ -21,6 +32,7 @@ __all__ = (
     "Hints",
     "InBackground",
     "MethodMark",
+    "MethodOptions",
     "PromptInfo",
     "ResourceInfo",
     "ResourceMark",
@@ -159,66 +171,54 @@ MARK = "__plexus_method__"
 COMPLETES = "__plexus_completer__"
 
 
+class MethodOptions(TypedDict, total=False):
+    """The options of `@method`; their defaults are those of `MethodMark` and `Hints`."""
+
+    #: A short name for people.
+    title: str | None
+    #: Another name than the function's.
+    name: str | None
+    #: Replaces the server's limit on how long a run may take; None for no limit.
+    deadline_s: Deadline
+    #: The method leads to a run which exists already, as `plexus.attach` does.
+    follows: bool
+    #: What a careful caller may expect; see `Hints`.
+    read_only: bool | None
+    destructive: bool | None
+    idempotent: bool | None
+    open_world: bool | None
+    #: Whether a caller may, must or cannot leave the run to itself.
+    background: InBackground
+    #: False for a method that can be called but is not offered to models.
+    listed: bool
+    #: Shown for the parameters in place of the one from the type hints, which still validate.
+    schema: dict[str, Any] | None
+    #: What a caller must have to call it; see `Activation.scope`.
+    scope: str | None
+    #: A short method that steers or inspects the server itself, as `plexus.cancel` does. Control
+    #: methods have a pool of their own, so that they can be called when everything else is busy,
+    #: and their ended runs evict no others.
+    control: bool
+    #: Lets an MCP result of this method be longer, or shorter, than the server's setting.
+    max_result_chars: int | None
+
+
 @overload
 def method(function: F, /) -> F: ...
 @overload
-def method(
-    *,
-    title: str | None = None,
-    name: str | None = None,
-    deadline_s: Deadline = "default",
-    follows: bool = False,
-    read_only: bool | None = None,
-    destructive: bool | None = None,
-    idempotent: bool | None = None,
-    open_world: bool | None = None,
-    background: InBackground = "optional",
-    listed: bool = True,
-    schema: dict[str, Any] | None = None,
-    scope: str | None = None,
-    control: bool = False,
-    max_result_chars: int | None = None,
-) -> Callable[[F], F]: ...
-def method(
-    function: F | None = None,
-    /,
-    *,
-    title: str | None = None,
-    name: str | None = None,
-    deadline_s: Deadline = "default",
-    follows: bool = False,
-    read_only: bool | None = None,
-    destructive: bool | None = None,
-    idempotent: bool | None = None,
-    open_world: bool | None = None,
-    background: InBackground = "optional",
-    listed: bool = True,
-    schema: dict[str, Any] | None = None,
-    scope: str | None = None,
-    control: bool = False,
-    max_result_chars: int | None = None,
-) -> F | Callable[[F], F]:
+def method(**options: Unpack[MethodOptions]) -> Callable[[F], F]: ...
+def method(function: F | None = None, /, **options: Unpack[MethodOptions]) -> F | Callable[[F], F]:
     """Mark a function as callable from outside: an async generator, a function that returns an
     async iterator of events, or a coroutine that returns a value.
 
-    `title` is a short name for people, `name` another name than the function's. `deadline_s`
-    replaces the server's limit on how long a run of this method may take; None means that it goes
-    on until somebody stops it. `follows` is for methods that lead to a run which exists already,
-    as `plexus.attach` does.
-
-    `read_only`, `destructive`, `idempotent` and `open_world` tell a careful caller what to expect;
-    see `Hints`. `background` says whether a caller may, must or cannot leave the run to itself.
-    A method that is not `listed` can be called but is not offered to models. `schema` is shown
-    for the parameters in place of the one that is read from the type hints, which still validate.
-    `scope` is what a caller must have to call it; see `Activation.scope`. `control` is for short
-    methods that steer or inspect the server itself, as `plexus.cancel` does: they have places of
-    their own, so that they can be called when everything else is busy, and their runs do not
-    displace others that have ended. `max_result_chars` lets an MCP result of this method be longer,
-    or shorter, than the server's setting.
+    `MethodOptions` says what the options mean. Raises TypeError for an unknown one.
     """
-    hints = Hints(read_only, destructive, idempotent, open_world)
-    note = MethodMark(title, deadline_s, follows, name, hints, background, listed, schema)
-    note = note._replace(scope=scope, control=control, max_result_chars=max_result_chars)
+    unknown = options.keys() - MethodOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"method() has no option {min(unknown)!r}")
+    given: dict[str, Any] = {**options}
+    hints = Hints(**{name: given.pop(name) for name in Hints._fields if name in given})
+    note = MethodMark(hints=hints, **given)
     return _marking(note) if function is None else _marking(note)(function)
 
 

@@ -12,9 +12,11 @@ from typing import Final
 
 from substrate.settings import Settings, SettingsError
 
-__all__ = ("check_exposure", "is_loopback", "reached_at", "url_host")
+__all__ = ("check_exposure", "is_local", "is_loopback", "reached_at", "url_host")
 
 HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9]([a-z0-9.-]*[a-z0-9])?)(:[0-9]{1,5})?")
+#: The address of nearly every client.
+HERE: Final = "127.0.0.1"
 ORIGIN: Final = re.compile(rf"[a-z][a-z0-9+.-]*://{HOST.pattern}")
 
 
@@ -55,6 +57,18 @@ def is_loopback(address: str) -> bool:
         raise SettingsError(
             f"bind: {address!r} is no address of this machine, such as 127.0.0.1, ::1 or 0.0.0.0."
         ) from None
+
+
+def is_local(address: str) -> bool:
+    """Whether a client at this address is on this machine."""
+    if address == HERE:
+        return True
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return (mapped or found).is_loopback
 
 
 def reached_at(bind: str) -> str:

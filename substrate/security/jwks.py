@@ -8,7 +8,6 @@ and its size. What a token says never becomes an address.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import ssl
 import time
@@ -21,6 +20,7 @@ import h11
 from plexus.errors import TooBig
 from plexus.limits import Limits
 from plexus.rpc import wire
+from substrate.security.exposure import is_local
 
 if TYPE_CHECKING:  # the package is imported when a key is made
     from jwt import PyJWK
@@ -79,7 +79,7 @@ def checked_address(address: str, *, plain: bool) -> SplitResult:
         raise ValueError("it is no address of a server")
     if parts.scheme == "https":
         return parts
-    if parts.scheme != "http" or not plain or not _is_loopback(host):
+    if parts.scheme != "http" or not plain or not (host == "localhost" or is_local(host)):
         raise ValueError("it must begin with https://")
     return parts
 
@@ -242,10 +242,3 @@ async def _get(parts: SplitResult, tls: ssl.SSLContext | None) -> tuple[int, Any
         return status, wire.decode_value(body, Limits())
     finally:
         writer.transport.abort()  # nobody waits for an orderly end
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -7,7 +7,6 @@ and then paid for like as many as it holds.
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import time
 from typing import Any, Final
@@ -20,12 +19,13 @@ from native_rpc.errors import code_of
 from plexus.rpc import wire
 from plexus.runtime.hub import STOPPING, Plexus
 from plexus.token_bucket import TokenBucket
+from substrate.security.exposure import is_local
 from substrate.server.limits import ServerLimits
 from substrate.server.open_connections import OpenConnections
 from substrate.server.responses import JSON, Headers
 from substrate.telemetry.refusals import OnRefused
 
-__all__ = ("REMEMBERED", "Admission", "Buckets", "is_local")
+__all__ = ("REMEMBERED", "Admission", "Buckets")
 
 RATE_EXCEEDED: Final = -32003
 RATE: Final = "rate limit exceeded"
@@ -34,8 +34,6 @@ MCP_ROUTES: Final = frozenset({"/mcp", "/sse", "/messages"})
 #: How many clients are remembered. The one that was silent the longest is evicted first, and
 #: starts again with a full bucket.
 REMEMBERED: Final = 4096
-#: The one address that nearly every client has.
-HERE: Final = "127.0.0.1"
 
 
 class Admission:
@@ -194,18 +192,6 @@ def _begins_nothing(message: wire.Message | list[wire.Message]) -> bool:
     if isinstance(message, wire.Notification):
         return message.method.startswith("notifications/")
     return isinstance(message, wire.Response)
-
-
-def is_local(address: str) -> bool:
-    """Whether a client at this address is on this machine."""
-    if address == HERE:
-        return True
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return (mapped or found).is_loopback
 
 
 async def _answer(scope: Scope, send: Send, status: int, body: bytes, extra: Headers) -> None:

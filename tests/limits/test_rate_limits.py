@@ -13,7 +13,8 @@ from raw_peer import RawPeer, call_of
 from websockets.sync.client import ClientConnection, connect
 
 from plexus.token_bucket import TokenBucket
-from substrate.security.rate_limit import REMEMBERED, Buckets, is_local
+from substrate.security.exposure import is_local
+from substrate.security.rate_limit import REMEMBERED, Buckets
 
 ECHO = call_of("demo.echo", ["x"])
 

@@ -24,6 +24,7 @@ from plexus import (
     Result,
     method,
 )
+from plexus.activation import Hints, MethodMark, MethodOptions
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -545,3 +546,13 @@ def test_a_method_that_returns_bytes_is_refused_with_the_cure(returned: type) ->
     message = refusal(activation(raw))
     assert message.startswith(f"Sample.raw: returns {returned.__name__}")
     assert "plexus.Image" in message
+
+
+def test_the_options_of_a_method_are_all_kept_in_its_mark() -> None:
+    options = set(MethodOptions.__annotations__)
+    assert options - set(MethodMark._fields) == set(Hints._fields)
+
+
+def test_an_unknown_option_of_a_method_is_refused() -> None:
+    with pytest.raises(TypeError, match="method\\(\\) has no option 'tittle'"):
+        method(tittle="Add")  # type: ignore[call-overload]
