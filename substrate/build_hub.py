@@ -1,7 +1,8 @@
-"""Putting the server together: the hub, what is built in, and the plugins."""
+"""The hub of the program: what is built in, the plugins, and the end of its event loop."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ __all__ = (
     "build_hub",
     "built_in_hub",
     "built_ins",
+    "close_runner",
     "finder",
     "packaged_manifest",
 )
@@ -167,3 +169,16 @@ def _own_paths(settings: Settings, project: Path) -> dict[str, tuple[Path, ...]]
         "databases": (Path(database).expanduser().absolute(),) if is_file else (),
         "executed": tuple(executed),
     }
+
+
+def close_runner(runner: asyncio.Runner, hub: Plexus) -> None:
+    """Close the loop that a hub ran on.
+
+    A method that ignores being cancelled was given up by the hub, but closing the loop would
+    wait for it for ever. It is left to end with this process, and nobody needs to hear of it a
+    second time.
+    """
+    if all(task.done() for task in hub.pump.tasks):
+        runner.close()
+    else:
+        runner.get_loop().set_exception_handler(lambda _loop, _context: None)

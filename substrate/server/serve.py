@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+import anyio
 import click
 import uvicorn
 import uvloop
 
 from mcp_view.server import McpOptions
 from plexus.runtime.hub import Plexus
-from substrate.build_hub import NO_FILES, MakeHub, build_hub
+from substrate.build_hub import NO_FILES, MakeHub, build_hub, close_runner
 from substrate.mcp_server import make_mcp_server, mcp_options
 from substrate.security.authentication import Access
 from substrate.security.exposure import check_exposure, reached_at, url_host
@@ -31,7 +33,12 @@ from substrate.server.dead_peers import watch_for_dead_peers
 from substrate.server.limits import ServerLimits
 from substrate.server.listener import Listener
 from substrate.server.open_connections import OpenConnections
-from substrate.server.shutdown import OpenStreams, StopSignals, close_runner, drain
+from substrate.server.shutdown import (
+    OpenStreams,
+    StopSignals,
+    drain,
+    wait_for_first,
+)
 from substrate.settings import ProjectFiles, Settings, SettingsError
 from substrate.telemetry.call_origin import WithOrigin
 from substrate.telemetry.logging import announce
@@ -59,6 +66,15 @@ class Server(uvicorn.Server):
         self._open = open_streams
         self._listeners: list[Listener] = []
         self._stopping = False
+        #: Set when nothing is served any more.
+        self.ended = asyncio.Event()
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve on these sockets until `should_exit` is set."""
+        try:
+            await super().serve(sockets)
+        finally:
+            self.ended.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -211,24 +227,25 @@ async def _serve(
             refusals=observers.refusals,
             origins=observers.want_origins,
         )
-        loop = asyncio.get_running_loop()
         signals = StopSignals()
-        serving = loop.create_task(server.serve(sockets=[sock]))
-        for plugin in broken:
-            announce(f"Plugin skipped: {plugin.source}: {plugin.reason}")
-        _welcome(f"http://{url_host(reached_at(settings.bind))}:{port}", hub.version, token)
-        stop = loop.create_task(signals.told.wait())
-        waited_for: list[asyncio.Task[Any]] = [serving, stop]
-        if settings.idle_exit_s:
-            waited_for.append(loop.create_task(_idle(server, hub, settings.idle_exit_s)))
-        await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
-        server.stop_accepting()
-        await drain(hub, signals.hurried)
-        await hub.close()
-        server.should_exit = True
-        await serving
-        for task in waited_for:
-            task.cancel()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.serve, [sock])
+            for plugin in broken:
+                announce(f"Plugin skipped: {plugin.source}: {plugin.reason}")
+            _welcome(f"http://{url_host(reached_at(settings.bind))}:{port}", hub.version, token)
+            try:
+                await wait_for_first(
+                    signals.told.wait,
+                    server.ended.wait,
+                    partial(_idle, server, hub, settings.idle_exit_s or math.inf),
+                )
+            finally:
+                # Also if the server has failed: runs end in order, whatever happened.
+                with anyio.CancelScope(shield=True):
+                    server.stop_accepting()
+                    await drain(hub, signals.hurried)
+                    await hub.close()
+                    server.should_exit = True
         observers.close()
     return hub
 
@@ -287,7 +304,7 @@ async def _idle(server: Server, hub: Plexus, idle_s: float) -> None:
     """Wait until nobody has been connected, and nothing under way, for so long."""
     last_used = time.monotonic()
     while time.monotonic() - last_used < idle_s:
-        await asyncio.sleep(min(idle_s / 4, 1.0))
+        await anyio.sleep(min(idle_s / 4, 1.0))
         if server.open_connections or hub.runs.running():
             last_used = time.monotonic()
 

@@ -9,14 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from collections.abc import Awaitable, Callable
+from functools import partial
 
+import anyio
+import anyio.lowlevel
 import click
 
 from plexus.runtime.hub import Plexus
 from substrate.driver import Connection
 from substrate.server.limits import ServerLimits
 
-__all__ = ("OpenStreams", "StopSignals", "close_runner", "drain")
+__all__ = ("OpenStreams", "StopSignals", "drain", "wait_for_first")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -73,29 +77,24 @@ class OpenStreams:
 async def drain(hub: Plexus, hurried: asyncio.Event) -> None:
     """Let the runs under way end, for as long as the limit says and nobody is in a hurry."""
     limit_s = ServerLimits.of(hub.limits).drain_s
-    draining = asyncio.create_task(hub.drain(limit_s))
-    hurry = asyncio.create_task(hurried.wait())
-    await asyncio.sleep(0)  # what nobody needs to wait for is stopped by then
-    waited_for = sum(run.cancel_reason is None for run in hub.runs.running())
-    if waited_for:
-        calls = "1 call" if waited_for == 1 else f"{waited_for} calls"
-        limit = f"{limit_s:g} s"
-        click.echo(f"Waiting up to {limit} for {calls} to end; Ctrl-C stops them now.", err=True)
-    tasks: list[asyncio.Task[bool]] = [draining, hurry]
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait_for_first, partial(hub.drain, limit_s), hurried.wait)
+        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()  # runs that need no waiting for are stopped by then
+        waited_for = sum(run.cancel_reason is None for run in hub.runs.running())
+        if waited_for:
+            calls = "1 call" if waited_for == 1 else f"{waited_for} calls"
+            text = f"Waiting up to {limit_s:g} s for {calls} to end; Ctrl-C stops them now."
+            click.echo(text, err=True)
 
 
-def close_runner(runner: asyncio.Runner, hub: Plexus) -> None:
-    """Close the loop that a hub ran on.
+async def wait_for_first(*waits: Callable[[], Awaitable[object]]) -> None:
+    """Return when one of these has returned; the others are cancelled."""
+    async with anyio.create_task_group() as tasks:
 
-    A method that ignores being cancelled was given up by the hub, but closing the loop would
-    wait for it for ever. It is left to end with this process, and nobody needs to hear of it a
-    second time.
-    """
-    if all(task.done() for task in hub.pump.tasks):
-        runner.close()
-    else:
-        runner.get_loop().set_exception_handler(lambda _loop, _context: None)
+        async def end_with(wait: Callable[[], Awaitable[object]]) -> None:
+            await wait()
+            tasks.cancel_scope.cancel()
+
+        for wait in waits:
+            tasks.start_soon(end_with, wait)

@@ -30,10 +30,9 @@ from plexus.principal import LOCAL
 from plexus.registry.lazy import resolve
 from plexus.rpc.wire import Lines
 from plexus.runtime.hub import Plexus
-from substrate.build_hub import NO_FILES, MakeHub, build_hub
+from substrate.build_hub import NO_FILES, MakeHub, build_hub, close_runner
 from substrate.driver import Connection, View
 from substrate.publishing.lookout import Lookout
-from substrate.server.shutdown import close_runner
 from substrate.settings import ProjectFiles, Settings
 from substrate.telemetry.call_origin import ORIGIN, STDIO
 from substrate.telemetry.observers import Observers

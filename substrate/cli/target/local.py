@@ -14,9 +14,8 @@ from plexus.events import Event
 from plexus.registry.plugins import Broken
 from plexus.rpc import wire
 from plexus.runtime.hub import Call, Plexus
-from substrate.build_hub import NO_FILES, build_hub
+from substrate.build_hub import NO_FILES, build_hub, close_runner
 from substrate.cli.target.catalogue import HubCatalogue
-from substrate.server.shutdown import close_runner
 from substrate.settings import ProjectFiles, Settings
 
 __all__ = ("LocalTarget",)
