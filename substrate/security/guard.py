@@ -27,7 +27,7 @@ from substrate.security.credential_watch import REVOKED, CredentialWatch
 from substrate.security.errors import AccessRefused
 from substrate.security.tickets import take_ticket, takes_ticket
 from substrate.server.responses import Headers, send_json, send_unread
-from substrate.telemetry.refusals import OnRefused
+from substrate.telemetry.refusals import OnRefused, address_of
 
 __all__ = ("Guard", "Names", "allowed_names", "local_names")
 
@@ -276,8 +276,7 @@ class Guard:
 
     def _tell(self, scope: Scope, word: str, status: int) -> None:
         if self._on_refused is not None:
-            client = scope.get("client")
-            self._on_refused(word, None if client is None else client[0], status)
+            self._on_refused(word, address_of(scope), status)
 
 
 #: Who comes in where nobody is asked.

@@ -23,7 +23,7 @@ from substrate.security.exposure import is_local
 from substrate.server.limits import ServerLimits
 from substrate.server.open_connections import OpenConnections
 from substrate.server.responses import JSON, Headers
-from substrate.telemetry.refusals import OnRefused
+from substrate.telemetry.refusals import OnRefused, address_of
 
 __all__ = ("REMEMBERED", "Admission", "Buckets")
 
@@ -91,8 +91,7 @@ class Admission:
 
     def _tell(self, scope: Scope, word: str, status: int | None) -> None:
         if self._on_refused is not None:
-            client = scope.get("client")
-            self._on_refused(word, None if client is None else client[0], status)
+            self._on_refused(word, address_of(scope), status)
 
     def _refusal(self, request_id: wire.Id, wait_s: float) -> bytes:
         data = {"limit": self._limits.rate_per_s, "retry_after_s": round(wait_s, 3)}

@@ -15,13 +15,15 @@ from substrate.security.errors import AccessRefused, Forbidden, TooMany
 from substrate.security.tickets import TICKET_PATHS, is_ticket_path
 from substrate.server.limits import ServerLimits
 from substrate.server.requests import BodyTooBig, header, read_body
-from substrate.server.responses import Headers, send_empty, send_json, send_too_big
+from substrate.server.responses import (
+    send_empty,
+    send_json,
+    send_too_big,
+    send_wrong_method,
+)
 
 __all__ = ("OAuthMetadata", "RotateToken", "SessionEndpoint", "SessionProof", "TicketEndpoint")
 
-POST_ONLY: Final[Headers] = [(b"allow", b"POST")]
-POST_OR_DELETE: Final[Headers] = [(b"allow", b"POST, DELETE")]
-GET_ONLY: Final[Headers] = [(b"allow", b"GET, HEAD")]
 #: For answers that hold a secret.
 NO_STORE: Final = (b"cache-control", b"no-store")
 #: What a page makes up: 256 random bits.
@@ -40,7 +42,7 @@ class SessionEndpoint:
     async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
         """Begin a session, or end that of the request."""
         if scope["method"] not in ("POST", "DELETE"):
-            await send_json(send, 405, {"error": "use POST or DELETE"}, POST_OR_DELETE)
+            await send_wrong_method(send, "POST", "DELETE")
             return
         try:
             if scope["method"] == "POST":
@@ -73,7 +75,7 @@ class SessionProof:
     async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
         """Answer a challenge."""
         if scope["method"] not in ("GET", "HEAD"):
-            await send_json(send, 405, {"error": "use GET"}, GET_ONLY)
+            await send_wrong_method(send, "GET", "HEAD")
             return
         query = parse_qs(scope["query_string"].decode("latin-1"))
         challenge = query.get("challenge", [""])[-1]
@@ -98,7 +100,7 @@ class TicketEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Issue a ticket."""
         if scope["method"] != "POST":
-            await send_json(send, 405, {"error": "use POST"}, POST_ONLY)
+            await send_wrong_method(send, "POST")
             return
         try:
             path = _path_of(await read_body(scope, receive, TICKET_BODY_BYTES), self._limits)
@@ -127,7 +129,7 @@ class RotateToken:
     async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
         """Replace the token."""
         if scope["method"] != "POST":
-            await send_json(send, 405, {"error": "use POST"}, POST_ONLY)
+            await send_wrong_method(send, "POST")
             return
         try:
             await self._access.rotate(scope["credential"])
@@ -152,7 +154,7 @@ class OAuthMetadata:
         if oauth is None or scope["path"] not in oauth.metadata_paths:
             await send_json(send, 404, {"error": "there is nothing here"})
         elif scope["method"] not in ("GET", "HEAD"):
-            await send_json(send, 405, {"error": "use GET"}, GET_ONLY)
+            await send_wrong_method(send, "GET", "HEAD")
         else:
             await send_json(send, 200, oauth.metadata())
 

@@ -18,6 +18,7 @@ __all__ = (
     "send_json",
     "send_too_big",
     "send_unread",
+    "send_wrong_method",
 )
 
 Headers = list[tuple[bytes, bytes]]
@@ -77,3 +78,11 @@ async def send_empty(send: Send, status: int) -> None:
 async def send_too_big(send: Send, limit: int) -> None:
     """Refuse a body that is over the limit in bytes."""
     await send_json(send, 413, {"error": f"the body is over {limit} bytes", "limit": limit})
+
+
+async def send_wrong_method(send: Send, *allowed: str) -> None:
+    """Refuse an HTTP method, and name those that are allowed. HEAD goes without saying."""
+    *first, last = [method for method in allowed if method != "HEAD"]
+    words = f"{', '.join(first)} or {last}" if first else last
+    extra = [(b"allow", ", ".join(allowed).encode())]
+    await send_json(send, 405, {"error": f"use {words}"}, extra)

@@ -30,7 +30,14 @@ from substrate.server.requests import (
     read_body,
     whole_number,
 )
-from substrate.server.responses import Headers, send_bytes, send_empty, send_json, send_too_big
+from substrate.server.responses import (
+    Headers,
+    send_bytes,
+    send_empty,
+    send_json,
+    send_too_big,
+    send_wrong_method,
+)
 from substrate.server.sse import EVENT_STREAM as EVENT_STREAM_TYPE
 from substrate.server.sse import write_events
 
@@ -53,7 +60,7 @@ class RpcEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["method"] != "POST":
-            await send_json(send, 405, {"error": "use POST"}, [(b"allow", b"POST")])
+            await send_wrong_method(send, "POST")
             return
         # An empty header is no header.
         accept = accept_of(headers_of(scope).get(b"accept") or None)
@@ -127,7 +134,7 @@ class RunEvents:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream a run from its first item, or from where the client left off."""
         if scope["method"] != "GET":
-            await send_json(send, 405, {"error": "use GET"}, [(b"allow", b"GET")])
+            await send_wrong_method(send, "GET")
             return
         try:
             run = self._hub.runs.find(_run_number(scope), scope["principal"])

@@ -19,7 +19,7 @@ from activations.arbor import Arbor
 from plexus.runtime.hub import Plexus
 from plexus.runtime.run import Run
 from substrate.server.requests import header
-from substrate.server.responses import send_bytes, send_json
+from substrate.server.responses import send_bytes, send_wrong_method
 from substrate.telemetry.refusals import Refusals
 
 if TYPE_CHECKING:  # imported when somebody asks
@@ -99,7 +99,7 @@ class Metrics:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - a GET has no body
         """Answer with all numbers as they are now."""
         if scope["method"] not in ("GET", "HEAD"):
-            await send_json(send, 405, {"error": "use GET"}, [(b"allow", b"GET")])
+            await send_wrong_method(send, "GET")
             return
         accept = header(scope, b"accept").decode("latin-1")
         body, content_type = await asyncio.to_thread(_exposed, self._numbers(), accept)

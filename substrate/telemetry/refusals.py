@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from plexus.errors import PlexusError
 from plexus.principal import Principal
 from plexus.token_bucket import TokenBucket
 
-__all__ = ("OnRefused", "Refusals")
+__all__ = ("OnRefused", "Refusals", "address_of")
 
 logger = logging.getLogger("substrate.telemetry.refusals")
 
@@ -31,6 +31,12 @@ REASONS: Final = 64
 OTHER: Final = "other"
 #: How much of what a peer called a method is logged.
 NAME_CHARS: Final = 128
+
+
+def address_of(scope: Mapping[str, Any]) -> str | None:
+    """Return the address of the client of a request; None if the transport has none."""
+    client = scope.get("client")
+    return None if client is None else client[0]
 
 
 class Refusals:

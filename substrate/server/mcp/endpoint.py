@@ -34,11 +34,11 @@ from substrate.server.mcp.sessions import HttpSession, Sessions
 from substrate.server.mcp.streams import EventLog
 from substrate.server.requests import BodyTooBig, accept_of, headers_of, read_body
 from substrate.server.responses import (
-    Headers,
     send_bytes,
     send_empty,
     send_json,
     send_too_big,
+    send_wrong_method,
 )
 from substrate.server.shutdown import OpenStreams
 from substrate.server.sse import EVENT_STREAM
@@ -51,8 +51,6 @@ NO_SESSION: Final = -32001
 #: When to try again if there are too many sessions, in seconds.
 RETRY_S: Final = b"10"
 
-POST_ONLY: Final[Headers] = [(b"allow", b"POST")]
-ALL_VERBS: Final[Headers] = [(b"allow", b"GET, POST, DELETE")]
 STREAMING: Final = "subscriptions/listen"
 _HANDSHAKES: Final = frozenset(name.encode() for name in HANDSHAKES)
 
@@ -87,7 +85,7 @@ class McpEndpoint:
         elif verb == "DELETE":
             answering = self._delete(headers_of(scope), scope["principal"], send)
         else:
-            answering = send_json(send, 405, {"error": "use GET, POST or DELETE"}, ALL_VERBS)
+            answering = send_wrong_method(send, "GET", "POST", "DELETE")
         rest = await answering
         if rest is not None:
             await rest
@@ -232,7 +230,7 @@ class McpEndpoint:
         session_id = headers.get(SESSION_ID)
         if session_id is None or _names_stateless(headers):
             # Not 401, nor anything else that a client could take for an invitation.
-            return send_json(send, 405, {"error": "use POST"}, POST_ONLY)
+            return send_wrong_method(send, "POST")
         session = self._sessions.find(session_id, credential.principal)
         if session is None:
             return _refuse_unknown(send, None)
@@ -278,7 +276,7 @@ class McpEndpoint:
 
     def _delete(self, headers: dict[bytes, bytes], principal: Principal, send: Send) -> Answering:
         if _names_stateless(headers):
-            return send_json(send, 405, {"error": "use POST"}, POST_ONLY)
+            return send_wrong_method(send, "POST")
         session_id = headers.get(SESSION_ID)
         if session_id is None:
             return _refuse(send, 400, None, wire.INVALID_REQUEST, "say which session is to end")

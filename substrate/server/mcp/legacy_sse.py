@@ -30,7 +30,7 @@ from substrate.server.disconnect import Peer
 from substrate.server.limits import ServerLimits
 from substrate.server.mcp.streams import Events, EventWriter
 from substrate.server.requests import BodyTooBig, accept_of, headers_of, read_body
-from substrate.server.responses import send_bytes, send_json, send_too_big
+from substrate.server.responses import send_bytes, send_json, send_too_big, send_wrong_method
 from substrate.server.shutdown import OpenStreams
 
 __all__ = ("PairMessages", "PairStream")
@@ -89,7 +89,7 @@ class PairStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one client until it is gone."""
         if scope["method"] != "GET":
-            await send_json(send, 405, {"error": "use GET"}, [(b"allow", b"GET")])
+            await send_wrong_method(send, "GET")
             return
         accept = accept_of(headers_of(scope).get(b"accept"))
         if not accept.stream and not accept.anything:
@@ -121,7 +121,7 @@ class PairMessages:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take one message; its answer comes in the stream."""
         if scope["method"] != "POST":
-            await send_json(send, 405, {"error": "use POST"}, [(b"allow", b"POST")])
+            await send_wrong_method(send, "POST")
             return
         limit = self._limits.message_bytes
         try:

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from starlette.types import Receive, Scope, Send
 
 from substrate.server.requests import header
-from substrate.server.responses import Headers, send_bytes, send_empty, send_json
+from substrate.server.responses import Headers, send_bytes, send_empty, send_wrong_method
 
 __all__ = ("ASSETS", "INDEX_FILE", "PageFiles", "send_page")
 
@@ -108,7 +108,7 @@ class PageFiles:
     async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
         """Answer, the same for everybody."""
         if scope["method"] not in ("GET", "HEAD"):
-            await send_json(send, 405, {"error": "use GET"}, [(b"allow", b"GET, HEAD")])
+            await send_wrong_method(send, "GET", "HEAD")
             return
         file = _files().get(scope["path_params"]["name"])
         if file is None:
