@@ -25,7 +25,7 @@ from typing import Any, Final
 from plexus.private_files import data_folder
 from plexus.text import replace_controls
 from substrate.security.errors import TooMany
-from substrate.security.record_file import RecordFile
+from substrate.security.private_files import RecordFile
 from substrate.security.tokens import digest_of, new_token
 from substrate.server.limits import ServerLimits
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from plexus.principal import Principal
 from plexus.private_files import data_folder
-from substrate.security.record_file import RecordFile
+from substrate.security.private_files import RecordFile
 
 __all__ = ("NAME", "SCOPE", "Token", "TokenFile", "credential_of", "digest_of", "new_token")
 

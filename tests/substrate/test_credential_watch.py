@@ -18,7 +18,7 @@ from substrate.security.authentication import RECHECK_S, UNREACHABLE_S, Access, 
 from substrate.security.credential_watch import CHECK_S, CredentialWatch
 from substrate.security.errors import Unauthenticated, Unavailable
 from substrate.security.page_sessions import SessionFile
-from substrate.security.record_file import UNREADABLE_S
+from substrate.security.private_files import UNREADABLE_S
 from substrate.security.tokens import TokenFile, digest_of
 from substrate.server.disconnect import LAST_WRITE_S
 
