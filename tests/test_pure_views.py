@@ -213,7 +213,7 @@ def faults_in(source: str) -> list[str]:
     """What a view does to live objects."""
     tree = ast.parse(source)
     faults: list[str] = []
-    functions = [
+    functions: list[ast.AST] = [
         node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     for scope in functions or [tree]:

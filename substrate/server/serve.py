@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -233,12 +232,11 @@ async def _serve(
             for plugin in broken:
                 announce(f"Plugin skipped: {plugin.source}: {plugin.reason}")
             _welcome(f"http://{url_host(reached_at(settings.bind))}:{port}", hub.version, token)
+            reasons: list[Callable[[], Awaitable[object]]] = [signals.told.wait, server.ended.wait]
+            if settings.idle_exit_s:
+                reasons.append(partial(_idle, server, hub, settings.idle_exit_s))
             try:
-                await wait_for_first(
-                    signals.told.wait,
-                    server.ended.wait,
-                    partial(_idle, server, hub, settings.idle_exit_s or math.inf),
-                )
+                await wait_for_first(*reasons)
             finally:
                 # Also if the server has failed: runs end in order, whatever happened.
                 with anyio.CancelScope(shield=True):

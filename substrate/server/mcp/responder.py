@@ -20,8 +20,8 @@ from substrate.driver import Connection
 from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
 from substrate.server.disconnect import Peer
-from substrate.server.mcp.errors import http_status, missing_scope
 from substrate.server.limits import ServerLimits
+from substrate.server.mcp.errors import http_status, missing_scope
 from substrate.server.mcp.sessions import HttpSession
 from substrate.server.mcp.streams import Events, EventWriter, SessionEvents, unnumbered
 from substrate.server.requests import Accept
