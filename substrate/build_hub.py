@@ -107,34 +107,31 @@ def built_ins(
 ) -> dict[str, Node]:
     """The activations that come with the program, by what their classes are imported from."""
     if settings.bash_sandbox != "off" and project.resolve() == Path("/"):
+        # Bash itself refuses that only at its first call.
         raise ValueError("the workspace of a sandbox must not be the whole file system")
-
     started = time.monotonic()
 
-    def make_bash(bash: Any) -> Activation:
+    def make_bash(bash: Any) -> Any:
         own_paths = resolve("activations.bash:OwnPaths")(**_own_paths(settings, project))
-        made: Activation = bash(settings.bash_sandbox, str(project), own_paths)
-        return made
+        return bash(settings.bash_sandbox, str(project), own_paths)
 
-    def make_arbor(arbor: Any) -> Activation:
+    def make_arbor(arbor: Any) -> Any:
         retention = resolve("activations.arbor.model:Retention")(
             scheduled_s=settings.arbor_scheduled_days * DAY_S,
             archived_s=settings.arbor_archived_days * DAY_S,
         )
-        made: Activation = arbor(settings.database, retention)
-        return made
+        return arbor(settings.database, retention)
 
-    def make_chat(chat: Any) -> Activation:
+    def make_chat(chat: Any) -> Any:
         providers = resolve("activations.chat.opening:LazyProviders")(
             settings.chat_endpoints,
             settings.chat_claude_command,
             settings.chat_silent_s,
             refuse_claude=settings.bash_sandbox != "off" and not settings.chat_claude_unconfined,
         )
-        made: Activation = chat(nodes[ARBOR].activation, providers, settings.chat_model)
-        return made
+        return chat(nodes[ARBOR].activation, providers, settings.chat_model)
 
-    makers: dict[str, Callable[[Any], Activation]] = {
+    makers: dict[str, Callable[[Any], Any]] = {
         "plexus.runtime.builtin:PlexusItself": lambda itself: itself(hub),
         "activations.health:Health": lambda health: health(started),
         "activations.approvals:Approvals": lambda approvals: approvals(),

@@ -81,7 +81,7 @@ class Manifest:
             fresh = False
         return cls(content["activations"] if fresh else {})
 
-    def node(self, reference: str, make: Callable[[Any], Activation]) -> Node:
+    def node(self, reference: str, make: Callable[[Any], Any]) -> Node:
         """Return an activation to register. `make` gets the class, "package.module:Class", which
         is imported when the activation is first used; at once if the manifest has no entry."""
         entry = self._entries.get(reference)
@@ -104,10 +104,10 @@ def _digest(source: bytes) -> str:
     return hashlib.blake2b(source, digest_size=8).hexdigest()
 
 
-def _lazy_node(entry: Mapping[str, Any], reference: str, make: Callable[[Any], Activation]) -> Node:
+def _lazy_node(entry: Mapping[str, Any], reference: str, make: Callable[[Any], Any]) -> Node:
     def load() -> Activation:
         try:
-            activation = make(resolve(reference))
+            activation: Activation = make(resolve(reference))
             real = {spec.name: spec for spec in read_methods(activation, node.path)}
             for spec in node.methods:
                 vars(spec).update({name: getattr(real[spec.name], name) for name in LATE})
