@@ -14,6 +14,7 @@ from mcp_view.tables.revisions import Revision
 from mcp_view.tool_names import Names
 from plexus.errors import InvalidParams
 from plexus.events import Error, Request, Terminal
+from plexus.registry.json_schema import resolve_reference
 from plexus.rpc import wire
 from plexus.runtime.run import Run
 
@@ -220,10 +221,7 @@ def _field(schema: Schema, shared: dict[str, Schema], revision: Revision) -> Sch
 
 def _resolved(schema: Schema, shared: dict[str, Schema]) -> Schema:
     """The schema itself, behind a reference or beside a null."""
-    reference = schema.get("$ref")
-    if reference is not None:
-        rest = {key: value for key, value in schema.items() if key != "$ref"}
-        return _resolved(shared.get(reference.rpartition("/")[2], {}) | rest, shared)
+    schema = resolve_reference(schema, shared)
     choices = [choice for choice in schema.get("anyOf", []) if choice.get("type") != "null"]
     if len(choices) == 1 and "type" not in schema:
         rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}

@@ -14,6 +14,7 @@ from mcp_view.replies import NotifyCounted
 from mcp_view.tables.revisions import Revision
 from plexus.events import Content, Event, Progress
 from plexus.rpc import wire
+from plexus.token_bucket import TokenBucket
 
 __all__ = ("ProgressReporter",)
 
@@ -32,20 +33,18 @@ class ProgressReporter:
 
     __slots__ = (
         "_after_line",
-        "_allowance",
-        "_burst",
+        "_bucket",
         "_counted",
-        "_counted_at",
         "_counts",
         "_head",
         "_messages",
         "_pending",
-        "_rate",
         "_total",
         "_value",
         "_wanted",
         "last_at",
         "timer_set",
+        "unlimited",
     )
 
     def __init__(
@@ -67,11 +66,9 @@ class ProgressReporter:
         self._after_line = False
         #: Three quarters of the rate flow in steadily and a quarter may come at once, so that no
         #: second ever has more than the rate and a few quick steps are not held up.
-        self._rate = rate * 0.75
-        self._burst = max(rate * 0.25, 1.0)
-        #: How many notifications may go out at once, and when that was.
-        self._allowance = self._burst
-        self._counted_at = now
+        self._bucket = TokenBucket(max(rate * 0.25, 1.0), rate * 0.75, now)
+        #: Whether every event gets its own notification.
+        self.unlimited = rate <= 0
         #: When the last notification went out.
         self.last_at = now
         #: Whether a timer for the next flush is set.
@@ -113,11 +110,6 @@ class ProgressReporter:
         self._total = event.total
         self._counts = False
 
-    @property
-    def unlimited(self) -> bool:
-        """Whether every event gets its own notification."""
-        return self._rate <= 0
-
     def add(self, events: list[Event]) -> None:
         """Remember these events for the next notification."""
         pending = self._pending
@@ -151,12 +143,8 @@ class ProgressReporter:
         """The notification for what was remembered, if it may go out by now."""
         if self._pending is None:
             return None
-        self._allowance += (now - self._counted_at) * self._rate
-        self._allowance = min(self._allowance, self._burst)
-        self._counted_at = now
-        if self._allowance < 0.999:  # whole but for the rounding
+        if self._bucket.take(now):
             return None
-        self._allowance -= 1
         self.last_at = now
         message = "".join(self._pending)
         self._pending = None
@@ -166,7 +154,7 @@ class ProgressReporter:
         """How long until what is remembered may go out; None if nothing is."""
         if self._pending is None:
             return None
-        return max(self._counted_at + (1 - self._allowance) / self._rate - now, 0.0)
+        return self._bucket.wait_s(now)
 
     def heartbeat(self, now: float, running_s: float) -> bytes:
         """Say that the run is still there."""

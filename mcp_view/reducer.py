@@ -35,8 +35,9 @@ from plexus.events import (
 )
 from plexus.rpc import wire
 from plexus.runtime.log import Batch
+from plexus.text import head_and_tail
 
-__all__ = ("Block", "Reducer", "block_of", "shortened", "text_at_once")
+__all__ = ("Block", "Reducer", "block_of", "text_at_once")
 
 Block = dict[str, Any]
 
@@ -46,14 +47,6 @@ NOTHING: Final = "(no output)"
 
 #: What is always kept of a block of text that is not joined to the rest, if there is room for it.
 SIDE_CHARS: Final = 500
-
-
-def shortened(text: str, limit: int) -> str:
-    """Return the head and tail of a text, with a note between, if it is over the limit."""
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
 
 
 class Reducer:
@@ -138,7 +131,7 @@ class Reducer:
         if room < len(text) and room < SIDE_CHARS:
             self._blocks_left_out += 1
             return
-        text = shortened(text, min(room, max(self._limit // 16, SIDE_CHARS)))
+        text = head_and_tail(text, min(room, max(self._limit // 16, SIDE_CHARS)))
         self._side_chars += len(text)
         self.add_block({"type": "text", "text": text}, len(text))
 

@@ -58,9 +58,7 @@ class Bounds(NamedTuple):
             ("width", width, 10, 1000),
         ):
             if not least <= value <= most:
-                fault = f"must be from {least} to {most}"
-                faults = [{"at": name, "fault": fault}]
-                raise InvalidParams(f"{name}: {fault}", data={"errors": faults})
+                raise InvalidParams.at(name, f"must be from {least} to {most}")
         return cls(depth, limit, width)
 
 

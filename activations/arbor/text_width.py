@@ -9,6 +9,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator
 
+from plexus.text import replace_controls
+
 __all__ = ("ELLIPSIS", "characters", "cut", "one_line", "preview", "width")
 
 #: What stands where a line ends, and where a text was cut.
@@ -21,8 +23,6 @@ LOOKED_AT = 4096
 _JOINER = "\u200d"
 _EMOJI_FORM = "\ufe0f"
 _MARKS = frozenset(("Mn", "Me", "Mc"))
-#: Characters that change the direction of what follows, and would turn a drawing over.
-_DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def preview(text: str, columns: int) -> str:
@@ -50,10 +50,8 @@ def _shown(character: str) -> str:
         return chr(0x2400 + code)
     if code == 0x7F:
         return "\u2421"
-    # Lone surrogates cannot be written at all.
-    if 0x80 <= code < 0xA0 or character in _DIRECTIONS or 0xD800 <= code < 0xE000:
-        return "\ufffd"
-    return character
+    # Those that change the direction of writing would turn a drawing over.
+    return replace_controls(character, "\ufffd")
 
 
 def width(text: str) -> int:

@@ -10,15 +10,16 @@ __all__ = ("resolve_reference",)
 Schema = dict[str, Any]
 
 
-def resolve_reference(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
+def resolve_reference(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema:
     """Return the schema that a reference leads to, with what stands beside the reference.
 
     Members beside a reference win. An unknown definition, and a cycle, lead to any value.
     """
+    resolved: Schema = {**schema}
     visited = set()
-    while "$ref" in schema:
-        name = str(schema["$ref"]).rpartition("/")[2]
+    while "$ref" in resolved:
+        name = str(resolved.pop("$ref")).rpartition("/")[2]
         target = {} if name in visited else definitions.get(name, {})
         visited.add(name)
-        schema = {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
-    return schema
+        resolved = {**target, **resolved}
+    return resolved

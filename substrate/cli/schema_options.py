@@ -19,6 +19,7 @@ from click.shell_completion import CompletionItem
 
 from plexus.errors import PlexusError
 from plexus.limits import Limits
+from plexus.registry.json_schema import resolve_reference
 from plexus.rpc import wire
 
 __all__ = (
@@ -231,7 +232,7 @@ class Shape:
 
 def shape_of(schema: Schema, definitions: Schema) -> Shape:
     """How a value of this schema is written."""
-    plain, nullable = _without_null(_resolved(schema, definitions), definitions)
+    plain, nullable = _without_null(resolve_reference(schema, definitions), definitions)
     shape = _plain_shape(plain, definitions)
     # Where leaving it out means null, "null" is a text like any other.
     if nullable and not shape.is_list and schema.get("default", "") is not None:
@@ -256,22 +257,15 @@ def _plain_shape(schema: Schema, definitions: Schema) -> Shape:
     if kind == "array" and "prefixItems" not in schema:
         entry = shape_of(schema.get("items", {}), definitions)
         return dataclasses.replace(entry, is_list=True, is_flag=False)
-    members = [_resolved(member, definitions) for member in schema.get("anyOf", ())]
+    members = [resolve_reference(member, definitions) for member in schema.get("anyOf", ())]
     if any(member.get("type") == "string" for member in members):
         return Shape("JSON|TEXT", _read_json_or_text)
     return Shape("JSON", read_json)
 
 
-def _resolved(schema: Schema, definitions: Schema) -> Schema:
-    while "$ref" in schema:
-        target = definitions.get(str(schema["$ref"]).rpartition("/")[2], {})
-        schema = {**target, **{k: v for k, v in schema.items() if k != "$ref"}}
-    return schema
-
-
 def _without_null(schema: Schema, definitions: Schema) -> tuple[Schema, bool]:
     """The schema of what is not null, and whether null is allowed."""
-    members = [_resolved(member, definitions) for member in schema.get("anyOf", ())]
+    members = [resolve_reference(member, definitions) for member in schema.get("anyOf", ())]
     others = [member for member in members if member.get("type") != "null"]
     nullable = len(others) < len(members)
     return (others[0] if len(others) == 1 else schema), nullable
@@ -284,7 +278,7 @@ def as_written(value: Any) -> str:
 
 def type_in_words(schema: Schema, definitions: Schema) -> str:
     """What a value of this schema is, for a reader: `text or null`, `list of integer`."""
-    plain, nullable = _without_null(_resolved(schema, definitions), definitions)
+    plain, nullable = _without_null(resolve_reference(schema, definitions), definitions)
     if "enum" in plain or "const" in plain:
         words = " | ".join(as_written(v) for v in plain.get("enum", [plain.get("const")]))
     elif plain.get("type") == "array":

@@ -121,8 +121,7 @@ class StoreActivation(Activation):
 def check_limit(limit: int) -> int:
     """Return the limit. Raises InvalidParams if it is not from 1 to the size of a page."""
     if not 1 <= limit <= PAGE_ITEMS:
-        fault = f"must be from 1 to {PAGE_ITEMS}"
-        raise InvalidParams(f"limit: {fault}", data={"errors": [{"at": "limit", "fault": fault}]})
+        raise InvalidParams.at("limit", f"must be from 1 to {PAGE_ITEMS}")
     return limit
 
 

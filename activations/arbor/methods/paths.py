@@ -93,9 +93,7 @@ class PathMethods(StoreActivation):
             limit: At most so many, up to 10000.
         """
         if not 1 <= limit <= MOST_HITS:
-            fault = f"must be from 1 to {MOST_HITS}"
-            faults = [{"at": "limit", "fault": fault}]
-            raise InvalidParams(f"limit: {fault}", data={"errors": faults})
+            raise InvalidParams.at("limit", f"must be from 1 to {MOST_HITS}")
         store = await self.store()
         principal = ctx.principal.name
         count = 0
