@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -123,13 +124,14 @@ def built_ins(
         return arbor(settings.database, retention)
 
     def make_chat(chat: Any) -> Any:
-        providers = resolve("activations.chat.opening:LazyProviders")(
+        open_providers = partial(
+            resolve("activations.chat.providers.registry:Providers"),
             settings.chat_endpoints,
             settings.chat_claude_command,
             settings.chat_silent_s,
             refuse_claude=settings.bash_sandbox != "off" and not settings.chat_claude_unconfined,
         )
-        return chat(nodes[ARBOR].activation, providers, settings.chat_model)
+        return chat(nodes[ARBOR].activation, open_providers, settings.chat_model)
 
     makers: dict[str, Callable[[Any], Any]] = {
         "plexus.runtime.builtin:PlexusItself": lambda itself: itself(hub),

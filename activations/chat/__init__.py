@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from activations.chat.activation import Chat
 from activations.chat.claudecode import ClaudeCode
-from activations.chat.opening import LazyProviders
+from activations.chat.methods import Chat
 
-__all__ = ("Chat", "ClaudeCode", "LazyProviders")
+__all__ = ("Chat", "ClaudeCode")

@@ -4,14 +4,14 @@ messages of their own."""
 from __future__ import annotations
 
 import base64
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from activations.chat.conversation import Message
-from activations.chat.setup import Attachment
+from activations.chat.message import Message
 from plexus import Context, InvalidParams, Resource, TooBig
 
-__all__ = ("ATTACHMENTS", "ATTACHMENT_BYTES", "attached")
+__all__ = ("ATTACHMENTS", "ATTACHMENT_BYTES", "Attachment", "attachment_messages")
 
 #: One attachment. As base64 it just fits into a node.
 ATTACHMENT_BYTES = 3 * 1024 * 1024
@@ -20,8 +20,19 @@ ATTACHMENTS = 20
 PLAIN = "text/plain"
 
 
-async def attached(ctx: Context, given: Sequence[Attachment]) -> list[Message]:
-    """The messages that these attachments become; raises before anything is stored."""
+@dataclasses.dataclass(frozen=True)
+class Attachment:
+    """A file: its `text`, its `data` (base64), or the `uri` of a resource of this server."""
+
+    name: str | None = None
+    mime_type: str | None = None
+    text: str | None = None
+    data: str | None = None
+    uri: str | None = None
+
+
+async def attachment_messages(ctx: Context, given: Sequence[Attachment]) -> list[Message]:
+    """Return these attachments as messages; raises before anything is stored."""
     if len(given) > ATTACHMENTS:
         raise TooBig(
             f"a message has at most {ATTACHMENTS} attachments", data={"limit": ATTACHMENTS}

@@ -4,12 +4,12 @@ with them whatever it can do; here is what a caller of Claude Code looks for."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from typing import Any, Final
 
-from activations.chat.activation import Chat
-from activations.chat.events import DeletedSession, SessionData, SessionPage, Talk
-from activations.chat.setup import TURN_S, Approval, Begin
+from activations.chat.events import DeletedSession, SessionData, SessionPage, TurnEvent
+from activations.chat.methods import Chat
+from activations.chat.tools import Approval
+from activations.chat.turn import TURN_S
 from plexus import Activation, Context, method
 
 __all__ = ("ClaudeCode",)
@@ -50,7 +50,7 @@ class ClaudeCode(Activation):
         max_turns: int | None = None,
         *,
         ctx: Context,
-    ) -> AsyncIterator[Talk]:
+    ) -> AsyncIterator[TurnEvent]:
         """Chat with a Claude Code session
 
         Args:
@@ -58,11 +58,7 @@ class ClaudeCode(Activation):
             query: The query to send
             max_turns: Maximum conversation turns
         """
-        desk = await self._chat.desk()
-        begin = Begin(max_turns=max_turns)
-        async with aclosing(desk.send(ctx, session_name, query, (), begin)) as events:
-            async for event in events:
-                yield event
+        return await self._chat.send(session_name, query, max_turns=max_turns, ctx=ctx)
 
     @method(title="Create a Claude Code session", destructive=False, open_world=False, scope="chat")
     async def create(
@@ -88,8 +84,8 @@ class ClaudeCode(Activation):
         """
         return await self._chat.create(
             name,
-            PROVIDER + model.removeprefix(PROVIDER),
-            system_prompt,
+            model=PROVIDER + model.removeprefix(PROVIDER),
+            system_prompt=system_prompt,
             approve=approve,
             working_dir=working_dir,
             allowed_tools=allowed_tools,

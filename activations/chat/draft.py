@@ -11,12 +11,12 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from activations.chat.conversation import KINDS, Kind, Message
+from activations.chat.message import KINDS, Kind, Message
 from plexus.errors import PlexusError
 from plexus.limits import Limits
 from plexus.rpc import wire
 
-__all__ = ("Draft", "recovered")
+__all__ = ("Draft", "recover_draft")
 
 #: Our own pieces are read: brackets in them are mostly part of a text, and any number may be.
 LIMITS = Limits(
@@ -87,7 +87,7 @@ class Draft:
         return wire.encode(news).decode() if news else None
 
 
-def recovered(pieces: Iterable[str]) -> list[Message]:
+def recover_draft(pieces: Iterable[str]) -> list[Message]:
     """The messages that these pieces were kept of; what cannot be read is left out."""
     parts: dict[int, tuple[Kind, list[str], dict[str, Any]]] = {}
     for piece in pieces:

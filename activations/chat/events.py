@@ -22,9 +22,9 @@ __all__ = (
     "Place",
     "SessionData",
     "SessionPage",
-    "Talk",
     "Thinking",
     "ToolStart",
+    "TurnEvent",
     "Usage",
 )
 
@@ -84,7 +84,7 @@ class Answered(Complete):
 
 
 #: What a turn yields.
-Talk: TypeAlias = (
+TurnEvent: TypeAlias = (
     ChatStart | Content | Thinking | ToolUse | ToolStart | ToolResult | Usage | Answered
 )
 

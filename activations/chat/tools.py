@@ -1,20 +1,18 @@
 """The tools of a session: methods of the hub that its model may call.
 
 Each call goes through the hub as the caller's principal and is a run of its own. Whatever goes
-wrong is told to the model, which may do better: a tool never ends the turn.
+wrong is sent to the model, which may do better: a tool never ends the turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from activations.chat.conversation import storable
-from activations.chat.events import ToolStart
-from activations.chat.providers.provider import Calling, Tool, Verdict
-from activations.chat.setup import Approval
+from activations.chat.message import storable
+from activations.chat.providers.provider import Tool, ToolCall, Verdict
 from plexus import Confirm, Context, InvalidParams, PlexusError, ToolResult
 from plexus.errors import DeadlineExceeded, Declined, Unsupported
 from plexus.registry import schema
@@ -23,7 +21,10 @@ from plexus.rpc import wire
 from plexus.runtime.hub import Call, Plexus
 from plexus.runtime.transcript import text_of
 
-__all__ = ("Tools", "ask_person", "chosen_methods", "shortened")
+__all__ = ("Approval", "StartedTool", "Tools", "ask_person", "chosen_methods", "shortened")
+
+#: Before which tools a person is asked: each, those that may change something, or none.
+Approval: TypeAlias = Literal["all", "changes", "none"]
 
 #: What a model is told of a tool's answer: more than this is cut out of the middle.
 RESULT_CHARACTERS = 60_000
@@ -96,31 +97,41 @@ class Tools:
         spec = self._specs.get(name)
         return name if spec is None else spec.name
 
-    async def use(self, call: Calling) -> AsyncGenerator[ToolStart | ToolResult, None]:
-        """Run a tool: say which run it is, and give its result."""
+    async def start(self, call: ToolCall) -> StartedTool | ToolResult:
+        """Start a tool, after asking where that is needed; return the result if it cannot run."""
         spec = self._specs.get(call.name)
         if spec is None:
             known = ", ".join(self._specs) or "none"
-            yield _failed(call, f"There is no tool {call.name}. There are: {known}.")
-            return
+            return _failed(call, f"There is no tool {call.name}. There are: {known}.")
         if self._approve == "all" or (self._approve == "changes" and not spec.hints.read_only):
             verdict = await ask_person(self._ctx, spec.name, call.id, call.input)
             if not verdict.allow:
-                yield _failed(call, verdict.message)
-                return
+                return _failed(call, verdict.message)
         ctx = self._ctx
         try:
-            begun = ctx.plexus.call(spec.name, call.input, ctx.principal, parent=ctx)
+            started = ctx.plexus.call(spec.name, call.input, ctx.principal, parent=ctx)
         except PlexusError as error:  # its arguments do not fit, or too much is under way
-            yield _failed(call, _in_full(error))
-            return
-        try:
-            yield ToolStart(call.id, begun.run.id)
-            text, is_error = await _outcome(begun)
-        finally:
-            if begun.fresh:
-                begun.run.cancel("its caller left")
-        yield ToolResult(call.id, text, is_error)
+            return _failed(call, _in_full(error))
+        return StartedTool(call.id, started)
+
+
+class StartedTool:
+    """A tool that runs as a run of its own; close it in any case."""
+
+    def __init__(self, use: str, call: Call) -> None:
+        self._use = use
+        self._call = call
+        self.run_id = call.run.id
+
+    async def result(self) -> ToolResult:
+        """Wait for the end of the run and return what it gave."""
+        text, is_error = await _outcome(self._call)
+        return ToolResult(self._use, text, is_error)
+
+    def close(self) -> None:
+        """Cancel the run if it still runs."""
+        if self._call.fresh:
+            self._call.run.cancel("its caller left")
 
 
 def shortened(text: str) -> str:
@@ -132,7 +143,7 @@ def shortened(text: str) -> str:
     return f"{text[:half]}\n[... {left_out} characters left out ...]\n{text[-half:]}"
 
 
-def _failed(call: Calling, message: str) -> ToolResult:
+def _failed(call: ToolCall, message: str) -> ToolResult:
     return ToolResult(call.id, storable(message), is_error=True)
 
 

@@ -50,7 +50,7 @@ CLAUDECODE_CHAT = b"""{
 async def hub(tmp_path: Path) -> AsyncIterator[Plexus]:
     hub = Plexus()
     arbor = Arbor(str(tmp_path / "chat.db"))
-    chat = Chat(arbor, Providers(environment={}), "echo:echo")
+    chat = Chat(arbor, lambda: Providers(environment={}), "echo:echo")
     for activation in (PlexusItself(hub), arbor, chat, ClaudeCode(chat)):
         hub.register(activation)
     yield hub

@@ -10,23 +10,23 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
 
-from activations.chat.conversation import Message
+from activations.chat.message import Message
+from activations.chat.providers.endpoints import INSTALL
 from activations.chat.providers.provider import (
-    Ask,
-    Calling,
     Delta,
-    Finished,
+    ProviderRequest,
+    Stop,
     Text,
-    Thought,
+    ThinkingText,
+    TokenUsage,
     Tool,
-    Used,
+    ToolCall,
 )
-from activations.chat.providers.servers import INSTALL
 from plexus.errors import Failed, TooBig
 from plexus.limits import Limits
 from plexus.rpc import wire
 
-__all__ = ("Echo",)
+__all__ = ("EchoProvider",)
 
 #: Seconds between two words.
 PACES = {"echo": 0.0, "slow": 0.05}
@@ -43,7 +43,7 @@ WELCOME = (
 )
 
 
-class Echo:
+class EchoProvider:
     """The provider `echo`."""
 
     runs_tools = False
@@ -61,16 +61,16 @@ class Echo:
         """How many words it takes."""
         return CONTEXT_TOKENS
 
-    async def answer(self, ask: Ask) -> AsyncGenerator[Delta, None]:
+    async def stream(self, request: ProviderRequest) -> AsyncGenerator[Delta, None]:
         """Say what was said, a word at a time."""
-        await self.check(ask.model)
-        pace = PACES[ask.model]
-        used = Used(sum(len(message.text.split()) for message in ask.messages))
+        await self.check(request.model)
+        pace = PACES[request.model]
+        used = TokenUsage(sum(len(message.text.split()) for message in request.messages))
         stop_reason = "end_turn"
-        for delta in _said(ask):
-            if isinstance(delta, Calling):
+        for delta in _said(request):
+            if isinstance(delta, ToolCall):
                 stop_reason = "tool_use"
-            elif used.output_tokens == ask.max_tokens:
+            elif used.output_tokens == request.max_tokens:
                 stop_reason = "max_tokens"
                 break
             else:
@@ -79,35 +79,37 @@ class Echo:
                     await asyncio.sleep(pace)
             yield delta
         yield used
-        yield Finished(stop_reason)
+        yield Stop(stop_reason)
 
     async def close(self) -> None:
         """Nothing is held."""
 
 
-def _said(ask: Ask) -> Iterator[Text | Thought | Calling]:
+def _said(request: ProviderRequest) -> Iterator[Text | ThinkingText | ToolCall]:
     """The answer: words, or a tool to be used."""
-    results = _trailing(ask.messages, "tool_result")
+    results = _trailing(request.messages, "tool_result")
     if results:
         yield from _words("\n".join(_reported(result) for result in results))
         return
-    last = next((i for i in reversed(range(len(ask.messages))) if _is_users(ask.messages[i])), None)
-    message = Message("user", "") if last is None else ask.messages[last]
+    last = next(
+        (i for i in reversed(range(len(request.messages))) if _is_users(request.messages[i])), None
+    )
+    message = Message("user", "") if last is None else request.messages[last]
     command, _, rest = message.text.partition(" ")
     if command == "/tool":
-        yield from _asked_for(rest, ask)
+        yield from _asked_for(rest, request)
         return
     said = message.text
     if command == "/think":
         said = rest
         for word in WORDS.findall(rest):
-            yield Thought(word)
+            yield ThinkingText(word)
     text = f"You said: {said}"
-    attached = [] if last is None else _trailing(ask.messages[:last], "attachment")
+    attached = [] if last is None else _trailing(request.messages[:last], "attachment")
     if attached:
         names = ", ".join(str(each.meta.get("name", "a file")) for each in attached)
         text += f"\n\nAttached: {names}."
-    if not any(each.kind in ("assistant", "summary") for each in ask.messages):
+    if not any(each.kind in ("assistant", "summary") for each in request.messages):
         text += WELCOME
     yield from _words(text)
 
@@ -134,12 +136,12 @@ def _reported(result: Message) -> str:
     return f"{name} {verb}: {result.text}"
 
 
-def _asked_for(text: str, ask: Ask) -> Iterator[Text | Calling]:
+def _asked_for(text: str, request: ProviderRequest) -> Iterator[Text | ToolCall]:
     """`/tool NAME {json}`: the use of that tool, or what is wrong with it."""
     name, _, given = text.strip().partition(" ")
-    tool = next((each for each in ask.tools if _plain(each.name) == _plain(name)), None)
+    tool = next((each for each in request.tools if _plain(each.name) == _plain(name)), None)
     if tool is None:
-        yield from _words(f"There is no tool {name!r}. {_there_are(ask.tools)}")
+        yield from _words(f"There is no tool {name!r}. {_there_are(request.tools)}")
         return
     try:
         arguments = wire.decode_value(given.encode(), LIMITS) if given.strip() else {}
@@ -151,8 +153,8 @@ def _asked_for(text: str, ask: Ask) -> Iterator[Text | Calling]:
     if not isinstance(arguments, dict):
         yield from _words(f"The input of {name} must be a JSON object: {reason}")
         return
-    number = sum(each.kind == "tool_use" for each in ask.messages) + 1
-    yield Calling(f"echo_{number}", tool.name, arguments)
+    number = sum(each.kind == "tool_use" for each in request.messages) + 1
+    yield ToolCall(f"echo_{number}", tool.name, arguments)
 
 
 def _plain(name: str) -> str:

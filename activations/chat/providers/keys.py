@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 
-from activations.chat.providers.servers import Server, is_installed
+from activations.chat.providers.endpoints import Endpoint, is_installed
 from plexus.errors import Failed
 
 __all__ = ("KEYRING_S", "SERVICE", "Keys")
@@ -38,18 +38,18 @@ class Keys:
         #: What the keyring is being asked for.
         self._asking: set[str] = set()
 
-    def is_there(self, server: Server) -> bool:
+    def is_there(self, endpoint: Endpoint) -> bool:
         """Whether there is a key in the environment."""
-        return any(self._environment.get(name, "").strip() for name in server.variables)
+        return any(self._environment.get(name, "").strip() for name in endpoint.variables)
 
-    async def find(self, server: Server) -> str | None:
+    async def find(self, endpoint: Endpoint) -> str | None:
         """The key for a server; None if there is none and it can do without."""
-        key = self._from_environment(server.variables)
+        key = self._from_environment(endpoint.variables)
         # A server on this machine that wants a key is rare; asking for it each time is slow.
-        if key is None and (server.needs_key or not server.is_local):
-            key = await self._from_keyring(server.variables)
-        if key is None and server.needs_key:
-            raise _missing(server)
+        if key is None and (endpoint.needs_key or not endpoint.is_local):
+            key = await self._from_keyring(endpoint.variables)
+        if key is None and endpoint.needs_key:
+            raise _missing(endpoint)
         return key
 
     def _from_environment(self, variables: Sequence[str]) -> str | None:
@@ -98,11 +98,11 @@ def _stored(variable: str) -> str | None:
     return key if isinstance(key, str) else None
 
 
-def _missing(server: Server) -> Failed:
+def _missing(endpoint: Endpoint) -> Failed:
     """The error that says where the key of this server belongs."""
-    variable = server.variables[0]
+    variable = endpoint.variables[0]
     return Failed(
-        f"there is no key for {server.name}: set {variable}, or keep it in the keyring with"
+        f"there is no key for {endpoint.name}: set {variable}, or keep it in the keyring with"
         f" `keyring set {SERVICE} {variable}`",
         code="missing_key",
         data={"variable": variable},

@@ -22,22 +22,23 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from activations.chat.conversation import Message
+from activations.chat.message import Message
 
 __all__ = (
     "Approve",
-    "Ask",
-    "Called",
-    "Calling",
     "Delta",
-    "Finished",
     "Provider",
+    "ProviderRequest",
+    "ProviderSource",
+    "Retry",
+    "Stop",
     "Text",
-    "Thought",
+    "ThinkingText",
+    "TokenUsage",
     "Tool",
-    "Used",
+    "ToolCall",
+    "ToolOutput",
     "Verdict",
-    "Waiting",
 )
 
 
@@ -47,7 +48,7 @@ class Text(NamedTuple):
     text: str
 
 
-class Thought(NamedTuple):
+class ThinkingText(NamedTuple):
     """Some more of what the model thinks. `meta` is added to what is kept with the thought, and
     is there again when the conversation is given back."""
 
@@ -55,7 +56,7 @@ class Thought(NamedTuple):
     meta: Mapping[str, Any] | None = None
 
 
-class Calling(NamedTuple):
+class ToolCall(NamedTuple):
     """The model asks for a tool, whole. Arguments that are no JSON object stand in the input as
     `_raw`, so that no tool takes them and the model hears why. `meta` is kept as with a thought."""
 
@@ -65,7 +66,7 @@ class Calling(NamedTuple):
     meta: Mapping[str, Any] | None = None
 
 
-class Called(NamedTuple):
+class ToolOutput(NamedTuple):
     """What a tool answered that the provider ran itself."""
 
     id: str
@@ -73,7 +74,7 @@ class Called(NamedTuple):
     is_error: bool = False
 
 
-class Used(NamedTuple):
+class TokenUsage(NamedTuple):
     """What the round has cost so far; each says all of it, not what is new."""
 
     input_tokens: int = 0
@@ -83,15 +84,26 @@ class Used(NamedTuple):
     #: In US dollars, where the provider says so itself.
     cost_usd: float | None = None
 
+    def plus(self, other: TokenUsage) -> TokenUsage:
+        """Return the usage of both."""
+        costs = [each.cost_usd for each in (self, other) if each.cost_usd is not None]
+        return TokenUsage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            sum(costs) if costs else None,
+        )
 
-class Waiting(NamedTuple):
+
+class Retry(NamedTuple):
     """The provider is asked again after so many seconds, and why."""
 
     seconds: float
     reason: str
 
 
-class Finished(NamedTuple):
+class Stop(NamedTuple):
     """The round is over; always the last. `memory` is kept with the answer and given back with
     the conversation, for a provider that keeps something of its own."""
 
@@ -101,7 +113,7 @@ class Finished(NamedTuple):
     memory: Mapping[str, Any] | None = None
 
 
-Delta: TypeAlias = Text | Thought | Calling | Called | Used | Waiting | Finished
+Delta: TypeAlias = Text | ThinkingText | ToolCall | ToolOutput | TokenUsage | Retry | Stop
 
 
 class Tool(NamedTuple):
@@ -123,7 +135,7 @@ class Verdict(NamedTuple):
 Approve: TypeAlias = Callable[[str, str, dict[str, Any]], Awaitable[Verdict]]
 
 
-class Ask(NamedTuple):
+class ProviderRequest(NamedTuple):
     """What a provider is asked."""
 
     #: The model, without the provider's name.
@@ -161,8 +173,21 @@ class Provider(Protocol):
     def context_tokens(self, model: str) -> int | None:
         """How many tokens the model takes; None if nobody knows, or the provider sees to it."""
 
-    def answer(self, ask: Ask) -> AsyncGenerator[Delta, None]:
+    def stream(self, request: ProviderRequest) -> AsyncGenerator[Delta, None]:
         """Ask the model for the next round. Closing the generator ends the request."""
 
     async def close(self) -> None:
-        """Give back what is held."""
+        """Release what is held."""
+
+
+class ProviderSource(Protocol):
+    """Where providers come from."""
+
+    def find(self, name: str) -> tuple[Provider, str]:
+        """Return the provider of `provider:model`, and the model; raises `unknown_model`."""
+
+    def described(self) -> Sequence[tuple[str, str, bool, str]]:
+        """Return each provider's name, an example of a model, whether it is ready, and advice."""
+
+    async def close(self) -> None:
+        """Close all of them."""

@@ -6,23 +6,26 @@ to say what there is.
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from activations.chat.providers.claude_code.provider import ClaudeCodeProvider
+from activations.chat.providers.echo import EchoProvider
+from activations.chat.providers.endpoints import (
+    BUILT_IN,
+    Endpoint,
+    built_in_endpoint,
+    parse_endpoint,
+)
 from activations.chat.providers.keys import Keys
 from activations.chat.providers.provider import Provider
-from activations.chat.providers.servers import BUILT_IN, Server, built_in, endpoint
+from activations.chat.providers.pydantic_ai.provider import PydanticAiProvider
 from plexus.errors import Failed, InvalidParams, PlexusError
 
 __all__ = ("Described", "Providers")
-
-ECHO = ("activations.chat.providers.echo", "Echo")
-API = ("activations.chat.providers.api", "Api")
-CLAUDE_CODE = ("activations.chat.providers.claude_code", "ClaudeCode")
 
 #: Why Claude Code is not ready where commands are confined, and what to do about it.
 UNCONFINED = (
@@ -68,20 +71,21 @@ class Providers:
         self._claude_command = claude_command
         self._silent_s = silent_s
         self._keys = Keys(self._environment)
-        self._endpoints: dict[str, Server] = {}
+        self._endpoints: dict[str, Endpoint] = {}
         names = {"echo", *BUILT_IN, "claude-code"}
         for given in endpoints:
-            server = endpoint(given)
-            if server.name in names:
+            endpoint = parse_endpoint(given)
+            if endpoint.name in names:
                 raise InvalidParams(
-                    f"there is a provider {server.name!r} already; give the endpoint another name",
+                    f"there is a provider {endpoint.name!r} already; give the endpoint"
+                    " another name",
                     code="bad_endpoint",
                 )
-            names.add(server.name)
-            self._endpoints[server.name] = server
+            names.add(endpoint.name)
+            self._endpoints[endpoint.name] = endpoint
         self._makers: dict[str, Callable[[], Provider]] = {
-            "echo": partial(_made, *ECHO),
-            **{name: partial(self._api, name) for name in (*BUILT_IN, *self._endpoints)},
+            "echo": EchoProvider,
+            **{name: partial(self._pydantic_ai, name) for name in (*BUILT_IN, *self._endpoints)},
             "claude-code": self._claude_code,
         }
         self._opened: dict[str, Provider] = {}
@@ -117,25 +121,25 @@ class Providers:
         for provider in opened.values():
             await provider.close()
 
-    def _server(self, name: str) -> Server:
-        return self._endpoints.get(name) or built_in(name, self._environment)
+    def _endpoint(self, name: str) -> Endpoint:
+        return self._endpoints.get(name) or built_in_endpoint(name, self._environment)
 
-    def _api(self, name: str) -> Provider:
-        return _made(*API, self._server(name), self._keys, self._silent_s)
+    def _pydantic_ai(self, name: str) -> Provider:
+        return PydanticAiProvider(self._endpoint(name), self._keys, self._silent_s)
 
     def _claude_code(self) -> Provider:
-        return _made(*CLAUDE_CODE, self._claude_command, self._silent_s, self._environment)
+        return ClaudeCodeProvider(self._claude_command, self._silent_s, self._environment)
 
     def _described(self, name: str) -> Described:
         try:
-            server = self._server(name)
-            server.check_installed()
+            endpoint = self._endpoint(name)
+            endpoint.check_installed()
         except PlexusError as error:  # it is not installed, or its address is none
             example = self._endpoints[name] if name in self._endpoints else BUILT_IN[name][0]
             return Described(name, f"{name}:{example.example}", False, error.message)
-        example_model = f"{name}:{server.example}"
-        if server.needs_key and not self._keys.is_there(server):
-            variable = server.variables[0]
+        example_model = f"{name}:{endpoint.example}"
+        if endpoint.needs_key and not self._keys.is_there(endpoint):
+            variable = endpoint.variables[0]
             return Described(
                 name, example_model, False, f"set {variable}, or keep that in the keyring"
             )
@@ -149,9 +153,3 @@ class Providers:
             hint = f"install Claude Code: there is no program {self._claude_command!r}"
             return Described("claude-code", "claude-code:sonnet", False, hint)
         return Described("claude-code", "claude-code:sonnet", True)
-
-
-def _made(module: str, attribute: str, *arguments: object) -> Provider:
-    """Import a module and make the provider that it defines."""
-    provider: Provider = getattr(importlib.import_module(module), attribute)(*arguments)
-    return provider

@@ -17,7 +17,14 @@ from activations.approvals import Approvals
 from activations.arbor import Arbor
 from activations.bash import Bash
 from activations.chat import Chat, ClaudeCode
-from activations.chat.providers.provider import Ask, Calling, Delta, Finished, Provider, Text
+from activations.chat.providers.provider import (
+    Delta,
+    Provider,
+    ProviderRequest,
+    Stop,
+    Text,
+    ToolCall,
+)
 from activations.chat.providers.registry import Providers
 from plexus import (
     LOCAL,
@@ -57,7 +64,9 @@ SCRIPT = "script:one"
 
 #: What a model does next: say something, fail, wait until a test lets it go on, or whatever a
 #: function does that is given what was asked.
-Step: TypeAlias = Delta | BaseException | asyncio.Event | Callable[[Ask], Awaitable[None]]
+Step: TypeAlias = (
+    Delta | BaseException | asyncio.Event | Callable[[ProviderRequest], Awaitable[None]]
+)
 
 
 class Script:
@@ -65,7 +74,7 @@ class Script:
 
     def __init__(self, *rounds: Sequence[Step], context: int | None = None) -> None:
         self.rounds = list(rounds)
-        self.asks: list[Ask] = []
+        self.asks: list[ProviderRequest] = []
         #: How many tokens it takes.
         self.context = context
         self.runs_tools = False
@@ -78,7 +87,7 @@ class Script:
     def context_tokens(self, model: str) -> int | None:
         return self.context if model else None
 
-    async def answer(self, ask: Ask) -> AsyncGenerator[Delta, None]:
+    async def stream(self, ask: ProviderRequest) -> AsyncGenerator[Delta, None]:
         """Play the next round; a round that does not say how it ends ends as most do."""
         self.asks.append(ask._replace(messages=list(ask.messages)))
         steps = self.rounds.pop(0) if self.rounds else words("yes")
@@ -90,13 +99,13 @@ class Script:
                 if isinstance(step, asyncio.Event):
                     await step.wait()
                 elif isinstance(step, tuple):
-                    reason = "tool_use" if isinstance(step, Calling) else reason
+                    reason = "tool_use" if isinstance(step, ToolCall) else reason
                     yield step
-                    if isinstance(step, Finished):
+                    if isinstance(step, Stop):
                         return
                 else:
                     await step(ask)
-            yield Finished(reason)
+            yield Stop(reason)
         finally:
             self.closed += 1
 
@@ -276,7 +285,7 @@ async def talking(
     script = script or Script()
     hub = Plexus(limits=limits or Limits())
     arbor = Arbor(str(database))
-    chat = Chat(arbor, _Sources(script), model)
+    chat = Chat(arbor, lambda: _Sources(script), model)
     built_in = (PlexusItself(hub), Bash(), arbor, chat, ClaudeCode(chat), Approvals())
     register(hub, *built_in, *others)
     try:

@@ -7,7 +7,7 @@ from typing import Any
 
 from chat_hub import Step
 
-from activations.chat.providers.provider import Calling
+from activations.chat.providers.provider import ToolCall
 from plexus import Activation, Confirm, Content, Context, Failed, method
 
 __all__ = ("EmptyKit", "Kit", "use")
@@ -79,4 +79,4 @@ class EmptyKit(Activation):
 
 def use(name: str, id_: str = "1", **given: Any) -> list[Step]:
     """A round in which a model asks for a tool."""
-    return [Calling(id_, name, given)]
+    return [ToolCall(id_, name, given)]

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from contextlib import aclosing
 from typing import Any
 
-from activations.chat.conversation import Message
+from activations.chat.message import Message
 from activations.chat.providers.provider import (
-    Ask,
-    Calling,
     Delta,
-    Finished,
     Provider,
+    ProviderRequest,
+    Stop,
     Text,
-    Thought,
+    ThinkingText,
+    ToolCall,
     Verdict,
 )
 from activations.chat.providers.registry import Providers
@@ -45,10 +45,10 @@ def found(providers: Providers, name: str) -> Provider:
     return providers.find(name)[0]
 
 
-def asking(model: str, *messages: Message | str, **more: Any) -> Ask:
+def asking(model: str, *messages: Message | str, **more: Any) -> ProviderRequest:
     """What a model is asked; a plain text is a user's."""
     given = [Message("user", each) if isinstance(each, str) else each for each in messages]
-    return Ask(model, given, _allow, **more)
+    return ProviderRequest(model, given, _allow, **more)
 
 
 async def asked(
@@ -58,7 +58,7 @@ async def asked(
     provider, model = providers.find(name)
     async with (
         asyncio.timeout(WAIT_S),
-        aclosing(provider.answer(asking(model, *messages, **more))) as answer,
+        aclosing(provider.stream(asking(model, *messages, **more))) as answer,
     ):
         return [delta async for delta in answer]
 
@@ -72,7 +72,7 @@ async def failed(
     try:
         async with (
             asyncio.timeout(WAIT_S),
-            aclosing(provider.answer(asking(model, *(messages or ("Hi.",)), **more))) as answer,
+            aclosing(provider.stream(asking(model, *(messages or ("Hi.",)), **more))) as answer,
         ):
             async for delta in answer:
                 deltas.append(delta)  # noqa: PERF401 - what came before it failed is kept
@@ -86,16 +86,16 @@ def said(deltas: Iterable[Delta]) -> str:
 
 
 def thought(deltas: Iterable[Delta]) -> str:
-    return "".join(delta.text for delta in deltas if isinstance(delta, Thought))
+    return "".join(delta.text for delta in deltas if isinstance(delta, ThinkingText))
 
 
-def calls(deltas: Iterable[Delta]) -> list[Calling]:
-    return [delta for delta in deltas if isinstance(delta, Calling)]
+def calls(deltas: Iterable[Delta]) -> list[ToolCall]:
+    return [delta for delta in deltas if isinstance(delta, ToolCall)]
 
 
 def stopped(deltas: Iterable[Delta]) -> str:
     """Why it stopped; nothing comes after that."""
     *rest, last = deltas
-    assert isinstance(last, Finished)
-    assert not any(isinstance(delta, Finished) for delta in rest)
+    assert isinstance(last, Stop)
+    assert not any(isinstance(delta, Stop) for delta in rest)
     return last.stop_reason

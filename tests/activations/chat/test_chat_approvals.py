@@ -10,7 +10,7 @@ import pytest
 from chat_hub import Room, talking, words
 from chat_kit import Kit, use
 
-from activations.chat.providers.provider import Ask, Text
+from activations.chat.providers.provider import ProviderRequest, Text
 from plexus import Limits
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -124,7 +124,7 @@ async def test_a_provider_that_runs_tools_itself_asks_before(room: Room) -> None
     room.script.runs_tools = True
     verdicts: list[Any] = []
 
-    async def may_i(ask: Ask) -> None:
+    async def may_i(ask: ProviderRequest) -> None:
         verdicts.append(await ask.approve("Bash", "u1", {"command": "rm x"}))
 
     for approve in ("changes", "none"):

@@ -13,8 +13,8 @@ from chat_hub import ENGINES, Room, new_database, talking, text_in, words
 
 from activations.arbor.model import NewNode
 from activations.arbor.store import Store
-from activations.chat import reading
-from activations.chat.providers.provider import Calling, Text
+from activations.chat import history
+from activations.chat.providers.provider import Text, ToolCall
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -60,7 +60,7 @@ async def test_an_earlier_message_is_answered_again(room: Room) -> None:
 
 async def test_an_answer_with_tools_is_made_again_from_the_persons_message(room: Room) -> None:
     await room.value("configure", session="s", tools=["arbor.tree_list"], approve="none")
-    room.script.rounds = [[Text("a"), Calling("1", "arbor_tree_list", {})], words("b")]
+    room.script.rounds = [[Text("a"), ToolCall("1", "arbor_tree_list", {})], words("b")]
     await room.send("go")
     room.script.rounds = [words("c")]
     await room.events("regenerate", session="s")
@@ -242,7 +242,7 @@ async def test_pages_of_history_lose_nothing_and_repeat_nothing(limit: int, room
 async def test_a_page_ends_early_when_it_has_grown_large(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "PAGE_SIZE", 25)
+    monkeypatch.setattr(history, "PAGE_SIZE", 25)
     await talk(room, *((f"q{n}" * 5, f"a{n}" * 5) for n in range(3)))
     found = await pages(room, 100)
     assert [len(page) for page in found] == [2, 2, 2]

@@ -37,7 +37,7 @@ async def room(tmp_path: Path, claude: StandIn) -> AsyncIterator[Room]:
     hub = Plexus()
     arbor = Arbor(str(tmp_path / "arbor.db"))
     providers = Providers(claude_command=claude.command, environment=claude.environment)
-    chat = Chat(arbor, providers)
+    chat = Chat(arbor, lambda: providers)
     for activation in (PlexusItself(hub), arbor, chat, ClaudeCode(chat)):
         hub.register(activation)
     try:
@@ -191,7 +191,8 @@ async def test_a_conversation_with_another_model_goes_on_with_claude_code(
 async def test_a_program_that_is_not_there_says_how_to_install_it(tmp_path: Path) -> None:
     hub = Plexus()
     arbor = Arbor(str(tmp_path / "arbor.db"))
-    chat = Chat(arbor, Providers(claude_command="no-such-claude", environment={"PATH": "/nowhere"}))
+    missing = Providers(claude_command="no-such-claude", environment={"PATH": "/nowhere"})
+    chat = Chat(arbor, lambda: missing)
     for activation in (PlexusItself(hub), arbor, chat, ClaudeCode(chat)):
         hub.register(activation)
     try:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from activations.chat import draft as drafts
-from activations.chat.conversation import KINDS, Message, storable
-from activations.chat.draft import Draft, recovered
+from activations.chat.draft import Draft, recover_draft
+from activations.chat.message import KINDS, Message, storable
 
 TEXTS = st.text(max_size=6).map(storable)
 METAS = st.one_of(
@@ -37,12 +37,12 @@ def test_the_pieces_make_what_the_draft_was_when_the_last_was_taken(steps: list[
             piece = draft.take_piece()
             if piece is not None:
                 pieces.append(piece)
-            assert recovered(pieces) == draft.messages()
+            assert recover_draft(pieces) == draft.messages()
             assert draft.take_piece() is None
         else:
             getattr(draft, action)(kind, text, meta)
     piece = draft.take_piece()
-    assert recovered([*pieces, *([] if piece is None else [piece])]) == draft.messages()
+    assert recover_draft([*pieces, *([] if piece is None else [piece])]) == draft.messages()
     assert bool(draft) == bool(draft.messages())
 
 
@@ -54,7 +54,7 @@ def test_keeping_a_draft_costs_no_more_than_its_length(steps: list[Any]) -> None
         if action != "keep":
             getattr(draft, action)(kind, text)
         piece = draft.take_piece()
-        written += sum(len(m.text) for m in recovered([piece])) if piece else 0
+        written += sum(len(m.text) for m in recover_draft([piece])) if piece else 0
     assert written == sum(len(message.text) for message in draft.messages())
 
 
@@ -68,19 +68,19 @@ def test_a_message_that_has_grown_long_is_gone_on_with_in_another() -> None:
         drafts.MESSAGE_CHARACTERS + 1,
         drafts.MESSAGE_CHARACTERS + 1,
     ]
-    assert recovered([draft.take_piece() or ""]) == draft.messages()
+    assert recover_draft([draft.take_piece() or ""]) == draft.messages()
 
 
 def test_a_piece_of_many_brackets_is_read_again() -> None:
     draft = Draft()
     draft.add("assistant", "[{" * 200_000)
-    assert recovered([draft.take_piece() or ""]) == draft.messages()
+    assert recover_draft([draft.take_piece() or ""]) == draft.messages()
 
 
 def test_what_is_no_piece_is_left_out() -> None:
     draft = Draft()
     draft.add("assistant", "a")
     piece = draft.take_piece() or ""
-    assert recovered(["", "{", piece[:-3], piece, '[[5,"nonsense","b",null]]']) == [
+    assert recover_draft(["", "{", piece[:-3], piece, '[[5,"nonsense","b",null]]']) == [
         Message("assistant", "a")
     ]

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from chat_hub import ENGINES, SCRIPT, Room, new_database, talking, text_in, words
 
-from activations.chat import markdown
-from activations.chat.conversation import Message
-from activations.chat.providers.provider import Calling, Text, Thought, Used
+from activations.chat.message import Message, to_markdown
+from activations.chat.providers.provider import Text, ThinkingText, TokenUsage, ToolCall
 from plexus import Failed
 
 anyio = pytest.mark.anyio
@@ -33,11 +32,11 @@ async def everything(room: Room) -> None:
     await room.create("all", system_prompt="Be brief.", tools=["bash.execute"], approve="none")
     room.script.rounds = [
         [
-            Thought("hm\nhm"),
+            ThinkingText("hm\nhm"),
             Text("Let me see."),
-            Calling("1", "bash_execute", {"command": "echo ``"}),
+            ToolCall("1", "bash_execute", {"command": "echo ``"}),
         ],
-        [Text("It is done."), Used(9, 4)],
+        [Text("It is done."), TokenUsage(9, 4)],
         [Text("so f"), Failed("it broke", code="provider_broke")],
     ]
     files = [{"text": "a ```` b", "name": "a.md"}, {"data": PNG, "mime_type": "image/png"}]
@@ -100,7 +99,7 @@ async def test_an_empty_conversation_is_exported_too(room: Room) -> None:
 
 def test_an_empty_thought_and_an_empty_result_are_markdown() -> None:
     for kind in ("thinking", "tool_result", "assistant"):
-        text = markdown.markdown_of(Message(kind, "", {}))
+        text = to_markdown(Message(kind, "", {}))
         assert text.startswith("## ")
         assert text.endswith("\n\n")
 

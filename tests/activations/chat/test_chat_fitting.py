@@ -11,9 +11,9 @@ from chat_hub import Room, talking, words
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activations.chat.conversation import Kind, Message
-from activations.chat.fitting import estimate, fitted, in_sight
-from activations.chat.providers.provider import Text, Tool, Used
+from activations.chat.context_window import estimate, fit_messages, visible_messages
+from activations.chat.message import Kind, Message
+from activations.chat.providers.provider import Text, TokenUsage, Tool
 from plexus import Failed
 
 anyio = pytest.mark.anyio
@@ -141,7 +141,7 @@ async def test_an_answer_is_made_again_with_the_oldest_turns_left_out(room: Room
 @anyio
 async def test_the_oldest_turns_are_summarised_and_the_summary_is_kept(room: Room) -> None:
     await fill(room)
-    room.script.rounds = [[Text("they "), Text("talked"), Used(7, 3)]] * 20
+    room.script.rounds = [[Text("they "), Text("talked"), TokenUsage(7, 3)]] * 20
     count = len(room.script.asks)
     events = await room.send("more", overflow="summarise")
     room.script.rounds = []
@@ -239,7 +239,7 @@ MESSAGES = st.lists(
 def test_what_is_sent_is_the_end_of_what_was_said_and_begins_with_a_turn(
     messages: list[Message], limit: int, max_tokens: int | None
 ) -> None:
-    fit = fitted(messages, "Be brief.", [Tool("a", "b", {})], limit, max_tokens)
+    fit = fit_messages(messages, "Be brief.", [Tool("a", "b", {})], limit, max_tokens)
     assert [*fit.left_out, *fit.messages] == messages
     assert fit.tokens >= sum(estimate(message) for message in messages)
     if not fit.left_out:
@@ -252,7 +252,7 @@ def test_what_is_sent_is_the_end_of_what_was_said_and_begins_with_a_turn(
 
 @given(MESSAGES)
 def test_without_a_limit_everything_fits(messages: list[Message]) -> None:
-    fit = fitted(messages, None, [], None, None)
+    fit = fit_messages(messages, None, [], None, None)
     assert (fit.messages, fit.left_out, fit.limit) == (messages, [], None)
 
 
@@ -285,7 +285,7 @@ def test_of_several_summaries_the_last_stands_for_what_came_before() -> None:
         said("summary", "7", through="5"),
         said("assistant", "8"),
     ]
-    assert [each.node for each in in_sight(talk)] == ["7", "6", "8"]
-    assert [each.node for each in in_sight(talk[:5])] == ["3", "4", "5"]
-    assert [each.node for each in in_sight(talk[:2])] == ["1", "2"]
-    assert in_sight([]) == []
+    assert [each.node for each in visible_messages(talk)] == ["7", "6", "8"]
+    assert [each.node for each in visible_messages(talk[:5])] == ["3", "4", "5"]
+    assert [each.node for each in visible_messages(talk[:2])] == ["1", "2"]
+    assert visible_messages([]) == []

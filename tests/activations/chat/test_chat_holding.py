@@ -25,9 +25,9 @@ from chat_hub import (
 from hub_calls import WAIT_S, happened, until
 
 from activations.arbor.store import Store
-from activations.chat import holding, recording
+from activations.chat import lease, recorder
 from activations.chat.draft import Draft
-from activations.chat.holding import STALE_S, holder_of_run
+from activations.chat.lease import STALE_S, lease_owner
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -53,7 +53,7 @@ def piece_of(text: str) -> str:
 def dead_holder() -> str:
     """A holder in a process that was here and is gone."""
     child = subprocess.Popen([sys.executable, "-c", ""])
-    here, _, started, _ = holder_of_run(1).split("/")
+    here, _, started, _ = lease_owner(1).split("/")
     child.wait(10)
     return f"{here}/{child.pid}/{started}/7"
 
@@ -163,7 +163,7 @@ async def test_who_does_not_queue_does_not_overtake_those_who_do(
         waits.set()
         await looks.wait()
 
-    monkeypatch.setattr(holding, "_rings", look_late)
+    monkeypatch.setattr(lease, "_wait_for_change", look_late)
     room.script.rounds = [[*words("a"), gate], words("b")]
     live = room.begin("send", session="s", message="hi")
     await live.heard_text("a")
@@ -250,7 +250,7 @@ async def test_a_queued_turn_goes_by_how_the_session_is_set_up_when_it_begins(ro
 
 
 async def test_who_waits_too_long_is_told(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holding, "QUEUE_S", 0.1)
+    monkeypatch.setattr(lease, "QUEUE_S", 0.1)
     gate = asyncio.Event()
     room.script.rounds = [[*words("a"), gate]]
     live = room.begin("send", session="s", message="hi")
@@ -286,7 +286,7 @@ async def test_a_dead_holders_turn_is_taken_over_at_once(
 
 
 async def test_a_number_that_another_process_has_by_now_is_no_holder(room: Room) -> None:
-    here, pid, started, run = holder_of_run(7).split("/")
+    here, pid, started, run = lease_owner(7).split("/")
     assert (int(pid), run) == (os.getpid(), "7")
     await held_by(room, f"{here}/{pid}/{int(started) - 1}/7", "so far")
     assert (await room.last())["status"] == "interrupted"
@@ -294,7 +294,7 @@ async def test_a_number_that_another_process_has_by_now_is_no_holder(room: Room)
 
 @pytest.mark.parametrize("where", ["elsewhere", "here"])
 async def test_a_holder_that_has_been_silent_for_long_is_taken_over(where: str, room: Room) -> None:
-    holder = "another machine/1/2/3" if where == "elsewhere" else holder_of_run(3)
+    holder = "another machine/1/2/3" if where == "elsewhere" else lease_owner(3)
     await held_by(room, holder, "so far", silent_s=STALE_S + 1)
     await room.send("next")
     assert [each.get("status") for each in await room.history()] == ["interrupted", None, None]
@@ -302,7 +302,7 @@ async def test_a_holder_that_has_been_silent_for_long_is_taken_over(where: str, 
 
 @pytest.mark.parametrize("where", ["elsewhere", "here", "unreadable"])
 async def test_a_holder_that_may_be_alive_is_left_alone(where: str, room: Room) -> None:
-    holders = {"elsewhere": "another machine/1/2/3", "here": holder_of_run(3), "unreadable": "x"}
+    holders = {"elsewhere": "another machine/1/2/3", "here": lease_owner(3), "unreadable": "x"}
     await held_by(room, holders[where], "so far", silent_s=STALE_S - 10)
     error = await room.error("send", session="s", message="next")
     assert error["code"] == "turn_under_way"
@@ -349,7 +349,7 @@ async def test_what_the_dead_have_left_is_not_lost_by_who_is_cancelled(
 async def test_a_holder_says_that_it_is_alive_while_it_waits_for_a_word(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "RENEW_S", 0.05)
+    monkeypatch.setattr(recorder, "RENEW_S", 0.05)
     gate = asyncio.Event()
     room.script.rounds = [[gate]]
     live = room.begin("send", session="s", message="hi")
@@ -368,7 +368,7 @@ async def test_a_holder_says_that_it_is_alive_while_it_waits_for_a_word(
 async def test_a_live_turn_can_be_watched_from_another_store(
     room: Room, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "GATHER_S", 0.01)
+    monkeypatch.setattr(recorder, "GATHER_S", 0.01)
     gate, more = asyncio.Event(), asyncio.Event()
     room.script.rounds = [[*words("so ", "far"), gate, *words(" and on"), more]]
     live = room.begin("send", session="s", message="hi")

@@ -39,7 +39,7 @@ MODELS = ("anthropic:claude-x", "openai:gpt-x", "google:gemini-x", "local:llama-
 async def opened(folder: Path, providers: Providers) -> AsyncIterator[Room]:
     hub = Plexus()
     arbor = Arbor(str(folder / "arbor.db"))
-    chat = Chat(arbor, providers)
+    chat = Chat(arbor, lambda: providers)
     for activation in (PlexusItself(hub), Bash(), arbor, chat):
         hub.register(activation)
     try:

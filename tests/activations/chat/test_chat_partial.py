@@ -12,8 +12,14 @@ from chat_hub import ENGINES, SCRIPT, Live, Room, Script, new_database, talking,
 from hub_calls import happened, ignore, local, until
 
 from activations.arbor.store import Store
-from activations.chat import recording
-from activations.chat.providers.provider import Ask, Called, Calling, Text, Thought
+from activations.chat import recorder
+from activations.chat.providers.provider import (
+    ProviderRequest,
+    Text,
+    ThinkingText,
+    ToolCall,
+    ToolOutput,
+)
 from plexus import Failed, Limits
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -90,7 +96,7 @@ async def test_an_error_before_the_first_word_says_where_the_message_is(room: Ro
 
 async def test_every_part_of_a_partial_answer_is_marked(room: Room) -> None:
     room.script.rounds = [
-        [Thought("hm"), Text("I will"), Calling("1", "bash_execute", {"command": "x"}), BROKE]
+        [ThinkingText("hm"), Text("I will"), ToolCall("1", "bash_execute", {"command": "x"}), BROKE]
     ]
     await room.events("send", session="s", message="hi")
     found = await room.history()
@@ -107,11 +113,18 @@ async def test_what_a_tool_of_the_provider_did_is_stored_at_once(room: Room) -> 
     room.script.runs_tools = True
     stored: list[Any] = []
 
-    async def look(_: Ask) -> None:
+    async def look(_: ProviderRequest) -> None:
         stored.extend(await room.said())
 
     room.script.rounds = [
-        [Text("a"), Calling("1", "Read", {"x": 1}), Called("1", "file"), look, Text("b"), BROKE]
+        [
+            Text("a"),
+            ToolCall("1", "Read", {"x": 1}),
+            ToolOutput("1", "file"),
+            look,
+            Text("b"),
+            BROKE,
+        ]
     ]
     await room.events("send", session="s", message="hi")
     first = [("user", "hi"), ("assistant", "a"), ("tool_use", '{"x":1}'), ("tool_result", "file")]
@@ -306,14 +319,14 @@ async def test_a_turn_that_is_cancelled_at_its_very_end_still_lets_go(
 async def test_a_draft_that_cannot_be_kept_ends_the_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "GATHER_S", 0.01)
+    monkeypatch.setattr(recorder, "GATHER_S", 0.01)
     broken = asyncio.Event()
 
     async def keep(*_: Any) -> None:
         broken.set()
         raise Failed("the disk is full", code="storage")
 
-    async def later(_: Ask) -> None:
+    async def later(_: ProviderRequest) -> None:
         await happened(broken)
         await asyncio.sleep(0.01)
 

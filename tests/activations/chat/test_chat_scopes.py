@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from chat_hub import Script, error_of, talking
 
-from activations.chat.providers.provider import Calling, Text
+from activations.chat.providers.provider import Text, ToolCall
 from plexus import Principal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -26,7 +26,7 @@ async def test_tools_can_be_named_only_by_who_may_call_them(tmp_path: Path) -> N
 
 
 async def test_a_model_is_offered_only_what_its_caller_may_call(tmp_path: Path) -> None:
-    script = Script([Calling("1", "bash_execute", {"command": "true"})], [Text("I cannot.")])
+    script = Script([ToolCall("1", "bash_execute", {"command": "true"})], [Text("I cannot.")])
     async with talking(tmp_path / "arbor.db", script) as room:
         tools = ["bash.execute", "arbor.tree_list"]
         await room.value("create", WHOLE, name="s", model="script:x", tools=tools, approve="none")

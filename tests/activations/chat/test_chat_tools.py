@@ -11,7 +11,7 @@ from chat_hub import Room, talking, text_in, words
 from chat_kit import EmptyKit, Kit, use
 from hub_calls import OTHER, until
 
-from activations.chat.providers.provider import Text, Used
+from activations.chat.providers.provider import Text, TokenUsage
 from activations.chat.tools import RESULT_CHARACTERS
 from plexus import LOCAL
 
@@ -221,8 +221,8 @@ async def test_a_model_must_be_asked_once(turns: int, room: Room) -> None:
 async def test_the_cost_of_a_turn_is_that_of_all_its_rounds(room: Room) -> None:
     await room.create(tools=["kit.*"], approve="none")
     room.script.rounds = [
-        [*use("kit_add", a=1), Used(10, 2, cost_usd=0.5)],
-        [Text("done"), Used(15, 3, 4)],
+        [*use("kit_add", a=1), TokenUsage(10, 2, cost_usd=0.5)],
+        [Text("done"), TokenUsage(15, 3, 4)],
     ]
     events = await room.send("go")
     usages = [event for event in events if event["type"] == "usage"]

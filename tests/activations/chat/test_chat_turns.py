@@ -22,14 +22,14 @@ from chat_hub import (
 )
 
 from activations.chat.providers.provider import (
-    Ask,
-    Called,
-    Calling,
-    Finished,
+    ProviderRequest,
+    Retry,
+    Stop,
     Text,
-    Thought,
-    Used,
-    Waiting,
+    ThinkingText,
+    TokenUsage,
+    ToolCall,
+    ToolOutput,
 )
 from plexus import PlexusError
 
@@ -54,7 +54,7 @@ def types(events: list[Any]) -> list[str]:
 async def test_the_message_is_stored_before_the_model_is_asked(engine: str, tmp_path: Path) -> None:
     stored: list[Any] = []
 
-    async def look(_: Ask) -> None:
+    async def look(_: ProviderRequest) -> None:
         stored.extend(await talk.nodes())
 
     async with talking(new_database(engine, tmp_path), Script([look, Text("hello")])) as talk:
@@ -69,7 +69,7 @@ async def test_the_message_is_stored_before_the_model_is_asked(engine: str, tmp_
 async def test_another_store_sees_the_message_too(room: Room, tmp_path: Path) -> None:
     seen: list[Any] = []
 
-    async def look(_: Ask) -> None:
+    async def look(_: ProviderRequest) -> None:
         async with talking(tmp_path / "chat.db") as other:
             seen.extend(await other.said())
 
@@ -81,16 +81,16 @@ async def test_another_store_sees_the_message_too(room: Room, tmp_path: Path) ->
 async def test_events_come_in_the_order_of_what_the_model_says(room: Room) -> None:
     room.script.rounds = [
         [
-            Thought("hm "),
-            Thought("hm"),
+            ThinkingText("hm "),
+            ThinkingText("hm"),
             Text("a"),
             Text(""),
-            Thought("wait"),
+            ThinkingText("wait"),
             Text("b"),
-            Used(3, 1),
-            Waiting(0.5, "rate limited"),
-            Used(5, 2, 1, 4, 0.25),
-            Finished("max_tokens"),
+            TokenUsage(3, 1),
+            Retry(0.5, "rate limited"),
+            TokenUsage(5, 2, 1, 4, 0.25),
+            Stop("max_tokens"),
         ]
     ]
     events = await room.send("hi")
@@ -137,7 +137,7 @@ async def test_a_message_is_one_node_however_many_tokens_it_has(room: Room) -> N
 async def test_a_long_answer_that_takes_a_while_is_one_node_too(room: Room) -> None:
     """It is kept in pieces meanwhile, and none of them is left."""
 
-    async def rest(_: Ask) -> None:
+    async def rest(_: ProviderRequest) -> None:
         await asyncio.sleep(0.03)
 
     steps = [step for n in range(20) for step in (Text(f"w{n} "), rest)]
@@ -161,7 +161,7 @@ async def test_an_answer_longer_than_a_node_goes_on_in_another(room: Room) -> No
 
 
 async def test_an_empty_answer_is_an_answer(room: Room) -> None:
-    room.script.rounds = [[Finished("refusal")]]
+    room.script.rounds = [[Stop("refusal")]]
     events = await room.send("hi")
     assert types(events) == ["start", "usage", "complete"]
     assert events[-1]["stop_reason"] == "refusal"
@@ -170,7 +170,7 @@ async def test_an_empty_answer_is_an_answer(room: Room) -> None:
 
 
 async def test_the_conversation_so_far_is_what_the_model_is_asked(room: Room) -> None:
-    room.script.rounds = [[Thought("hm", {"signature": "s"}), Text("one")]]
+    room.script.rounds = [[ThinkingText("hm", {"signature": "s"}), Text("one")]]
     await room.send("first")
     await room.send("second")
     assert room.script.seen() == [
@@ -186,7 +186,7 @@ async def test_the_conversation_so_far_is_what_the_model_is_asked(room: Room) ->
 
 async def test_what_a_provider_wants_to_have_back_it_gets_back(room: Room) -> None:
     room.script.rounds = [
-        [Calling("1", "nothing", {}, {"provider": {"x": 1}}), Finished("tool_use", {"id": "m"})],
+        [ToolCall("1", "nothing", {}, {"provider": {"x": 1}}), Stop("tool_use", {"id": "m"})],
         words("done"),
     ]
     await room.send("first")
@@ -199,7 +199,7 @@ async def test_what_a_provider_wants_to_have_back_it_gets_back(room: Room) -> No
 
 async def test_a_provider_that_remembers_is_told_when_it_is_on_a_branch(room: Room) -> None:
     room.script.runs_tools = True
-    remembered = Finished("end_turn", {"id": "m"})
+    remembered = Stop("end_turn", {"id": "m"})
     room.script.rounds = [[Text("one"), remembered], [Text("two"), remembered]]
     await room.send("first")
     await room.send("second")
@@ -252,7 +252,7 @@ async def test_a_message_larger_than_a_node_is_refused_and_not_stored(room: Room
 
 
 async def test_what_no_database_holds_is_replaced_in_what_a_model_says(room: Room) -> None:
-    room.script.rounds = [[Thought("t\0"), Text("a\0b"), Text("c\ud800d"), Text("é\udfff")]]
+    room.script.rounds = [[ThinkingText("t\0"), Text("a\0b"), Text("c\ud800d"), Text("é\udfff")]]
     events = await room.send("hi")
     assert text_in(events) == "a\ufffdbc?dé?"
     assert await room.said() == [
@@ -264,7 +264,7 @@ async def test_what_no_database_holds_is_replaced_in_what_a_model_says(room: Roo
 
 async def test_what_no_database_holds_can_be_given_to_tools(room: Room) -> None:
     given = {"text": "a\0b"}
-    room.script.rounds = [[Calling("1", "nothing", given)], words("done")]
+    room.script.rounds = [[ToolCall("1", "nothing", given)], words("done")]
     events = await room.events("send", session="s", message="hi")
     assert events[-1]["type"] == "complete", events
     assert (await room.last())["text"] == "done"
@@ -298,7 +298,7 @@ async def test_an_ephemeral_turn_leaves_no_trace(kind: str, tmp_path: Path) -> N
             "whole": [words("three")],
             "failing": [[*words("thr"), RuntimeError("broken")]],
             "cancelled": [[*words("thr"), asyncio.Event()]],
-            "tools": [[Calling("1", "arbor_tree_list", {})], words("three")],
+            "tools": [[ToolCall("1", "arbor_tree_list", {})], words("three")],
             "summarised": [*[words("what was")] * 20],
         }
         room.script.rounds = rounds[kind]
@@ -344,7 +344,7 @@ async def test_a_piece_that_is_too_long_for_an_event_comes_in_several(tmp_path: 
 
 async def test_what_a_providers_own_tool_says_is_cut_in_the_middle(tmp_path: Path) -> None:
     output = "a" * 2_000_000 + "z"
-    script = Script([Calling("1", "Read", {}), Called("1", output), Text("done")])
+    script = Script([ToolCall("1", "Read", {}), ToolOutput("1", output), Text("done")])
     script.runs_tools = True
     async with talking(tmp_path / "arbor.db", script) as room:
         await room.create()

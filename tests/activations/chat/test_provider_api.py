@@ -23,8 +23,15 @@ from provider_asking import (
     thought,
 )
 
-from activations.chat.conversation import Message
-from activations.chat.providers.provider import Calling, Delta, Text, Thought, Tool, Used
+from activations.chat.message import Message
+from activations.chat.providers.provider import (
+    Delta,
+    Text,
+    ThinkingText,
+    TokenUsage,
+    Tool,
+    ToolCall,
+)
 from activations.chat.providers.registry import Providers
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -81,8 +88,8 @@ async def test_an_answer_comes_word_by_word(
     texts = [delta.text for delta in deltas if isinstance(delta, Text)]
     assert texts == ["Good ", "morning,\n  ", "all ", "of ", "you."]
     assert stopped(deltas) == "end_turn"
-    used = [delta for delta in deltas if isinstance(delta, Used)]
-    assert used[-1] == Used(12, 34)
+    used = [delta for delta in deltas if isinstance(delta, TokenUsage)]
+    assert used[-1] == TokenUsage(12, 34)
     assert len(used) <= 2
 
 
@@ -95,7 +102,7 @@ async def test_a_word_is_given_on_before_the_next_one_comes(
     texts: list[str] = []
     async with (
         asyncio.timeout(WAIT_S),
-        aclosing(provider.answer(asking(model, "Hi."))) as answer,
+        aclosing(provider.stream(asking(model, "Hi."))) as answer,
     ):
         async for delta in answer:
             if isinstance(delta, Text):
@@ -111,9 +118,9 @@ async def test_thoughts_come_apart_from_what_is_said(
     server.script(reply(Think("let me see"), "Yes."))
     deltas = await asked(providers, name, "Is it?", thinking=True)
     assert thought(deltas) == "let me see"
-    assert len([d for d in deltas if isinstance(d, Thought) and d.text]) == 3
+    assert len([d for d in deltas if isinstance(d, ThinkingText) and d.text]) == 3
     assert said(deltas) == "Yes."
-    order = [type(d) for d in deltas if isinstance(d, Thought | Text)]
+    order = [type(d) for d in deltas if isinstance(d, ThinkingText | Text)]
     assert order == sorted(order, key=lambda kind: kind is Text)
 
 
@@ -136,7 +143,7 @@ async def test_a_tool_that_takes_nothing_is_used_with_nothing(
 ) -> None:
     for name in (MODELS["anthropic"], MODELS["openai"]):
         server.script(reply(Use("now", "")))
-        assert calls(await asked(providers, name, "When?")) == [Calling("use_1", "now", {})]
+        assert calls(await asked(providers, name, "When?")) == [ToolCall("use_1", "now", {})]
 
 
 @pytest.mark.parametrize("arguments", ['{"command": ', "[1]", "nonsense"])
@@ -146,7 +153,7 @@ async def test_arguments_that_are_no_object_are_given_on_as_they_are(
 ) -> None:
     server.script(reply(Use("bash_execute", arguments)))
     deltas = await asked(providers, MODELS[kind], "Look.", tools=[EXECUTE])
-    assert calls(deltas) == [Calling("use_1", "bash_execute", {"_raw": arguments})]
+    assert calls(deltas) == [ToolCall("use_1", "bash_execute", {"_raw": arguments})]
     assert stopped(deltas) == "tool_use"
 
 
@@ -508,7 +515,7 @@ async def test_closing_the_answer_ends_the_request(
 ) -> None:
     server.script(reply("One ", Silence()))
     provider, model = providers.find(name)
-    answer = provider.answer(asking(model, "Hi."))
+    answer = provider.stream(asking(model, "Hi."))
     async with asyncio.timeout(WAIT_S):
         while not isinstance(await anext(answer), Text):
             pass
@@ -551,14 +558,14 @@ def stored(deltas: list[Delta], name: str) -> list[Message]:
     """What is kept of a round, as a session keeps it."""
     messages: list[Message] = []
     for delta in deltas:
-        if isinstance(delta, Thought | Text):
-            kind: Any = "thinking" if isinstance(delta, Thought) else "assistant"
-            more = dict(delta.meta or {}) if isinstance(delta, Thought) else {}
+        if isinstance(delta, ThinkingText | Text):
+            kind: Any = "thinking" if isinstance(delta, ThinkingText) else "assistant"
+            more = dict(delta.meta or {}) if isinstance(delta, ThinkingText) else {}
             if not messages or messages[-1].kind != kind:
                 messages.append(Message(kind, "", {"model": name}))
             last = messages[-1]
             messages[-1] = Message(kind, last.text + delta.text, {**last.meta, **more})
-        elif isinstance(delta, Calling):
+        elif isinstance(delta, ToolCall):
             meta = {"tool_name": "bash.execute", "tool_use_id": delta.id, "model": name}
             text = json.dumps(delta.input)
             messages.append(Message("tool_use", text, {**meta, **(delta.meta or {})}))

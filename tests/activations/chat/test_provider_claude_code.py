@@ -35,22 +35,22 @@ from claude_stand_in import (
 )
 from provider_asking import WAIT_S, calls, said, stopped, thought
 
-from activations.chat.conversation import Message
-from activations.chat.providers import claude_code
-from activations.chat.providers.claude_code import ClaudeCode
+from activations.chat.message import Message
+from activations.chat.providers.claude_code import provider as claude_provider
+from activations.chat.providers.claude_code.provider import ClaudeCodeProvider
+from activations.chat.providers.claude_code.stream_json import LINE_BYTES
 from activations.chat.providers.provider import (
     Approve,
-    Ask,
-    Called,
-    Calling,
     Delta,
-    Finished,
+    ProviderRequest,
+    Retry,
+    Stop,
     Text,
-    Used,
+    TokenUsage,
+    ToolCall,
+    ToolOutput,
     Verdict,
-    Waiting,
 )
-from activations.chat.providers.stream_json import LINE_BYTES
 from plexus import Declined, Failed, InvalidParams
 
 pytestmark = pytest.mark.anyio
@@ -64,8 +64,8 @@ def claude(tmp_path: Path) -> StandIn:
 
 
 @pytest.fixture
-async def provider(claude: StandIn) -> AsyncIterator[ClaudeCode]:
-    subject = ClaudeCode(claude.command, environment=claude.environment)
+async def provider(claude: StandIn) -> AsyncIterator[ClaudeCodeProvider]:
+    subject = ClaudeCodeProvider(claude.command, environment=claude.environment)
     yield subject
     await subject.close()
 
@@ -82,22 +82,24 @@ class Approver:
         return self._verdict
 
 
-def asking(*messages: Message | str, approve: Approve | None = None, **more: Any) -> Ask:
+def asking(
+    *messages: Message | str, approve: Approve | None = None, **more: Any
+) -> ProviderRequest:
     given = [Message("user", each) if isinstance(each, str) else each for each in messages]
     model = more.pop("model", "default")
-    return Ask(model, given or [Message("user", "Hi.")], approve or Approver(), **more)
+    return ProviderRequest(model, given or [Message("user", "Hi.")], approve or Approver(), **more)
 
 
-async def ask(provider: ClaudeCode, *messages: Message | str, **more: Any) -> list[Delta]:
+async def ask(provider: ClaudeCodeProvider, *messages: Message | str, **more: Any) -> list[Delta]:
     """Everything that a round brings."""
     async with (
         asyncio.timeout(WAIT_S),
-        aclosing(provider.answer(asking(*messages, **more))) as answer,
+        aclosing(provider.stream(asking(*messages, **more))) as answer,
     ):
         return [delta async for delta in answer]
 
 
-async def fail(provider: ClaudeCode, *messages: Message | str, **more: Any) -> Failed:
+async def fail(provider: ClaudeCodeProvider, *messages: Message | str, **more: Any) -> Failed:
     """How a round fails."""
     with pytest.raises(Failed) as caught:
         await ask(provider, *messages, **more)
@@ -107,7 +109,7 @@ async def fail(provider: ClaudeCode, *messages: Message | str, **more: Any) -> F
 def answer_of(deltas: list[Delta]) -> Message:
     """The answer as it is stored, with what is needed to go on."""
     finished = deltas[-1]
-    assert isinstance(finished, Finished)
+    assert isinstance(finished, Stop)
     assert finished.memory is not None
     meta = {"model": "claude-code:default", "memory": dict(finished.memory)}
     return Message("assistant", said(deltas), meta)
@@ -121,7 +123,7 @@ def alive(pids: list[int]) -> list[int]:
 
 
 async def test_an_answer_comes_piece_by_piece_and_only_once(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(thinks("Let me ", "see."), says("Good ", "morning."), says(" And more."))
     deltas = await ask(provider)
@@ -132,7 +134,7 @@ async def test_an_answer_comes_piece_by_piece_and_only_once(
 
 
 async def test_an_older_program_that_streams_nothing_is_understood(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(thinks("Hm.", streamed=False), says("Good ", "morning.", streamed=False))
     deltas = await ask(provider)
@@ -141,14 +143,14 @@ async def test_an_older_program_that_streams_nothing_is_understood(
 
 
 async def test_a_program_that_tells_only_the_result_is_understood(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(ends(result="All of it."))
     assert said(await ask(provider)) == "All of it."
 
 
 async def test_tools_are_reported_with_what_they_answer(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     picture = [{"type": "text", "text": "one"}, {"type": "image", "source": {}}]
     claude.plays(
@@ -161,18 +163,18 @@ async def test_tools_are_reported_with_what_they_answer(
     )
     deltas = await ask(provider)
     assert calls(deltas) == [
-        Calling("a", "Bash", {"command": "ls"}),
-        Calling("b", "Read", {"path": "x"}),
+        ToolCall("a", "Bash", {"command": "ls"}),
+        ToolCall("b", "Read", {"path": "x"}),
     ]
-    assert [delta for delta in deltas if isinstance(delta, Called)] == [
-        Called("b", "no such file", True),
-        Called("a", "one\n[image]", False),
+    assert [delta for delta in deltas if isinstance(delta, ToolOutput)] == [
+        ToolOutput("b", "no such file", True),
+        ToolOutput("a", "one\n[image]", False),
     ]
     assert said(deltas) == "I look.Done."
 
 
 async def test_what_an_agent_says_is_no_part_of_the_answer(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(
         uses("Task", {"prompt": "look"}, "task"),
@@ -187,7 +189,9 @@ async def test_what_an_agent_says_is_no_part_of_the_answer(
     assert [call.id for call in calls(deltas)] == ["task"]
 
 
-async def test_what_is_not_known_is_passed_over(claude: StandIn, provider: ClaudeCode) -> None:
+async def test_what_is_not_known_is_passed_over(
+    claude: StandIn, provider: ClaudeCodeProvider
+) -> None:
     strange = ["", "no JSON", "[1, 2]", '{"type": "new_in_a_later_version"}', '{"type": 5}', "{"]
     half = ['{"type": "assistant"}', '{"type": "user", "message": {"content": "text"}}']
     more = ['{"type": "assistant", "message": {"content": [7, {"type": "text"}]}}']
@@ -196,28 +200,34 @@ async def test_what_is_not_known_is_passed_over(claude: StandIn, provider: Claud
     assert said(await ask(provider)) == "Still here."
 
 
-async def test_what_it_has_cost_is_that_of_the_round(claude: StandIn, provider: ClaudeCode) -> None:
+async def test_what_it_has_cost_is_that_of_the_round(
+    claude: StandIn, provider: ClaudeCodeProvider
+) -> None:
     model = {"inputTokens": 1, "outputTokens": 2, "cacheReadInputTokens": 3, "costUSD": 0.25}
     each = {"one": model, "two": model | {"cacheCreationInputTokens": 4}}
     claude.plays(says("Yes."), ends(model_usage_since_last_result=each, total_cost_usd=9.0))
     deltas = await ask(provider)
-    assert deltas[-2] == Used(2, 4, 6, 4, 0.5)
+    assert deltas[-2] == TokenUsage(2, 4, 6, 4, 0.5)
 
 
-async def test_an_older_program_tells_the_cost_of_a_first_round_only(provider: ClaudeCode) -> None:
+async def test_an_older_program_tells_the_cost_of_a_first_round_only(
+    provider: ClaudeCodeProvider,
+) -> None:
     first = await ask(provider, "One.")
-    assert first[-2] == Used(11, 22, 3, 2, 0.5)
+    assert first[-2] == TokenUsage(11, 22, 3, 2, 0.5)
     second = await ask(provider, "One.", answer_of(first), "Two.")
-    assert second[-2] == Used(11, 22, 3, 2, None)
+    assert second[-2] == TokenUsage(11, 22, 3, 2, None)
 
 
-async def test_a_long_line_is_read(claude: StandIn, provider: ClaudeCode) -> None:
+async def test_a_long_line_is_read(claude: StandIn, provider: ClaudeCodeProvider) -> None:
     text = "many words " * 300_000
     claude.plays(says(text))
     assert said(await ask(provider)) == text
 
 
-async def test_a_line_without_an_end_is_refused(claude: StandIn, provider: ClaudeCode) -> None:
+async def test_a_line_without_an_end_is_refused(
+    claude: StandIn, provider: ClaudeCodeProvider
+) -> None:
     claude.plays(says("So far"), writes_much(LINE_BYTES + (1 << 20)), is_silent())
     error = await fail(provider)
     assert error.code == "provider_broke"
@@ -229,7 +239,7 @@ async def test_a_line_without_an_end_is_refused(claude: StandIn, provider: Claud
 
 
 async def test_it_is_started_to_speak_with_us(
-    claude: StandIn, provider: ClaudeCode, tmp_path: Path
+    claude: StandIn, provider: ClaudeCodeProvider, tmp_path: Path
 ) -> None:
     await ask(
         provider,
@@ -261,7 +271,7 @@ async def test_it_is_started_to_speak_with_us(
 
 
 async def test_the_default_model_is_the_program_s_own_choice(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     await ask(provider)
     assert "--model" not in claude.runs[0].options
@@ -270,7 +280,7 @@ async def test_the_default_model_is_the_program_s_own_choice(
 
 
 async def test_files_go_before_the_message_that_they_belong_to(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     def file(name: str, mime_type: str, text: str, encoding: str) -> Message:
         meta = {"name": name, "mime_type": mime_type, "encoding": encoding}
@@ -295,7 +305,7 @@ async def test_files_go_before_the_message_that_they_belong_to(
 
 
 async def test_a_prompt_larger_than_a_pipe_is_told_whole(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     text = "many words " * 300_000
     await ask(provider, text)
@@ -324,7 +334,9 @@ async def test_only_what_it_needs_of_the_environment_is_given(claude: StandIn) -
         "CLAUDE_PID": "1",
         "SECRET": "s",
     }
-    provider = ClaudeCode(claude.command, environment=claude.environment | given | kept_back)
+    provider = ClaudeCodeProvider(
+        claude.command, environment=claude.environment | given | kept_back
+    )
     try:
         await ask(provider)
     finally:
@@ -336,13 +348,15 @@ async def test_only_what_it_needs_of_the_environment_is_given(claude: StandIn) -
 
 
 @pytest.mark.parametrize("folder", ["/no/such/folder", "a\0b", "~nobody-of-that-name/x"])
-async def test_a_folder_that_is_not_there_is_refused(provider: ClaudeCode, folder: str) -> None:
+async def test_a_folder_that_is_not_there_is_refused(
+    provider: ClaudeCodeProvider, folder: str
+) -> None:
     with pytest.raises(InvalidParams, match="working_dir"):
         await ask(provider, working_dir=folder)
 
 
 async def test_a_system_prompt_that_no_program_can_be_given_is_refused(
-    provider: ClaudeCode,
+    provider: ClaudeCodeProvider,
 ) -> None:
     with pytest.raises(InvalidParams):
         await ask(provider, system_prompt="a\0b")
@@ -353,7 +367,7 @@ async def test_a_system_prompt_that_no_program_can_be_given_is_refused(
 
 
 async def test_a_session_goes_on_with_only_what_is_new(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(says("First."))
     claude.plays(says("Second."))
@@ -369,7 +383,9 @@ async def test_a_session_goes_on_with_only_what_is_new(
     assert answer_of(second).meta["memory"]["session_id"] == session[0]
 
 
-async def test_another_branch_goes_on_in_a_copy(claude: StandIn, provider: ClaudeCode) -> None:
+async def test_another_branch_goes_on_in_a_copy(
+    claude: StandIn, provider: ClaudeCodeProvider
+) -> None:
     first = answer_of(await ask(provider, "One."))
     second = answer_of(await ask(provider, "One.", first, "Two."))
     other = answer_of(await ask(provider, "One.", first, "Or two?", branching=True))
@@ -382,11 +398,11 @@ async def test_another_branch_goes_on_in_a_copy(claude: StandIn, provider: Claud
 
 
 async def test_a_round_that_was_cancelled_is_not_in_what_goes_on(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     first = answer_of(await ask(provider, "One."))
     claude.plays(says("I am "), is_silent())
-    async with aclosing(provider.answer(asking("One.", first, "Two."))) as answer:
+    async with aclosing(provider.stream(asking("One.", first, "Two."))) as answer:
         await anext(answer)
     cut = Message("assistant", "I am ", {"status": "cancelled", "model": "claude-code:default"})
     await ask(provider, "One.", first, "Two.", cut, "Three.")
@@ -399,10 +415,10 @@ async def test_a_round_that_was_cancelled_is_not_in_what_goes_on(
 
 
 async def test_an_ephemeral_round_leaves_no_session_and_changes_none(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     deltas = await ask(provider, "One.", ephemeral=True)
-    assert deltas[-1] == Finished("end_turn", None)
+    assert deltas[-1] == Stop("end_turn", None)
     assert claude.sessions == {}
     first = answer_of(await ask(provider, "One."))
     kept = claude.sessions
@@ -412,7 +428,7 @@ async def test_an_ephemeral_round_leaves_no_session_and_changes_none(
 
 
 async def test_what_another_model_has_said_is_told_as_text(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     await ask(
         provider,
@@ -436,7 +452,7 @@ async def test_what_another_model_has_said_is_told_as_text(
 
 
 async def test_what_another_model_has_said_in_between_is_told_too(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     first = answer_of(await ask(provider, "One."))
     other = Message("assistant", "A second opinion.", {"model": "openai:x"})
@@ -450,7 +466,7 @@ async def test_what_another_model_has_said_in_between_is_told_too(
 
 
 async def test_a_summary_stands_for_everything_before_it(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     first = answer_of(await ask(provider, "One."))
     await ask(provider, "One.", first, Message("summary", "They have counted."), "Two.")
@@ -461,7 +477,7 @@ async def test_a_summary_stands_for_everything_before_it(
 
 
 async def test_of_a_very_long_conversation_the_end_is_told(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     long = [Message("assistant", f"number {n} " + "x" * 50_000) for n in range(20)]
     await ask(provider, "The first.", *long, "The last.")
@@ -473,12 +489,12 @@ async def test_of_a_very_long_conversation_the_end_is_told(
 
 
 async def test_a_session_that_is_gone_is_begun_anew_with_all_that_was_said(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     memory = {"session_id": GONE, "message_uuid": GONE}
     earlier = Message("assistant", "First.", {"model": "claude-code:x", "memory": memory})
     deltas = await ask(provider, "One.", earlier, "Two.")
-    assert isinstance(deltas[0], Waiting)
+    assert isinstance(deltas[0], Retry)
     assert deltas[0].seconds == 0
     assert said(deltas) == "Yes."
     gone, anew = claude.runs
@@ -489,30 +505,30 @@ async def test_a_session_that_is_gone_is_begun_anew_with_all_that_was_said(
 
 
 async def test_a_message_that_is_gone_from_its_session_is_no_hindrance(
-    provider: ClaudeCode,
+    provider: ClaudeCodeProvider,
 ) -> None:
     first = answer_of(await ask(provider, "One."))
     memory = first.meta["memory"] | {"message_uuid": GONE}
     deltas = await ask(
         provider, "One.", first._replace(meta=first.meta | {"memory": memory}), "Two."
     )
-    assert isinstance(deltas[0], Waiting)
+    assert isinstance(deltas[0], Retry)
     assert said(deltas) == "Yes."
 
 
 async def test_an_older_program_that_says_so_only_to_people_is_understood(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     first = answer_of(await ask(provider, "One."))
     claude.plays(crashes(1, f"No conversation found with session ID: {GONE}\n"))
     deltas = await ask(provider, "One.", first, "Two.")
-    assert isinstance(deltas[0], Waiting)
+    assert isinstance(deltas[0], Retry)
     assert said(deltas) == "Yes."
 
 
 @pytest.mark.parametrize("session", ["--help", "a title", "", 5, GONE + "\n"])
 async def test_what_is_no_session_is_never_an_argument(
-    claude: StandIn, provider: ClaudeCode, session: Any
+    claude: StandIn, provider: ClaudeCodeProvider, session: Any
 ) -> None:
     memory = {"session_id": session, "message_uuid": GONE}
     earlier = Message("assistant", "First.", {"model": "claude-code:x", "memory": memory})
@@ -523,37 +539,41 @@ async def test_what_is_no_session_is_never_an_argument(
 # --- permissions ----------------------------------------------------------------------------------
 
 
-async def test_a_tool_that_is_allowed_is_used(claude: StandIn, provider: ClaudeCode) -> None:
+async def test_a_tool_that_is_allowed_is_used(
+    claude: StandIn, provider: ClaudeCodeProvider
+) -> None:
     approver = Approver()
     claude.plays(uses("Bash", {"command": "ls"}), asks(), answers("a b"), says("Done."))
     deltas = await ask(provider, approve=approver)
     assert approver.asked == [("Bash", "use_1", {"command": "ls"})]
-    assert Called("use_1", "a b") in deltas
+    assert ToolOutput("use_1", "a b") in deltas
     [response] = claude.runs[0].responses
     assert response["subtype"] == "success"
     assert response["response"] == {"behavior": "allow", "updatedInput": {"command": "ls"}}
 
 
 async def test_a_tool_that_is_not_allowed_is_not_used(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     approver = Approver(Verdict(False, "Not on a Sunday."))
     claude.plays(uses("Bash", {"command": "ls"}), asks(), answers("a b"), says("Well then."))
     deltas = await ask(provider, approve=approver)
-    assert Called("use_1", "Not on a Sunday.", True) in deltas
+    assert ToolOutput("use_1", "Not on a Sunday.", True) in deltas
     assert said(deltas) == "Well then."
     [response] = claude.runs[0].responses
     assert response["response"] == {"behavior": "deny", "message": "Not on a Sunday."}
 
 
-async def test_a_denial_without_a_word_has_one(claude: StandIn, provider: ClaudeCode) -> None:
+async def test_a_denial_without_a_word_has_one(
+    claude: StandIn, provider: ClaudeCodeProvider
+) -> None:
     claude.plays(uses("Bash", {}), asks(), says("Well then."))
     await ask(provider, approve=Approver(Verdict(False)))
     assert claude.runs[0].responses[0]["response"]["message"]
 
 
 async def test_other_words_are_heard_while_a_person_is_asked(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     heard = asyncio.Event()
 
@@ -571,16 +591,16 @@ async def test_other_words_are_heard_while_a_person_is_asked(
     )
     async with (
         asyncio.timeout(WAIT_S),
-        aclosing(provider.answer(asking(approve=approve))) as answer,
+        aclosing(provider.stream(asking(approve=approve))) as answer,
     ):
         async for delta in answer:
-            if isinstance(delta, Called) and delta.output == "meanwhile":
+            if isinstance(delta, ToolOutput) and delta.output == "meanwhile":
                 heard.set()
     assert len(claude.runs[0].responses) == 2
 
 
 async def test_a_question_that_is_taken_back_is_no_longer_asked(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     taken_back = asyncio.Event()
 
@@ -598,7 +618,9 @@ async def test_a_question_that_is_taken_back_is_no_longer_asked(
     assert taken_back.is_set()
 
 
-async def test_an_end_takes_back_every_question(claude: StandIn, provider: ClaudeCode) -> None:
+async def test_an_end_takes_back_every_question(
+    claude: StandIn, provider: ClaudeCodeProvider
+) -> None:
     async def approve(tool: str, use: str, given: dict[str, Any]) -> Verdict:  # noqa: ARG001
         await asyncio.Event().wait()
         raise AssertionError
@@ -608,7 +630,7 @@ async def test_an_end_takes_back_every_question(claude: StandIn, provider: Claud
 
 
 async def test_what_goes_wrong_with_a_question_ends_the_round(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     async def approve(tool: str, use: str, given: dict[str, Any]) -> Verdict:  # noqa: ARG001
         raise Declined("nobody is there")
@@ -619,7 +641,9 @@ async def test_what_goes_wrong_with_a_question_ends_the_round(
     assert not alive(claude.pids + claude.children)
 
 
-async def test_what_it_asks_beside_that_is_refused(claude: StandIn, provider: ClaudeCode) -> None:
+async def test_what_it_asks_beside_that_is_refused(
+    claude: StandIn, provider: ClaudeCodeProvider
+) -> None:
     claude.plays(requests("hook_callback"), says("Then not."))
     assert said(await ask(provider)) == "Then not."
     [response] = claude.runs[0].responses
@@ -632,19 +656,19 @@ async def test_what_it_asks_beside_that_is_refused(claude: StandIn, provider: Cl
 
 @pytest.mark.parametrize("reason", ["max_tokens", "refusal", "stop_sequence"])
 async def test_the_reason_of_the_end_is_told(
-    claude: StandIn, provider: ClaudeCode, reason: str
+    claude: StandIn, provider: ClaudeCodeProvider, reason: str
 ) -> None:
     claude.plays(says("Well"), ends(reason))
     assert stopped(await ask(provider)) == reason
 
 
 async def test_a_round_that_takes_too_many_turns_can_be_gone_on_with(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(says("I look."), uses("Bash", {}), answers("a b"), reaches_turns())
     deltas = await ask(provider, "One.", max_turns=1)
     assert stopped(deltas) == "max_turns"
-    assert any(isinstance(delta, Used) for delta in deltas)
+    assert any(isinstance(delta, TokenUsage) for delta in deltas)
     # What belongs to the whole round is kept with its last message, which is a tool's answer.
     last = answer_of(deltas)._replace(kind="tool_result", text="a b")
     await ask(provider, "One.", last, "Go on.")
@@ -672,7 +696,12 @@ async def test_a_round_that_takes_too_many_turns_can_be_gone_on_with(
     ],
 )
 async def test_what_the_api_refuses_is_told_in_our_words(
-    claude: StandIn, provider: ClaudeCode, text: str, error: str, status: int | None, code: str
+    claude: StandIn,
+    provider: ClaudeCodeProvider,
+    text: str,
+    error: str,
+    status: int | None,
+    code: str,
 ) -> None:
     claude.plays(fails(text, error, status))
     failure = await fail(provider)
@@ -683,9 +712,11 @@ async def test_what_the_api_refuses_is_told_in_our_words(
         assert "/login" in failure.message
 
 
-async def test_an_error_is_no_part_of_the_answer(claude: StandIn, provider: ClaudeCode) -> None:
+async def test_an_error_is_no_part_of_the_answer(
+    claude: StandIn, provider: ClaudeCodeProvider
+) -> None:
     claude.plays(says("So far "), fails("API Error: 529", "overloaded", 529))
-    async with aclosing(provider.answer(asking())) as answer:
+    async with aclosing(provider.stream(asking())) as answer:
         assert await anext(answer) == Text("So far ")
         with pytest.raises(Failed) as caught:
             await anext(answer)
@@ -693,24 +724,26 @@ async def test_an_error_is_no_part_of_the_answer(claude: StandIn, provider: Clau
     assert caught.value.data["status"] == 529
 
 
-async def test_it_is_said_when_a_limit_is_lifted(claude: StandIn, provider: ClaudeCode) -> None:
+async def test_it_is_said_when_a_limit_is_lifted(
+    claude: StandIn, provider: ClaudeCodeProvider
+) -> None:
     claude.plays(is_limited(time.time() + 3600), fails("limit", "rate_limit", 429))
     failure = await fail(provider)
     assert 3000 < failure.data["retry_after_s"] <= 3600
 
 
 async def test_it_is_told_that_the_api_is_asked_again(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(retries(529, 0.5), says("There."))
     deltas = await ask(provider)
-    assert isinstance(deltas[0], Waiting)
+    assert isinstance(deltas[0], Retry)
     assert deltas[0].seconds == 0.5
     assert "529" in deltas[0].reason
 
 
 async def test_a_program_that_ends_in_the_middle_is_told_of(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(says("So far"), crashes(7, "x" * 20_000 + " out of memory"))
     failure = await fail(provider)
@@ -724,7 +757,7 @@ async def test_a_program_that_ends_in_the_middle_is_told_of(
 async def test_no_key_is_ever_told(claude: StandIn) -> None:
     key, token = "sk-ant-api03-abcdefgh", "something-plain"
     names = {"ANTHROPIC_API_KEY": key, "ANTHROPIC_AUTH_TOKEN": token}
-    provider = ClaudeCode(claude.command, environment=claude.environment | names)
+    provider = ClaudeCodeProvider(claude.command, environment=claude.environment | names)
     claude.plays(crashes(1, f"bad {key} and {token} and Bearer abcdefghijkl"))
     claude.plays(fails(f"{token} is no good", "authentication_failed", 401))
     try:
@@ -742,8 +775,8 @@ SILENT_S = 1.5
 
 
 @contextlib.asynccontextmanager
-async def impatient(claude: StandIn) -> AsyncIterator[ClaudeCode]:
-    provider = ClaudeCode(claude.command, SILENT_S, claude.environment)
+async def impatient(claude: StandIn) -> AsyncIterator[ClaudeCodeProvider]:
+    provider = ClaudeCodeProvider(claude.command, SILENT_S, claude.environment)
     try:
         yield provider
     finally:
@@ -766,7 +799,7 @@ async def test_a_tool_may_be_silent_for_longer_but_not_for_ever(
     claude.plays(uses("Bash", {}), is_silent())
     async with impatient(claude) as provider:
         assert said(await ask(provider)) == "Done."
-        monkeypatch.setattr(claude_code, "TOOL_S", SILENT_S + 0.2)
+        monkeypatch.setattr(claude_provider, "TOOL_S", SILENT_S + 0.2)
         failure = await fail(provider)
     assert failure.code == "provider_silent"
     assert failure.data["silent_s"] == SILENT_S + 0.2
@@ -774,7 +807,7 @@ async def test_a_tool_may_be_silent_for_longer_but_not_for_ever(
 
 
 async def test_a_person_may_take_his_time(claude: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claude_code, "TOOL_S", SILENT_S)
+    monkeypatch.setattr(claude_provider, "TOOL_S", SILENT_S)
 
     async def approve(tool: str, use: str, given: dict[str, Any]) -> Verdict:  # noqa: ARG001
         await asyncio.sleep(SILENT_S + 1)
@@ -792,7 +825,7 @@ async def test_whoever_reads_may_take_his_time(claude: StandIn, tmp_path: Path) 
     claude.plays(says("One."), waits_for(gate), says("Two."))
     async with impatient(claude) as provider:
         deltas = []
-        async with aclosing(provider.answer(asking())) as answer:
+        async with aclosing(provider.stream(asking())) as answer:
             async for delta in answer:
                 deltas.append(delta)
                 if said(deltas) == "One." and not gate.exists():
@@ -808,10 +841,10 @@ async def test_it_may_be_silent_for_as_long_as_it_has_said(claude: StandIn) -> N
 
 
 async def test_an_answer_that_is_left_ends_the_whole_tree(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(spawns(), says("So far"), is_silent())
-    async with aclosing(provider.answer(asking())) as answer:
+    async with aclosing(provider.stream(asking())) as answer:
         await anext(answer)
         [child] = claude.children
         assert alive([child])
@@ -819,7 +852,7 @@ async def test_an_answer_that_is_left_ends_the_whole_tree(
 
 
 async def test_a_cancelled_answer_ends_the_whole_tree_and_its_questions(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     asked, ended = asyncio.Event(), asyncio.Event()
 
@@ -843,9 +876,9 @@ async def test_a_cancelled_answer_ends_the_whole_tree_and_its_questions(
 
 
 async def test_closing_the_provider_ends_every_round(claude: StandIn) -> None:
-    provider = ClaudeCode(claude.command, environment=claude.environment)
+    provider = ClaudeCodeProvider(claude.command, environment=claude.environment)
     claude.plays(spawns(), says("So far"), is_silent())
-    async with aclosing(provider.answer(asking())) as answer:
+    async with aclosing(provider.stream(asking())) as answer:
         await anext(answer)
         await provider.close()
         with pytest.raises(Failed) as caught:
@@ -855,7 +888,7 @@ async def test_closing_the_provider_ends_every_round(claude: StandIn) -> None:
 
 
 async def test_what_it_leaves_behind_is_ended_with_the_round(
-    claude: StandIn, provider: ClaudeCode
+    claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(spawns(), says("Done."))
     assert said(await ask(provider)) == "Done."
@@ -866,7 +899,7 @@ async def test_what_it_leaves_behind_is_ended_with_the_round(
 
 
 async def test_a_program_that_is_not_there_is_told_of(tmp_path: Path) -> None:
-    provider = ClaudeCode("claude", environment={"PATH": str(tmp_path)})
+    provider = ClaudeCodeProvider("claude", environment={"PATH": str(tmp_path)})
     with pytest.raises(Failed) as caught:
         await provider.check("sonnet")
     assert caught.value.code == "not_installed"
@@ -878,7 +911,7 @@ async def test_a_program_whose_interpreter_is_not_there_is_told_of(tmp_path: Pat
     program = tmp_path / "claude"
     program.write_text("#!/no/such/interpreter\n")
     program.chmod(0o755)
-    provider = ClaudeCode(str(program), environment={"PATH": ""})
+    provider = ClaudeCodeProvider(str(program), environment={"PATH": ""})
     try:
         assert (await fail(provider)).code == "not_installed"
     finally:
@@ -895,14 +928,14 @@ async def test_a_program_in_the_servers_own_folder_is_not_found_by_its_name(
         planted.chmod(0o755)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Failed) as caught:
-        await ClaudeCode("claude", environment={"PATH": path}).check("sonnet")
+        await ClaudeCodeProvider("claude", environment={"PATH": path}).check("sonnet")
     assert caught.value.code == "not_installed"
 
 
 async def test_a_program_is_found_by_its_name(claude: StandIn) -> None:
     folder = str(Path(claude.command).parent)
     path = {"PATH": folder + os.pathsep + os.environ["PATH"]}
-    provider = ClaudeCode("claude", environment=claude.environment | path)
+    provider = ClaudeCodeProvider("claude", environment=claude.environment | path)
     await provider.check("sonnet")
     try:
         assert said(await ask(provider)) == "Yes."
@@ -913,17 +946,21 @@ async def test_a_program_is_found_by_its_name(claude: StandIn) -> None:
 @pytest.mark.parametrize(
     "model", ["default", "sonnet", "claude-opus-4-5[1m]", "us.anthropic.claude:0", "claude@2025"]
 )
-async def test_a_name_that_a_model_can_have_is_taken(provider: ClaudeCode, model: str) -> None:
+async def test_a_name_that_a_model_can_have_is_taken(
+    provider: ClaudeCodeProvider, model: str
+) -> None:
     await provider.check(model)
 
 
 @pytest.mark.parametrize("model", ["", "two words", "--help", "a\n", "a=b", "ü"])
-async def test_a_name_that_no_model_has_is_refused(provider: ClaudeCode, model: str) -> None:
+async def test_a_name_that_no_model_has_is_refused(
+    provider: ClaudeCodeProvider, model: str
+) -> None:
     with pytest.raises(Failed) as caught:
         await provider.check(model)
     assert caught.value.code == "unknown_model"
 
 
-async def test_the_program_sees_to_its_context_itself(provider: ClaudeCode) -> None:
+async def test_the_program_sees_to_its_context_itself(provider: ClaudeCodeProvider) -> None:
     assert provider.context_tokens("sonnet") is None
     assert provider.runs_tools

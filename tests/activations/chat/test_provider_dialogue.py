@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 
-from activations.chat.conversation import KINDS, Message
-from activations.chat.providers.dialogue import history
+from activations.chat.message import KINDS, Message
+from activations.chat.providers.pydantic_ai.message_conversion import model_messages
 
 MODEL = "anthropic:claude-sonnet-5-5"
 IDS = st.sampled_from(["a", "b", "c"])
@@ -35,7 +35,7 @@ messages = st.lists(
 
 @given(messages)
 def test_each_use_of_a_tool_is_followed_by_its_result(conversation: list[Message]) -> None:
-    made = history(conversation, MODEL, "anthropic", "anthropic")
+    made = model_messages(conversation, MODEL, "anthropic", "anthropic")
     for before, after in zip([None, *made], [*made, None], strict=True):
         used = (
             [part.tool_call_id for part in before.parts if isinstance(part, ToolCallPart)]
@@ -52,7 +52,7 @@ def test_each_use_of_a_tool_is_followed_by_its_result(conversation: list[Message
 
 @given(messages)
 def test_requests_and_responses_take_turns(conversation: list[Message]) -> None:
-    made = history(conversation, MODEL, "anthropic", "anthropic")
+    made = model_messages(conversation, MODEL, "anthropic", "anthropic")
     kinds = [message.kind for message in made]
     assert all(one != other for one, other in itertools.pairwise(kinds))
     assert all(message.parts for message in made)
@@ -60,7 +60,7 @@ def test_requests_and_responses_take_turns(conversation: list[Message]) -> None:
 
 @given(messages)
 def test_every_use_of_a_tool_is_there(conversation: list[Message]) -> None:
-    made = history(conversation, MODEL, "anthropic", "anthropic")
+    made = model_messages(conversation, MODEL, "anthropic", "anthropic")
     used = [
         part.tool_call_id
         for message in made
@@ -76,7 +76,7 @@ def test_an_id_that_is_used_again_has_its_own_result() -> None:
         meta = {"tool_name": "t", "tool_use_id": "call_0"}
         return [Message("tool_use", "{}", meta), Message("tool_result", result, meta)]
 
-    made = history([*use("one"), *use("two")], MODEL, "compatible", "local")
+    made = model_messages([*use("one"), *use("two")], MODEL, "compatible", "local")
     results = [
         part.content
         for message in made
@@ -89,7 +89,7 @@ def test_an_id_that_is_used_again_has_its_own_result() -> None:
 
 def test_a_name_that_models_do_not_take_is_made_one() -> None:
     meta = {"tool_name": "bash.execute now", "tool_use_id": "1"}
-    [response, _] = history([Message("tool_use", "{}", meta)], MODEL, "openai", "openai")
+    [response, _] = model_messages([Message("tool_use", "{}", meta)], MODEL, "openai", "openai")
     assert isinstance(response, ModelResponse)
     assert [part.tool_name for part in response.parts if isinstance(part, ToolCallPart)] == [
         "bash_execute_now"

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from provider_asking import WAIT_S, asked, asking, calls, failed, said, stopped, thought
 
-from activations.chat.conversation import Message
-from activations.chat.providers.echo import CONTEXT_TOKENS, WELCOME, Echo
-from activations.chat.providers.provider import Calling, Text, Thought, Tool, Used
+from activations.chat.message import Message
+from activations.chat.providers.echo import CONTEXT_TOKENS, WELCOME, EchoProvider
+from activations.chat.providers.provider import Text, ThinkingText, TokenUsage, Tool, ToolCall
 from activations.chat.providers.registry import Providers
 
 pytestmark = pytest.mark.anyio
@@ -68,22 +68,22 @@ async def test_it_thinks_when_told_to(providers: Providers) -> None:
     deltas = await asked(providers, "echo:echo", "Hi.", EARLIER, "/think it over twice")
     assert thought(deltas) == "it over twice"
     assert said(deltas) == "You said: it over twice"
-    kinds = [type(delta) for delta in deltas if isinstance(delta, Text | Thought)]
-    assert kinds == [Thought] * 3 + [Text] * 5
+    kinds = [type(delta) for delta in deltas if isinstance(delta, Text | ThinkingText)]
+    assert kinds == [ThinkingText] * 3 + [Text] * 5
 
 
 @pytest.mark.parametrize("name", ["bash.execute", "bash_execute"])
 async def test_it_asks_for_a_tool_when_told_to(providers: Providers, name: str) -> None:
     message = f'/tool {name} {{"command": "ls"}}'
     deltas = await asked(providers, "echo:echo", message, tools=[EXECUTE])
-    assert calls(deltas) == [Calling("echo_1", "bash_execute", {"command": "ls"})]
+    assert calls(deltas) == [ToolCall("echo_1", "bash_execute", {"command": "ls"})]
     assert said(deltas) == ""
     assert stopped(deltas) == "tool_use"
 
 
 async def test_a_tool_may_have_no_input(providers: Providers) -> None:
     deltas = await asked(providers, "echo:echo", "/tool bash.execute", tools=[EXECUTE])
-    assert calls(deltas) == [Calling("echo_1", "bash_execute", {})]
+    assert calls(deltas) == [ToolCall("echo_1", "bash_execute", {})]
 
 
 async def test_each_use_of_a_tool_has_an_id_of_its_own(providers: Providers) -> None:
@@ -129,8 +129,8 @@ async def test_it_reports_what_tools_answered(providers: Providers) -> None:
 
 async def test_words_count_as_tokens(providers: Providers) -> None:
     deltas = await asked(providers, "echo:echo", "one two", EARLIER, "/think three four")
-    [used] = [delta for delta in deltas if isinstance(delta, Used)]
-    assert used == Used(input_tokens=2 + 1 + 3, output_tokens=2 + 4)
+    [used] = [delta for delta in deltas if isinstance(delta, TokenUsage)]
+    assert used == TokenUsage(input_tokens=2 + 1 + 3, output_tokens=2 + 4)
 
 
 async def test_it_says_no_more_than_it_may(providers: Providers) -> None:
@@ -143,14 +143,16 @@ async def test_the_slow_one_can_be_seen_to_stream() -> None:
     loop = asyncio.get_running_loop()
     start = loop.time()
     async with asyncio.timeout(WAIT_S):
-        async with aclosing(Echo().answer(asking("slow", "Hi.", EARLIER, "one two"))) as answer:
+        async with aclosing(
+            EchoProvider().stream(asking("slow", "Hi.", EARLIER, "one two"))
+        ) as answer:
             count = sum([isinstance(delta, Text) async for delta in answer])
     # Not shorter than that; how much longer is the machine's business.
     assert loop.time() - start >= count * 0.04
 
 
 async def test_it_can_be_closed_in_the_middle() -> None:
-    answer = Echo().answer(asking("slow", "one two three"))
+    answer = EchoProvider().stream(asking("slow", "one two three"))
     assert await anext(answer) == Text("You ")
     await answer.aclose()
 
@@ -162,13 +164,13 @@ async def test_there_is_no_other_model(providers: Providers) -> None:
 
 
 def test_its_context_is_known() -> None:
-    assert Echo().context_tokens("echo") == CONTEXT_TOKENS
+    assert EchoProvider().context_tokens("echo") == CONTEXT_TOKENS
 
 
 @given(st.text())
 def test_its_words_joined_are_what_was_said(text: str) -> None:
     async def answer() -> str:
-        answer = Echo().answer(asking("echo", "Hi.", EARLIER, Message("user", f"x{text}")))
+        answer = EchoProvider().stream(asking("echo", "Hi.", EARLIER, Message("user", f"x{text}")))
         async with aclosing(answer):
             return "".join([d.text async for d in answer if isinstance(d, Text)])
 

@@ -25,12 +25,13 @@ from model_server import (
 )
 from provider_asking import asked, asking, failed, said, stopped
 
-from activations.chat.providers import api
-from activations.chat.providers.clients import CONNECT_S
-from activations.chat.providers.provider import Delta, Text, Used, Waiting
+from activations.chat.providers.endpoints import built_in_endpoint, parse_endpoint
+from activations.chat.providers.keys import Keys
+from activations.chat.providers.provider import Delta, Retry, Text, TokenUsage
+from activations.chat.providers.pydantic_ai import provider as api_provider
+from activations.chat.providers.pydantic_ai.clients import CONNECT_S
+from activations.chat.providers.pydantic_ai.provider import PydanticAiProvider
 from activations.chat.providers.registry import Providers
-from activations.chat.providers.rounds import Rounds
-from activations.chat.providers.servers import built_in, endpoint
 from plexus import Failed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -78,12 +79,12 @@ def name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> tuple[float, float]:
     """Pauses between attempts that nobody notices."""
-    monkeypatch.setattr(api, "PAUSES", (0.01, 0.02))
+    monkeypatch.setattr(api_provider, "PAUSES", (0.01, 0.02))
     return (0.01, 0.02)
 
 
 def waits(deltas: list[Delta]) -> list[float]:
-    return [delta.seconds for delta in deltas if isinstance(delta, Waiting)]
+    return [delta.seconds for delta in deltas if isinstance(delta, Retry)]
 
 
 # --- refused -------------------------------------------------------------------------------------
@@ -155,8 +156,8 @@ async def test_what_passes_is_waited_for(
     server.script(Refusal(status, "busy"), Refusal(status, "busy"), "Hello.")
     deltas = await asked(providers, name, "Hi.")
     assert waits(deltas) == list(quick)
-    assert [type(delta) for delta in deltas[:2]] == [Waiting, Waiting]
-    assert all("busy" in delta.reason for delta in deltas if isinstance(delta, Waiting))
+    assert [type(delta) for delta in deltas[:2]] == [Retry, Retry]
+    assert all("busy" in delta.reason for delta in deltas if isinstance(delta, Retry))
     assert said(deltas) == "Hello."
     assert len(server.requests) == 3
 
@@ -181,7 +182,7 @@ async def test_what_does_not_pass_is_given_up_on_after_three_attempts(
 
 
 def test_the_pauses_are_half_a_second_and_a_second() -> None:
-    assert api.PAUSES == (0.5, 1.0)
+    assert api_provider.PAUSES == (0.5, 1.0)
 
 
 @pytest.mark.parametrize("seconds", ["0", "1"])
@@ -330,7 +331,7 @@ async def test_a_server_that_says_nothing_more_is_given_up_on(
         deltas, error = await failed(providers, name)
     assert error.code == "provider_silent"
     assert error.data["silent_s"] == 0.3
-    assert [d for d in deltas if not isinstance(d, Text | Used)] == []
+    assert [d for d in deltas if not isinstance(d, Text | TokenUsage)] == []
     assert len(server.requests) == 1
 
 
@@ -357,18 +358,19 @@ async def test_an_answer_that_takes_longer_than_a_silence_may_is_no_silence(
 @pytest.mark.parametrize("kind", MODELS)
 async def test_a_connection_has_a_deadline_of_its_own(server: ModelServer, kind: str) -> None:
     name, _, model = MODELS[kind].partition(":")
-    at = endpoint(f"{name}={server.openai_url}")
+    at = parse_endpoint(f"{name}={server.openai_url}")
     if kind != "compatible":
-        at = built_in(name, server.environment())
-    rounds = Rounds(at, silent_s=60.0)
+        at = built_in_endpoint(name, server.environment())
+    provider = PydanticAiProvider(at, Keys(server.environment()), silent_s=60.0)
     deadlines: list[dict[str, float]] = []
 
     async def note(request: httpx2.Request) -> None:
         deadlines.append(request.extensions["timeout"])
 
-    http = rounds._clients._http  # noqa: SLF001 - what is really asked of the network
+    # What is really asked of the network.
+    http = (await provider._opened())._http  # noqa: SLF001
     http.event_hooks = {**http.event_hooks, "request": [*http.event_hooks["request"], note]}
-    async with aclosing(rounds.answer(asking(model, "Hi."), "sk-test")) as answer:
+    async with aclosing(provider.stream(asking(model, "Hi."))) as answer:
         assert said([delta async for delta in answer]) == "Hello."
-    await rounds.close()
+    await provider.close()
     assert [(each["connect"], each["read"]) for each in deadlines] == [(CONNECT_S, 60.0)]

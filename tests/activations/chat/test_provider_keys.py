@@ -10,16 +10,16 @@ from types import ModuleType
 
 import pytest
 
+from activations.chat.providers.endpoints import Endpoint, built_in_endpoint, parse_endpoint
 from activations.chat.providers.keys import SERVICE, Keys
-from activations.chat.providers.servers import Server, built_in, endpoint
 from plexus import Failed
 
 pytestmark = pytest.mark.anyio
 
-ANTHROPIC = built_in("anthropic", {})
-GOOGLE = built_in("google", {})
-LOCAL = endpoint("my-llama=http://127.0.0.1:1/v1")
-REMOTE = endpoint("elsewhere=https://models.example/v1")
+ANTHROPIC = built_in_endpoint("anthropic", {})
+GOOGLE = built_in_endpoint("google", {})
+LOCAL = parse_endpoint("my-llama=http://127.0.0.1:1/v1")
+REMOTE = parse_endpoint("elsewhere=https://models.example/v1")
 #: A deadline that only a keyring which hangs does not keep.
 SHORT_S = 0.2
 
@@ -42,7 +42,7 @@ def no_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
     ("server", "environment"),
     [
         (ANTHROPIC, {"ANTHROPIC_API_KEY": "sk-1"}),
-        (built_in("openai", {}), {"OPENAI_API_KEY": "sk-1"}),
+        (built_in_endpoint("openai", {}), {"OPENAI_API_KEY": "sk-1"}),
         (GOOGLE, {"GOOGLE_API_KEY": "sk-1"}),
         (GOOGLE, {"GEMINI_API_KEY": "sk-1"}),
         (GOOGLE, {"GEMINI_API_KEY": "sk-2", "GOOGLE_API_KEY": "sk-1"}),
@@ -51,7 +51,7 @@ def no_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 async def test_a_key_is_in_its_variable(
-    monkeypatch: pytest.MonkeyPatch, server: Server, environment: dict[str, str]
+    monkeypatch: pytest.MonkeyPatch, server: Endpoint, environment: dict[str, str]
 ) -> None:
     keyring(monkeypatch, lambda *_: pytest.fail("the keyring was asked"))
     keys = Keys(environment)

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from activations.chat.providers.models import FAMILIES, LISTED, context_tokens
-from activations.chat.providers.servers import BUILT_IN
+from activations.chat.providers.endpoints import BUILT_IN, FAMILIES, LISTED, context_tokens
 
 SIZES = [
     ("anthropic", "claude-sonnet-5-5", 1_000_000),

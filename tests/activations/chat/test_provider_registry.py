@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from provider_asking import found
 
-from activations.chat.providers import registry, servers
-from activations.chat.providers.api import Api
-from activations.chat.providers.echo import Echo
+from activations.chat.providers import endpoints, registry
+from activations.chat.providers.echo import EchoProvider
+from activations.chat.providers.pydantic_ai.provider import PydanticAiProvider
 from activations.chat.providers.registry import Described, Providers
 from plexus import Failed, InvalidParams
 
@@ -37,7 +37,7 @@ def test_a_model_is_found_by_its_name(name: str, model: str) -> None:
     providers = Providers(["ollama=http://127.0.0.1:11434/v1"], environment={})
     provider, rest = providers.find(name)
     assert rest == model
-    assert isinstance(provider, Echo if name.startswith("echo") else Api)
+    assert isinstance(provider, EchoProvider if name.startswith("echo") else PydanticAiProvider)
 
 
 def test_there_is_one_of_each_provider() -> None:
@@ -61,16 +61,15 @@ def test_a_name_of_no_provider_is_answered_with_those_there_are(name: str) -> No
 
 def test_claude_code_is_made_of_what_it_is_started_with(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[object, ...]] = []
-    real = registry._made  # noqa: SLF001 - the seam to a module of another's
 
-    def make(module: str, attribute: str, *arguments: object) -> object:
-        made.append((module, attribute, *arguments))
-        return real(*registry.ECHO)
+    def make(*arguments: object) -> object:
+        made.append(arguments)
+        return EchoProvider()
 
-    monkeypatch.setattr(registry, "_made", make)
+    monkeypatch.setattr(registry, "ClaudeCodeProvider", make)
     environment = {"PATH": "/nowhere"}
     Providers(claude_command="cc", silent_s=7, environment=environment).find("claude-code:sonnet")
-    assert made == [("activations.chat.providers.claude_code", "ClaudeCode", "cc", 7, environment)]
+    assert made == [("cc", 7, environment)]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +160,7 @@ async def test_what_is_not_installed_is_said_with_how_to_install_it(
 
 
 def test_a_package_within_one_that_is_missing_is_missing() -> None:
-    assert not servers.is_installed("no_such_package.inside")
+    assert not endpoints.is_installed("no_such_package.inside")
 
 
 def test_an_address_that_is_none_makes_only_its_provider_not_ready() -> None:
@@ -191,7 +190,7 @@ async def test_what_cannot_be_a_name_of_a_model_is_not_asked_for(model: str) -> 
     ],
 )
 def test_a_server_on_this_machine_is_known(url: str, is_local: bool) -> None:
-    assert servers.endpoint(f"x={url}").is_local is is_local
+    assert endpoints.parse_endpoint(f"x={url}").is_local is is_local
 
 
 @pytest.mark.anyio
@@ -199,7 +198,7 @@ async def test_closing_closes_each_provider_that_was_used() -> None:
     providers = Providers(environment={})
     closed = []
 
-    class Closing(Echo):
+    class Closing(EchoProvider):
         async def close(self) -> None:
             closed.append(self)
 

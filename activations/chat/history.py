@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from activations.arbor.model import PAGE_ITEMS, Head, Node, NodeStub
 from activations.arbor.text_width import preview
-from activations.chat.branching import branches_of
-from activations.chat.conversation import Message
-from activations.chat.draft import recovered
+from activations.chat.draft import recover_draft
 from activations.chat.events import (
     BranchData,
     Branches,
@@ -19,16 +17,21 @@ from activations.chat.events import (
     MessageData,
     Place,
 )
-from activations.chat.holding import SPACE, is_held
-from activations.chat.keeping import Keeping, check_limit
-from activations.chat.markdown import heading_of, markdown_of
-from activations.chat.sessions import Session, find_session, session_data
-from activations.chat.stored import message_data, message_of, messages_of
-from plexus import Audio, Content, Context, Image, Principal, Resource
+from activations.chat.lease import SPACE, is_leased
+from activations.chat.message import (
+    Message,
+    markdown_heading,
+    message_data,
+    message_of,
+    messages_of,
+    to_markdown,
+)
+from activations.chat.sessions import Session, Sessions, check_limit, invalid, session_data
+from plexus import Audio, Content, Context, Image, NotFound, Resource
 from plexus import Message as PromptMessage
 from plexus.rpc import wire
 
-__all__ = ("Reading",)
+__all__ = ("Branch", "History", "branches_of")
 
 #: A page of history ends after so many characters: it is one answer.
 PAGE_SIZE = 1_000_000
@@ -38,33 +41,37 @@ EXCERPT = 120
 EXPORTED = 60_000
 
 
-class Reading(Keeping):
-    """What was said."""
+class History:
+    """Reads the messages of sessions."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._store = sessions.store
 
     async def history(self, ctx: Context, name: str, before: str | None, limit: int) -> HistoryPage:
         """The latest messages, or those before a given one."""
         check_limit(limit)
-        head = (await find_session(self.store, ctx, name)).head
+        head = (await self._sessions.find(ctx, name)).head
         principal, (tree, node) = ctx.principal.name, head.position
         most = min(limit + 1, PAGE_ITEMS)
-        nodes = await self.store.up(principal, tree, before or node, most)
+        nodes = await self._store.up(principal, tree, before or node, most)
         shown, more = _fitting(nodes, limit)
         messages = [
             message_data(message, each.created_ms)
             for each in shown
             if (message := message_of(each)) is not None
         ]
-        if before is None and is_held(head):
+        if before is None and is_leased(head):
             messages += await self._being_written(principal, head)
         return HistoryPage(head.name, Place(tree, node), messages, more)
 
     async def branches(self, ctx: Context, name: str, after: str | None, limit: int) -> Branches:
         """The ends of all branches, the newest first."""
         check_limit(limit)
-        head = (await find_session(self.store, ctx, name)).head
+        head = (await self._sessions.find(ctx, name)).head
         principal, (tree, node) = ctx.principal.name, head.position
         stubs: list[NodeStub] = []
-        while page := await self.store.structure(
+        while page := await self._store.structure(
             principal, tree, stubs[-1].n if stubs else None, PAGE_ITEMS
         ):
             stubs += page
@@ -75,7 +82,7 @@ class Reading(Keeping):
         heads = await self._heads_of(principal, tree)
         listed = []
         for branch in found[:limit]:
-            end = await self.store.get_node(principal, tree, branch.node)
+            end = await self._store.get_node(principal, tree, branch.node)
             message = message_of(end)
             listed.append(
                 BranchData(
@@ -100,10 +107,10 @@ class Reading(Keeping):
         principal = ctx.principal.name
         tree = None
         if name is not None:
-            tree = (await find_session(self.store, ctx, name)).head.position.tree
+            tree = (await self._sessions.find(ctx, name)).head.position.tree
         names: dict[str, list[str]] = {}
         found: list[HitData] = []
-        while hits := await self.store.search(principal, text, tree, before, limit):
+        while hits := await self._store.search(principal, text, tree, before, limit):
             for node, excerpt in hits:
                 before = node.n
                 message = message_of(node)
@@ -125,36 +132,51 @@ class Reading(Keeping):
         self, ctx: Context, name: str, form: Literal["markdown", "json"]
     ) -> Iterator[str]:
         """A whole conversation as one text, in pieces."""
-        found = await find_session(self.store, ctx, name)
+        found = await self._sessions.find(ctx, name)
         nodes = await self._path(ctx, found)
         if form == "json":
             return _joined(_as_json(wire.encode(session_data(found)).decode(), nodes))
-        setup = found.setup
-        heading = heading_of(found.head.name, setup.model, setup.system_prompt)
-        return _joined([heading, *(markdown_of(message) for message in messages_of(nodes))])
+        heading = markdown_heading(found.head.name, found.model, found.config.system_prompt)
+        return _joined([heading, *(to_markdown(message) for message in messages_of(nodes))])
 
     async def prompt(self, ctx: Context, name: str) -> Iterator[PromptMessage]:
         """What was said, for a model that goes on from there."""
-        nodes = await self._path(ctx, await find_session(self.store, ctx, name))
+        nodes = await self._path(ctx, await self._sessions.find(ctx, name))
         shown = (_in_prompt(message) for message in messages_of(nodes))
         return (message for message in shown if message is not None)
 
-    async def names(self, principal: Principal, after: str | None, limit: int) -> list[str]:
-        """The names of some sessions."""
-        most = min(limit, PAGE_ITEMS)
-        heads = await self.store.list_heads(principal.name, SPACE, after, most)
-        return [head.name for head in heads]
+    async def message_to_answer(self, ctx: Context, name: str, node: str | None) -> str:
+        """Return the node of the user's message that this node, or the newest, belongs to.
+
+        Raises NotFound if nothing was said yet.
+        """
+        tree, here = (await self._sessions.find(ctx, name)).head.position
+        path = await self._store.path(ctx.principal.name, tree, node or here)
+        kinds = [(each.id, found.kind) for each in path if (found := message_of(each)) is not None]
+        said = next((id_ for id_, kind in reversed(kinds) if kind == "user"), None)
+        if said is None:
+            raise NotFound(f"nothing was said yet in session {name!r}", code="nothing_said")
+        return said
+
+    async def message_to_edit(self, ctx: Context, name: str, node_id: str) -> tuple[Message, str]:
+        """Return a message and the node that it follows; raises InvalidParams for other nodes."""
+        tree = (await self._sessions.find(ctx, name)).head.position.tree
+        node = await self._store.get_node(ctx.principal.name, tree, node_id)
+        message = message_of(node)
+        if message is None or message.kind not in ("user", "assistant") or node.parent is None:
+            raise invalid("node_id", "only what you or the model said can be edited")
+        return message, node.parent
 
     async def _path(self, ctx: Context, session: Session) -> list[Node]:
         tree, node = session.head.position
-        return await self.store.path(ctx.principal.name, tree, node)
+        return await self._store.path(ctx.principal.name, tree, node)
 
     async def _heads_of(self, principal: str, tree: str) -> list[Head]:
         """The sessions in a tree."""
-        return await self.store.list_heads(principal, SPACE, None, PAGE_ITEMS, tree)
+        return await self._store.list_heads(principal, SPACE, None, PAGE_ITEMS, tree)
 
     async def _being_written(self, principal: str, head: Head) -> list[MessageData]:
-        draft = recovered(await self.store.pieces(principal, head.id))
+        draft = recover_draft(await self._store.pieces(principal, head.id))
         return [message_data(m._replace(meta={**m.meta, "status": "streaming"})) for m in draft]
 
 
@@ -211,3 +233,41 @@ def _in_prompt(message: Message) -> PromptMessage | None:
             return PromptMessage("user", Audio(text, mime_type))
         return PromptMessage("user", Resource(f"arbor:{node}", name, mime_type, blob=text))
     return PromptMessage("user", Resource(f"arbor:{node}", name, mime_type, text))
+
+
+# --- branches ------------------------------------------------------------------------------------
+
+
+class Branch(NamedTuple):
+    """A branch: its end, how many nodes it has beside the way to where one stands, and the node
+    where it leaves that way; None if one stands at its end."""
+
+    node: str
+    length: int
+    leaves_at: str | None
+
+
+def branches_of(stubs: Sequence[NodeStub], here: str) -> list[Branch]:
+    """All branches of a tree, the newest first. The root alone is none."""
+    parents = {stub.id: stub.parent for stub in stubs}
+    way = set()
+    node: str | None = here
+    while node is not None:
+        way.add(node)
+        node = parents.get(node)
+    inner = set(parents.values())
+    ends = [stub for stub in stubs if stub.id not in inner and stub.parent is not None]
+    ends.sort(key=lambda stub: stub.n, reverse=True)
+    return [_branch(end.id, parents, way, here) for end in ends]
+
+
+def _branch(end: str, parents: dict[str, str | None], way: set[str], here: str) -> Branch:
+    length = 0
+    node = end
+    while node not in way:
+        length += 1
+        above = parents[node]
+        if above is None:
+            break
+        node = above
+    return Branch(end, length, None if end == here else node)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-import httpx2
-from pydantic_ai.models import Model
+from activations.chat.providers.endpoints import Dialect, Endpoint
 
-from activations.chat.providers.servers import Dialect, Server
+if TYPE_CHECKING:  # heavy and optional: imported when first used
+    import httpx2
+    from pydantic_ai.models import Model
 
 __all__ = ("CONNECT_S", "Clients")
 
@@ -26,7 +27,7 @@ NO_KEY = "none"
 T = TypeVar("T")
 
 #: Makes a model of its name.
-Make: TypeAlias = Callable[[str], Model[Any]]
+Make: TypeAlias = "Callable[[str], Model[Any]]"
 
 #: Where the responses are noted that are opened just now.
 _opened: ContextVar[list[httpx2.Response] | None] = ContextVar("opened", default=None)
@@ -35,13 +36,15 @@ _opened: ContextVar[list[httpx2.Response] | None] = ContextVar("opened", default
 class Clients:
     """The connections to one server."""
 
-    def __init__(self, server: Server, silent_s: float) -> None:
-        self._server = server
+    def __init__(self, endpoint: Endpoint, silent_s: float) -> None:
+        import httpx2
+
+        self._endpoint = endpoint
         self._timeout = httpx2.Timeout(silent_s, connect=CONNECT_S)
         self._http = httpx2.AsyncClient(
             timeout=self._timeout,
             # A proxy is for what is elsewhere.
-            trust_env=not server.is_local,
+            trust_env=not endpoint.is_local,
             # A redirect would take the key to another server.
             follow_redirects=False,
             event_hooks={"request": [self._set_timeout], "response": [_note]},
@@ -51,7 +54,7 @@ class Clients:
     def model(self, name: str, key: str | None) -> Model[Any]:
         """The adapter's model of this name; it blocks when it is called for the first time."""
         if self._made is None or self._made[0] != key:
-            self._made = (key, MAKERS[self._server.dialect](self._server, key, self._http))
+            self._made = (key, MAKERS[self._endpoint.dialect](self._endpoint, key, self._http))
         return self._made[1](name)
 
     @asynccontextmanager
@@ -90,19 +93,19 @@ async def _close(responses: list[httpx2.Response]) -> None:
         await response.aclose()
 
 
-def _anthropic(server: Server, key: str | None, http: httpx2.AsyncClient) -> Make:
+def _anthropic(endpoint: Endpoint, key: str | None, http: httpx2.AsyncClient) -> Make:
     from anthropic import AsyncAnthropic  # each only where it is needed: they are large
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
     client = AsyncAnthropic(
-        api_key=key or NO_KEY, base_url=server.url, http_client=http, max_retries=0
+        api_key=key or NO_KEY, base_url=endpoint.url, http_client=http, max_retries=0
     )
     provider = AnthropicProvider(anthropic_client=client)
     return lambda name: AnthropicModel(name, provider=provider)
 
 
-def _openai(server: Server, key: str | None, http: httpx2.AsyncClient) -> Make:
+def _openai(endpoint: Endpoint, key: str | None, http: httpx2.AsyncClient) -> Make:
     from openai import AsyncOpenAI
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.profiles.openai import OpenAIModelProfile
@@ -110,9 +113,9 @@ def _openai(server: Server, key: str | None, http: httpx2.AsyncClient) -> Make:
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
     client = AsyncOpenAI(
-        api_key=key or NO_KEY, base_url=server.url, http_client=http, max_retries=0
+        api_key=key or NO_KEY, base_url=endpoint.url, http_client=http, max_retries=0
     )
-    if server.dialect == "openai":
+    if endpoint.dialect == "openai":
         # A stream without a reason to stop was cut off; of others, some never give one.
         profile = OpenAIModelProfile(openai_chat_streaming_requires_finish_reason=True)
         provider = OpenAIProvider(openai_client=client)
@@ -121,25 +124,25 @@ def _openai(server: Server, key: str | None, http: httpx2.AsyncClient) -> Make:
     client.organization = client.project = client.admin_api_key = None
     # The older word for the limit is the one that everybody knows.
     other_profile = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False)
-    other = OpenAICompatibleProvider(server.name, openai_client=client)
+    other = OpenAICompatibleProvider(endpoint.name, openai_client=client)
     return lambda name: OpenAIChatModel(name, provider=other, profile=other_profile)
 
 
-def _google(server: Server, key: str | None, http: httpx2.AsyncClient) -> Make:
+def _google(endpoint: Endpoint, key: str | None, http: httpx2.AsyncClient) -> Make:
     from google.genai.types import HttpRetryOptions
     from pydantic_ai.models.google import GoogleModel
     from pydantic_ai.providers.google import GoogleProvider
 
     provider = GoogleProvider(
         api_key=key or NO_KEY,
-        base_url=server.url,
+        base_url=endpoint.url,
         http_client=http,
         retry_options=HttpRetryOptions(attempts=1),
     )
     return lambda name: GoogleModel(name, provider=provider)
 
 
-MAKERS: dict[Dialect, Callable[[Server, str | None, httpx2.AsyncClient], Make]] = {
+MAKERS: dict[Dialect, Callable[[Endpoint, str | None, httpx2.AsyncClient], Make]] = {
     "anthropic": _anthropic,
     "openai": _openai,
     "compatible": _openai,

@@ -23,14 +23,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from activations.chat.providers.provider import (
-    Called,
-    Calling,
     Delta,
+    Retry,
     Text,
-    Thought,
-    Used,
+    ThinkingText,
+    TokenUsage,
+    ToolCall,
+    ToolOutput,
     Verdict,
-    Waiting,
 )
 from plexus.errors import Failed, TooBig
 from plexus.limits import Limits
@@ -38,9 +38,9 @@ from plexus.rpc import wire
 
 __all__ = (
     "LINE_BYTES",
-    "Lines",
+    "LineDecoder",
+    "MessageReader",
     "Permission",
-    "Reader",
     "TakenBack",
     "UnknownRequest",
     "initialize_line",
@@ -87,7 +87,7 @@ class UnknownRequest(NamedTuple):
     subtype: str
 
 
-class Lines:
+class LineDecoder:
     """Cuts what the program writes into messages, however the bytes arrive."""
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ def _too_large() -> Failed:
     )
 
 
-class Reader:
+class MessageReader:
     """What a stream of messages means, and what is known of the round by now."""
 
     def __init__(self) -> None:
@@ -179,13 +179,13 @@ class Reader:
         elif message.get("parent_tool_use_id") is None:
             yield from self._talk(kind, message)
 
-    def used(self, resumed: bool) -> Used:
+    def used(self, resumed: bool) -> TokenUsage:
         """What the round has cost; `resumed` says that there were rounds before it."""
         result = self.result or {}
         models = result.get("model_usage_since_last_result")
         if isinstance(models, dict) and models:  # the work of agents included
             each = [_mapping(model) for model in models.values()]
-            return Used(
+            return TokenUsage(
                 _sum(each, "inputTokens"),
                 _sum(each, "outputTokens"),
                 _sum(each, "cacheReadInputTokens"),
@@ -196,7 +196,7 @@ class Reader:
         cost = result.get("total_cost_usd")
         # The total is that of the whole session, and what it was before this round is not said.
         known = isinstance(cost, int | float) and not resumed
-        return Used(
+        return TokenUsage(
             _sum(usage, "input_tokens"),
             _sum(usage, "output_tokens"),
             _sum(usage, "cache_read_input_tokens"),
@@ -244,18 +244,18 @@ class Reader:
             self._called.add(use)
             self.running.add(use)
             self.said = True
-            yield Calling(use, str(block.get("name")), _object(block.get("input")))
+            yield ToolCall(use, str(block.get("name")), _object(block.get("input")))
 
     def _words(self, kind: str, text: Any) -> Iterator[Delta]:
         if isinstance(text, str) and text:
             self.said = True
-            yield Text(text) if kind == "text" else Thought(text)
+            yield Text(text) if kind == "text" else ThinkingText(text)
 
     def _answered(self, block: Mapping[str, Any]) -> Iterator[Delta]:
         use = str(block.get("tool_use_id"))
         if block.get("type") == "tool_result" and use in self.running:
             self.running.discard(use)
-            yield Called(use, _text_of(block.get("content")), bool(block.get("is_error")))
+            yield ToolOutput(use, _text_of(block.get("content")), bool(block.get("is_error")))
 
     # --- what is said about it ------------------------------------------------------------------
 
@@ -267,10 +267,10 @@ class Reader:
         if not message.get("is_error") and not self.said:  # a program that tells only the end
             yield from self._words("text", message.get("result"))
 
-    def _retry(self, message: Mapping[str, Any]) -> Waiting:
+    def _retry(self, message: Mapping[str, Any]) -> Retry:
         self.retry_s = _number(message.get("retry_delay_ms")) / 1000
         status = message.get("error_status") or message.get("error") or "no connection"
-        return Waiting(self.retry_s, f"claude asks its API again ({status})")
+        return Retry(self.retry_s, f"claude asks its API again ({status})")
 
 
 def _request(message: Mapping[str, Any]) -> Permission | UnknownRequest:

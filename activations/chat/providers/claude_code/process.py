@@ -1,20 +1,26 @@
-"""One run of the `claude` program: what it writes, what it is told, its end.
+"""One run of the `claude` program: its environment, what it writes and reads, its end.
 
 The one who reads drives it: nothing is read that nobody asks for. Beside that there are only
 short-lived tasks that belong to the round: one that keeps the end of its standard error, and one
 for each question whether a tool may be used, so that its other words are heard meanwhile.
+
+Environment variables are allowed by name, not forbidden: it runs commands for a model, and what
+they can see they can tell. It is given what it needs to work, to log in and to reach its API, and
+the options that are its own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Mapping
 from typing import Any
 
+from activations.chat.providers.claude_code.stream_json import LineDecoder, Permission, verdict_line
 from activations.chat.providers.provider import Approve
-from activations.chat.providers.stream_json import Lines, Permission, verdict_line
 from activations.processes.process import Process
 
-__all__ = ("Round",)
+__all__ = ("EXIT_S", "ClaudeProcess", "environment", "without_keys")
 
 #: How much of its standard error is kept.
 STDERR_BYTES = 8 * 1024
@@ -24,13 +30,13 @@ STDERR_BYTES = 8 * 1024
 EXIT_S = 10.0
 
 
-class Round:
+class ClaudeProcess:
     """A program that was started with its standard input left open, until `end()` is awaited."""
 
     def __init__(self, process: Process, approve: Approve) -> None:
         self._process = process
         self._approve = approve
-        self._lines = Lines()
+        self._lines = LineDecoder()
         self._stderr = bytearray()
         self._listener = asyncio.create_task(self._listen())
         self._questions: dict[str, asyncio.Task[None]] = {}
@@ -127,3 +133,58 @@ class Round:
         """A person may take his time, and so may whoever reads us; only the program may not."""
         asks = self._patience_s is None or bool(self._questions)
         self._process.expire_after(None if asks else self._patience_s)
+
+
+# --- its environment -----------------------------------------------------------------------------
+
+_NAMES = frozenset(
+    {
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TERM", "TMPDIR"),
+        *("CLOUD_ML_REGION", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+        # What a user has chosen for it under names that are not its own.
+        *("DISABLE_TELEMETRY", "DISABLE_ERROR_REPORTING", "DISABLE_AUTOUPDATER", "DO_NOT_TRACK"),
+        *("DISABLE_PROMPT_CACHING", "MAX_THINKING_TOKENS", "MAX_MCP_OUTPUT_TOKENS"),
+        *("BASH_DEFAULT_TIMEOUT_MS", "BASH_MAX_TIMEOUT_MS", "BASH_MAX_OUTPUT_LENGTH"),
+        *("MCP_TIMEOUT", "MCP_TOOL_TIMEOUT"),
+    }
+)
+_PREFIXES = ("LC_", "XDG_", "ANTHROPIC_", "CLAUDE_", "AWS_", "GOOGLE_", "VERTEX")
+_SUFFIX = "_proxy"  # in both cases
+
+#: What it sets for the commands that it runs. If the server is one of those, they speak of
+#: another session, and it would take itself for a part of that.
+_OF_A_SESSION = frozenset(
+    {
+        *("CLAUDE_CODE_CHILD_SESSION", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_EXECPATH"),
+        *("CLAUDE_CODE_SSE_PORT", "CLAUDE_EFFORT", "CLAUDE_ENV_FILE", "CLAUDE_PID"),
+        *("CLAUDE_PLUGIN_ROOT", "CLAUDE_PROJECT_DIR"),
+    }
+)
+_OF_A_SESSION_PREFIXES = ("CLAUDE_CODE_SESSION_", "CLAUDE_CODE_MESSAGING_", "CLAUDE_AGENT_SDK_")
+
+#: Work in the background would be ended with the round, so it is not offered to the model.
+_SET = {"CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1"}
+
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL|HEADERS", re.IGNORECASE)
+#: What is shorter is a placeholder, and may be part of any word.
+_SECRET_CHARACTERS = 8
+_LOOKS_SECRET = re.compile(r"\b(sk-[A-Za-z0-9_-]{8,}|Bearer\s+[^\s\"',]{8,})")
+
+
+def environment(source: Mapping[str, str]) -> dict[str, str]:
+    """The variables that the program is given, out of these."""
+    return {name: value for name, value in source.items() if _is_given(name)} | _SET
+
+
+def _is_given(name: str) -> bool:
+    if name in _OF_A_SESSION or name.startswith(_OF_A_SESSION_PREFIXES):
+        return False
+    return name in _NAMES or name.startswith(_PREFIXES) or name.lower().endswith(_SUFFIX)
+
+
+def without_keys(text: str, given: Mapping[str, str]) -> str:
+    """A text of the program with everything struck out that is, or looks like, a secret."""
+    for name, value in given.items():
+        if _SECRET.search(name) and len(value) >= _SECRET_CHARACTERS:
+            text = text.replace(value, "***")
+    return _LOOKS_SECRET.sub("***", text)

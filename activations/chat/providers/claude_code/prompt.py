@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from activations.chat.conversation import Message
+from activations.chat.message import Message
 from plexus.rpc import wire
 
-__all__ = ("Beginning", "Remembered", "beginning")
+__all__ = ("ClaudePrompt", "ClaudeSession", "build_prompt")
 
 #: How much of an earlier conversation is put into words, counted from its end: about half of what
 #: the smallest context takes.
@@ -32,21 +32,21 @@ _BEFORE = (
 )
 
 
-class Remembered(NamedTuple):
+class ClaudeSession(NamedTuple):
     """A session of claude's, and the message up to which it is the conversation."""
 
     session_id: str
     message_uuid: str
 
 
-class Beginning(NamedTuple):
+class ClaudePrompt(NamedTuple):
     """How a round begins: with this session, if any, and with this content."""
 
-    session: Remembered | None
+    session: ClaudeSession | None
     content: list[dict[str, Any]]
 
 
-def beginning(messages: Sequence[Message], *, anew: bool = False) -> Beginning:
+def build_prompt(messages: Sequence[Message], *, anew: bool = False) -> ClaudePrompt:
     """How to go on with this conversation; `anew`: without any session that there was."""
     whole = _since_summary(messages)
     session, later = (None, whole) if anew else _since_session(whole)
@@ -61,7 +61,7 @@ def beginning(messages: Sequence[Message], *, anew: bool = False) -> Beginning:
             content.append(_text(message.text))
     if end == len(later):  # the conversation ends with something that was not answered
         content.append(_text("Go on."))
-    return Beginning(session, content)
+    return ClaudePrompt(session, content)
 
 
 def _since_summary(messages: Sequence[Message]) -> Sequence[Message]:
@@ -71,12 +71,12 @@ def _since_summary(messages: Sequence[Message]) -> Sequence[Message]:
     return messages
 
 
-def _since_session(messages: Sequence[Message]) -> tuple[Remembered | None, Sequence[Message]]:
+def _since_session(messages: Sequence[Message]) -> tuple[ClaudeSession | None, Sequence[Message]]:
     for index in range(len(messages) - 1, -1, -1):
         meta = messages[index].meta
         memory = meta.get("memory")
         if isinstance(memory, Mapping) and str(meta.get("model")).startswith("claude-code:"):
-            session = Remembered(str(memory.get("session_id")), str(memory.get("message_uuid")))
+            session = ClaudeSession(str(memory.get("session_id")), str(memory.get("message_uuid")))
             # They become arguments of the program, which takes other words for other things.
             if all(map(_UUID.fullmatch, session)):
                 return session, messages[index + 1 :]

@@ -1,8 +1,8 @@
-"""What a turn leaves behind: messages as nodes, and pieces of what is not finished yet.
+"""What a turn stores: messages as nodes, and pieces of what is not finished yet.
 
-`Recorder` writes to the store; `NoRecorder` stands in its place for a turn that leaves no trace.
-A write that has begun is seen through even if the turn is cancelled meanwhile: it is then known
-what is stored, and nothing is stored twice.
+`StoreRecorder` writes to the store; `NullRecorder` takes its place for a turn that leaves no
+trace. A write that has begun is completed even if the turn is cancelled meanwhile: it is then
+known what is stored, and nothing is stored twice.
 """
 
 from __future__ import annotations
@@ -13,23 +13,21 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from activations.arbor.model import Head, Position
-from activations.chat.conversation import Message
 from activations.chat.draft import Draft
-from activations.chat.holding import RENEW_S
-from activations.chat.shielding import seen_through
-from activations.chat.stored import node_of
+from activations.chat.lease import RENEW_S, complete
+from activations.chat.message import Message, node_of
 from plexus.errors import PlexusError
 
 if TYPE_CHECKING:  # a store is imported when it is opened
     from activations.arbor.store import Store
 
-__all__ = ("NoRecorder", "Recorder", "Recording")
+__all__ = ("NullRecorder", "Recorder", "StoreRecorder")
 
-#: How long pieces are gathered: what is lost at most when the machine's plug is pulled.
+#: How long pieces are gathered: what is lost at most when the machine loses its power.
 GATHER_S = 0.2
 
 
-class Recording(Protocol):
+class Recorder(Protocol):
     """Where the messages of a turn go."""
 
     #: The answer that is being written.
@@ -37,17 +35,17 @@ class Recording(Protocol):
     #: Where the session stands; None if nothing is recorded.
     position: Position | None
 
-    def touched(self) -> None:
-        """The draft has grown; raises if it can no longer be kept."""
+    def draft_changed(self) -> None:
+        """Have the draft stored soon; raises if it can no longer be stored."""
 
     async def record(self, messages: Sequence[Message], parent: str | None = None) -> list[Message]:
         """Add these messages to the session, in the place of the draft."""
 
     async def close(self) -> None:
-        """The turn is over."""
+        """End the turn."""
 
 
-class NoRecorder:
+class NullRecorder:
     """Records nothing."""
 
     position: Position | None = None
@@ -55,51 +53,51 @@ class NoRecorder:
     def __init__(self) -> None:
         self.draft = Draft()
 
-    def touched(self) -> None:
-        """Nothing is kept of it."""
+    def draft_changed(self) -> None:
+        """Do nothing: a draft is not stored."""
 
-    async def record(self, messages: Sequence[Message], parent: str | None = None) -> list[Message]:  # noqa: ARG002 - it is nowhere
-        """The messages as they are."""
+    async def record(self, messages: Sequence[Message], parent: str | None = None) -> list[Message]:  # noqa: ARG002 - it is stored nowhere
+        """Return the messages as they are."""
         self.draft = Draft()
         return list(messages)
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is no lease."""
 
 
-class Recorder:
-    """Records the messages of a turn that holds its session."""
+class StoreRecorder:
+    """Records the messages of a turn that owns its session, and renews the lease."""
 
-    def __init__(self, store: Store, principal: str, head: Head, holder: str) -> None:
+    def __init__(self, store: Store, principal: str, head: Head, owner: str) -> None:
         self.draft = Draft()
         self.position: Position | None = head.position
         self._store = store
         self._principal = principal
         self._head = head.id
-        self._holder = holder
+        self._owner = owner
         self._failure: PlexusError | None = None
-        self._grown = asyncio.Event()
+        self._changed = asyncio.Event()
         #: A piece must not be written after the messages that it is a piece of.
         self._writing = asyncio.Lock()
-        self._keeping = asyncio.create_task(self._keep())
+        self._renewing = asyncio.create_task(self._renew())
 
-    def touched(self) -> None:
-        """Have the draft kept soon; raises what kept it from being kept."""
+    def draft_changed(self) -> None:
+        """Have the draft stored soon; raises the error that kept it from being stored."""
         if self._failure is not None:
             raise self._failure
-        if not self._grown.is_set():
-            self._grown.set()
+        if not self._changed.is_set():
+            self._changed.set()
 
     async def record(self, messages: Sequence[Message], parent: str | None = None) -> list[Message]:
         """Add these messages below the head, or below `parent`, and move the head there."""
-        return await seen_through(self._record(messages, parent))
+        return await complete(self._record(messages, parent))
 
     async def _record(self, messages: Sequence[Message], parent: str | None) -> list[Message]:
         async with self._writing:
             head, nodes = await self._store.advance(
                 self._principal,
                 self._head,
-                self._holder,
+                self._owner,
                 [node_of(message) for message in messages],
                 parent,
             )
@@ -110,27 +108,27 @@ class Recorder:
         ]
 
     async def close(self) -> None:
-        """Let go of the session."""
-        self._keeping.cancel()
+        """Release the session."""
+        self._renewing.cancel()
         try:
             with suppress(asyncio.CancelledError):
-                await self._keeping
+                await self._renewing
         finally:
-            await seen_through(self._store.release_head(self._principal, self._head, self._holder))
+            await complete(self._store.release_head(self._principal, self._head, self._owner))
 
-    async def _keep(self) -> None:
-        """Keep what has come, and say now and then that somebody is at work here."""
+    async def _renew(self) -> None:
+        """Store what has come, and renew the lease now and then."""
         while self._failure is None:
             try:
                 async with asyncio.timeout(RENEW_S):
-                    await self._grown.wait()
+                    await self._changed.wait()
                 await asyncio.sleep(GATHER_S)
             except TimeoutError:
                 pass
-            self._grown.clear()
+            self._changed.clear()
             try:
                 async with self._writing:
                     piece = self.draft.take_piece()
-                    await self._store.renew_head(self._principal, self._head, self._holder, piece)
+                    await self._store.renew_head(self._principal, self._head, self._owner, piece)
             except PlexusError as error:
                 self._failure = error

@@ -10,27 +10,23 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic_ai.messages import (
-    BinaryContent,
-    ModelMessage,
-    ModelRequest,
-    ModelRequestPart,
-    ModelResponse,
-    ModelResponsePart,
-    TextPart,
-    ThinkingPart,
-    ToolCallPart,
-    ToolReturnPart,
-    UserContent,
-    UserPromptPart,
-)
+from activations.chat.message import Message
+from activations.chat.providers.endpoints import Dialect
 
-from activations.chat.conversation import Message
-from activations.chat.providers.servers import Dialect
+if TYPE_CHECKING:  # heavy and optional: imported when first used
+    from pydantic_ai.messages import (
+        ModelMessage,
+        ModelRequestPart,
+        ModelResponsePart,
+        ThinkingPart,
+        ToolCallPart,
+        ToolReturnPart,
+        UserContent,
+    )
 
-__all__ = ("history", "thought_meta", "tool_meta")
+__all__ = ("model_messages", "thinking_meta", "tool_meta")
 
 NOT_RUN = "This tool was not run: the turn was ended before."
 SUMMARY = "This is a summary of the conversation so far, which is too long to be repeated:\n\n"
@@ -52,11 +48,13 @@ META = "provider"
 META_CHARACTERS = 48_000
 
 
-def history(
+def model_messages(
     messages: Sequence[Message], model: str, dialect: Dialect, system: str
 ) -> list[ModelMessage]:
     """The conversation for a model ("provider:model") of a server that calls itself `system`."""
-    talk = _Talk(system)
+    from pydantic_ai.messages import TextPart, UserPromptPart
+
+    talk = _Exchange(system)
     results = _Results(messages)
     files: list[UserContent] = []
     for index, message in enumerate(messages):
@@ -80,7 +78,7 @@ def history(
     return talk.messages()
 
 
-class _Talk:
+class _Exchange:
     """Requests and responses in turn, growing at their end."""
 
     def __init__(self, system: str) -> None:
@@ -112,12 +110,16 @@ class _Talk:
         return self._messages
 
     def _end_response(self) -> None:
+        from pydantic_ai.messages import ModelResponse
+
         if self._answered:
             self._messages.append(ModelResponse(self._answered, provider_name=self._system))
             self._asked += self._results
             self._answered, self._results = [], []
 
     def _end_request(self) -> None:
+        from pydantic_ai.messages import ModelRequest
+
         if self._asked:
             self._messages.append(ModelRequest(self._asked))
             self._asked = []
@@ -134,6 +136,8 @@ class _Results:
                 self._by_id.setdefault(use, []).append((index, message))
 
     def take(self, use: str, after: int, name: str) -> ToolReturnPart:
+        from pydantic_ai.messages import ToolReturnPart
+
         waiting = self._by_id.get(use, [])
         while waiting:
             index, message = waiting.pop(0)
@@ -146,6 +150,8 @@ class _Results:
 
 
 def _use(message: Message, system: str | None) -> ToolCallPart:
+    from pydantic_ai.messages import ToolCallPart
+
     meta = message.meta
     kept = meta.get(META)
     details = kept.get("details") if system and isinstance(kept, dict) else None
@@ -164,6 +170,8 @@ def _tool_name(name: object) -> str:
 
 
 def _file(message: Message, dialect: Dialect) -> UserContent:
+    from pydantic_ai.messages import BinaryContent
+
     name = message.meta.get("name") or "a file"
     if message.meta.get("encoding") != "base64":
         return f"The attached file {name}:\n\n{message.text}"
@@ -181,7 +189,7 @@ def _file(message: Message, dialect: Dialect) -> UserContent:
 # --- thoughts ------------------------------------------------------------------------------------
 
 
-def thought_meta(parts: Sequence[ThinkingPart]) -> dict[str, Any] | None:
+def thinking_meta(parts: Sequence[ThinkingPart]) -> dict[str, Any] | None:
     """What is kept with a thought, which may have come as several parts, to give it back."""
     kept = [
         {
@@ -212,6 +220,8 @@ def _fitting(kept: dict[str, Any]) -> dict[str, Any] | None:
 
 def _thoughts(text: str, meta: Mapping[str, Any], system: str) -> Iterator[ThinkingPart]:
     """The parts that a thought came as; none if it is not as it came, or needs not go back."""
+    from pydantic_ai.messages import ThinkingPart
+
     kept = meta.get(META)
     parts = kept.get("parts", ()) if isinstance(kept, dict) else ()
     if sum(part["length"] for part in parts) != len(text):

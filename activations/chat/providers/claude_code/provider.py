@@ -15,34 +15,38 @@ import os
 import re
 import shutil
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from activations.chat.providers.claude_environment import environment, without_keys
-from activations.chat.providers.claude_faults import (
-    fault,
+from activations.chat.providers.claude_code.errors import (
     has_forgotten,
-    not_installed,
-    silence,
+    not_installed_error,
+    provider_error,
+    silence_error,
     text_of,
 )
-from activations.chat.providers.claude_prompt import Beginning, beginning
-from activations.chat.providers.claude_round import EXIT_S, Round
-from activations.chat.providers.provider import Ask, Delta, Finished, Waiting
-from activations.chat.providers.stream_json import (
+from activations.chat.providers.claude_code.process import (
+    EXIT_S,
+    ClaudeProcess,
+    environment,
+    without_keys,
+)
+from activations.chat.providers.claude_code.prompt import ClaudePrompt, build_prompt
+from activations.chat.providers.claude_code.stream_json import (
+    MessageReader,
     Permission,
-    Reader,
     TakenBack,
     UnknownRequest,
     initialize_line,
     prompt_line,
     refusal_line,
 )
+from activations.chat.providers.provider import Delta, ProviderRequest, Retry, Stop
 from activations.processes.process import CannotStart, Command, Launcher
 from plexus.errors import Failed, InvalidParams
 
-__all__ = ("ClaudeCode",)
+__all__ = ("ClaudeCodeProvider",)
 
 #: How long a tool may be at work without a word. The longest that the program lets a command run
 #: is ten minutes.
@@ -58,11 +62,7 @@ _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@\[\]-]*")
 _NOT_OFFERED = ("AskUserQuestion", "CronCreate", "ScheduleWakeup")
 
 
-class _Forgotten(Exception):
-    """The session that was to be resumed is not there."""
-
-
-class ClaudeCode:
+class ClaudeCodeProvider:
     """Asks the `claude` program."""
 
     runs_tools = True
@@ -99,63 +99,52 @@ class ClaudeCode:
         """None: the program shortens a conversation that has become too long by itself."""
         return None
 
-    async def answer(self, ask: Ask) -> AsyncGenerator[Delta, None]:
-        """Run the program for one round."""
-        await self.check(ask.model)
-        try:
-            async with aclosing(self._round(ask, beginning(ask.messages))) as deltas:
-                async for delta in deltas:
-                    yield delta
-        except _Forgotten:
-            reason = "claude has no such session any more and is told the conversation again"
-        else:
-            return
-        yield Waiting(0, reason)
-        async with aclosing(self._round(ask, beginning(ask.messages, anew=True))) as deltas:
-            async for delta in deltas:
-                yield delta
+    async def stream(self, request: ProviderRequest) -> AsyncGenerator[Delta, None]:
+        """Run the program for one round; once more if it no longer has the session."""
+        await self.check(request.model)
+        prompt = build_prompt(request.messages)
+        while True:
+            given = environment(self._environment)
+            reader = MessageReader()
+            process = await self._start(request, prompt, given)
+            try:
+                while messages := await process.read(patience_s := self._patience_s(reader)):
+                    for message in messages:
+                        for meaning in reader.read(message):
+                            if isinstance(meaning, Permission):
+                                process.ask(meaning)
+                            elif isinstance(meaning, TakenBack):
+                                process.take_back(meaning.request)
+                            elif isinstance(meaning, UnknownRequest):
+                                await process.tell(refusal_line(meaning))
+                            else:
+                                yield meaning
+                    if reader.result is not None:
+                        process.finish()
+                if process.silent and reader.result is None:
+                    raise silence_error(patience_s, bool(reader.running))
+                returncode, stderr = await process.ended()
+            finally:
+                await process.end()
+            result = reader.result
+            reached_turns = result is not None and result.get("subtype") == "error_max_turns"
+            if result is not None and (reached_turns or not result.get("is_error")):
+                break
+            text = stderr if result is None else text_of(result)
+            if prompt.session is None or reader.said or not has_forgotten(text):
+                text = without_keys(text, given)
+                raise provider_error(reader, request.model, text, returncode)
+            prompt = build_prompt(request.messages, anew=True)
+            yield Retry(0, "claude has no such session any more and is told the conversation again")
+        yield reader.used(resumed=prompt.session is not None)
+        reason = "max_turns" if reached_turns else str(result.get("stop_reason") or "end_turn")
+        yield Stop(reason, None if request.ephemeral else _memory(reader))
 
     async def close(self) -> None:
         """End every run of the program."""
         await self._launcher.close()
 
-    # --- a round ------------------------------------------------------------------------------
-
-    async def _round(self, ask: Ask, begin: Beginning) -> AsyncGenerator[Delta, None]:
-        given = environment(self._environment)
-        reader = Reader()
-        run = await self._start(ask, begin, given)
-        try:
-            while messages := await run.read(patience_s := self._patience_s(reader)):
-                for message in messages:
-                    for meaning in reader.read(message):
-                        if isinstance(meaning, Permission):
-                            run.ask(meaning)
-                        elif isinstance(meaning, TakenBack):
-                            run.take_back(meaning.request)
-                        elif isinstance(meaning, UnknownRequest):
-                            await run.tell(refusal_line(meaning))
-                        else:
-                            yield meaning
-                if reader.result is not None:
-                    run.finish()
-            if run.silent and reader.result is None:
-                raise silence(patience_s, bool(reader.running))
-            returncode, stderr = await run.ended()
-        finally:
-            await run.end()
-        result = reader.result
-        reached_turns = result is not None and result.get("subtype") == "error_max_turns"
-        if result is None or (result.get("is_error") and not reached_turns):
-            text = stderr if result is None else text_of(result)
-            if begin.session is not None and not reader.said and has_forgotten(text):
-                raise _Forgotten
-            raise fault(reader, ask.model, without_keys(text, given), returncode)
-        yield reader.used(resumed=begin.session is not None)
-        reason = "max_turns" if reached_turns else str(result.get("stop_reason") or "end_turn")
-        yield Finished(reason, None if ask.ephemeral else _memory(reader))
-
-    def _patience_s(self, reader: Reader) -> float:
+    def _patience_s(self, reader: MessageReader) -> float:
         if reader.result is not None:
             return EXIT_S
         if reader.running:
@@ -164,10 +153,12 @@ class ClaudeCode:
 
     # --- its start ----------------------------------------------------------------------------
 
-    async def _start(self, ask: Ask, begin: Beginning, given: dict[str, str]) -> Round:
-        arguments = (self._program(), *_options(ask, begin))
-        command = Command(arguments, _directory(ask.working_dir), given)
-        lines = initialize_line() + prompt_line(begin.content)
+    async def _start(
+        self, request: ProviderRequest, prompt: ClaudePrompt, given: dict[str, str]
+    ) -> ClaudeProcess:
+        arguments = (self._program(), *_options(request, prompt))
+        command = Command(arguments, _directory(request.working_dir), given)
+        lines = initialize_line() + prompt_line(prompt.content)
         try:
             process = await self._launcher.start(command, lines, stdin_stays_open=True)
         except ValueError as error:  # characters that no program can be given
@@ -176,7 +167,7 @@ class ClaudeCode:
             raise self._cannot_start(error) from error
         except OSError as error:
             raise self._cannot_start(CannotStart("start", error.errno or 0)) from error
-        return Round(process, ask.approve)
+        return ClaudeProcess(process, request.approve)
 
     def _program(self) -> str:
         # Without relative folders: they would lead into the server's, where commands write.
@@ -184,12 +175,12 @@ class ClaudeCode:
         absolute = os.pathsep.join(folder for folder in folders if Path(folder).is_absolute())
         path = shutil.which(self._command, path=absolute)
         if path is None:
-            raise not_installed(self._command)
+            raise not_installed_error(self._command)
         return str(Path(path).absolute())
 
     def _cannot_start(self, error: CannotStart) -> Failed:
         if error.step == "exec" and error.errno == errno.ENOENT:  # or what it is run by
-            return not_installed(self._command)
+            return not_installed_error(self._command)
         what = "the system prompt is too long for an argument" if error.errno == errno.E2BIG else ""
         return Failed(
             f"claude cannot be started: {what or error}",
@@ -198,7 +189,7 @@ class ClaudeCode:
         )
 
 
-def _options(ask: Ask, begin: Beginning) -> list[str]:
+def _options(request: ProviderRequest, prompt: ClaudePrompt) -> list[str]:
     """The arguments. Each value is bound to its name by `=`, so that none becomes an option."""
     options = [
         "--print",
@@ -209,20 +200,20 @@ def _options(ask: Ask, begin: Beginning) -> list[str]:
         "--permission-prompt-tool=stdio",
         f"--disallowed-tools={','.join(_NOT_OFFERED)}",
     ]
-    if ask.model != DEFAULT_MODEL:
-        options.append(f"--model={ask.model}")
-    if ask.max_turns is not None:
-        options.append(f"--max-turns={ask.max_turns}")
-    if ask.system_prompt:
-        options.append(f"--append-system-prompt={ask.system_prompt}")
-    if ask.allowed_tools:
-        options.append(f"--allowed-tools={','.join(ask.allowed_tools)}")
-    if begin.session is not None:
-        options.append(f"--resume={begin.session.session_id}")
-        options.append(f"--resume-session-at={begin.session.message_uuid}")
-        if ask.branching or ask.ephemeral:  # the session itself stays as it is
+    if request.model != DEFAULT_MODEL:
+        options.append(f"--model={request.model}")
+    if request.max_turns is not None:
+        options.append(f"--max-turns={request.max_turns}")
+    if request.system_prompt:
+        options.append(f"--append-system-prompt={request.system_prompt}")
+    if request.allowed_tools:
+        options.append(f"--allowed-tools={','.join(request.allowed_tools)}")
+    if prompt.session is not None:
+        options.append(f"--resume={prompt.session.session_id}")
+        options.append(f"--resume-session-at={prompt.session.message_uuid}")
+        if request.branching or request.ephemeral:  # the session itself stays as it is
             options.append("--fork-session")
-    if ask.ephemeral:
+    if request.ephemeral:
         options.append("--no-session-persistence")
     return options
 
@@ -237,7 +228,7 @@ def _directory(working_dir: str | None) -> str:
     raise InvalidParams(f"working_dir: {complaint}", data={"errors": errors})
 
 
-def _memory(reader: Reader) -> Mapping[str, Any] | None:
+def _memory(reader: MessageReader) -> Mapping[str, Any] | None:
     """What is needed to go on from here."""
     if reader.session_id is None or reader.message_uuid is None:
         return None

@@ -1,18 +1,32 @@
-"""What is known of a server of models before anything is asked of it: its address, the form of
-its API, the variables of its key, and the packages that speak to it. Nothing here is heavy."""
+"""Endpoints: what is known of a server of models before anything is sent to it.
+
+Its address, the form of its API, the variables of its key, the packages that speak to it, and how
+many tokens its models take. Nothing here is heavy.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import ipaddress
 import re
+import sys
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, TypeAlias
+from types import ModuleType
+from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from plexus.errors import Failed, InvalidParams
 
-__all__ = ("BUILT_IN", "INSTALL", "Dialect", "Server", "built_in", "endpoint", "is_installed")
+__all__ = (
+    "BUILT_IN",
+    "INSTALL",
+    "Dialect",
+    "Endpoint",
+    "built_in_endpoint",
+    "context_tokens",
+    "is_installed",
+    "parse_endpoint",
+)
 
 #: The form of an API. `compatible` is OpenAI's Chat Completions as others speak it.
 Dialect: TypeAlias = Literal["anthropic", "openai", "google", "compatible"]
@@ -26,7 +40,7 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
 
 
-class Server(NamedTuple):
+class Endpoint(NamedTuple):
     """A server of models."""
 
     name: str
@@ -81,11 +95,11 @@ def is_installed(package: str) -> bool:
 
 
 #: Each with the variable of its address, for a server that stands in for it.
-BUILT_IN: dict[str, tuple[Server, str]] = {
-    server.name: (server, variable)
-    for server, variable in (
+BUILT_IN: dict[str, tuple[Endpoint, str]] = {
+    endpoint.name: (endpoint, variable)
+    for endpoint, variable in (
         (
-            Server(
+            Endpoint(
                 name="anthropic",
                 dialect="anthropic",
                 url="https://api.anthropic.com",
@@ -97,7 +111,7 @@ BUILT_IN: dict[str, tuple[Server, str]] = {
             "ANTHROPIC_BASE_URL",
         ),
         (
-            Server(
+            Endpoint(
                 name="openai",
                 dialect="openai",
                 url="https://api.openai.com/v1",
@@ -109,7 +123,7 @@ BUILT_IN: dict[str, tuple[Server, str]] = {
             "OPENAI_BASE_URL",
         ),
         (
-            Server(
+            Endpoint(
                 name="google",
                 dialect="google",
                 url="https://generativelanguage.googleapis.com",
@@ -124,14 +138,14 @@ BUILT_IN: dict[str, tuple[Server, str]] = {
 }
 
 
-def built_in(name: str, environment: Mapping[str, str]) -> Server:
+def built_in_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
     """A server that everybody knows, at the address that the environment may give it."""
-    server, variable = BUILT_IN[name]
+    endpoint, variable = BUILT_IN[name]
     url = environment.get(variable, "").strip()
-    return server._replace(url=_checked_url(url, variable)) if url else server
+    return endpoint._replace(url=_checked_url(url, variable)) if url else endpoint
 
 
-def endpoint(given: str) -> Server:
+def parse_endpoint(given: str) -> Endpoint:
     """A server from "name=url", of any kind that speaks as OpenAI's does."""
     name, separator, url = given.partition("=")
     if not separator or not NAME.fullmatch(name):
@@ -139,7 +153,7 @@ def endpoint(given: str) -> Server:
             f"{given!r} is no endpoint; one looks like 'ollama=http://127.0.0.1:11434/v1'",
             code="bad_endpoint",
         )
-    return Server(
+    return Endpoint(
         name=name,
         dialect="compatible",
         url=_checked_url(url, f"endpoint {name}"),
@@ -168,3 +182,80 @@ def _checked_url(url: str, where: str) -> str:
             code="bad_endpoint",
         )
     return url.strip().rstrip("/")
+
+
+# --- context windows -----------------------------------------------------------------------------
+
+#: The list of models that pydantic-ai brings, newer than any of ours, works without a network.
+#: Importing it takes a fifth of a second, so it is used once pydantic-ai is loaded; until then,
+#: and for what it does not hold, a short table of families is used.
+LISTED = "genai_prices.data_snapshot"
+
+#: The first prefix that fits counts, so that longer ones come first.
+FAMILIES: dict[str, tuple[tuple[str, int], ...]] = {
+    "anthropic": (
+        ("claude-opus-4-5", 200_000),
+        ("claude-opus-4-1", 200_000),
+        ("claude-opus-4-0", 200_000),
+        ("claude-opus-4-2", 200_000),  # by its date
+        ("claude-sonnet-4-5", 200_000),
+        ("claude-sonnet-4-0", 200_000),
+        ("claude-sonnet-4-2", 200_000),
+        ("claude-haiku-4", 200_000),
+        ("claude-3", 200_000),
+        ("claude-2", 200_000),
+        ("claude-", 1_000_000),
+    ),
+    "openai": (
+        ("gpt-3.5", 16_385),
+        ("gpt-4.1", 1_000_000),
+        ("gpt-4o", 128_000),
+        ("gpt-4-turbo", 128_000),
+        ("gpt-4", 8_192),
+        ("gpt-5.3-codex", 400_000),
+        ("gpt-5.3", 128_000),
+        ("gpt-5.4-mini", 400_000),
+        ("gpt-5.4-nano", 400_000),
+        ("gpt-5.4", 1_050_000),
+        ("gpt-5.5", 1_000_000),
+        ("gpt-5.6", 1_050_000),
+        ("gpt-5", 400_000),
+        ("gpt-6", 1_050_000),
+        ("o1-mini", 128_000),
+        ("o1-preview", 128_000),
+        ("o1", 200_000),
+        ("o3", 200_000),
+        ("o4", 200_000),
+    ),
+    "google": (
+        ("gemini-1.0", 32_768),
+        ("gemini-pro", 32_768),
+        ("gemini-", 1_000_000),
+    ),
+}
+
+
+def context_tokens(provider: str, model: str) -> int | None:
+    """How many tokens a model of one of the known providers takes; None if nobody knows."""
+    if provider not in FAMILIES:
+        return None
+    module = sys.modules.get(LISTED)
+    listed = None if module is None else _listed(module, provider, model)
+    if listed is not None:
+        return listed
+    name = model.removeprefix("models/")
+    return next((size for prefix, size in FAMILIES[provider] if name.startswith(prefix)), None)
+
+
+def _listed(module: ModuleType, provider: str, model: str) -> int | None:
+    snapshot: Any = getattr(module, "get_snapshot", None)
+    if snapshot is None:  # it is being imported in another thread just now
+        return None
+    try:
+        _, found = snapshot().find_provider_model(
+            model, provider=None, provider_id=provider, provider_api_url=None
+        )
+    except LookupError:
+        return None
+    window = found.context_window
+    return window if isinstance(window, int) else None

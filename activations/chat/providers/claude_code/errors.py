@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from activations.chat.providers.stream_json import Reader
+from activations.chat.providers.claude_code.stream_json import MessageReader
 from plexus.errors import Failed
 
-__all__ = ("fault", "has_forgotten", "not_installed", "silence", "text_of")
+__all__ = ("has_forgotten", "not_installed_error", "provider_error", "silence_error", "text_of")
 
 #: How much of what the program says is repeated.
 QUOTED_CHARACTERS = 1000
@@ -43,7 +43,7 @@ _MEANINGS = {
 _LOGIN = "run claude once in a terminal and log in with /login, or set ANTHROPIC_API_KEY"
 
 
-def not_installed(command: str) -> Failed:
+def not_installed_error(command: str) -> Failed:
     """There is no such program."""
     return Failed(
         f"there is no program {command!r}; install Claude Code, as with `npm install -g"
@@ -53,7 +53,7 @@ def not_installed(command: str) -> Failed:
     )
 
 
-def silence(seconds: float, at_work: bool) -> Failed:
+def silence_error(seconds: float, at_work: bool) -> Failed:
     """Nothing came for too long."""
     what = "a tool of claude's was at work" if at_work else "claude said nothing"
     return Failed(
@@ -77,7 +77,7 @@ def has_forgotten(text: str) -> bool:
     return any(words in text for words in _FORGOTTEN)
 
 
-def fault(reader: Reader, model: str, text: str, returncode: int | None) -> Failed:
+def provider_error(reader: MessageReader, model: str, text: str, returncode: int | None) -> Failed:
     """What a round ended with that did not come to a good end. `text` is what the program says of
     it, and holds no key."""
     data: dict[str, Any] = {"provider": "claude-code", "model": f"claude-code:{model}"}
@@ -105,7 +105,7 @@ def fault(reader: Reader, model: str, text: str, returncode: int | None) -> Fail
     return Failed(f"{_MEANINGS[code]}: {text}", code=code, data=data)
 
 
-def _code(reader: Reader, text: str) -> str:
+def _code(reader: MessageReader, text: str) -> str:
     if "Not logged in" in text:
         return "missing_key"
     result = reader.result or {}

@@ -6,44 +6,57 @@ server says of it is repeated, but never a key.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx2
-from pydantic_ai.exceptions import (
-    AgentRunError,
-    ModelAPIError,
-    ModelAuthenticationError,
-    ModelConnectionError,
-    ModelContextWindowExceededError,
-    ModelHTTPError,
-    ModelNotFoundError,
-    ModelQuotaExceededError,
-    ModelRateLimitError,
-    ModelServerError,
-    ModelTimeoutError,
-    ModelUnavailableError,
-)
-
-from activations.chat.providers.servers import Server
+from activations.chat.providers.endpoints import Endpoint
 from plexus.errors import Failed
 
-__all__ = ("FAULTS", "fault")
+if TYPE_CHECKING:  # heavy and optional: imported when first used
+    from pydantic_ai.exceptions import ModelAPIError
 
-#: What the adapter stumbles with over an answer of another shape: it does not look before it reads.
+__all__ = ("provider_error", "request_errors")
+
+#: What pydantic-ai raises over an answer of another shape: it does not look before it reads.
 UNREADABLE = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
-#: What asking a server may raise. The adapter's own errors, and its refusal of what it cannot
-#: send, are RuntimeErrors; some of HTTP comes as it is.
-FAULTS = (RuntimeError, httpx2.HTTPError, httpx2.InvalidURL, *UNREADABLE)
-
 #: How much of what a server says is repeated.
 QUOTED_CHARACTERS = 500
 
 
-def fault(
-    error: Exception, server: Server, model: str, key: str | None, silent_s: float, *, said: bool
+def request_errors() -> tuple[type[Exception], ...]:
+    """Return what a request may raise.
+
+    pydantic-ai's own errors, and its refusal of what it cannot send, are RuntimeErrors; some of
+    HTTP comes as it is.
+    """
+    import httpx2
+
+    return (RuntimeError, httpx2.HTTPError, httpx2.InvalidURL, *UNREADABLE)
+
+
+def provider_error(
+    error: Exception,
+    endpoint: Endpoint,
+    model: str,
+    key: str | None,
+    silent_s: float,
+    *,
+    said: bool,
 ) -> Failed:
-    """The error for callers. `said`: whether something of the answer has come already."""
-    name = server.name
+    """Return the error for callers. `said`: whether some of the answer has come already."""
+    import httpx2
+    from pydantic_ai.exceptions import (
+        ModelAuthenticationError,
+        ModelConnectionError,
+        ModelContextWindowExceededError,
+        ModelHTTPError,
+        ModelNotFoundError,
+        ModelQuotaExceededError,
+        ModelRateLimitError,
+        ModelServerError,
+        ModelUnavailableError,
+    )
+
+    name = endpoint.name
     text = _quoted(error, key)
     data: dict[str, Any] = {"provider": name, "model": f"{name}:{model}"}
     if isinstance(error, ModelHTTPError):
@@ -67,10 +80,10 @@ def fault(
         )
     if isinstance(error, ModelConnectionError | httpx2.TransportError):
         return Failed(
-            f"{name} cannot be reached at {server.url}: {text}", code="provider_down", data=data
+            f"{name} cannot be reached at {endpoint.url}: {text}", code="provider_down", data=data
         )
     if isinstance(error, ModelAuthenticationError):
-        variable = server.variables[0]
+        variable = endpoint.variables[0]
         data["variable"] = variable
         whose = "the key" if key else "a request without a key"
         return Failed(
@@ -93,6 +106,9 @@ def fault(
 
 def _is_silence(error: Exception) -> bool:
     """Whether nothing came for too long; a connection that is not made in time is another thing."""
+    import httpx2
+    from pydantic_ai.exceptions import ModelTimeoutError
+
     if isinstance(error, ModelTimeoutError):
         return error.phase == "read"
     return isinstance(error, httpx2.ReadTimeout)
@@ -100,6 +116,8 @@ def _is_silence(error: Exception) -> bool:
 
 def _is_unreadable(error: Exception) -> bool:
     """Whether an answer came, but none of this format. What was never sent is no such thing."""
+    from pydantic_ai.exceptions import AgentRunError, ModelHTTPError
+
     if isinstance(error, AgentRunError):
         return not isinstance(error, ModelHTTPError)
     return isinstance(error, UNREADABLE)
@@ -111,6 +129,8 @@ def _when(error: ModelAPIError) -> str:
 
 def _quoted(error: Exception, key: str | None) -> str:
     """What is said of it, by the server where it says something; never with the key."""
+    from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
+
     text = None
     if isinstance(error, ModelAPIError):
         text = _message(error.body)

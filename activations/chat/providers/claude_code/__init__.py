@@ -1,0 +1,1 @@
+"""Claude Code as a provider: its program, started once for each round."""

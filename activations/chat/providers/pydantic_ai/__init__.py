@@ -1,0 +1,1 @@
+"""Models over HTTP through pydantic-ai: Anthropic, OpenAI, Google, OpenAI-compatible servers."""

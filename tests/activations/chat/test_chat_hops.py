@@ -1,0 +1,107 @@
+"""How far a token travels: through few generators from the provider to the pump."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import FrameType
+
+import pydantic_ai.models.anthropic  # noqa: F401 - loaded before any deadline runs
+import pytest
+from chat_hub import Room, Script, talking
+from hub_calls import WAIT_S
+from model_server import ModelServer
+
+from activations.arbor import Arbor
+from activations.chat import Chat
+from activations.chat.providers import echo
+from activations.chat.providers.pydantic_ai import provider as pydantic_ai_provider
+from activations.chat.providers.registry import Providers
+from plexus import Plexus
+from plexus.runtime.builtin import PlexusItself
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+
+#: A method hands on the generator of the turn, which iterates over that of the provider.
+MOST = 3
+ROOT = Path(__file__).parents[3]
+
+
+def suspended_generators(frame: FrameType | None) -> list[str]:
+    """Return our async generators between a provider that runs now and the pump."""
+    found = []
+    while frame is not None and frame.f_code.co_name != "_stream_outcome":
+        code = frame.f_code
+        is_ours = ROOT in Path(code.co_filename).parents and ".venv" not in code.co_filename
+        if code.co_flags & inspect.CO_ASYNC_GENERATOR and is_ours:
+            found.append(code.co_qualname)
+        frame = frame.f_back
+    assert frame is not None, "the pump drives the turn"
+    return found
+
+
+@pytest.fixture
+async def room(tmp_path: Path) -> AsyncIterator[Room]:
+    async with talking(tmp_path / "chat.db") as room:
+        yield room
+
+
+@pytest.mark.parametrize("method", ["send", "regenerate", "edit"])
+async def test_a_token_of_the_echo_model_crosses_at_most_three_generators(
+    room: Room, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    seen: list[list[str]] = []
+    real_sleep = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        if seconds == echo.PACES["slow"]:  # between two words
+            seen.append(suspended_generators(sys._getframe()))  # noqa: SLF001 - the stack
+        await real_sleep(0)
+
+    await room.create(model="echo:echo")
+    start = (await room.send("hello"))[0]
+    await room.value("configure", session="s", model="echo:slow")
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    node = start["user_position"]["node_id"]
+    params = {
+        "send": {"message": "again"},
+        "regenerate": {"node_id": node},
+        "edit": {"node_id": node, "message": "again"},
+    }[method]
+    events = await room.events(method, session="s", **params)
+    assert events[-1]["type"] == "complete"
+    assert len(seen) > 1
+    assert set(map(tuple, seen)) == {("EchoProvider.stream", "Turn.run")}
+    assert len(seen[0]) <= MOST
+
+
+async def test_a_token_of_a_model_over_http_crosses_at_most_three_of_our_generators(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[str]] = []
+    reader = pydantic_ai_provider._ResponseReader  # noqa: SLF001 - it reads every token
+    read = reader.read
+
+    def noting(self: object, event: object) -> object:
+        seen.append(suspended_generators(sys._getframe()))  # noqa: SLF001 - the stack
+        return read(self, event)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(reader, "read", noting)
+    async with ModelServer() as server:
+        providers = Providers(environment=server.environment())
+        hub, arbor = Plexus(), Arbor(str(tmp_path / "chat.db"))
+        chat = Chat(arbor, lambda: providers)
+        try:
+            for activation in (PlexusItself(hub), arbor, chat):
+                hub.register(activation)
+            room = Room(hub, arbor, chat, Script())
+            await room.create(model="anthropic:claude-x")
+            await room.send("hello")
+        finally:
+            async with asyncio.timeout(WAIT_S):
+                await hub.close()
+    assert seen
+    assert set(map(tuple, seen)) == {("PydanticAiProvider.stream", "Turn.run")}
