@@ -12,7 +12,6 @@ unless the folder is trusted (`substrate.security.folder_trust`).
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import math
 import operator
@@ -60,7 +59,7 @@ FOLDER_VARIABLE = "SUBSTRATE_ACTIVATIONS_FOLDER"
 #: The mode of the placeholders of `activations.bash.protected_paths`, which imports too much here.
 PLACEHOLDER_MODE = 0o1500
 COMPARISONS = {"ge": operator.ge, "le": operator.le, "gt": operator.gt}
-WHOLE_NUMBER = re.compile(r"\s*([+-]?[0-9]+(?:_[0-9]+)*)(?:\.0+)?\s*")
+WHOLE_NUMBER = r"\s*([+-]?[0-9]+(?:_[0-9]+)*)(?:\.0+)?\s*"
 BOOLEANS = {
     **dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True),
     **dict.fromkeys(("false", "f", "no", "n", "off", "0"), False),
@@ -302,6 +301,8 @@ def variable_of(name: str) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of a sentence about a name that is wrong."""
+    import difflib  # of no use to a start that has nothing to complain about
+
     nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f". Did you mean {nearest[0]}?" if nearest else "."
 
@@ -371,7 +372,7 @@ def _parse_text(hint: Any, text: str) -> Any:
         return BOOLEANS[_checked(text.lower(), text.lower() in BOOLEANS)]
     if hint is float:
         return parse_value(float, float(_checked(text, text.isascii())))
-    found = WHOLE_NUMBER.fullmatch(text)
+    found = re.fullmatch(WHOLE_NUMBER, text)
     return int(_checked(found, found is not None)[1])
 
 
