@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from activations.arbor.model import ChangeKind, ChangeRow, Handle, Hit, Node, NodeStub, State, Tree
-from activations.arbor.text_width import one_line
+from activations.arbor.render import one_line
 from plexus import Complete, Event, Result
 
 __all__ = (

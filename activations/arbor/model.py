@@ -24,10 +24,10 @@ __all__ = (
     "PAGE_ITEMS",
     "QUERY_BYTES",
     "STATES",
-    "Branch",
     "ChangeKind",
     "ChangeRow",
     "Counts",
+    "DrawnNode",
     "Handle",
     "Head",
     "Hit",
@@ -41,6 +41,7 @@ __all__ = (
     "Retention",
     "State",
     "Tree",
+    "check_range",
 )
 
 KIB: Final = 1024
@@ -95,6 +96,14 @@ HEAD_KINDS: Final[frozenset[ChangeKind]] = frozenset(
 
 #: In the place of a head's new data: leave it as it is. (None is data too.)
 KEEP: Final[object] = object()
+
+
+def check_range(name: str, value: int, least: int, most: int) -> int:
+    """Return the value of a parameter. Raises InvalidParams if it is out of range."""
+    if not least <= value <= most:
+        raise InvalidParams.at(name, f"must be from {least} to {most}")
+    return value
+
 
 _RESERVED = re.compile("[%:@]")
 _ESCAPE = re.compile("%(25|3A|40)?")
@@ -209,7 +218,7 @@ class NodeStub(NamedTuple):
     replaced: bool
 
 
-class Branch(NamedTuple):
+class DrawnNode(NamedTuple):
     """A node in a drawing: the beginning of its text, and the number of its children."""
 
     n: int

@@ -1,4 +1,4 @@
-"""Drawing a tree as text.
+"""Trees as text: drawing them, and the columns that a text takes.
 
 A node that is an only child stands right below its parent, so that a conversation reads like one
 and does not wander off to the right; where a tree branches, lines lead to each branch:
@@ -14,20 +14,35 @@ Every node is one line. What is left out is noted where it is missing.
 The text of a handle comes from the plugin that it names: its method
 `resolve_handle(handle: str) -> str`, if that is marked `read_only`. Nothing else of a plugin is
 called: a handle is data, and may name any method at all.
+
+A text is cut between characters as a person sees them, never inside one: an accent stays on its
+letter, a family of emoji together. Python's own Unicode database is enough for that.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import unicodedata
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from activations.arbor.model import PAGE_ITEMS, Branch, Handle, Tree
-from activations.arbor.text_width import ELLIPSIS, preview
+from activations.arbor.model import PAGE_ITEMS, DrawnNode, Handle, Tree, check_range
 from activations.arbor.uris import title_of
-from plexus import Context, InvalidParams, PlexusError
+from plexus import Context, PlexusError
+from plexus.text import replace_controls
 
-__all__ = ("Bounds", "Resolve", "draw", "resolver")
+__all__ = (
+    "ELLIPSIS",
+    "Bounds",
+    "Resolve",
+    "characters",
+    "cut",
+    "draw",
+    "one_line",
+    "preview",
+    "resolver",
+    "width",
+)
 
 #: What turns handles into texts; None where it cannot.
 Resolve = Callable[[Sequence[Handle]], Awaitable[list[str | None]]]
@@ -41,6 +56,17 @@ RESOLVE_METHOD = "resolve_handle"
 #: How long all handles of a drawing may take together.
 RESOLVE_S = 5.0
 
+#: What stands where a line ends, and where a text was cut.
+NEWLINE = "\u21b5"
+ELLIPSIS = "\u2026"
+
+#: How much of a text a preview looks at, so that one of some megabytes takes no time.
+LOOKED_AT = 4096
+
+_JOINER = "\u200d"
+_EMOJI_FORM = "\ufe0f"
+_MARKS = frozenset(("Mn", "Me", "Mc"))
+
 
 class Bounds(NamedTuple):
     """How much is drawn."""
@@ -52,19 +78,16 @@ class Bounds(NamedTuple):
     @classmethod
     def checked(cls, depth: int, limit: int, width: int) -> Bounds:
         """These bounds; raises InvalidParams for what cannot be drawn."""
-        for name, value, least, most in (
-            ("depth", depth, 0, MOST_DEPTH),
-            ("limit", limit, 1, PAGE_ITEMS),
-            ("width", width, 10, 1000),
-        ):
-            if not least <= value <= most:
-                raise InvalidParams.at(name, f"must be from {least} to {most}")
-        return cls(depth, limit, width)
+        return cls(
+            check_range("depth", depth, 0, MOST_DEPTH),
+            check_range("limit", limit, 1, PAGE_ITEMS),
+            check_range("width", width, 10, 1000),
+        )
 
 
 async def draw(
     tree: Tree,
-    branches: Sequence[Branch],
+    branches: Sequence[DrawnNode],
     bounds: Bounds,
     resolve: Resolve,
     *,
@@ -79,22 +102,22 @@ async def draw(
     return "\n".join(_lines(branches, labels)) + "\n"
 
 
-def _lines(branches: Sequence[Branch], labels: dict[int, str]) -> list[str]:
-    below: dict[int | None, list[Branch]] = {}
+def _lines(branches: Sequence[DrawnNode], labels: dict[int, str]) -> list[str]:
+    below: dict[int | None, list[DrawnNode]] = {}
     for branch in branches:
         below.setdefault(branch.parent, []).append(branch)
     [top] = below[None]
     lines: list[str] = []
     # What is still to be drawn, the next one last: what stands before its line, what before the
     # lines below it, and how many times the tree has branched.
-    rest: list[tuple[Branch | str, str, str, int]] = [(top, "", "", 0)]
+    rest: list[tuple[DrawnNode | str, str, str, int]] = [(top, "", "", 0)]
     while rest:
         drawn, before, under, level = rest.pop()
         if isinstance(drawn, str):
             lines.append(before + drawn)
             continue
         lines.append(before + labels[drawn.n])
-        children: list[Branch | str] = [*below.get(drawn.n, ())]
+        children: list[DrawnNode | str] = [*below.get(drawn.n, ())]
         missing = drawn.children - len(children)
         if level >= MOST_BRANCHINGS and len(children) + bool(missing) > 1:
             children, missing = [], drawn.children
@@ -115,7 +138,7 @@ def _left_out(count: int) -> str:
 
 def _label(
     tree: Tree,
-    branch: Branch,
+    branch: DrawnNode,
     width: int,
     resolved: dict[Handle, str | None],
     *,
@@ -161,3 +184,117 @@ async def _resolve(ctx: Context, handle: Handle) -> str | None:
     except PlexusError:
         return None
     return text if isinstance(text, str) else None
+
+
+# --- columns of text ------------------------------------------------------------------------------
+
+
+def preview(text: str, columns: int) -> str:
+    """The beginning of a text, on one line, within so many columns."""
+    line = one_line(text[:LOOKED_AT])
+    if len(text) > LOOKED_AT:
+        line += " " * columns  # there is more, so that it has to be cut
+    return cut(line, columns)
+
+
+def one_line(text: str) -> str:
+    """A text on one line: ends of lines are shown as marks, and what would move the cursor or
+    turn the writing is shown as what it is."""
+    text = text.replace("\r\n", "\n")
+    return text if text.isprintable() else "".join(map(_shown, text))
+
+
+def _shown(character: str) -> str:
+    code = ord(character)
+    if character in "\n\r\u2028\u2029\x85":
+        return NEWLINE
+    if character == "\t":
+        return " "
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if code == 0x7F:
+        return "\u2421"
+    # Those that change the direction of writing would turn a drawing over.
+    return replace_controls(character, "\ufffd")
+
+
+def width(text: str) -> int:
+    """The columns that a text on one line takes."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_columns, characters(text)))
+
+
+def cut(text: str, columns: int) -> str:
+    """The text, or as much of its beginning as fits beside a mark that says so."""
+    # No character is wider than two columns, so a long text need not be measured to its end.
+    if len(text) <= columns and width(text) <= columns:
+        return text
+    kept: list[str] = []
+    taken = [0]
+    for character in characters(text):
+        kept.append(character)
+        taken.append(taken[-1] + _columns(character))
+        if taken[-1] > columns:
+            break
+    else:
+        return text
+    while kept and taken[-1] > columns - 1:
+        kept.pop()
+        taken.pop()
+    return "".join(kept).rstrip() + ELLIPSIS if columns > 0 else ""
+
+
+def characters(text: str) -> Iterator[str]:
+    """The characters of a text as a person counts them, each with its marks."""
+    start = 0
+    flags = 0  # letters of a flag at the end of the character so far
+    for index in range(1, len(text)):
+        character, before = text[index], text[index - 1]
+        flags = flags + 1 if _is_flag_letter(before) else 0
+        if (
+            _extends(character)
+            or before == _JOINER
+            or (_is_flag_letter(character) and flags % 2)
+            or (_is_vowel_or_final(character) and _is_hangul(before))
+        ):
+            continue
+        yield text[start:index]
+        start = index
+    if text:
+        yield text[start:]
+
+
+def _extends(character: str) -> bool:
+    """Whether it belongs to the character before it."""
+    if character < "\u0300":
+        return False
+    return (
+        unicodedata.category(character) in _MARKS
+        or character in (_JOINER, "\u200c")
+        or "\U0001f3fb" <= character <= "\U0001f3ff"  # the colours of skin
+        or "\U000e0020" <= character <= "\U000e007f"  # the letters inside the flag of a region
+    )
+
+
+def _is_flag_letter(character: str) -> bool:
+    return "\U0001f1e6" <= character <= "\U0001f1ff"
+
+
+def _is_hangul(character: str) -> bool:
+    return "\u1100" <= character <= "\u11ff" or "\uac00" <= character <= "\ud7fb"
+
+
+def _is_vowel_or_final(character: str) -> bool:
+    return "\u1160" <= character <= "\u11ff" or "\ud7b0" <= character <= "\ud7fb"
+
+
+def _columns(character: str) -> int:
+    """The columns that one character with its marks takes."""
+    first = character[0]
+    if unicodedata.east_asian_width(first) in ("W", "F") or _is_flag_letter(first):
+        return 2
+    if len(character) > 1 and (_EMOJI_FORM in character or _JOINER in character):
+        return 2
+    category = unicodedata.category(first)
+    return 0 if category in ("Mn", "Me", "Cf") and first != "\xad" else 1

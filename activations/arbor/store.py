@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from activations.arbor.head_store import HeadStore
 from activations.arbor.model import (
-    Branch,
     ChangeRow,
     Counts,
+    DrawnNode,
     Handle,
     Hit,
     NamedNode,
@@ -228,7 +228,7 @@ class Store(HeadStore):
 
     async def below(
         self, principal: str, tree: str, node: str, depth: int, limit: int
-    ) -> list[Branch]:
+    ) -> list[DrawnNode]:
         """A node and what is below it, level by level, until there are enough; siblings in
         order."""
         return await self._engine.read(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from activations.arbor.model import PAGE_ITEMS, Head, Node, NodeStub
-from activations.arbor.text_width import preview
+from activations.arbor.render import preview
 from activations.chat.draft import recover_draft
 from activations.chat.events import (
     BranchData,

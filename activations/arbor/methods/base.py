@@ -12,10 +12,10 @@ from pathlib import Path
 
 from activations.arbor.events import NodeData, NodePage, node_data
 from activations.arbor.feed import ChangePublisher, publish_changes
-from activations.arbor.model import PAGE_BYTES, PAGE_ITEMS, Node, Retention
+from activations.arbor.model import PAGE_BYTES, PAGE_ITEMS, Node, Retention, check_range
 from activations.arbor.schema import ARBOR
 from activations.arbor.store import Store, open_store
-from plexus import Activation, Failed, InvalidParams
+from plexus import Activation, Failed
 from plexus.private_files import data_folder
 from plexus.rpc import wire
 from plexus.storage.engine import is_postgres, sqlite_path
@@ -120,9 +120,7 @@ class StoreActivation(Activation):
 
 def check_limit(limit: int) -> int:
     """Return the limit. Raises InvalidParams if it is not from 1 to the size of a page."""
-    if not 1 <= limit <= PAGE_ITEMS:
-        raise InvalidParams.at("limit", f"must be from 1 to {PAGE_ITEMS}")
-    return limit
+    return check_range("limit", limit, 1, PAGE_ITEMS)
 
 
 def batches(nodes: Iterable[Node]) -> Iterator[list[NodeData]]:

@@ -15,7 +15,8 @@ from activations.arbor.events import (
     hit_data,
 )
 from activations.arbor.methods.base import StoreActivation, batches, check_limit, may_go_on
-from plexus import Context, InvalidParams, method
+from activations.arbor.model import check_range
+from plexus import Context, method
 
 __all__ = ("PathMethods",)
 
@@ -92,8 +93,7 @@ class PathMethods(StoreActivation):
             before: The `next` of the search before, to go on there.
             limit: At most so many, up to 10000.
         """
-        if not 1 <= limit <= MOST_HITS:
-            raise InvalidParams.at("limit", f"must be from 1 to {MOST_HITS}")
+        check_range("limit", limit, 1, MOST_HITS)
         store = await self.store()
         principal = ctx.principal.name
         count = 0

@@ -6,8 +6,7 @@ from heapq import merge
 
 from activations.arbor.methods.base import StoreActivation
 from activations.arbor.model import PAGE_ITEMS, NamedNode, Tree
-from activations.arbor.render import Bounds, draw, resolver
-from activations.arbor.text_width import preview
+from activations.arbor.render import Bounds, draw, preview, resolver
 from activations.arbor.uris import (
     NODE_TEMPLATE,
     PLAIN,

@@ -10,26 +10,33 @@ An import is made where nobody sees it, and shown when it is whole; see `queries
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import os
+import stat
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 from activations.arbor.events import Imported
-from activations.arbor.importer import FORMAT, Import, read_lines
 from activations.arbor.methods.base import WRITE, StoreActivation
-from activations.arbor.model import PAGE_ITEMS, Node, Tree
+from activations.arbor.model import CONTENT_BYTES, PAGE_ITEMS, Handle, NewNode, Node, Tree
+from activations.arbor.store import Store
 from plexus import (
     Content,
     Context,
     Denied,
+    Failed,
     InvalidParams,
+    Limits,
     PlexusError,
     Progress,
+    TooBig,
     method,
 )
 from plexus.rpc import wire
 
-__all__ = ("TransferMethods",)
+__all__ = ("Import", "TransferMethods", "read_lines")
 
 #: How many characters an event holds at most. A longer line goes on in the next event: each of
 #: them may take seven bytes on its way.
@@ -38,6 +45,38 @@ PIECE = 100_000
 TRANSFER_S = 6 * 3600.0
 #: The scope of whoever may read files of the server: whoever may run commands there can anyway.
 FILES = "bash"
+
+
+#: The version of the lines.
+FORMAT = 1
+
+#: A line: the longest content with every character escaped, and the rest.
+LINE_BYTES = 8 * CONTENT_BYTES
+#: How many nodes an import may have: their ids are kept until its end.
+MOST_NODES = 2_000_000
+#: How many characters may wait for a parent that comes later.
+HELD = 64 * 1024 * 1024
+#: How many nodes, and characters, are stored at a time: others write between.
+CHUNK_NODES = 1000
+CHUNK = 4 * 1024 * 1024
+#: How much of a file is read at a time.
+READ_BYTES = 1024 * 1024
+#: How many lines may be blank before other work on the loop gets its turn.
+BLANK_LINES = 10_000
+
+#: A line was exported by a server, which may have had larger limits.
+LIMITS = Limits(message_containers=1_000_000, message_members=1_000_000, message_values=1_000_000)
+#: What a line about a node may have, and of which type.
+FIELDS: dict[str, type] = {
+    "id": str,
+    "parent": str,
+    "position": int,
+    "content": str,
+    "handle": str,
+    "metadata": dict,
+    "replaces": str,
+    "created_ms": int,
+}
 
 
 class TransferMethods(StoreActivation):
@@ -138,3 +177,237 @@ def _exported(node: Node) -> dict[str, Any]:
         "created_ms": node.created_ms,
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+# --- an import ------------------------------------------------------------------------------------
+
+
+async def read_lines(
+    lines: list[str] | str | None, path: str | None
+) -> AsyncGenerator[tuple[int, bytes], None]:
+    """The lines that are not blank, with their numbers."""
+    number = 0
+    if path is None:
+        for text in [lines] if isinstance(lines, str) else lines or ():
+            for line in text.split("\n"):
+                number += 1
+                if line.strip():
+                    yield number, line.encode()
+                elif number % BLANK_LINES == 0:  # nothing else awaits here
+                    await asyncio.sleep(0)
+        return
+    file = await asyncio.to_thread(_open, path)
+    try:
+        rest = b""
+        while data := await asyncio.to_thread(file.read, READ_BYTES):
+            *whole, rest = (rest + data).split(b"\n")
+            for raw in whole:
+                number += 1
+                if raw.strip():
+                    yield number, raw
+            if len(rest) > LINE_BYTES:
+                raise TooBig(
+                    f"line {number + 1} is longer than {LINE_BYTES} bytes",
+                    data={"limit": LINE_BYTES, "line": number + 1},
+                )
+        if rest.strip():
+            yield number + 1, rest
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    finally:
+        file.close()
+
+
+def _open(path: str) -> IO[bytes]:
+    try:
+        # What is no file may never begin to be read, as a pipe that nobody writes to.
+        file = os.open(Path(path).expanduser(), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise Failed(f"{path} is no file", code="unreadable")
+    return os.fdopen(file, "rb", buffering=0)
+
+
+def _unreadable(path: str, error: OSError | ValueError) -> Failed:
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return Failed(f"{path} cannot be read: {reason}", code="unreadable")
+
+
+class Import:
+    """A tree that is being made, where nobody sees it."""
+
+    def __init__(self, store: Store, owner: str) -> None:
+        self._store = store
+        self._owner = owner
+        #: Who has the tree until it is whole: nobody is called so.
+        self._stage = f"\x01importing {os.urandom(16).hex()}"
+        self._header: dict[str, Any] | None = None
+        self._tree: Tree | None = None
+        self._ended = False
+        #: The new ids of the nodes that are stored, by the old ones.
+        self._ids: dict[str, str] = {}
+        #: The nodes that are stored next, and their places there by their old ids.
+        self._chunk: list[NewNode] = []
+        self._places: dict[str, int] = {}
+        self._size = 0
+        #: Lines that wait for another node, by the old id of that.
+        self._waiting: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+        self._seen: set[str] = set()
+        self._held = 0
+        #: How many nodes there were so far.
+        self.count = 0
+
+    async def add(self, number: int, line: bytes) -> bool:
+        """Take a line; says whether something was stored. Raises for a line that cannot be."""
+        value = _decode(number, line)
+        if self._header is None:
+            self._header = _checked_header(number, value)
+            return False
+        if self._ended:
+            raise _bad(number, "comes after the end")
+        if "end" in value:
+            self._end(number, value)
+            return False
+        node = _checked_node(number, value)
+        self.count += 1
+        if self.count > MOST_NODES:
+            raise TooBig(f"more than {MOST_NODES} nodes", data={"limit": MOST_NODES})
+        if node["id"] in self._seen:
+            raise _bad(number, f"there are two nodes {node['id'][:64]!r}")
+        self._seen.add(node["id"])
+        if self._tree is None:
+            await self._begin(number, node)
+            return True
+        if "parent" not in node:
+            raise _bad(number, "has no parent, and is not the first")
+        self._place(number, node)
+        if len(self._chunk) < CHUNK_NODES and self._size < CHUNK:
+            return False
+        await self._flush()
+        return True
+
+    async def finish(self, principal: str) -> Tree:
+        """Store what is left and show the tree; raises if it is not whole."""
+        if self._tree is None or not self._ended:
+            raise InvalidParams("the lines end too early: the last is missing", code="bad_import")
+        if self._waiting:
+            missing, [(number, _), *_] = next(iter(self._waiting.items()))
+            raise _bad(number, f"refers to {missing[:64]!r}, which is not there")
+        await self._flush()
+        tree = await self._store.adopt(self._stage, self._tree.id, principal, self._owner)
+        self._tree = None
+        return tree
+
+    async def discard(self) -> None:
+        """Be rid of what was stored, unless it was shown."""
+        if self._tree is not None:
+            await self._store.discard(self._stage, self._tree.id)
+            self._tree = None
+
+    def _end(self, number: int, value: dict[str, Any]) -> None:
+        if value != {"end": self.count}:
+            raise _bad(number, f"says that there are other than {self.count} nodes")
+        self._ended = True
+
+    async def _begin(self, number: int, root: dict[str, Any]) -> None:
+        if "parent" in root or "replaces" in root:
+            raise _bad(number, "is the first, so it must be the root")
+        assert self._header is not None, "it comes first"
+        store, stage = self._store, self._stage
+        metadata = self._header.get("metadata")
+        tree = await store.create_tree(stage, self._owner, metadata, _new_node(number, root))
+        self._tree = tree
+        await store.release(stage, tree.id, self._owner)
+        self._ids[root["id"]] = tree.root
+
+    def _place(self, number: int, node: dict[str, Any]) -> None:
+        """Put a node into the next chunk, with those that waited for it, or let it wait."""
+        ready = [(number, node)]
+        while ready:
+            number, node = ready.pop()
+            missing = next((old for old in _references(node) if self._reference(old) is None), None)
+            if missing is not None:
+                self._waiting.setdefault(missing, []).append((number, node))
+                self._held += len(node.get("content", ""))
+                if self._held > HELD:
+                    raise TooBig(
+                        f"more than {HELD} characters wait for parents that come later",
+                        data={"limit": HELD},
+                    )
+                continue
+            item = _new_node(number, node)
+            self._chunk.append(
+                item._replace(
+                    parent=self._reference(node["parent"]),
+                    position=node.get("position"),
+                    replaces=self._reference(node["replaces"]) if "replaces" in node else None,
+                )
+            )
+            self._places[node["id"]] = len(self._chunk) - 1
+            self._size += len(item.content or "")
+            for waited in reversed(self._waiting.pop(node["id"], [])):
+                self._held -= len(waited[1].get("content", ""))
+                ready.append(waited)
+
+    def _reference(self, old: str) -> int | str | None:
+        """How a node that was here already is referred to; None if it was not."""
+        place = self._places.get(old)
+        return self._ids.get(old) if place is None else place
+
+    async def _flush(self) -> None:
+        assert self._tree is not None, "it has begun"
+        if self._chunk:
+            made = await self._store.append(self._stage, self._tree.id, None, self._chunk)
+            self._ids |= {old: made[place].id for old, place in self._places.items()}
+        self._chunk, self._places, self._size = [], {}, 0
+
+
+def _references(node: dict[str, Any]) -> list[str]:
+    return [node[name] for name in ("parent", "replaces") if name in node]
+
+
+def _decode(number: int, line: bytes) -> dict[str, Any]:
+    try:
+        value = wire.decode_value(line, LIMITS)
+    except ValueError as error:
+        raise _bad(number, f"is not JSON: {error}") from error
+    except PlexusError as error:
+        raise _bad(number, error.message) from error
+    if not isinstance(value, dict):
+        raise _bad(number, "is no object")
+    return value
+
+
+def _checked_header(number: int, value: dict[str, Any]) -> dict[str, Any]:
+    if value.get("arbor") != FORMAT:
+        raise _bad(number, f'is the first and must have "arbor": {FORMAT}')
+    if not isinstance(value.get("metadata", {}), dict):
+        raise _bad(number, "has metadata that is no object")
+    return value
+
+
+def _checked_node(number: int, value: dict[str, Any]) -> dict[str, Any]:
+    for name, field in value.items():
+        kind = FIELDS.get(name)
+        if kind is None:
+            raise _bad(number, f"has {name[:64]!r}, which is not known here")
+        if field.__class__ is not kind:
+            raise _bad(number, f"has {name!r} of another type")
+    if "id" not in value:
+        raise _bad(number, "has no id")
+    return value
+
+
+def _new_node(number: int, node: dict[str, Any]) -> NewNode:
+    handle = node.get("handle")
+    try:
+        read = None if handle is None else Handle.parse(handle)
+    except InvalidParams as error:
+        raise _bad(number, error.message) from error
+    return NewNode(node.get("content"), read, node.get("metadata"))
+
+
+def _bad(number: int, complaint: str) -> InvalidParams:
+    return InvalidParams(f"line {number} {complaint}", code="bad_import", data={"line": number})

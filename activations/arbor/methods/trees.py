@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from activations.arbor.events import (
@@ -26,6 +26,31 @@ from activations.arbor.render import Bounds, draw, resolver
 from plexus import Context, method
 
 __all__ = ("TreeMethods",)
+
+
+def _list_method(
+    state: State | None, title: str, summary: str
+) -> Callable[..., Coroutine[Any, Any, TreePage]]:
+    """Return a method that lists the trees in a state; None: active and scheduled ones."""
+
+    async def list_trees(
+        self: TreeMethods, after: str | None = None, limit: int = 100, *, ctx: Context
+    ) -> TreePage:
+        check_limit(limit)
+        store = await self.store()
+        found = await store.list_trees(ctx.principal.name, state, after, min(limit + 1, PAGE_ITEMS))
+        more = len(found) > limit or len(found) == PAGE_ITEMS
+        return TreePage(
+            [tree_data(tree) for tree in found[:limit]], found[limit - 1].id if more else None
+        )
+
+    list_trees.__doc__ = f"""{summary}
+
+    Args:
+        after: The `next` of the page before.
+        limit: At most so many, up to 1000.
+    """
+    return method(title=title, read_only=True, open_world=False)(list_trees)
 
 
 class TreeMethods(StoreActivation):
@@ -86,41 +111,21 @@ class TreeMethods(StoreActivation):
             for start in range(0, len(stubs), BATCH_NODES):
                 yield SkeletonBatch([stub_data(b) for b in stubs[start : start + BATCH_NODES]])
 
-    @method(title="List trees", read_only=True, open_world=False)
-    async def tree_list(
-        self, after: str | None = None, limit: int = 100, *, ctx: Context
-    ) -> TreePage:
-        """List your trees by their ids: those that are active, and those scheduled for deletion.
-
-        Args:
-            after: The `next` of the page before.
-            limit: At most so many, up to 1000.
-        """
-        return await self._list(ctx, None, after, limit)
-
-    @method(title="List trees scheduled for deletion", read_only=True, open_world=False)
-    async def tree_list_scheduled(
-        self, after: str | None = None, limit: int = 100, *, ctx: Context
-    ) -> TreePage:
-        """List your trees that nobody holds; claiming one keeps it.
-
-        Args:
-            after: The `next` of the page before.
-            limit: At most so many, up to 1000.
-        """
-        return await self._list(ctx, "scheduled_delete", after, limit)
-
-    @method(title="List archived trees", read_only=True, open_world=False)
-    async def tree_list_archived(
-        self, after: str | None = None, limit: int = 100, *, ctx: Context
-    ) -> TreePage:
-        """List your trees that are archived: they can be read, and will be removed.
-
-        Args:
-            after: The `next` of the page before.
-            limit: At most so many, up to 1000.
-        """
-        return await self._list(ctx, "archived", after, limit)
+    tree_list = _list_method(
+        None,
+        "List trees",
+        "List your trees by their ids: those that are active, and those scheduled for deletion.",
+    )
+    tree_list_scheduled = _list_method(
+        "scheduled_delete",
+        "List trees scheduled for deletion",
+        "List your trees that nobody holds; claiming one keeps it.",
+    )
+    tree_list_archived = _list_method(
+        "archived",
+        "List archived trees",
+        "List your trees that are archived: they can be read, and will be removed.",
+    )
 
     @method(
         title="Change a tree's metadata",
@@ -211,17 +216,6 @@ class TreeMethods(StoreActivation):
         tree = await store.get_tree(principal, tree_id)
         branches = await store.below(principal, tree_id, node_id or tree.root, bounds.depth, limit)
         return await draw(tree, branches, bounds, resolver(ctx), ids=ids)
-
-    async def _list(
-        self, ctx: Context, state: State | None, after: str | None, limit: int
-    ) -> TreePage:
-        check_limit(limit)
-        store = await self.store()
-        found = await store.list_trees(ctx.principal.name, state, after, min(limit + 1, PAGE_ITEMS))
-        more = len(found) > limit or len(found) == PAGE_ITEMS
-        return TreePage(
-            [tree_data(tree) for tree in found[:limit]], found[limit - 1].id if more else None
-        )
 
 
 def _refs(tree: str, owner: str, refs: Refs) -> RefData:

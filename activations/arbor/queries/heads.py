@@ -27,7 +27,7 @@ from plexus.errors import Busy, Failed, InvalidParams, NotFound
 from plexus.storage import Row, Transaction
 
 __all__ = (
-    "Found",
+    "HeadRow",
     "create",
     "delete",
     "fall_back",
@@ -50,7 +50,7 @@ HEAD: Final = (
 HEADS: Final = "heads JOIN trees ON trees.n = heads.tree JOIN nodes ON nodes.n = heads.node"
 
 
-class Found(NamedTuple):
+class HeadRow(NamedTuple):
     """A head, and the numbers of its row, of its tree and of the node that it stands on."""
 
     n: int
@@ -59,10 +59,10 @@ class Found(NamedTuple):
     head: Head
 
 
-def _found(row: Row) -> Found:
+def _found(row: Row) -> HeadRow:
     n, tree, node, id_, space, name, tree_id, node_id, data, *rest = row
     position = Position(tree_id, node_id)
-    return Found(n, tree, node, Head(id_, space, name, position, decode_metadata(data), *rest))
+    return HeadRow(n, tree, node, Head(id_, space, name, position, decode_metadata(data), *rest))
 
 
 # --- finding -------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def _checked_name(text: str, what: str) -> str:
     return checked_text(text, what, NAME_BYTES)
 
 
-def _find(tx: Transaction, principal: str, space: str, name: str) -> Found:
+def _find(tx: Transaction, principal: str, space: str, name: str) -> HeadRow:
     _checked_name(space, "the space")
     _checked_name(name, "the name")
     row = tx.one(
@@ -87,7 +87,7 @@ def _find(tx: Transaction, principal: str, space: str, name: str) -> Found:
     return _found(row)
 
 
-def find_by_id(tx: Transaction, principal: str, head: str) -> Found:
+def find_by_id(tx: Transaction, principal: str, head: str) -> HeadRow:
     """A head of this principal's, whatever its name is by now."""
     row = None
     if is_id(head):
@@ -215,7 +215,7 @@ def rename(tx: Transaction, now: int, principal: str, space: str, name: str, new
     return found.head._replace(name=new_name, updated_ms=now)
 
 
-def _record(tx: Transaction, now: int, found: Found, kind: str, node: str) -> None:
+def _record(tx: Transaction, now: int, found: HeadRow, kind: str, node: str) -> None:
     record(tx, found.tree, now, numbered(tx, 1), [(kind, node)])
 
 
@@ -268,7 +268,7 @@ def move(
     return place(tx, now, found, n, node)
 
 
-def place(tx: Transaction, now: int, found: Found, node: int, node_id: str) -> Head:
+def place(tx: Transaction, now: int, found: HeadRow, node: int, node_id: str) -> Head:
     """Put a head onto a node that is in its tree, unless it is there already."""
     head = found.head
     if node == found.node:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from activations.arbor.model import CONTENT_BYTES, KEEP, OWNER_BYTES, Head, NewNode, Node
-from activations.arbor.queries.heads import Found, find_by_id, get, held, place
+from activations.arbor.queries.heads import HeadRow, find_by_id, get, held, place
 from activations.arbor.queries.nodes import append
 from activations.arbor.queries.rows import (
     checked_text,
@@ -102,7 +102,7 @@ def _chain(
     tx: Transaction,
     now: int,
     principal: str,
-    found: Found,
+    found: HeadRow,
     items: Sequence[NewNode],
     parent: str | None,
 ) -> tuple[list[Node], int, str]:

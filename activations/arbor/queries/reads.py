@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import Any, Final
 
-from activations.arbor.model import Branch, Handle, NamedNode, Node, NodeStub
+from activations.arbor.model import DrawnNode, Handle, NamedNode, Node, NodeStub
 from activations.arbor.queries.rows import (
     NODE,
     NODES,
@@ -224,7 +224,7 @@ def _cursor(tx: Transaction, principal: str, tree: str, after: int, limit: int) 
 
 def below(
     tx: Transaction, principal: str, tree: str, node: str, depth: int, limit: int
-) -> list[Branch]:
+) -> list[DrawnNode]:
     """A node and what is below it, level by level, until there are enough; siblings in order.
 
     One query, which stops as soon as it has found enough.
@@ -232,7 +232,7 @@ def below(
     [n] = find_node(tx, find_tree(tx, principal, tree), node)
     rows = tx.all(_BELOW, (n, depth, checked_page(limit)))
     return [
-        Branch(
+        DrawnNode(
             number,
             id_,
             None if number == n else parent,

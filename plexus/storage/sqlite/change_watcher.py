@@ -10,7 +10,7 @@ from typing import Final
 
 import apsw
 
-from plexus.storage.sqlite.connection import BusyTimeout, connect, pragma
+from plexus.storage.sqlite.file import BusyTimeout, connect, pragma
 
 __all__ = ("ChangeWatcher",)
 

@@ -31,14 +31,15 @@ from plexus.storage.engine import sqlite_path
 from plexus.storage.errors import closed, damaged, storage_failed, storage_full
 from plexus.storage.migrations import Component
 from plexus.storage.sqlite.change_watcher import ChangeWatcher
-from plexus.storage.sqlite.connection import (
+from plexus.storage.sqlite.file import (
     BUSY_S,
     BusyTimeout,
     ReadTransaction,
     connect,
     error_of,
+    make_file,
+    migrate_file,
 )
-from plexus.storage.sqlite.file import make_file, migrate_file
 from plexus.storage.sqlite.file_checks import FileIdentity, check_disk
 from plexus.storage.sqlite.workers import WorkerPool
 from plexus.storage.sqlite.writer import GROUP, SqliteWriter

@@ -9,7 +9,7 @@ from typing import Final
 
 import apsw
 
-from plexus.storage.sqlite.connection import (
+from plexus.storage.sqlite.file import (
     BUSY_S,
     BusyTimeout,
     SqliteTransaction,

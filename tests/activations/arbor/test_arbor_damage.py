@@ -21,8 +21,7 @@ from activations.health import Health
 from plexus import Result
 from plexus.errors import Failed
 from plexus.rpc import wire
-from plexus.storage.sqlite.file_checks import LOW_BYTES
-from plexus.storage.sqlite.log_damage import read_log
+from plexus.storage.sqlite.file_checks import LOW_BYTES, read_log
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 

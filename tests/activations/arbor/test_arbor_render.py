@@ -12,7 +12,7 @@ from arbor_hub import Grove, growing
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from activations.arbor.text_width import characters, cut, one_line, preview, width
+from activations.arbor.render import characters, cut, one_line, preview, width
 from plexus import Activation, Failed, NotFound, method
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]

@@ -23,7 +23,7 @@ from activations.arbor.schema import ARBOR
 from activations.arbor.store import Store, open_store
 from plexus.errors import Busy, Failed, NotFound
 from plexus.storage import Transaction
-from plexus.storage.sqlite import connection, workers, writer
+from plexus.storage.sqlite import file, workers, writer
 from plexus.storage.sqlite.engine import SqliteEngine, open_engine
 
 pytestmark = pytest.mark.anyio
@@ -209,7 +209,7 @@ async def test_no_operation_reads_a_whole_table(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plans: dict[str, list[str]] = {}
-    make = connection.SqliteTransaction.__init__
+    make = file.SqliteTransaction.__init__
 
     def explained(self: Any, connection: apsw.Connection) -> None:
         make(self, connection)
@@ -222,7 +222,7 @@ async def test_no_operation_reads_a_whole_table(
 
         self._execute = execute
 
-    monkeypatch.setattr(connection.SqliteTransaction, "__init__", explained)
+    monkeypatch.setattr(file.SqliteTransaction, "__init__", explained)
     store = await open_store(str(path), Retention(0, 0, 0), clock=lambda: 5, purge_every_s=None)
     tree = (await store.create_tree(ME, "owner")).id
     a, b = await store.append(ME, tree, None, [NewNode("a"), NewNode("b", parent=0)])

@@ -12,7 +12,7 @@ import pytest
 from arbor_hub import Grove, growing
 from hub_calls import OTHER
 
-from activations.arbor import importer
+from activations.arbor.methods import transfer
 from activations.arbor.model import Counts
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -245,9 +245,9 @@ async def test_an_import_has_bounds_at_which_it_fits(
                 await grove.value("node_move", tree_id=tree, node_id=node["node_id"], parent=top)
     file = tmp_path / "lines"
     file.write_text(await grove.export(tree))
-    monkeypatch.setattr(importer, bound, least if bound != "LINE_BYTES" else 3_000_000)
+    monkeypatch.setattr(transfer, bound, least if bound != "LINE_BYTES" else 3_000_000)
     assert await grove.value("tree_import", path=str(file))
-    monkeypatch.setattr(importer, bound, least - 1)
+    monkeypatch.setattr(transfer, bound, least - 1)
     events = await grove.events("tree_import", path=str(file))
     assert events[-1]["code"] == "too_big"
     assert len((await grove.value("tree_list"))["trees"]) == 2
@@ -259,7 +259,7 @@ async def test_nobody_sees_a_tree_before_it_is_whole(grove: Grove) -> None:
         "node_append", tree_id=tree, nodes=[{"content": "needle"} for _ in range(2500)]
     )
     lines = (await grove.export(tree)).splitlines()
-    work = importer.Import(await grove.arbor.store(), "me")
+    work = transfer.Import(await grove.arbor.store(), "me")
     for number, line in enumerate(lines, 1):
         await work.add(number, line.encode())
     for principal in ("local", OTHER.name):
@@ -281,7 +281,7 @@ async def test_an_import_whose_maker_died_is_purged_like_any_tree_that_nobody_wa
     await grove.text(tree, "a")
     lines = (await grove.export(tree)).splitlines()
     store = await grove.arbor.store()
-    work = importer.Import(store, "me")
+    work = transfer.Import(store, "me")
     for number, line in enumerate(lines[:2], 1):
         await work.add(number, line.encode())
     assert (await store.counts()).trees == 2
