@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol
 
-from mcp_view.calls.call import Call, Step
+from mcp_view.calls.call import TRANSITIONS, Call, Step
 from mcp_view.replies import Answer, Listen, Notify, NotifyCounted, Refuse, Reply
 from mcp_view.server import McpServer
 from mcp_view.session import (
@@ -177,18 +177,23 @@ class McpConnection:
             caller = self.peer.session.caller
         if caller is None:
             if method is not None and method.before_initialize:
-                return self._translate(method.handle(self.peer, request, None), request_id, batch)
+                return self._translate(
+                    method.handle(self.peer, request, None), request_id, batch, None
+                )
             raise ProtocolError(NOT_INITIALIZED, "Server not initialized")
         if method is None or not method.first <= caller.revision.order <= method.last:
             raise ProtocolError(wire.METHOD_NOT_FOUND, f"Method not found: {name[:128]}")
         if request_id in self._calls or request_id in self._listeners:
             raise ProtocolError(wire.INVALID_REQUEST, "a request with this id is under way already")
-        return self._translate(method.handle(self.peer, request, caller), request_id, batch)
+        replies = method.handle(self.peer, request, caller)
+        if replies[0].__class__ in _BEGINNINGS:  # and then it is the only one
+            return self._register(replies[0], batch)
+        return self._translate(replies, request_id, batch, None)
 
     def _initialize(self, request: wire.Request, batch: BatchReply | None) -> list[Effect]:
         if batch is not None:
             raise ProtocolError(wire.INVALID_REQUEST, "initialize must not be part of a batch")
-        return self._translate(initialize(self.peer, request), request.id, None)
+        return self._translate(initialize(self.peer, request), request.id, None, None)
 
     def _unknown(self, request: wire.Request, batch: BatchReply | None) -> list[Effect]:
         """Handle a method that is not of this protocol; it may be one of the hub."""
@@ -246,7 +251,9 @@ class McpConnection:
         """Take the run that a call leads to."""
         if not isinstance(call, Call):
             return self._other.on_started(call, run)
-        return self._effects(call, call.on_started(run)) if call.expects(_STARTED) else []
+        if _STARTED not in TRANSITIONS[call.state]:
+            return []
+        return self._effects(call, call.on_started(run))
 
     def on_refused(self, call: Any, error: PlexusError) -> list[Effect]:
         """Take the reason why a call did not begin."""
@@ -258,7 +265,9 @@ class McpConnection:
         """Take the next items of a call's run."""
         if not isinstance(call, Call):
             return self._other.on_items(call, batch)
-        return self._effects(call, call.on_items(batch)) if call.expects(_ITEMS) else []
+        if _ITEMS not in TRANSITIONS[call.state]:
+            return []
+        return self._effects(call, call.on_items(batch))
 
     def on_timer(self, call: Call) -> list[Effect]:
         """Continue a call after the time that it asked for."""
@@ -359,6 +368,12 @@ class McpConnection:
 
     def _effects(self, call: Call, replies: list[Reply]) -> list[Effect]:
         """Turn what a call returned into effects."""
+        if not replies:
+            return []
+        first = replies[0]
+        if isinstance(first, Answer) and call.batch is None:  # nearly always, and the only one
+            self._calls.pop(call.id, None)
+            return self._reply(wire.encode_result(call.id, first.result), None)
         return self._translate(replies, call.id, call.batch, call)
 
     def _translate(
@@ -366,10 +381,9 @@ class McpConnection:
         replies: list[Reply],
         request_id: wire.Id,
         batch: BatchReply | None,
-        call: Call | None = None,
+        call: Call | None,
     ) -> list[Effect]:
-        """Turn replies to a request into effects. If they begin a `call`, it is registered; raises
-        ProtocolError if the connection has too many already."""
+        """Turn replies to a request, or to a call, into effects."""
         effects: list[Effect] = []
         for reply in replies:
             if isinstance(reply, Answer):
@@ -383,12 +397,10 @@ class McpConnection:
             elif isinstance(reply, Listen):
                 effects += self._add_listener(Listener(request_id, *reply))
             else:
-                if call is None and reply.__class__ in _BEGINNINGS:
-                    self._register(reply, batch)
                 effects.append(reply)
         return effects
 
-    def _register(self, effect: Any, batch: BatchReply | None) -> None:
+    def _register(self, effect: Any, batch: BatchReply | None) -> list[Effect]:
         """Register the call that begins with this effect; raises ProtocolError if too many
         requests are in progress. Past the limit a few control calls are let in."""
         limit = self.peer.server.hub.limits.calls_in_flight
@@ -400,6 +412,7 @@ class McpConnection:
         if batch is not None:
             call.batch = batch
             batch.open += 1
+        return [effect]
 
     def _is_control(self, effect: StartCall | AttachCall, beyond: int) -> bool:
         """Whether this effect calls a control method, of which there are not too many."""

@@ -122,7 +122,8 @@ class Connection:
                 if not batch.events:
                     continue
                 if batch.terminal is None:
-                    self._awake.append(reader)
+                    if reader.poll():
+                        self._awake.append(reader)
                 else:
                     del self._readers[call]
                     if self._timers:
@@ -267,7 +268,9 @@ class Connection:
             self._refuse_call(effect, report(f"a call of {effect.method}", error))
             return
         self.attach(effect.call, call.run, call.after, owner=call.owned and effect.owns)
-        self._run(self._tried(effect.call, self._view.on_started, effect.call, call.run))
+        effects = self._tried(effect.call, self._view.on_started, effect.call, call.run)
+        if effects:
+            self._run(effects)
 
     def _check_room(self, effect: StartCall) -> None:
         """Raise Busy if this connection may not begin one more call of this kind."""

@@ -33,10 +33,12 @@ from plexus.rpc.effects import (
     StartCall,
 )
 from plexus.runtime.log import Batch
+from plexus.runtime.question_feed import OpenQuestion
 from plexus.runtime.run import Run
 
 __all__ = (
     "RELATED_TASK",
+    "RUNNING",
     "TRANSITIONS",
     "BufferedCall",
     "Call",
@@ -111,7 +113,7 @@ TRANSITIONS: Final[dict[State, dict[Step, frozenset[State]]]] = {
     State.ANSWERED: {},
 }
 # Looking up a member of an enum costs as much as a short method, and every call enters these two.
-_RUNNING: Final = State.RUNNING
+RUNNING: Final = State.RUNNING
 _ANSWERED: Final = State.ANSWERED
 
 
@@ -190,18 +192,18 @@ class Call:
 
     def on_started(self, run: Run) -> list[Reply]:
         """Take the run that the driver has started or found."""
-        self.state = _RUNNING
+        self.state = RUNNING
         self.run = run
-        self._recall_questions(run)
+        if run.questions:
+            self.recall_questions(run.questions)
         return []
 
-    def _recall_questions(self, run: Run) -> None:
+    def recall_questions(self, questions: Mapping[str, OpenQuestion]) -> None:
         """Learn the open questions whose events are no longer in the run's log."""
-        if run.questions:
-            kept = {event.request for event in run.log.events if isinstance(event, Request)}
-            gone = {n: asked.event for n, asked in run.questions.items() if n not in kept}
-            if gone:
-                self._asked = gone
+        kept = {event.request for event in self.run.log.events if isinstance(event, Request)}
+        gone = {number: each.event for number, each in questions.items() if number not in kept}
+        if gone:
+            self._asked = gone
 
     def on_refused(self, error: PlexusError) -> list[Reply]:
         """Answer that there is no run, for this reason."""

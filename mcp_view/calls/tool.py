@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from mcp_view.calls import task
-from mcp_view.calls.call import RELATED_TASK, Call, State, trace_of
+from mcp_view.calls.call import RELATED_TASK, RUNNING, Call, State, trace_of
 from mcp_view.elicitation import missing_capability
 from mcp_view.progress import ProgressReporter
 from mcp_view.reducer import Reducer, text_at_once
@@ -141,7 +141,11 @@ class ToolCall(Call):
 
     def on_started(self, run: Run) -> list[Reply]:
         """Answer with the task if it is to be one, and else wait for the end of the run."""
-        super().on_started(run)
+        # As the base does, at the cost of an attribute: every call of a tool comes here.
+        self.state = RUNNING
+        self.run = run
+        if run.questions:
+            self.recall_questions(run.questions)
         if self.as_task is not None:
             return self._keep(self.as_task)
         options = self.peer.server.options
