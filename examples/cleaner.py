@@ -26,9 +26,9 @@ from plexus import (
     Event,
     NotFound,
     Progress,
-    TooBig,
     method,
 )
+from plexus.errors import TooBig
 
 __all__ = ("Cleaner",)
 

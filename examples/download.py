@@ -26,18 +26,8 @@ from pathlib import Path
 from typing import IO, TypeVar
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
-from plexus import (
-    Activation,
-    Complete,
-    DeadlineExceeded,
-    Denied,
-    Event,
-    Failed,
-    InvalidParams,
-    Progress,
-    TooBig,
-    method,
-)
+from plexus import Activation, Complete, Denied, Event, Failed, InvalidParams, Progress, method
+from plexus.errors import DeadlineExceeded, TooBig
 
 __all__ = ("Download",)
 

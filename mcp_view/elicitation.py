@@ -13,7 +13,7 @@ from mcp_view.tables.errors import MISSING_CAPABILITY, ProtocolError
 from mcp_view.tables.revisions import Revision
 from mcp_view.tool_names import Names
 from plexus.errors import InvalidParams
-from plexus.events import Error, Request, Terminal
+from plexus.events import ErrorEvent, QuestionAsked, Terminal
 from plexus.registry.json_schema import resolve_reference
 from plexus.rpc import wire
 from plexus.runtime.run import Run
@@ -43,7 +43,7 @@ CAPABILITIES: Final[dict[str, Schema]] = {
 }
 
 
-def request_of(event: Request, run: int, revision: Revision) -> tuple[str, Schema] | None:
+def request_of(event: QuestionAsked, run: int, revision: Revision) -> tuple[str, Schema] | None:
     """The request that puts this question of a run to a client; None if it has no such form."""
     if event.kind == "sample":
         return "sampling/createMessage", _sampling(event.details or {})
@@ -63,7 +63,7 @@ def request_of(event: Request, run: int, revision: Revision) -> tuple[str, Schem
     return "elicitation/create", params | {"requestedSchema": form}
 
 
-def answer_of(event: Request, result: Any, revision: Revision) -> Any:
+def answer_of(event: QuestionAsked, result: Any, revision: Revision) -> Any:
     """Return the answer in a client's result; None if there is none. Raises InvalidParams."""
     if not isinstance(result, dict):
         raise InvalidParams("the answer must be an object")
@@ -98,7 +98,7 @@ def answer_of(event: Request, result: Any, revision: Revision) -> Any:
     return content[ANSWER]
 
 
-def as_instructions(run: Run, questions: list[Request], names: Names) -> str:
+def as_instructions(run: Run, questions: list[QuestionAsked], names: Names) -> str:
     """Return the questions as instructions for a model, which can answer with a tool."""
     respond, attach = names.name_of("plexus.respond"), names.name_of("plexus.attach")
     lines = [f"The run {run.id} waits for an answer."]
@@ -116,7 +116,7 @@ def as_instructions(run: Run, questions: list[Request], names: Names) -> str:
 def missing_capability(terminal: Terminal) -> ProtocolError | None:
     """The error for a run that wanted to ask what its client cannot be asked; None if it ended
     for any other reason."""
-    if not isinstance(terminal, Error) or terminal.code != "unsupported":
+    if not isinstance(terminal, ErrorEvent) or terminal.code != "unsupported":
         return None
     kind = terminal.data.get("kind") if isinstance(terminal.data, dict) else None
     required = CAPABILITIES.get(str(kind))
@@ -141,7 +141,7 @@ def _sampling(details: dict[str, Any]) -> Schema:
 # --- forms ------------------------------------------------------------------------------------
 
 
-def _form(event: Request, revision: Revision) -> Schema | None:
+def _form(event: QuestionAsked, revision: Revision) -> Schema | None:
     if event.kind == "confirm":
         # Accept and decline are the two answers. A field would make a person set it first and
         # then accept the form.

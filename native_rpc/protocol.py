@@ -23,7 +23,7 @@ from typing import Any
 from native_rpc.errors import code_of
 from native_rpc.framing import Framing
 from plexus.errors import Denied, PlexusError
-from plexus.events import Cancelled, Error, Terminal
+from plexus.events import Cancelled, ErrorEvent, Terminal
 from plexus.limits import CONTROL_CALLS, Limits
 from plexus.rpc import wire
 from plexus.rpc.answer_buffer import AnswerBuffer
@@ -264,7 +264,7 @@ class NativeConnection:
             return []
         if self._buffered or not call.template:
             return self._answer(call, self._refusal(call.id, error))
-        terminal = wire.encode_event(Error(error.code, error.message, error.data))
+        terminal = wire.encode_event(ErrorEvent(error.code, error.message, error.data))
         times = Batch(seq, [], [terminal]).times_ms() if call.timed else None
         return [Send(self._framing.items(call.template, seq, [terminal], times))]
 
@@ -322,8 +322,8 @@ class NativeConnection:
             last,
             truncated,
         )
-        if isinstance(terminal, Error | Cancelled):
-            code = terminal.code if isinstance(terminal, Error) else "cancelled"
+        if isinstance(terminal, ErrorEvent | Cancelled):
+            code = terminal.code if isinstance(terminal, ErrorEvent) else "cancelled"
             reply = wire.encode_error_raw(call.id, code_of(code), terminal.as_text(), body)
         else:
             reply = wire.encode_result(call.id, body)

@@ -1,10 +1,14 @@
-"""Plexus: activations are plain async generators of typed events; every call is a run."""
+"""Plexus: activations are plain async generators of typed events; every call is a run.
+
+These are the names that the author of an activation needs. A program that embeds a hub imports
+the rest from the modules that own it: limits from `plexus.limits`, other errors from
+`plexus.errors`, terminals from `plexus.events`, and so on.
+"""
 
 from __future__ import annotations
 
 from plexus.activation import (
     Activation,
-    Hints,
     PromptInfo,
     ResourceInfo,
     completer,
@@ -14,51 +18,37 @@ from plexus.activation import (
 )
 from plexus.context import Context
 from plexus.errors import (
-    Busy,
-    DeadlineExceeded,
     Declined,
     Denied,
     Failed,
-    InvalidEvent,
     InvalidParams,
     NotFound,
     PlexusError,
-    RegistrationError,
-    TooBig,
-    UnknownMethod,
-    Unsupported,
 )
 from plexus.events import (
     Audio,
-    Cancelled,
     Complete,
     Content,
     Detached,
-    Error,
     Event,
     Image,
     Log,
     Message,
     Progress,
     Resource,
-    Result,
     Start,
-    Terminal,
     ToolResult,
     ToolUse,
 )
-from plexus.limits import Limits
-from plexus.principal import LOCAL, Principal
+from plexus.principal import Principal
 from plexus.questions import (
+    AskText,
     Confirm,
     Form,
     OpenUrl,
     Option,
-    Prompt,
-    Root,
     Roots,
     Sample,
-    SampleResult,
     Select,
     SelectMany,
 )
@@ -66,29 +56,22 @@ from plexus.runtime.hub import Change, Plexus
 from plexus.version import __version__
 
 __all__ = (
-    "LOCAL",
     "Activation",
+    "AskText",
     "Audio",
-    "Busy",
-    "Cancelled",
     "Change",
     "Complete",
     "Confirm",
     "Content",
     "Context",
-    "DeadlineExceeded",
     "Declined",
     "Denied",
     "Detached",
-    "Error",
     "Event",
     "Failed",
     "Form",
-    "Hints",
     "Image",
-    "InvalidEvent",
     "InvalidParams",
-    "Limits",
     "Log",
     "Message",
     "NotFound",
@@ -98,25 +81,16 @@ __all__ = (
     "PlexusError",
     "Principal",
     "Progress",
-    "Prompt",
     "PromptInfo",
-    "RegistrationError",
     "Resource",
     "ResourceInfo",
-    "Result",
-    "Root",
     "Roots",
     "Sample",
-    "SampleResult",
     "Select",
     "SelectMany",
     "Start",
-    "Terminal",
-    "TooBig",
     "ToolResult",
     "ToolUse",
-    "UnknownMethod",
-    "Unsupported",
     "__version__",
     "completer",
     "method",

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from plexus.errors import DeadlineExceeded, Declined, Failed, PlexusError, Unsupported
-from plexus.events import Cancelled, Error, Event, Log, Result, Terminal
+from plexus.events import Cancelled, ErrorEvent, Event, Log, Result, Terminal
 from plexus.principal import Principal
 from plexus.questions import Question
 
@@ -173,7 +173,7 @@ class SubCall:
 
 def value_of(terminal: Terminal) -> Any:
     """What a terminal carries; raises what it failed with."""
-    if isinstance(terminal, Error):
+    if isinstance(terminal, ErrorEvent):
         raise Failed(terminal.message, code=terminal.code, data=terminal.data)
     if isinstance(terminal, Cancelled):
         raise Failed(terminal.as_text(), code="cancelled")

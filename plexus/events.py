@@ -33,14 +33,14 @@ __all__ = (
     "Complete",
     "Content",
     "Detached",
-    "Error",
+    "ErrorEvent",
     "Event",
     "Gap",
     "Image",
     "Log",
     "Message",
     "Progress",
-    "Request",
+    "QuestionAsked",
     "Resource",
     "Result",
     "Start",
@@ -226,7 +226,7 @@ class Detached(Event, tag="background"):
         return "Goes on in the background"
 
 
-class Request(Event):
+class QuestionAsked(Event, tag="request"):
     """The run asks its caller something and waits; `plexus.respond` answers."""
 
     request: str
@@ -291,7 +291,7 @@ class Result(Complete):
         return self.result if isinstance(self.result, str) else ""
 
 
-class Error(Terminal):
+class ErrorEvent(Terminal, tag="error"):
     """The run failed: `code` for programs, `message` for people."""
 
     code: str

@@ -18,12 +18,12 @@ from plexus.forms import all_among, read_form
 from plexus.registry.validation import check
 
 __all__ = (
+    "AskText",
     "Choice",
     "Confirm",
     "Form",
     "OpenUrl",
     "Option",
-    "Prompt",
     "Question",
     "Root",
     "Roots",
@@ -76,7 +76,7 @@ class Confirm(Question[bool]):
         return answer
 
 
-class Prompt(Question[str]):
+class AskText(Question[str]):
     """A line of text."""
 
     kind = "prompt"

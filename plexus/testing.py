@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 from plexus.activation import Activation
 from plexus.errors import Failed, PlexusError
-from plexus.events import Cancelled, Error, Event, Progress, Request, Result, Terminal
+from plexus.events import Cancelled, ErrorEvent, Event, Progress, QuestionAsked, Result, Terminal
 from plexus.limits import Limits
 from plexus.principal import LOCAL, Principal
 from plexus.runtime.builtin import PlexusItself
@@ -64,7 +64,7 @@ async def local(
 class Answers:
     """What is said to the questions of runs, in the order in which they are asked.
 
-    An answer is what a client would send: True for a Confirm, a text for a Prompt, a dict for a
+    An answer is what a client would send: True for a Confirm, a text for an AskText, a dict for a
     Form, None to decline. A PlexusError is what the question is refused with, and a function is
     given the request and returns the answer.
     """
@@ -75,7 +75,7 @@ class Answers:
     def __len__(self) -> int:
         return len(self._answers)
 
-    def give(self, run: Run, request: Request) -> None:
+    def give(self, run: Run, request: QuestionAsked) -> None:
         """Answer a question with the next; raises InvalidParams if it does not fit."""
         answer = self._answers.popleft()
         if callable(answer):
@@ -124,7 +124,7 @@ class Local:
         events = []
         async with self.stream(method, **params) as stream:
             async for event in stream:
-                if isinstance(event, Request) and event.request in stream.unanswered:
+                if isinstance(event, QuestionAsked) and event.request in stream.unanswered:
                     raise AssertionError(
                         f"{method} asks {event.message!r} ({event.kind}), and there is no answer: "
                         "give it to `local(..., answers=[...])` or `plexus.answering(...)`"
@@ -153,7 +153,7 @@ class Stream:
         #: The run itself.
         self.run = call.run
         #: The questions that wait for an answer, by number.
-        self.unanswered: dict[str, Request] = {}
+        self.unanswered: dict[str, QuestionAsked] = {}
         self._answers = answers
         self._within_s = within_s
         #: Whether the run began with this call, and ends with it.
@@ -177,7 +177,7 @@ class Stream:
         if not self._ready:
             await self._take()
         self._last = event = self._ready.popleft()
-        if isinstance(event, Request):
+        if isinstance(event, QuestionAsked):
             if self._answers:
                 self._answers.give(self.run, event)
             else:
@@ -221,7 +221,7 @@ class Stream:
 def _value_of(terminal: Event) -> Any:
     """What a run came to; raises what it failed with."""
     assert isinstance(terminal, Terminal), terminal
-    if isinstance(terminal, Error):
+    if isinstance(terminal, ErrorEvent):
         known = {cls.default_code: cls for cls in PlexusError.__subclasses__()}
         cls = known.get(terminal.code, Failed)
         raise cls(terminal.message, code=terminal.code, data=terminal.data)
@@ -252,7 +252,7 @@ class Expectation:
     @property
     def questions(self) -> list[str]:
         """What was asked."""
-        return [event.message for event in self.of(Request)]
+        return [event.message for event in self.of(QuestionAsked)]
 
     @property
     def value(self) -> Any:
@@ -281,7 +281,7 @@ class Expectation:
     def fails(self, code: str, *, saying: str = "") -> Expectation:
         """The run failed with this code, and its message has these words in it."""
         self._ends("error", {"code": code})
-        message = self.of(Error)[-1].message
+        message = self.of(ErrorEvent)[-1].message
         return self if saying in message else self._fail(f"{saying!r} is not in {message!r}")
 
     def is_cancelled(self) -> Expectation:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from plexus import LOCAL, Plexus
+from plexus import Plexus
+from plexus.principal import LOCAL
 from plexus.rpc.wire import Lines
 from substrate.driver import Connection, View
 

@@ -11,7 +11,8 @@ import pytest
 from hub_calls import register
 from hypothesis import HealthCheck, settings
 
-from plexus import Activation, Limits, Plexus
+from plexus import Activation, Plexus
+from plexus.limits import Limits
 from plexus.runtime.builtin import PlexusItself
 
 settings.register_profile(

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 
-from plexus import LOCAL, Activation, Event, Plexus, Principal
+from plexus import Activation, Event, Plexus, Principal
+from plexus.principal import LOCAL
 from plexus.runtime.hub import Call
 from plexus.runtime.reader import Reader
 from plexus.runtime.run import LocalRun, Run

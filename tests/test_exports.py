@@ -128,6 +128,8 @@ def test_the_package_offers_what_an_author_needs() -> None:
         assert getattr(plexus, name) is not None
     needed = {"Activation", "Content", "Context", "Event", "Plexus", "method", "Confirm", "Failed"}
     assert needed <= set(plexus.__all__)
+    assert len(plexus.__all__) <= 40, "what is not for authors is imported from its own module"
+
     assert plexus.__version__ == importlib.import_module("plexus.version").__version__
 
 

@@ -26,7 +26,7 @@ from plexus import (
     Principal,
     method,
 )
-from plexus.events import Request
+from plexus.events import QuestionAsked
 from plexus.rpc import wire
 from plexus.runtime.elsewhere import RunElsewhere
 from plexus.runtime.log import wall_ms
@@ -168,7 +168,7 @@ class Approvals(Activation):
         question = _Permission(tool_name, input, tool_use_id)
         limit_s = self.plexus.limits.answer_s
         run = self.plexus.runs.find(ctx.run_id, ctx.principal)
-        event = Request(
+        event = QuestionAsked(
             request=PERMIT,
             kind=question.kind,
             message=question.message,

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from activations.arbor.model import ChangeKind, ChangeRow, Handle, Hit, Node, NodeStub, State, Tree
 from activations.arbor.render import one_line
-from plexus import Complete, Event, Result
+from plexus import Complete, Event
+from plexus.events import Result
 
 __all__ = (
     "Appended",

@@ -32,7 +32,8 @@ from activations.bash.events import (
 )
 from activations.bash.own_paths import OwnPaths
 from activations.processes.process import CannotStart, Command, Launcher, Process
-from plexus import Activation, DeadlineExceeded, Failed, InvalidParams, method
+from plexus import Activation, Failed, InvalidParams, method
+from plexus.errors import DeadlineExceeded
 
 __all__ = ("Bash",)
 

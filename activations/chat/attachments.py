@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from activations.chat.message import Message
-from plexus import Context, InvalidParams, Resource, TooBig
+from plexus import Context, InvalidParams, Resource
+from plexus.errors import TooBig
 
 __all__ = ("ATTACHMENTS", "ATTACHMENT_BYTES", "Attachment", "attachment_messages")
 

@@ -18,7 +18,8 @@ from activations.chat.events import DeletedSession, Place, SessionData, SessionP
 from activations.chat.lease import SPACE, is_leased, lease_owner, recover, turn_under_way
 from activations.chat.providers.provider import Provider, ProviderSource
 from activations.chat.tools import Approval, chosen_methods
-from plexus import Busy, Context, Denied, Failed, InvalidParams, NotFound
+from plexus import Context, Denied, Failed, InvalidParams, NotFound
+from plexus.errors import Busy
 
 if TYPE_CHECKING:  # a store is imported when it is opened
     from activations.arbor.store import Store

@@ -20,7 +20,7 @@ from mcp_view.request_state import RequestState, open_state, seal_state
 from mcp_view.session import Caller, Peer
 from mcp_view.tables.errors import ProtocolError, protocol_error
 from plexus.errors import Declined, Denied, InvalidParams, PlexusError
-from plexus.events import Cancelled, Error, Event, Request, Terminal
+from plexus.events import Cancelled, ErrorEvent, Event, QuestionAsked, Terminal
 from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
 from plexus.rpc.batch_reply import BatchReply
@@ -132,9 +132,9 @@ class Call:
     #: Whether messages are to name the task that they are about.
     related_task = False
     #: Requests of ours to the client that are open, with the question each puts.
-    sent: Mapping[int, Request] = _EMPTY
+    sent: Mapping[int, QuestionAsked] = _EMPTY
     #: Every question that the run has put so far, by its number.
-    _asked: Mapping[str, Request] = _EMPTY
+    _asked: Mapping[str, QuestionAsked] = _EMPTY
     #: Answers that came with the request, by key.
     _given: Mapping[str, Any] = _EMPTY
     #: How many of those are with the driver.
@@ -200,7 +200,7 @@ class Call:
 
     def recall_questions(self, questions: Mapping[str, OpenQuestion]) -> None:
         """Learn the open questions whose events are no longer in the run's log."""
-        kept = {event.request for event in self.run.log.events if isinstance(event, Request)}
+        kept = {event.request for event in self.run.log.events if isinstance(event, QuestionAsked)}
         gone = {number: each.event for number, each in questions.items() if number not in kept}
         if gone:
             self._asked = gone
@@ -278,7 +278,7 @@ class Call:
     def ask(self, events: list[Event]) -> list[Reply]:
         """Put the questions that are among these events to the client, or answer them with what
         came with the request."""
-        new = {event.request: event for event in events if isinstance(event, Request)}
+        new = {event.request: event for event in events if isinstance(event, QuestionAsked)}
         self._asked = {**self._asked, **new}
         if self._given and self._may_answer():
             answers = self._given_answers()
@@ -325,13 +325,13 @@ class Call:
             return self._send_requests(open_)
         return self._require_input(open_)
 
-    def _request_of(self, event: Request) -> tuple[str, dict[str, Any]] | None:
+    def _request_of(self, event: QuestionAsked) -> tuple[str, dict[str, Any]] | None:
         """Return the request that puts this question; None if the client cannot be asked it."""
         if event.kind not in self.peer.asks(self.caller):
             return None
         return request_of(event, self.run.id, self.caller.revision)
 
-    def _send_requests(self, questions: list[Request]) -> list[Reply]:
+    def _send_requests(self, questions: list[QuestionAsked]) -> list[Reply]:
         """Ask by requests of ours."""
         open_ = {event.request for event in self.sent.values()}
         fresh, messages = {}, []
@@ -369,7 +369,7 @@ class Call:
             return [RefuseQuestion(run, question, declined)]
         return [AnswerQuestion(self, run, question, answer)]
 
-    def _require_input(self, questions: list[Request]) -> list[Reply]:
+    def _require_input(self, questions: list[QuestionAsked]) -> list[Reply]:
         """Ask by a result, after which the client repeats its request with the answers."""
         requests = {}
         for event in questions:
@@ -390,7 +390,7 @@ class Call:
         result = server.result(self.caller.revision, body[1:-1], b"input_required")
         return [LeaveCall(self, keep=True, within_s=within_s), *self.answer(result)]
 
-    def _ask_by_text(self, questions: list[Request]) -> list[Reply]:
+    def _ask_by_text(self, questions: list[QuestionAsked]) -> list[Reply]:
         """Ask the reader of the result."""
         text = as_instructions(self.run, questions, self.peer.server.options.names)
         # The run has no owner from here on, so that nothing holds it back for later readers.
@@ -432,7 +432,7 @@ class BufferedCall(Call):
         missing = None if self.caller.revision.handshake else missing_capability(terminal)
         if missing is not None:
             raise missing
-        if isinstance(terminal, Error):
+        if isinstance(terminal, ErrorEvent):
             error = PlexusError(terminal.message, code=terminal.code, data=terminal.data)
             raise protocol_error(error, self.caller.revision)
         if isinstance(terminal, Cancelled):

@@ -18,7 +18,7 @@ from mcp_view.session import TASKS_EXTENSION, Caller, Peer
 from mcp_view.tables.errors import MISSING_CAPABILITY, ProtocolError, protocol_error
 from mcp_view.tables.revisions import Revision
 from plexus.errors import Denied, InvalidParams, NotFound, PlexusError, UnknownMethod
-from plexus.events import Cancelled, Error, Gap, Request, Terminal
+from plexus.events import Cancelled, ErrorEvent, Gap, QuestionAsked, Terminal
 from plexus.rpc import wire
 from plexus.rpc.effects import AnswerQuestion, CancelRun, KeepRun
 from plexus.runtime.log import Batch, wall_ms
@@ -104,7 +104,7 @@ def _status(run: Run, *, core: bool) -> str:
 
 
 def _defect(terminal: Terminal) -> bool:
-    return isinstance(terminal, Error) and terminal.code == "internal"
+    return isinstance(terminal, ErrorEvent) and terminal.code == "internal"
 
 
 def _iso(monotonic: float) -> str:
@@ -163,7 +163,7 @@ def _details(peer: Peer, run: Run, caller: Caller) -> bytes:
         return _questions(peer, run, caller)
     if terminal is None or status == "cancelled":
         return b""
-    if isinstance(terminal, Error) and _defect(terminal):
+    if isinstance(terminal, ErrorEvent) and _defect(terminal):
         error = {"code": wire.INTERNAL_ERROR, "message": terminal.message}
         return b',"error":' + wire.encode(error)
     spec = server.hub.resolve(run.method)
@@ -193,12 +193,12 @@ def _questions(peer: Peer, run: Run, caller: Caller) -> bytes:
     return b"," + wire.encode(asked)[1:-1]
 
 
-def _open_questions(run: Run) -> list[Request]:
+def _open_questions(run: Run) -> list[QuestionAsked]:
     # From the run and not from its log, which drops old items while a question is still open.
     return [question.event for question in (run.questions or {}).values()]
 
 
-def _key(event: Request) -> str:
+def _key(event: QuestionAsked) -> str:
     return event.key or event.request
 
 
@@ -217,7 +217,7 @@ def update_task(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply
 class UpdateTask(Call):
     """Answers to what a task asks, given one after the other up to the first that does not fit."""
 
-    def begin_update(self, run: int, answers: list[tuple[Request, Any]]) -> list[Reply]:
+    def begin_update(self, run: int, answers: list[tuple[QuestionAsked, Any]]) -> list[Reply]:
         """Give these answers to a run."""
         self._task = run
         self._answers = iter(answers)

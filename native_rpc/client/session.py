@@ -25,7 +25,7 @@ from native_rpc.client.errors import (
 )
 from native_rpc.client.waiting import Bell, Unread
 from plexus.errors import InvalidParams, NotFound, PlexusError, TooBig
-from plexus.events import Cancelled, Complete, Error, Gap
+from plexus.events import Cancelled, Complete, ErrorEvent, Gap
 from plexus.rpc import wire
 
 __all__ = ("Exchange", "Item", "Params", "Session")
@@ -39,7 +39,7 @@ AFTER = "_after"
 ATTACH = ("plexus.attach", "plexus_attach")
 UNSUBSCRIBE = "plexus.unsubscribe"
 
-TERMINALS = frozenset((Complete.type, Error.type, Cancelled.type))
+TERMINALS = frozenset((Complete.type, ErrorEvent.type, Cancelled.type))
 
 
 class Item(Mapping[str, Any]):

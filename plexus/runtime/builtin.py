@@ -13,7 +13,7 @@ from typing import Any
 from plexus.activation import Activation, PromptInfo, ResourceInfo, completer, method, resource
 from plexus.context import Context
 from plexus.errors import InvalidParams, NotFound, PlexusError
-from plexus.events import Error
+from plexus.events import ErrorEvent
 from plexus.principal import READ, Principal
 from plexus.registry import completion
 from plexus.rpc.answer_buffer import AnswerBuffer
@@ -265,6 +265,6 @@ async def _buffered(call: Call, limit: int) -> dict[str, Any]:
     answer = {"run": run.id, "events": events, "terminal": terminal}
     if buffer.truncated:
         answer["truncated"] = True
-    if isinstance(terminal, Error):
+    if isinstance(terminal, ErrorEvent):
         raise PlexusError(terminal.message, code=terminal.code, data=answer)
     return answer

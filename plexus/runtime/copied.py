@@ -13,12 +13,12 @@ from plexus.events import (
     Cancelled,
     Complete,
     Content,
-    Error,
+    ErrorEvent,
     Event,
     Gap,
     Log,
     Progress,
-    Request,
+    QuestionAsked,
     Result,
     Start,
 )
@@ -40,11 +40,11 @@ READING: Final = Limits(
 COMMON: Final[tuple[type[Event], ...]] = (
     Cancelled,
     Content,
-    Error,
+    ErrorEvent,
     Gap,
     Log,
     Progress,
-    Request,
+    QuestionAsked,
     Result,
     Start,
 )

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from plexus.errors import NotFound, PlexusError
-from plexus.events import Error, Request, Terminal
+from plexus.events import ErrorEvent, QuestionAsked, Terminal
 from plexus.limits import Limits
 from plexus.principal import Principal
 from plexus.questions import Question
@@ -93,7 +93,7 @@ class Elsewhere:
     def close(self) -> None:
         """This process ends, and with it the copies; the runs go on."""
         for run in self.running():
-            run.finish(Error("stopping", "the server that shows this run is stopping"))
+            run.finish(ErrorEvent("stopping", "the server that shows this run is stopping"))
 
     def _forget_old(self) -> None:
         limits, finished = self._limits, self._finished
@@ -190,13 +190,13 @@ class RunElsewhere(Run):
         last = self._said["last_seq"]
         known = self._said.get("terminal")
         if known is None:
-            self._end(Error("gone", reason))
+            self._end(ErrorEvent("gone", reason))
             return
         if last > self.log.last + 1:
             self.log.skip_to(last)
         raw = wire.encode(known)
         event = read_event(raw)
-        self._end(event if isinstance(event, Terminal) else Error("gone", reason))
+        self._end(event if isinstance(event, Terminal) else ErrorEvent("gone", reason))
 
     def _end(self, terminal: Terminal, raw: bytes | None = None) -> None:
         took_ms = self._said.get("duration_ms")
@@ -205,7 +205,7 @@ class RunElsewhere(Run):
             self.ended_at = min(self.started_at + took_ms / 1000, time.monotonic())
         self._followers.clear()
 
-    def asks_now(self, event: Request, asked_ms: int, tell: QuestionChanged) -> None:
+    def asks_now(self, event: QuestionAsked, asked_ms: int, tell: QuestionChanged) -> None:
         """It has a question open; `tell` is told now and when that is closed."""
         if self.terminal is not None:
             return

@@ -20,7 +20,7 @@ from typing import Any
 
 from plexus.defects import report
 from plexus.errors import InvalidEvent, PlexusError
-from plexus.events import Cancelled, Complete, Error, Event, Result, Terminal
+from plexus.events import Cancelled, Complete, ErrorEvent, Event, Result, Terminal
 from plexus.rpc import wire
 from plexus.runtime.reader import RunLog
 from plexus.runtime.run import LocalRun
@@ -264,7 +264,7 @@ async def _closed(run: LocalRun, stream: AsyncIterator[Event], error: BaseExcept
 def _failure(run: LocalRun, error: BaseException) -> Terminal:
     """What an exception becomes for those who read the run."""
     if isinstance(error, PlexusError):
-        return Error(error.code, error.message, error.data)
+        return ErrorEvent(error.code, error.message, error.data)
     if isinstance(error, asyncio.CancelledError):
         return _stopped(run) if run.cancel_reason else Cancelled("the method cancelled itself")
     return _defect(run, error)
@@ -272,7 +272,7 @@ def _failure(run: LocalRun, error: BaseException) -> Terminal:
 
 def _stopped(run: LocalRun) -> Terminal:
     if run.expired_after is not None:
-        return Error(
+        return ErrorEvent(
             "deadline", f"{run.method}: {run.cancel_reason}", {"limit_s": run.expired_after}
         )
     return Cancelled(run.cancel_reason)
@@ -280,20 +280,22 @@ def _stopped(run: LocalRun) -> Terminal:
 
 def _defect(run: LocalRun, error: BaseException) -> Terminal:
     internal = report(f"run {run.id} of {run.method}", error)
-    return Error(internal.code, internal.message, internal.data)
+    return ErrorEvent(internal.code, internal.message, internal.data)
 
 
 def _finish(run: LocalRun, terminal: Terminal) -> None:
     try:
         run.finish(terminal)
     except InvalidEvent as error:
-        if isinstance(terminal, Error):  # its data is wrong, but why the run failed matters more
+        if isinstance(
+            terminal, ErrorEvent
+        ):  # its data is wrong, but why the run failed matters more
             left_out = {"left_out": ["data"], "reason": error.message}
-            run.finish(Error(_sendable(terminal.code), _sendable(terminal.message), left_out))
+            run.finish(ErrorEvent(_sendable(terminal.code), _sendable(terminal.message), left_out))
         else:
-            run.finish(Error(error.code, error.message))
+            run.finish(ErrorEvent(error.code, error.message))
     except PlexusError as error:
-        run.finish(Error(error.code, error.message, error.data))
+        run.finish(ErrorEvent(error.code, error.message, error.data))
 
 
 def _sendable(text: object) -> str:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from plexus.errors import NotFound, PlexusError
-from plexus.events import Request
+from plexus.events import QuestionAsked
 from plexus.questions import Question
 
 if TYPE_CHECKING:  # a run keeps its questions; here it is only named
@@ -32,7 +32,7 @@ class OpenQuestion(NamedTuple):
     #: What the method waits on.
     answer: asyncio.Future[Any]
     #: How it was put.
-    event: Request
+    event: QuestionAsked
     #: When that was, on the monotonic clock.
     asked_at: float
     #: Notified when it opens and when it closes.
@@ -55,12 +55,12 @@ class OpenQuestions(dict[str, OpenQuestion]):
         timeout_s: float,
         key: str | None,
         tell: QuestionChanged | None,
-        append: Callable[[Request], None],
+        append: Callable[[QuestionAsked], None],
     ) -> tuple[str, asyncio.Future[Any]]:
         """Open a question and append its event. Raises what appending raises."""
         self._asked += 1
         request = str(self._asked)
-        event = Request(
+        event = QuestionAsked(
             request=request,
             kind=question.kind,
             message=question.message,

@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
 from plexus.errors import NotFound, PlexusError
-from plexus.events import Cancelled, Error, Event, Terminal, outcome_of
+from plexus.events import Cancelled, ErrorEvent, Event, Terminal, outcome_of
 from plexus.limits import Limits
 from plexus.principal import Principal
 from plexus.questions import Question
@@ -176,8 +176,8 @@ class Run(ABC):
         if raw is None:
             raw = wire.encode_event(terminal)
             limits = log.limits
-            if terminal.__class__ is Error and len(raw) > limits.error_bytes:
-                terminal = Error(
+            if terminal.__class__ is ErrorEvent and len(raw) > limits.error_bytes:
+                terminal = ErrorEvent(
                     terminal.code,
                     *wire.shorten_error(terminal.message, terminal.data, limits.error_bytes),
                 )

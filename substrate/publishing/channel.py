@@ -26,7 +26,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from activations.approvals import Approvals
 from plexus.errors import PlexusError
-from plexus.events import Error, Request
+from plexus.events import ErrorEvent, QuestionAsked
 from plexus.principal import LOCAL
 from plexus.process_identity import start_time
 from plexus.rpc import wire
@@ -344,10 +344,12 @@ class Channel:
         self._calling = True
         try:
             if method not in CALLS:
-                return wire.encode_event(Error("denied", f"{method} is not for others to call"))
+                return wire.encode_event(
+                    ErrorEvent("denied", f"{method} is not for others to call")
+                )
             call = self._hub.call(method, params, LOCAL)
         except PlexusError as error:
-            return wire.encode_event(Error(error.code, error.message, error.data))
+            return wire.encode_event(ErrorEvent(error.code, error.message, error.data))
         finally:
             self._calling = False
         raw = b""
@@ -399,8 +401,10 @@ def _frames(run: int, first: int, raws: list[bytes], room: int) -> Iterator[byte
         yield frame("items", lines, run=run, first=first + len(raws) - len(lines))
 
 
-def _short(event: Request, limit: int) -> Request:
+def _short(event: QuestionAsked, limit: int) -> QuestionAsked:
     """As much of a question as can be told."""
     if len(wire.encode_event(event)) <= limit:
         return event
-    return Request(event.request, event.kind, event.message[: limit // 8], {}, event.timeout_s)
+    return QuestionAsked(
+        event.request, event.kind, event.message[: limit // 8], {}, event.timeout_s
+    )

@@ -15,7 +15,7 @@ from typing import Any, Final
 from starlette.types import Receive, Scope, Send
 
 from plexus.errors import Failed, PlexusError
-from plexus.events import Error, Request, Result
+from plexus.events import ErrorEvent, QuestionAsked, Result
 from plexus.principal import LOCAL
 from plexus.rpc import wire
 from plexus.runtime.copied import READING, read_event
@@ -250,7 +250,7 @@ class Home:
             self._take_piece(run, header, rest)
         elif kind == "asked":
             event = read_event(rest)
-            if isinstance(event, Request):
+            if isinstance(event, QuestionAsked):
                 run.asks_now(event, int(header["asked_ms"]), self._hub.questions.tell)
         elif kind == "settled":
             run.forget_question(str(header["request"]))
@@ -299,7 +299,7 @@ class Home:
         if answer is None or answer.done():
             return
         terminal = read_event(raw)
-        if isinstance(terminal, Error):
+        if isinstance(terminal, ErrorEvent):
             answer.set_exception(Failed(terminal.message, code=terminal.code, data=terminal.data))
         else:
             answer.set_result(terminal.result if isinstance(terminal, Result) else None)

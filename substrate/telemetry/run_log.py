@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from plexus.events import Error
+from plexus.events import ErrorEvent
 from plexus.principal import Principal
 from plexus.rpc import wire
 from plexus.runtime.run import Run
@@ -65,7 +65,7 @@ class RunLog:
             "run": run.id,
             "outcome": terminal.type,
         }
-        if isinstance(terminal, Error):
+        if isinstance(terminal, ErrorEvent):
             fields["code"] = terminal.code
         fields |= {
             "ms": round((run.ended_at - run.started_at) * 1000, 3),

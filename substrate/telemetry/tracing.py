@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from plexus.events import Error
+from plexus.events import ErrorEvent
 from plexus.runtime.run import Run
 from plexus.runtime.runs import Runs
 from plexus.version import __version__
@@ -136,7 +136,7 @@ class Tracing:
                 "substrate.bytes": run.log.total,
             }
         )
-        if isinstance(terminal, Error):
+        if isinstance(terminal, ErrorEvent):
             span.set_attribute("error.type", terminal.code)
             span.set_status(self._trace.StatusCode.ERROR)
         span.end()

@@ -21,24 +21,22 @@ from activations.approvals import Approvals
 from activations.approvals.activation import INPUT_BYTES, PAGE_BYTES
 from activations.approvals.events import Answered, ApprovalPending, ApprovalSettled, Pending
 from plexus import (
-    LOCAL,
     Activation,
-    Cancelled,
+    AskText,
     Confirm,
     Context,
-    Error,
     Event,
     Form,
-    Limits,
     OpenUrl,
     Option,
     Plexus,
     Principal,
-    Prompt,
-    Result,
     Select,
     method,
 )
+from plexus.events import Cancelled, ErrorEvent, Result
+from plexus.limits import Limits
+from plexus.principal import LOCAL
 from plexus.rpc import wire
 from plexus.runtime.hub import Call
 from plexus.runtime.run import Run
@@ -55,7 +53,7 @@ class Address(BaseModel):
 
 QUESTIONS: dict[str, Any] = {
     "confirm": Confirm("Sure?"),
-    "prompt": Prompt("Name?"),
+    "prompt": AskText("Name?"),
     "select": Select("Which?", [Option("a", "Apples"), Option("b", "Pears")]),
     "form": Form("Where?", Address),
     "visit": OpenUrl("Sign in", "https://example.org/"),
@@ -105,9 +103,9 @@ async def value(
 
 async def failure(
     hub: Plexus, name: str, params: dict[str, Any], principal: Principal = LOCAL
-) -> Error:
+) -> ErrorEvent:
     [end] = await call(hub, name, params, principal)
-    assert isinstance(end, Error), end
+    assert isinstance(end, ErrorEvent), end
     return end
 
 
@@ -224,12 +222,12 @@ async def test_what_is_no_question_of_yes_or_no_is_declined(kind: str, hub: Plex
     begun = await asked(hub, "asking.ask", kind)
     await respond(hub, begun.run, False)
     [*_, end] = await read(begun)
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.code == "declined"
     begun = await asked(hub, "asking.ask", kind)
     await respond(hub, begun.run, False, message="not today")
     [*_, end] = await read(begun)
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert (end.code, end.message) == ("declined", "declined: not today")
 
 

@@ -10,7 +10,9 @@ from conftest import OpenHub
 from hub_calls import end_of, follow, local, settled, until
 
 from activations.health import Health
-from plexus import Activation, Cancelled, InvalidParams, Limits, Result, method
+from plexus import Activation, InvalidParams, method
+from plexus.events import Cancelled, Result
+from plexus.limits import Limits
 from plexus.rpc import wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

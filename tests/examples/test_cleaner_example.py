@@ -10,8 +10,9 @@ import cleaner
 import pytest
 from cleaner import Cleaned, Cleaner, Deleted, Kept
 
-from plexus import Denied, NotFound, Principal, TooBig
-from plexus.events import Request
+from plexus import Denied, NotFound, Principal
+from plexus.errors import TooBig
+from plexus.events import QuestionAsked
 from plexus.testing import expect, local
 
 pytestmark = pytest.mark.anyio
@@ -80,7 +81,7 @@ async def test_whoever_declines_is_not_asked_again_and_everything_stays(folder: 
 
 
 async def test_a_file_that_was_changed_after_the_question_is_kept(folder: Path) -> None:
-    def change_and_agree(_: Request) -> bool:
+    def change_and_agree(_: QuestionAsked) -> bool:
         (folder / "old0.log").write_text("new work")
         (folder / "old1.log").unlink()
         return True

@@ -14,7 +14,8 @@ import download
 import pytest
 from download import Download, Fetched, Resumed
 
-from plexus import DeadlineExceeded, Denied, Failed, InvalidParams, Progress, TooBig
+from plexus import Denied, Failed, InvalidParams, Progress
+from plexus.errors import DeadlineExceeded, TooBig
 from plexus.testing import expect, local
 
 pytestmark = pytest.mark.anyio

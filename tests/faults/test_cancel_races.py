@@ -15,7 +15,9 @@ from mcp_peer import HANDSHAKES, STATELESS, McpPeer
 
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus import LOCAL, Activation, Content, Limits, Plexus, method
+from plexus import Activation, Content, Plexus, method
+from plexus.limits import Limits
+from plexus.principal import LOCAL
 from plexus.rpc import wire
 from plexus.runtime.builtin import PlexusItself
 from substrate.driver import Connection

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutations import CORPUS, MCP_CORPUS, Mutator
 
-from plexus import Limits
+from plexus.limits import Limits
 from plexus.rpc import wire
 from plexus.rpc.wire import Invalid, Lines, Message, Notification, Request, Response
 

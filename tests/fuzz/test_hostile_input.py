@@ -28,13 +28,14 @@ from test_methods import real_hub
 
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus import Activation, Context, Limits, Plexus, method
-from plexus.events import Request
+from plexus import Activation, Context, Plexus, method
+from plexus.events import QuestionAsked
+from plexus.limits import Limits
 from plexus.principal import LOCAL
 from plexus.questions import (
+    AskText,
     Confirm,
     Form,
-    Prompt,
     Question,
     Roots,
     Sample,
@@ -295,7 +296,7 @@ FIELDS = {
 }
 QUESTIONS: dict[str, Question[Any]] = {
     "confirm": Confirm("Sure?"),
-    "prompt": Prompt("Who?"),
+    "prompt": AskText("Who?"),
     "select": Select("Which?", ["s", "m"]),
     "select_many": SelectMany("Which?", [f"option {n}" for n in range(50)]),
     "form": Form("Who?", Person),
@@ -344,7 +345,7 @@ async def test_a_hostile_answer_to_a_question_is_answered_briefly_and_blocks_not
             for template in ANSWERS:
                 run = hub.call("asking.ask", {"kind": kind}).run
                 asked = (await anext(aiter(run.batches()))).events[-1]
-                assert isinstance(asked, Request)
+                assert isinstance(asked, QuestionAsked)
                 request = asked.request
                 answer = template % value
                 params = b'{"run":%d,"request":"%b","answer":%b}' % (

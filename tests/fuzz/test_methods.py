@@ -22,7 +22,8 @@ from hub_calls import call
 from mcp_peer import HANDSHAKES, STATELESS, McpPeer
 from schema_values import Generator, broken
 
-from plexus import Error, Event, InvalidParams, Plexus, Result
+from plexus import Event, InvalidParams, Plexus
+from plexus.events import ErrorEvent, Result
 from plexus.registry.schema import parameters_schema
 from plexus.runtime.hub import Call
 from substrate.build_hub import build_hub
@@ -89,7 +90,7 @@ async def real_hub(folder: Path) -> AsyncIterator[Entered]:
 
 async def _value(hub: Plexus, method: str, **params: Any) -> Any:
     end = (await call(hub, method, params))[-1]
-    assert not isinstance(end, Error), end
+    assert not isinstance(end, ErrorEvent), end
     return end.result if isinstance(end, Result) else end
 
 

@@ -25,7 +25,8 @@ from mcp_view.session import Session
 from mcp_view.tables.methods import METHODS
 from native_rpc.framing import LINES, MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus import LOCAL, Plexus
+from plexus import Plexus
+from plexus.principal import LOCAL
 from plexus.rpc import wire
 from plexus.rpc.wire import Invalid, Lines, Message, Request
 from plexus.runtime.builtin import PlexusItself

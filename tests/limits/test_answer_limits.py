@@ -12,7 +12,8 @@ from mcp_peer import STATELESS, McpPeer
 from network import Server
 from raw_peer import RawPeer, call_of, limited
 
-from plexus import Activation, InvalidParams, Limits, method
+from plexus import Activation, InvalidParams, method
+from plexus.limits import Limits
 
 MEMBERS = 40
 ENTRIES = 100

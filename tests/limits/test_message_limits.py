@@ -14,7 +14,8 @@ from network import Server
 from raw_peer import RawPeer, call_of, limited, post_of
 from websockets.sync.client import connect
 
-from plexus import Activation, Limits, method
+from plexus import Activation, method
+from plexus.limits import Limits
 
 BYTES = 4096
 DEPTH = 8

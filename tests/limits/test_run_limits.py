@@ -10,18 +10,10 @@ import pytest
 from conftest import OpenHub
 from hub_calls import WAIT_S, end_of, follow, ignore, quiet, read, settled, until
 
-from plexus import (
-    Activation,
-    Confirm,
-    Content,
-    Context,
-    Limits,
-    NotFound,
-    Plexus,
-    method,
-)
+from plexus import Activation, Confirm, Content, Context, NotFound, Plexus, method
 from plexus.errors import Busy
-from plexus.events import Cancelled, Error, Event, Gap, Request, Result
+from plexus.events import Cancelled, ErrorEvent, Event, Gap, QuestionAsked, Result
+from plexus.limits import Limits
 from plexus.principal import LOCAL, Principal
 from plexus.rpc import wire
 from plexus.runtime.log import ITEM_WEIGHT
@@ -92,12 +84,12 @@ class Work(Activation):
 
 
 def code(event: Event) -> str:
-    assert isinstance(event, Error), event
+    assert isinstance(event, ErrorEvent), event
     return event.code
 
 
 def limit_in(event: Event) -> Any:
-    assert isinstance(event, Error), event
+    assert isinstance(event, ErrorEvent), event
     return event.data["limit"]
 
 
@@ -278,7 +270,7 @@ async def test_a_run_that_takes_too_long_ends_with_its_deadline(open_hub: OpenHu
     assert await end_of(hub, "work.wait", [0.1]) == Result("waited")
     past = await end_of(hub, "work.wait")
     assert code(past) == "deadline"
-    assert isinstance(past, Error)
+    assert isinstance(past, ErrorEvent)
     assert past.data == {"limit_s": 0.5}
     await is_well(hub)
 
@@ -312,7 +304,7 @@ async def test_a_question_that_nobody_answers_in_time_is_closed(open_hub: OpenHu
     at.answer(await question_of(at), True)
     assert await settled(at) == Result("yes")
     events = await follow(past)
-    assert isinstance(events[0], Request)
+    assert isinstance(events[0], QuestionAsked)
     assert events[0].timeout_s == 1.0
     assert code(events[-1]) == "no_answer"
     after = hub.call("work.ask").run

@@ -21,7 +21,8 @@ from starlette.types import Message, Scope
 from mcp_view.server import McpOptions
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus import LOCAL, Activation, Content, Plexus, method
+from plexus import Activation, Content, Plexus, method
+from plexus.principal import LOCAL
 from plexus.rpc import wire
 from plexus.runtime.builtin import PlexusItself
 from substrate.driver import Connection

@@ -10,10 +10,10 @@ from pydantic import BaseModel, Field
 
 from plexus import (
     Activation,
+    AskText,
     Confirm,
     Content,
     Context,
-    DeadlineExceeded,
     Declined,
     Detached,
     Failed,
@@ -22,7 +22,6 @@ from plexus import (
     Message,
     OpenUrl,
     Option,
-    Prompt,
     Roots,
     Sample,
     Select,
@@ -31,6 +30,7 @@ from plexus import (
     prompt,
     resource,
 )
+from plexus.errors import DeadlineExceeded
 from plexus.questions import Question
 
 __all__ = ("KINDS", "Asking", "Person")
@@ -83,7 +83,7 @@ LABELLED = [Option("r", "Red"), Option("b", "Blue")]
 #: Every question, by a name.
 KINDS: dict[str, Question[Any]] = {
     "confirm": Confirm("Sure?", default=False),
-    "prompt": Prompt("Your name?", default="Ada"),
+    "prompt": AskText("Your name?", default="Ada"),
     "select": Select("Which?", ["here", "there"], default="there"),
     "select_labelled": Select("Which?", LABELLED),
     "select_many": SelectMany("Which ones?", ["x", "y", "z"], default=["y"]),

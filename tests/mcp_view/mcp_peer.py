@@ -21,15 +21,10 @@ from mcp_view.server import McpOptions, McpServer
 from mcp_view.session import Session
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus import (
-    LOCAL,
-    Activation,
-    Event,
-    Limits,
-    Plexus,
-    Principal,
-    Terminal,
-)
+from plexus import Activation, Event, Plexus, Principal
+from plexus.events import Terminal
+from plexus.limits import Limits
+from plexus.principal import LOCAL
 from plexus.rpc import wire
 from plexus.rpc.effects import Effect, LeaveCall, Send, SetTimer, StartCall
 from plexus.runtime.run import LocalRun

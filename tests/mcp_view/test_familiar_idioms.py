@@ -24,15 +24,9 @@ from mcp_peer import McpPeer, text_of
 from pydantic import BaseModel, Field, HttpUrl
 from typing_extensions import TypedDict
 
-from plexus import (
-    Activation,
-    Context,
-    Error,
-    Plexus,
-    RegistrationError,
-    Result,
-    method,
-)
+from plexus import Activation, Context, Plexus, method
+from plexus.errors import RegistrationError
+from plexus.events import ErrorEvent, Result
 from plexus.rpc import wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -475,7 +469,7 @@ async def test_an_unexpected_error_is_in_the_log_and_its_text_is_not_sent(
     caplog.set_level(logging.ERROR)
     hub = open_hub(Try)
     end = await end_of(hub, "try.raises")
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert "ValueError" in end.message
     assert "password" not in end.message
     result = await McpPeer(hub, "2025-11-25").tool("try.raises")

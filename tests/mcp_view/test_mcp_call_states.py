@@ -13,16 +13,18 @@ from mcp_peer import CAPABLE, STATELESS, TASKS, envelope, make_server
 from mcp_view.calls.call import TRANSITIONS, Call, State, Step
 from mcp_view.protocol import McpConnection
 from mcp_view.session import Session
-from plexus import LOCAL, Complete, Content, Event, Limits, Plexus
+from plexus import Complete, Content, Event, Plexus
 from plexus.errors import Busy, InvalidParams, PlexusError
-from plexus.events import Detached, Request
+from plexus.events import Detached, QuestionAsked
+from plexus.limits import Limits
+from plexus.principal import LOCAL
 from plexus.rpc import wire
 from plexus.rpc.effects import AnswerQuestion, Effect, KeepRun, Send
 from plexus.runtime.log import Batch
 from plexus.runtime.run import LocalRun
 
 CORE = "2025-11-25"
-QUESTION = Request(
+QUESTION = QuestionAsked(
     request="1", kind="confirm", message="Sure?", schema={"type": "boolean"}, timeout_s=60
 )
 

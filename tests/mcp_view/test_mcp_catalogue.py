@@ -13,7 +13,8 @@ from mcp_peer import REVISIONS, STATELESS, McpPeer
 
 from mcp_view.server import McpOptions
 from mcp_view.tool_names import SPELLINGS, SpellingName
-from plexus import Activation, Plexus, RegistrationError, method, prompt, resource
+from plexus import Activation, Plexus, method, prompt, resource
+from plexus.errors import RegistrationError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

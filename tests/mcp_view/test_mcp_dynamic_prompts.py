@@ -12,17 +12,17 @@ from mcp_peer import HANDSHAKES, REVISIONS, STATELESS, McpPeer
 from mcp_view.server import McpOptions
 from mcp_view.tool_names import SPELLINGS, SpellingName
 from plexus import (
-    LOCAL,
     Activation,
+    AskText,
     Change,
     Context,
     NotFound,
     Principal,
-    Prompt,
     PromptInfo,
     completer,
     prompt,
 )
+from plexus.principal import LOCAL
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -91,7 +91,7 @@ class Bare(Activation):
     @prompt(title="Any", template="bare.any.{name}")
     async def any_name(self, name: str, *, ctx: Context) -> str:
         """Whatever it is called."""
-        return name + await ctx.ask(Prompt("And?"))
+        return name + await ctx.ask(AskText("And?"))
 
     async def prompts(self, *_: Any) -> list[PromptInfo]:
         """Two."""

@@ -13,7 +13,7 @@ from mcp_peer import CAPABLE, HANDSHAKES, STATELESS, McpPeer, text_of
 
 from mcp_view.server import McpOptions
 from mcp_view.tool_names import SPELLINGS
-from plexus import Limits
+from plexus.limits import Limits
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

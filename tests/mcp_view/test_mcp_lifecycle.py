@@ -10,7 +10,7 @@ from conftest import OpenHub
 from mcp_peer import HANDSHAKES, PREFIX, REVISIONS, STATELESS, McpPeer, envelope
 
 from mcp_view.server import McpOptions
-from plexus import Limits
+from plexus.limits import Limits
 from plexus.rpc import wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

@@ -13,7 +13,8 @@ from mcp_activations import Show
 from mcp_peer import REVISIONS, STATELESS, McpPeer, Stage
 
 from mcp_view.server import McpOptions
-from plexus import Complete, Content, Event, Image, Log, Progress, Result, ToolUse
+from plexus import Complete, Content, Event, Image, Log, Progress, ToolUse
+from plexus.events import Result
 
 anyio = pytest.mark.anyio
 pytestmark = pytest.mark.timeout(60)

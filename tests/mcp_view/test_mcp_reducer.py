@@ -14,22 +14,18 @@ from mcp_activations import PIXEL, Counted, Reading
 from mcp_view.reducer import NOTHING, Reducer, text_at_once
 from mcp_view.tables.revisions import REVISIONS
 from plexus import (
-    Cancelled,
     Complete,
     Content,
     Detached,
-    Error,
     Event,
     Image,
     Log,
     Progress,
-    Result,
     Start,
-    Terminal,
     ToolResult,
     ToolUse,
 )
-from plexus.events import Gap, Request
+from plexus.events import Cancelled, ErrorEvent, Gap, QuestionAsked, Result, Terminal
 from plexus.rpc import wire
 from plexus.runtime.log import Batch
 
@@ -120,7 +116,7 @@ def test_the_short_way_gives_what_the_long_way_gives(texts: list[str], end: Term
 @pytest.mark.parametrize(
     "events",
     [
-        [Content("x"), Error("e", "m")],
+        [Content("x"), ErrorEvent("e", "m")],
         [Content("x"), Cancelled("r")],
         [Shouted("x"), Complete()],
         [Content("x"), Image(PIXEL, "image/png"), Complete()],
@@ -152,7 +148,7 @@ def test_signs_of_how_the_work_goes_are_no_part_of_the_result() -> None:
 
 def test_what_somebody_must_look_at_is_put_aside() -> None:
     reducer = Reducer(NEWEST, 100, 1000)
-    asked = Request("1", "confirm", "Sure?", {}, 60)
+    asked = QuestionAsked("1", "confirm", "Sure?", {}, 60)
     reducer.add_all(batch(Log("info", "m"), Content("x"), asked, Detached()))
     assert [event.type for event in reducer.side_events] == ["log", "request", "background"]
 
@@ -172,11 +168,11 @@ def test_a_gap_is_said_where_it_is() -> None:
 @pytest.mark.parametrize(
     ("terminal", "why"),
     [
-        (Error("e", "it broke"), "it broke"),
+        (ErrorEvent("e", "it broke"), "it broke"),
         (Cancelled("enough"), "Cancelled: enough"),
         (Cancelled(), "Cancelled"),
         (Exit(3), '{"code":3}'),
-        (Error("e", ""), '{"code":"e","message":""}'),
+        (ErrorEvent("e", ""), '{"code":"e","message":""}'),
     ],
 )
 def test_why_a_run_failed_comes_last_and_is_never_empty(terminal: Terminal, why: str) -> None:

@@ -16,7 +16,8 @@ from mcp_peer import CAPABLE, STATELESS, Clock, McpPeer, make_server, text_of
 
 from mcp_view.request_state import RequestState, open_state, seal_state
 from mcp_view.server import McpServer
-from plexus import InvalidParams, Limits, Plexus
+from plexus import InvalidParams, Plexus
+from plexus.limits import Limits
 
 anyio = pytest.mark.anyio
 pytestmark = pytest.mark.timeout(30)

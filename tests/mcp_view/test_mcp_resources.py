@@ -18,13 +18,13 @@ from plexus import (
     Change,
     Context,
     Failed,
-    Limits,
     NotFound,
     Principal,
     Resource,
     ResourceInfo,
     resource,
 )
+from plexus.limits import Limits
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

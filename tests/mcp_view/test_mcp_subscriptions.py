@@ -9,7 +9,8 @@ from activations_for_tests import Demo
 from conftest import OpenHub
 from mcp_peer import PREFIX, STATELESS, McpPeer, envelope
 
-from plexus import Change, Limits
+from plexus import Change
+from plexus.limits import Limits
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

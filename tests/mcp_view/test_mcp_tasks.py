@@ -26,17 +26,8 @@ from mcp_peer import (
 )
 
 from mcp_view.server import McpOptions
-from plexus import (
-    Activation,
-    Confirm,
-    Content,
-    Context,
-    Detached,
-    Failed,
-    Limits,
-    Plexus,
-    method,
-)
+from plexus import Activation, Confirm, Content, Context, Detached, Failed, Plexus, method
+from plexus.limits import Limits
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

@@ -13,15 +13,8 @@ from mcp_activations import PIXEL, SOUND, Show, Watched
 from mcp_peer import HANDSHAKES, REVISIONS, STATELESS, McpPeer, text_of
 
 from mcp_view.server import McpOptions
-from plexus import (
-    Activation,
-    Audio,
-    Content,
-    Image,
-    Limits,
-    Resource,
-    method,
-)
+from plexus import Activation, Audio, Content, Image, Resource, method
+from plexus.limits import Limits
 from plexus.rpc import wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

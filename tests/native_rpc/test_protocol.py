@@ -13,17 +13,10 @@ from hypothesis import strategies as st
 from native_rpc.errors import CODES, code_of
 from native_rpc.framing import EVENT_STREAM, LINES, MESSAGES, Framing
 from native_rpc.protocol import NativeConnection
-from plexus import (
-    Cancelled,
-    Complete,
-    Content,
-    Error,
-    Event,
-    Limits,
-    Result,
-)
+from plexus import Complete, Content, Event
 from plexus.errors import InvalidParams, NotFound, PlexusError, UnknownMethod
-from plexus.limits import CONTROL_CALLS
+from plexus.events import Cancelled, ErrorEvent, Result
+from plexus.limits import CONTROL_CALLS, Limits
 from plexus.principal import LOCAL
 from plexus.rpc import wire
 from plexus.rpc.effects import Effect, LeaveCall, Send, StartCall
@@ -506,9 +499,9 @@ def test_a_buffered_call_is_answered_once_when_its_run_has_ended() -> None:
 @pytest.mark.parametrize(
     ("terminal", "code"),
     [
-        (Error("no_planet", "no Vulcan", {"x": 1}), -32000),
-        (Error("internal", "no Vulcan"), -32603),
-        (Error("deadline", "no Vulcan"), -32006),
+        (ErrorEvent("no_planet", "no Vulcan", {"x": 1}), -32000),
+        (ErrorEvent("internal", "no Vulcan"), -32603),
+        (ErrorEvent("deadline", "no Vulcan"), -32006),
         (Cancelled("enough"), -32007),
         (Cancelled(), -32007),
     ],

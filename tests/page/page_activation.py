@@ -14,6 +14,7 @@ from pydantic import Field
 
 from plexus import (
     Activation,
+    AskText,
     Complete,
     Confirm,
     Content,
@@ -22,7 +23,6 @@ from plexus import (
     Form,
     Image,
     Progress,
-    Prompt,
     Select,
     SelectMany,
     method,
@@ -168,7 +168,7 @@ class Showcase(Activation):
         """Ask one question of every kind."""
         sure = await ctx.ask(Confirm("Shall we go?"))
         yield Content(text=f"confirm={sure}\n\n")
-        name = await ctx.ask(Prompt("What is your name?"))
+        name = await ctx.ask(AskText("What is your name?"))
         yield Content(text=f"prompt={name}\n\n")
         where = await ctx.ask(Select("Where to?", options=["sea", "hills"]))
         yield Content(text=f"select={where}\n\n")

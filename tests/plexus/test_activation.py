@@ -20,11 +20,11 @@ from plexus import (
     Plexus,
     PlexusError,
     Principal,
-    RegistrationError,
-    Result,
     method,
 )
 from plexus.activation import Hints, MethodMark, MethodOptions
+from plexus.errors import RegistrationError
+from plexus.events import Result
 
 if TYPE_CHECKING:
     from decimal import Decimal

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from plexus import Form, InvalidParams, OpenUrl, Root, Roots, Sample, SampleResult
-from plexus.questions import Question
+from plexus import Form, InvalidParams, OpenUrl, Roots, Sample
+from plexus.questions import Question, Root, SampleResult
 
 PNG = {"type": "image", "data": "", "mimeType": "image/png"}
 

@@ -14,35 +14,32 @@ from conftest import OpenHub
 from hub_calls import OTHER, call, end_of, happened, quiet, read, settled, until
 
 from plexus import (
-    LOCAL,
     Activation,
-    Cancelled,
+    AskText,
     Complete,
     Confirm,
     Content,
     Context,
     Declined,
-    Error,
     Failed,
     Form,
     InvalidParams,
-    Limits,
     Log,
     NotFound,
     OpenUrl,
     Option,
     Plexus,
     PlexusError,
-    Prompt,
-    Result,
     Roots,
     Sample,
     Select,
     SelectMany,
-    Unsupported,
     method,
 )
-from plexus.events import Request
+from plexus.errors import Unsupported
+from plexus.events import Cancelled, ErrorEvent, QuestionAsked, Result
+from plexus.limits import Limits
+from plexus.principal import LOCAL
 from plexus.questions import Question
 from plexus.runtime.run import Run
 
@@ -231,9 +228,9 @@ async def test_what_another_fails_with_can_be_caught(
 
 async def test_what_is_not_caught_is_the_callers_own_failure(open_hub: OpenHub) -> None:
     hub = open_hub(Outer, Inner)
-    assert await end_of(hub, "outer.awaits", ["inner.fails"]) == Error("nope", "no", {"a": 1})
+    assert await end_of(hub, "outer.awaits", ["inner.fails"]) == ErrorEvent("nope", "no", {"a": 1})
     end = await end_of(hub, "outer.awaits", ["inner.value", {"value": "x"}])
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.code == "invalid_params"
 
 
@@ -257,7 +254,7 @@ async def test_cancelling_what_was_called_is_a_failure_of_the_caller(open_hub: O
     [called] = [run for run in hub.runs.running() if run.method == "inner.waits"]
     called.cancel("not you")
     end = await settled(made.run)
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.code == "cancelled"
 
 
@@ -284,12 +281,14 @@ class Model(pydantic.BaseModel):
 FIELDS = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 
-async def asked(hub: Plexus, name: str = "asker.ask", params: Any = None) -> tuple[Run, Request]:
+async def asked(
+    hub: Plexus, name: str = "asker.ask", params: Any = None
+) -> tuple[Run, QuestionAsked]:
     """Begin a run and wait for its question."""
     run = hub.call(name, params).run
     await until(lambda: run.state == "asking")
     [request] = run.log.events
-    assert isinstance(request, Request)
+    assert isinstance(request, QuestionAsked)
     return run, request
 
 
@@ -298,8 +297,8 @@ async def asked(hub: Plexus, name: str = "asker.ask", params: Any = None) -> tup
     [
         (Confirm("Sure?"), True, ["bool", True]),
         (Confirm("Sure?"), False, ["bool", False]),
-        (Prompt("Name?"), "", ["str", ""]),
-        (Prompt("Name?"), "Ada", ["str", "Ada"]),
+        (AskText("Name?"), "", ["str", ""]),
+        (AskText("Name?"), "Ada", ["str", "Ada"]),
         (Select("Which?", options=["a", "b"]), "b", ["str", "b"]),
         (Select("Which?", options=[Option("a", "An A")]), "a", ["str", "a"]),
         (SelectMany("Which?", options=["a", "b"]), [], ["list", []]),
@@ -324,7 +323,7 @@ async def test_an_answer_that_fits_lets_the_run_go_on(
     ("question", "answers", "right"),
     [
         (Confirm("?"), ["yes", 1, 0, [], {}], True),
-        (Prompt("?"), [1, True, [], {}], "a"),
+        (AskText("?"), [1, True, [], {}], "a"),
         (Select("?", options=["a"]), ["b", "", 1, ["a"], {}], "a"),
         (SelectMany("?", options=["a"]), ["a", ["b"], [["a"]], {}, 1], ["a"]),
         (
@@ -341,7 +340,7 @@ async def test_an_answer_that_does_not_fit_leaves_the_question_open(
     run, request = await asked(hub)
     for answer in answers:
         end = await end_of(hub, "plexus.respond", [run.id, request.request, answer])
-        assert isinstance(end, Error)
+        assert isinstance(end, ErrorEvent)
         assert end.code == "invalid_params"
         assert run.state == "asking"
     await end_of(hub, "plexus.respond", [run.id, request.request, right])
@@ -368,7 +367,7 @@ async def test_null_is_declining(open_hub: OpenHub) -> None:
     run, request = await asked(hub)
     assert await end_of(hub, "plexus.respond", [run.id, request.request, None]) == Result(True)
     end = await settled(run)
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.code == "declined"
     run, request = await asked(hub, "asker.catch")
     await end_of(hub, "plexus.respond", [run.id, request.request, None])
@@ -378,7 +377,7 @@ async def test_null_is_declining(open_hub: OpenHub) -> None:
 async def test_no_answer_in_time_is_a_failure_that_says_so(open_hub: OpenHub) -> None:
     hub = open_hub(Asker(Confirm("Sure?"), timeout_s=0.05))
     end = await end_of(hub, "asker.ask")
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.code == "no_answer"
     assert end.data == {"limit_s": 0.05, "request": "1"}
 
@@ -386,7 +385,7 @@ async def test_no_answer_in_time_is_a_failure_that_says_so(open_hub: OpenHub) ->
 async def test_the_limits_say_how_long_a_question_stays_open(open_hub: OpenHub) -> None:
     hub = open_hub(Asker(Confirm("Sure?")), limits=Limits(answer_s=0.05))
     end = await end_of(hub, "asker.ask")
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.data["limit_s"] == 0.05
 
 
@@ -394,7 +393,7 @@ async def test_only_the_runs_principal_can_answer(open_hub: OpenHub) -> None:
     hub = open_hub(Asker(Confirm("Sure?")))
     run, request = await asked(hub)
     [end] = await call(hub, "plexus.respond", [run.id, request.request, True], OTHER)
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.code == "not_found"
     assert run.state == "asking"
 
@@ -460,7 +459,7 @@ async def test_a_question_that_is_too_large_is_not_left_open(open_hub: OpenHub) 
     hub = open_hub(Asker(Confirm("x" * 2000)), limits=Limits(event_bytes=1000))
     run = hub.call("asker.ask").run
     end = await settled(run)
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.code == "too_big"
     assert not run.questions
 
@@ -472,7 +471,7 @@ async def test_a_question_can_be_refused_with_an_error(open_hub: OpenHub) -> Non
     hub = open_hub(Asker(Confirm("Sure?")))
     run, request = await asked(hub)
     run.refuse(request.request, Failed("the client went away", code="gone", data=1))
-    assert await settled(run) == Error("gone", "the client went away", 1)
+    assert await settled(run) == ErrorEvent("gone", "the client went away", 1)
     with pytest.raises(NotFound):
         run.refuse(request.request, Failed("again"))
     run, request = await asked(hub, "asker.catch")
@@ -487,7 +486,7 @@ async def test_what_a_caller_cannot_be_asked_is_refused_at_once(
     hub = open_hub(Asker(question))
     made = hub.call("asker.ask", asks=frozenset({"form"}))
     [end] = await read(made)
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.code == Unsupported.default_code == "unsupported"
     assert end.data == {"kind": question.kind}
     able = hub.call("asker.ask", asks=frozenset({question.kind})).run
@@ -498,7 +497,7 @@ async def test_what_a_caller_cannot_be_asked_is_refused_at_once(
     "question",
     [
         Confirm("?"),
-        Prompt("?"),
+        AskText("?"),
         Select("?", options=["a"]),
         SelectMany("?", options=["a"]),
         Form("?", FIELDS),
@@ -521,7 +520,7 @@ class Several(Activation):
     async def ask(self, timeout_s: float | None = None, *, ctx: Context) -> dict[str, Any]:
         """Ask three things."""
         return await ctx.ask_all(
-            {"sure": Confirm("Sure?"), "name": Prompt("Name?"), "more": Confirm("More?")},
+            {"sure": Confirm("Sure?"), "name": AskText("Name?"), "more": Confirm("More?")},
             timeout_s=timeout_s,
         )
 
@@ -559,7 +558,7 @@ async def test_several_questions_are_asked_at_once_and_answered_in_any_order(
     open_hub: OpenHub,
 ) -> None:
     run = await asked_several(open_hub(Several))
-    requests = [event for event in run.log.events if isinstance(event, Request)]
+    requests = [event for event in run.log.events if isinstance(event, QuestionAsked)]
     assert [(each.request, each.key) for each in requests] == [
         ("1", "sure"),
         ("2", "name"),
@@ -581,7 +580,7 @@ async def test_declining_one_of_several_takes_the_others_back(open_hub: OpenHub)
     run = await asked_several(open_hub(Several))
     run.answer("2", None)
     end = await settled(run)
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert (end.code, end.message) == ("declined", "declined: Name?")
     with pytest.raises(NotFound):
         run.answer("1", True)
@@ -591,7 +590,7 @@ async def test_several_questions_share_one_deadline(open_hub: OpenHub) -> None:
     run = await asked_several(open_hub(Several), {"timeout_s": 0.1})
     run.answer("1", True)
     end = await settled(run)
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.code == "no_answer"
     assert end.data == {"limit_s": 0.1, "request": "2"}
 
@@ -638,7 +637,7 @@ async def test_a_call_inside_can_ask_what_the_outermost_caller_can_be_asked(
 ) -> None:
     hub = open_hub(Outer, Asker(Sample("Why?")))
     [end] = await read(hub.call("outer.awaits", ["asker.ask"], asks=frozenset()))
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.code == "unsupported"
     run = hub.call("outer.awaits", ["asker.ask"], asks=frozenset({"sample"})).run
     await until(lambda: run.state == "asking")

@@ -7,9 +7,20 @@ from typing import Any
 
 import pytest
 
-from plexus import Limits, Plexus, Principal
+from plexus import Plexus, Principal
 from plexus.errors import Denied, NotFound
-from plexus.events import Cancelled, Content, Error, Event, Gap, Log, Progress, Request, Result
+from plexus.events import (
+    Cancelled,
+    Content,
+    ErrorEvent,
+    Event,
+    Gap,
+    Log,
+    Progress,
+    QuestionAsked,
+    Result,
+)
+from plexus.limits import Limits
 from plexus.principal import LOCAL
 from plexus.rpc import wire
 from plexus.runtime.copied import read_event
@@ -127,7 +138,7 @@ async def test_what_is_lost_ends_with_what_is_known_of_its_end() -> None:
     assert wire.decode_plain(last) == {"type": "complete", "exit_code": 3}
     other = copied(elsewhere, number=2)
     other.lost("its process is gone")
-    assert await read(other) == [(1, Error("gone", "its process is gone"))]
+    assert await read(other) == [(1, ErrorEvent("gone", "its process is gone"))]
     assert elsewhere.running() == []
     assert elsewhere.all() == [run, other]
 
@@ -162,7 +173,7 @@ async def test_a_run_elsewhere_is_seen_and_steered_by_its_principal_alone() -> N
 async def test_a_question_elsewhere_is_told_when_it_opens_and_closes() -> None:
     run = copied(Elsewhere(Limits()))
     told: list[tuple[str, bool]] = []
-    event = Request("1", "prompt", "Name?", {"type": "string"}, 60.0)
+    event = QuestionAsked("1", "prompt", "Name?", {"type": "string"}, 60.0)
     for _ in range(2):
         run.asks_now(event, 1500, lambda _, request, opened: told.append((request, opened)))
     assert run.questions is not None
@@ -179,7 +190,7 @@ async def test_a_question_elsewhere_is_told_when_it_opens_and_closes() -> None:
         Log(level="info", message="x"),
         Gap(1, 2),
         Result({"a": [1, None]}),
-        Error("code", "message", {"x": 1}),
+        ErrorEvent("code", "message", {"x": 1}),
         Cancelled("why"),
         Cancelled(),
     ],

@@ -16,28 +16,23 @@ from hypothesis import strategies as st
 
 from plexus import (
     Audio,
-    Cancelled,
     Complete,
     Content,
     Detached,
-    Error,
     Event,
     Image,
-    InvalidEvent,
     InvalidParams,
     Log,
     Message,
     Progress,
-    RegistrationError,
     Resource,
-    Result,
     Start,
-    Terminal,
     ToolResult,
     ToolUse,
 )
+from plexus.errors import InvalidEvent, RegistrationError
 from plexus.event_class import EventMeta
-from plexus.events import Gap, Request
+from plexus.events import Cancelled, ErrorEvent, Gap, QuestionAsked, Result, Terminal
 from plexus.registry.validation import check
 from plexus.rpc import wire
 
@@ -105,12 +100,14 @@ def test_a_terminal_that_says_more_is_still_called_complete() -> None:
 
 
 def test_only_terminals_end_a_run() -> None:
-    assert all(cls.terminal for cls in (Terminal, Complete, Result, Error, Cancelled, Exit))
-    assert not any(cls.terminal for cls in (Start, Content, Progress, Log, Request, Gap, Line))
+    assert all(cls.terminal for cls in (Terminal, Complete, Result, ErrorEvent, Cancelled, Exit))
+    assert not any(
+        cls.terminal for cls in (Start, Content, Progress, Log, QuestionAsked, Gap, Line)
+    )
 
 
 def test_only_errors_and_cancellations_failed() -> None:
-    assert Error("a", "b").failed
+    assert ErrorEvent("a", "b").failed
     assert Cancelled().failed
     assert not Complete().failed
     assert not Result(1).failed
@@ -195,7 +192,7 @@ def test_numbers_are_checked_however_the_annotation_is_written() -> None:
 def test_the_tag_comes_first_and_what_was_left_out_is_left_out() -> None:
     assert wire.encode_event(Progress(done=1)) == b'{"type":"progress","done":1}'
     assert wire.encode_event(Cancelled()) == b'{"type":"cancelled"}'
-    assert wire.encode_event(Error("a", "b")) == b'{"type":"error","code":"a","message":"b"}'
+    assert wire.encode_event(ErrorEvent("a", "b")) == b'{"type":"error","code":"a","message":"b"}'
     assert wire.encode_event(Complete()) == b'{"type":"complete"}'
     assert said(Many("a", Path("b"))) == {
         "type": "many",
@@ -332,12 +329,12 @@ def test_text_that_looks_like_a_format_is_only_text(text: str) -> None:
         (Message("user", Content(text="Hi ")), "Hi ", "user: Hi"),
         (Message("assistant", Image("", "image/png")), "", "assistant: [image image/png]"),
         (Detached(), "", "Goes on in the background"),
-        (Request("1", "confirm", "Sure?", {}, 1.0), "", "Asks: Sure?"),
+        (QuestionAsked("1", "confirm", "Sure?", {}, 1.0), "", "Asks: Sure?"),
         (Gap(1, 5), "", "[items 1 to 5 are no longer kept]"),
         (Complete(), "", ""),
         (Result("text"), "text", "text"),
         (Result({"a": 1}), "", ""),
-        (Error("a", "b"), "b", "b"),
+        (ErrorEvent("a", "b"), "b", "b"),
         (Cancelled("why"), "Cancelled: why", "Cancelled: why"),
         (Cancelled(), "Cancelled", "Cancelled"),
         (Line(1, "a"), "", ""),

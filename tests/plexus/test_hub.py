@@ -12,25 +12,22 @@ from conftest import OpenHub
 from hub_calls import OTHER, call, end_of, happened, local, read, settled, until
 
 from plexus import (
-    LOCAL,
     Activation,
-    Cancelled,
     Change,
     Complete,
     Content,
-    Error,
     InvalidParams,
     NotFound,
     Plexus,
     PlexusError,
-    RegistrationError,
     ResourceInfo,
-    Result,
-    UnknownMethod,
     method,
     prompt,
     resource,
 )
+from plexus.errors import RegistrationError, UnknownMethod
+from plexus.events import Cancelled, ErrorEvent, Result
+from plexus.principal import LOCAL
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -579,7 +576,7 @@ async def test_the_run_of_another_principal_is_not_found_by_any_method(open_hub:
         ("plexus.respond", [mine.id, "1", True]),
     ):
         [end] = await call(hub, name, params, OTHER)
-        assert isinstance(end, Error)
+        assert isinstance(end, ErrorEvent)
         assert end.code == "not_found"
     [listed] = await call(hub, "plexus.runs", None, OTHER)
     assert isinstance(listed, Result)

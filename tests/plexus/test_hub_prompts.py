@@ -10,19 +10,10 @@ from activations_for_tests import Demo
 from conftest import OpenHub
 from hub_calls import OTHER, call, end_of
 
-from plexus import (
-    LOCAL,
-    Activation,
-    Change,
-    NotFound,
-    Plexus,
-    Principal,
-    PromptInfo,
-    RegistrationError,
-    Result,
-    method,
-    prompt,
-)
+from plexus import Activation, Change, NotFound, Plexus, Principal, PromptInfo, method, prompt
+from plexus.errors import RegistrationError
+from plexus.events import Result
+from plexus.principal import LOCAL
 from plexus.registry.uri_templates import NameTemplate
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

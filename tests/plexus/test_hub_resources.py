@@ -10,20 +10,10 @@ from activations_for_tests import Demo
 from conftest import OpenHub
 from hub_calls import OTHER, call, end_of, read, settled, until
 
-from plexus import (
-    LOCAL,
-    Activation,
-    Content,
-    Error,
-    Limits,
-    NotFound,
-    Plexus,
-    Principal,
-    ResourceInfo,
-    Result,
-    method,
-    resource,
-)
+from plexus import Activation, Content, NotFound, Plexus, Principal, ResourceInfo, method, resource
+from plexus.events import ErrorEvent, Result
+from plexus.limits import Limits
+from plexus.principal import LOCAL
 from plexus.runtime.transcript import PAGE_CHARACTERS, transcript
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -371,5 +361,5 @@ async def test_the_run_of_another_is_not_found(open_hub: OpenHub) -> None:
     await settled(run)
     spec, arguments = hub.find_resource(f"run://{run.id}")
     [end] = await call(hub, spec.name, arguments, OTHER)
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.code == "not_found"

@@ -14,23 +14,21 @@ from conftest import OpenHub
 from hub_calls import OTHER, call, end_of, happened, quiet, read, settled, until
 
 from plexus import (
-    LOCAL,
     Activation,
-    Cancelled,
     Content,
-    Error,
-    Hints,
     InvalidParams,
-    Limits,
     NotFound,
     Plexus,
-    Result,
-    UnknownMethod,
     completer,
     method,
     prompt,
     resource,
 )
+from plexus.activation import Hints
+from plexus.errors import UnknownMethod
+from plexus.events import Cancelled, ErrorEvent, Result
+from plexus.limits import Limits
+from plexus.principal import LOCAL
 from plexus.rpc import wire
 from plexus.runtime.builtin import PlexusItself
 from plexus.runtime.run_changes import RunsChanged
@@ -70,9 +68,9 @@ async def value(hub: Plexus, name: str, params: Any = None) -> Any:
     return wire.decode_plain(end.result)
 
 
-async def failure(hub: Plexus, name: str, params: Any = None) -> Error:
+async def failure(hub: Plexus, name: str, params: Any = None) -> ErrorEvent:
     end = await end_of(hub, name, params)
-    assert isinstance(end, Error), end
+    assert isinstance(end, ErrorEvent), end
     return end
 
 

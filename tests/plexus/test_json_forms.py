@@ -12,20 +12,9 @@ from conftest import OpenHub
 from hub_calls import call, end_of
 from pydantic import BaseModel
 
-from plexus import (
-    Activation,
-    Complete,
-    Content,
-    Context,
-    Error,
-    Event,
-    Failed,
-    Form,
-    InvalidEvent,
-    Progress,
-    Result,
-    method,
-)
+from plexus import Activation, Complete, Content, Context, Event, Failed, Form, Progress, method
+from plexus.errors import InvalidEvent
+from plexus.events import ErrorEvent, Result
 from plexus.rpc import wire
 from plexus.rpc.json_forms import find_fault
 
@@ -175,7 +164,7 @@ async def test_a_result_that_is_no_number_is_an_error_that_names_the_place(
     given: Any, said: str, open_hub: OpenHub
 ) -> None:
     end = await end_of(open_hub(odd(given)), "odd.gives")
-    assert end == Error("invalid_result", f"{said}; {NUMBERS}")
+    assert end == ErrorEvent("invalid_result", f"{said}; {NUMBERS}")
 
 
 @pytest.mark.parametrize(
@@ -199,7 +188,7 @@ async def test_an_event_with_no_number_ends_the_run_after_those_before_it(
 ) -> None:
     before, end = await call(open_hub(odd(make)), "odd.yields")
     assert before == Content("before")
-    assert end == Error("invalid_event", f"{said}; {NUMBERS}")
+    assert end == ErrorEvent("invalid_event", f"{said}; {NUMBERS}")
 
 
 def short(given: Any) -> str:
@@ -215,13 +204,13 @@ async def test_an_integer_of_more_than_64_bits_is_an_error_that_names_the_place(
 ) -> None:
     hub = open_hub(odd(given))
     end = await end_of(hub, "odd.gives")
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.code == "invalid_result"
     assert end.message.startswith("result[1].a is" if isinstance(given, list) else "result is")
     assert "make it a text with str()" in end.message
     hub.register(odd(lambda: Loose(given)))
     end = await end_of(hub, "odd.yields")
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.code == "invalid_event"
 
 
@@ -245,7 +234,7 @@ async def test_an_error_with_such_data_keeps_its_code_and_message(
     given: Any, open_hub: OpenHub
 ) -> None:
     end = await end_of(open_hub(odd(given)), "odd.fails")
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert (end.code, end.message) == ("broke", "it broke")
     assert end.data["left_out"] == ["data"]
     assert end.data["reason"].startswith("Error.data")
@@ -254,7 +243,7 @@ async def test_an_error_with_such_data_keeps_its_code_and_message(
 async def test_a_question_with_such_a_default_is_not_asked(open_hub: OpenHub) -> None:
     hub = open_hub(odd(NAN))
     events = await call(hub, "odd.asks")
-    assert events == [Error("invalid_event", f"Request.default.n is nan; {NUMBERS}")]
+    assert events == [ErrorEvent("invalid_event", f"Request.default.n is nan; {NUMBERS}")]
 
 
 def test_a_constructor_refuses_what_is_no_number_as_a_value_error() -> None:

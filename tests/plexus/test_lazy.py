@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from hub_calls import end_of
 
-from plexus import Plexus, PlexusError, Result, UnknownMethod
+from plexus import Plexus, PlexusError
+from plexus.errors import UnknownMethod
+from plexus.events import Result
 from plexus.registry.activation_tree import Node, read_activation
 from plexus.registry.lazy import Manifest, dump_manifest, resolve
 

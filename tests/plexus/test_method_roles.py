@@ -13,18 +13,18 @@ from plexus import (
     Activation,
     Content,
     Context,
-    Hints,
     Message,
     Plexus,
     Principal,
-    RegistrationError,
     Resource,
-    Result,
     completer,
     method,
     prompt,
     resource,
 )
+from plexus.activation import Hints
+from plexus.errors import RegistrationError
+from plexus.events import Result
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

@@ -13,7 +13,9 @@ from conftest import OpenHub
 from hub_calls import end_of
 from pydantic import BaseModel, Field
 
-from plexus import Activation, Context, Plexus, Principal, RegistrationError, Result, method
+from plexus import Activation, Context, Plexus, Principal, method
+from plexus.errors import RegistrationError
+from plexus.events import Result
 from plexus.registry.schema import parameters_schema
 
 pytestmark = pytest.mark.anyio

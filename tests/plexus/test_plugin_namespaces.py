@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from plexus import Activation, Plexus, UnknownMethod, method
+from plexus import Activation, Plexus, method
+from plexus.errors import UnknownMethod
 from plexus.registry.plugin_namespaces import namespaces_in
 from plexus.registry.plugins import Broken, load_plugins
 

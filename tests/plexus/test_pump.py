@@ -14,21 +14,9 @@ import pytest
 from conftest import OpenHub
 from hub_calls import call, end_of, follow, happened, ignore, quiet, read, settled, until
 
-from plexus import (
-    Activation,
-    Cancelled,
-    Complete,
-    Content,
-    Context,
-    Error,
-    Event,
-    Failed,
-    InvalidParams,
-    Limits,
-    Log,
-    Result,
-    method,
-)
+from plexus import Activation, Complete, Content, Context, Event, Failed, InvalidParams, Log, method
+from plexus.events import Cancelled, ErrorEvent, Result
+from plexus.limits import Limits
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -277,7 +265,7 @@ async def test_an_error_of_the_tree_is_told_as_it_is(open_hub: OpenHub) -> None:
     events = await call(open_hub(Odd), "odd.refuses")
     assert events == [
         Content(text="before"),
-        Error("no_planet", "no such planet", {"planet": "Vulcan"}),
+        ErrorEvent("no_planet", "no such planet", {"planet": "Vulcan"}),
     ]
 
 
@@ -293,7 +281,7 @@ async def test_the_text_of_an_unexpected_exception_stays_in_the_log(
     events = await read(made)
     assert one_terminal(events)
     end = events[-1]
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.code == "internal"
     assert SECRET not in repr(events)
     log_id = end.data["log_id"]
@@ -308,7 +296,7 @@ async def test_an_attribute_error_of_the_method_is_not_taken_for_a_wrong_event(
     open_hub: OpenHub, caplog: pytest.LogCaptureFixture
 ) -> None:
     end = await end_of(open_hub(Odd), "odd.breaks_attribute")
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert "AttributeError" in end.message
     assert "not an Event" not in caplog.text
 
@@ -316,7 +304,7 @@ async def test_an_attribute_error_of_the_method_is_not_taken_for_a_wrong_event(
 async def test_sys_exit_ends_the_run_and_not_the_server(open_hub: OpenHub) -> None:
     hub = open_hub(Odd)
     end = await end_of(hub, "odd.exits")
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert "SystemExit" in end.message
     assert await end_of(hub, "odd.value") == Result(1)
 
@@ -325,7 +313,7 @@ async def test_an_exception_that_is_no_exception_ends_the_run_too(open_hub: Open
     hub = open_hub(Odd)
     events = await call(hub, "odd.strays")
     assert one_terminal(events)
-    assert isinstance(events[-1], Error)
+    assert isinstance(events[-1], ErrorEvent)
     assert events[-1].code == "internal"
     assert SECRET not in repr(events)
     assert await end_of(hub, "odd.value") == Result(1)
@@ -338,7 +326,7 @@ async def test_a_yield_of_something_that_is_no_event_is_an_internal_error(
     name: str, kind: str, open_hub: OpenHub, caplog: pytest.LogCaptureFixture
 ) -> None:
     end = await end_of(open_hub(Odd), name)
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.code == "internal"
     assert f"yielded {kind}, which is not an Event" in caplog.text
 
@@ -363,7 +351,7 @@ async def test_what_has_no_json_form_is_an_error_that_names_the_place(
 ) -> None:
     hub = open_hub(Odd)
     end = await end_of(hub, f"odd.{name}")
-    assert end == Error(code, f"{place} is of the type object, which has no JSON form")
+    assert end == ErrorEvent(code, f"{place} is of the type object, which has no JSON form")
     assert await end_of(hub, "odd.value") == Result(1)
 
 
@@ -372,7 +360,7 @@ async def test_an_error_whose_data_has_no_json_form_keeps_its_code_and_message(
 ) -> None:
     hub = open_hub(Odd)
     end = await end_of(hub, "odd.formless_error")
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert (end.code, end.message, end.data["left_out"]) == ("failed", "no", ["data"])
     assert await end_of(hub, "odd.value") == Result(1)
 
@@ -384,7 +372,7 @@ async def test_an_event_at_the_limit_passes_and_one_past_it_names_the_limit(
     hub = open_hub(Odd, limits=Limits(event_bytes=10_000))
     assert await end_of(hub, "odd.large", {"size": 10_000 - frame}) == Complete()
     end = await end_of(hub, "odd.large", {"size": 10_001 - frame})
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert (end.code, end.data) == ("too_big", {"limit": 10_000})
 
 
@@ -395,7 +383,7 @@ async def test_a_value_at_the_limit_passes_and_one_past_it_names_the_limit(
     hub = open_hub(Odd, limits=Limits(answer_bytes=10_000))
     assert isinstance(await end_of(hub, "odd.large_value", {"size": 10_000 - frame}), Result)
     end = await end_of(hub, "odd.large_value", {"size": 10_001 - frame})
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert (end.code, end.data) == ("too_big", {"limit": 10_000})
 
 
@@ -427,7 +415,7 @@ async def test_a_run_past_its_deadline_ends_with_an_error_that_names_it(open_hub
     events = await call(open_hub(odd, limits=QUICK), "odd.hangs")
     assert one_terminal(events)
     end = events[-1]
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert (end.code, end.data) == ("deadline", {"limit_s": 0.3})
     assert odd.cleaned.is_set()
 
@@ -438,7 +426,7 @@ async def test_deadlines_hold_after_a_time_in_which_nothing_ran(open_hub: OpenHu
     assert await end_of(hub, "odd.value") == Result(1)
     await asyncio.sleep(0.6)  # the clock of the deadlines has noticed that nothing runs
     end = await end_of(hub, "odd.hangs")
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.code == "deadline"
 
 
@@ -447,7 +435,7 @@ async def test_a_method_may_have_no_deadline(open_hub: OpenHub) -> None:
     hub = open_hub(odd, limits=QUICK)
     made = hub.call("odd.waits")
     other = hub.call("odd.hangs")
-    assert isinstance(await settled(other.run), Error)  # so the deadlines have been looked at
+    assert isinstance(await settled(other.run), ErrorEvent)  # so the deadlines have been looked at
     assert made.run.terminal is None
     odd.release.set()
     assert await settled(made.run) == Result("released")
@@ -666,7 +654,7 @@ async def test_a_decorator_that_raises_ends_the_run_and_the_next_one_works(
 ) -> None:
     hub = open_hub(Decorated, Odd)
     broken = await end_of(hub, name)
-    assert isinstance(broken, Error)
+    assert isinstance(broken, ErrorEvent)
     assert broken.code == "internal"
     assert await end_of(hub, "odd.value") == Result(1)
 
@@ -695,7 +683,7 @@ async def test_a_method_that_raises_generator_exit_ends_as_a_defect(
 ) -> None:
     hub = open_hub(Closing)
     end = await end_of(hub, name)
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.code == "internal"
     assert isinstance(await end_of(hub, "plexus.hash"), Result)
 

@@ -12,16 +12,16 @@ from hub_calls import OTHER, quiet, read, settled, until
 
 from plexus import (
     Activation,
+    AskText,
     Confirm,
     Context,
     Declined,
     InvalidParams,
-    Limits,
     Plexus,
-    Prompt,
     Select,
     method,
 )
+from plexus.limits import Limits
 from plexus.runtime.hub import Call
 from plexus.runtime.run import Run
 
@@ -42,7 +42,7 @@ class Asking(Activation):
     @method
     async def three(self, *, ctx: Context) -> dict[str, Any]:
         """Ask three things at once."""
-        questions = {"a": Prompt("A?"), "b": Prompt("B?"), "c": Select("C?", ["x", "y"])}
+        questions = {"a": AskText("A?"), "b": AskText("B?"), "c": Select("C?", ["x", "y"])}
         return await ctx.ask_all(questions)
 
     @method

@@ -10,20 +10,9 @@ import pytest
 from conftest import OpenHub
 from hub_calls import call, end_of, happened, read, settled, until
 
-from plexus import (
-    Activation,
-    Cancelled,
-    Complete,
-    Content,
-    Context,
-    Error,
-    Event,
-    Failed,
-    Limits,
-    Log,
-    Result,
-    method,
-)
+from plexus import Activation, Complete, Content, Context, Event, Failed, Log, method
+from plexus.events import Cancelled, ErrorEvent, Result
+from plexus.limits import Limits
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -234,7 +223,7 @@ async def test_a_coroutine_that_is_cancelled_before_it_returns_ends_the_run(
 async def test_a_deadline_ends_it_with_an_error_that_names_it(name: str, open_hub: OpenHub) -> None:
     returning = Returning()
     end = await end_of(open_hub(returning, limits=QUICK), f"returning.{name}")
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert (end.code, end.data) == ("deadline", {"limit_s": 0.3})
     assert returning.cleaned.is_set()
 
@@ -260,7 +249,7 @@ async def test_an_iterator_that_yields_no_event_is_closed_and_is_a_defect(
 ) -> None:
     returning = Returning()
     end = await end_of(open_hub(returning), "returning.wrong_event")
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.code == "internal"
     assert "yielded str, which is not an Event" in caplog.text
     assert returning.closed == ["closed"]
@@ -283,7 +272,7 @@ async def test_an_error_before_there_is_an_iterator_is_the_terminal(
     name: str, params: dict[str, bool], open_hub: OpenHub
 ) -> None:
     events = await call(open_hub(Returning), f"returning.{name}", params)
-    assert events == [Error("no_planet", "no such planet")]
+    assert events == [ErrorEvent("no_planet", "no such planet")]
 
 
 @pytest.mark.parametrize(("name", "kind"), [("nothing", "NoneType"), ("a_list", "list")])
@@ -292,7 +281,7 @@ async def test_something_that_is_no_async_iterator_is_a_defect_that_is_logged(
 ) -> None:
     hub = open_hub(Returning)
     end = await end_of(hub, f"returning.{name}")
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.code == "internal"
     assert f"returned {kind}, not an async iterator" in caplog.text
     assert await settled(hub.call("returning.plain", {"to": 0}).run) == Complete()

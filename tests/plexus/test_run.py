@@ -13,18 +13,10 @@ from hub_calls import OTHER, call, follow, happened, ignore, local, quiet, read,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plexus import (
-    LOCAL,
-    Activation,
-    Complete,
-    Content,
-    Context,
-    Event,
-    Limits,
-    NotFound,
-    method,
-)
+from plexus import Activation, Complete, Content, Context, Event, NotFound, method
 from plexus.events import Cancelled, Gap
+from plexus.limits import Limits
+from plexus.principal import LOCAL
 from plexus.rpc import wire
 from plexus.runtime.hub import Call
 from plexus.runtime.reader import Reader

@@ -35,12 +35,11 @@ from plexus import (
     Plexus,
     Progress,
     Resource,
-    Result,
     method,
     prompt,
     resource,
 )
-from plexus.events import Gap
+from plexus.events import Gap, Result
 from plexus.registry.schema import parameters_schema
 from plexus.rpc import wire
 from plexus.runtime.builtin import PlexusItself

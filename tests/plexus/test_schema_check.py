@@ -10,16 +10,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, GetCoreSchemaHandler, PlainSerializer
 
-from plexus import (
-    Activation,
-    Content,
-    Event,
-    Message,
-    Plexus,
-    RegistrationError,
-    ToolUse,
-    method,
-)
+from plexus import Activation, Content, Event, Message, Plexus, ToolUse, method
+from plexus.errors import RegistrationError
 from plexus.rpc import wire
 
 TooLarge: Any = Literal.__getitem__(2**64)

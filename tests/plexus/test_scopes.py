@@ -10,25 +10,23 @@ from conftest import OpenHub
 from hub_calls import call, quiet, read, settled, until
 
 from plexus import (
-    LOCAL,
     Activation,
     Confirm,
     Context,
     Denied,
-    Error,
     InvalidParams,
     NotFound,
     Plexus,
     Principal,
     PromptInfo,
-    RegistrationError,
     ResourceInfo,
-    Result,
-    UnknownMethod,
     method,
     prompt,
     resource,
 )
+from plexus.errors import RegistrationError, UnknownMethod
+from plexus.events import ErrorEvent, Result
+from plexus.principal import LOCAL
 from plexus.runtime.hub import VARIANTS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -196,9 +194,9 @@ async def value(hub: Plexus, name: str, params: Any, principal: Principal) -> An
     return end.result
 
 
-async def failure(hub: Plexus, name: str, params: Any, principal: Principal) -> Error:
+async def failure(hub: Plexus, name: str, params: Any, principal: Principal) -> ErrorEvent:
     end = (await call(hub, name, params, principal))[-1]
-    assert isinstance(end, Error), end
+    assert isinstance(end, ErrorEvent), end
     return end
 
 

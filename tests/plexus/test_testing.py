@@ -10,6 +10,7 @@ import pytest
 
 from plexus import (
     Activation,
+    AskText,
     Complete,
     Confirm,
     Content,
@@ -21,15 +22,11 @@ from plexus import (
     NotFound,
     Principal,
     Progress,
-    Prompt,
-    RegistrationError,
-    Result,
     Start,
-    UnknownMethod,
-    Unsupported,
     method,
 )
-from plexus.events import Cancelled, Error, Request
+from plexus.errors import RegistrationError, UnknownMethod, Unsupported
+from plexus.events import Cancelled, ErrorEvent, QuestionAsked, Result
 from plexus.testing import expect, local
 
 pytestmark = pytest.mark.anyio
@@ -78,7 +75,7 @@ class Sample(Activation):
     async def ask(self, *, ctx: Context) -> AsyncIterator[Content]:
         """Ask twice."""
         if await ctx.ask(Confirm("Go on?")):
-            yield Content(text=await ctx.ask(Prompt("Where?")))
+            yield Content(text=await ctx.ask(AskText("Where?")))
 
     @method
     async def hang(self) -> AsyncIterator[Content]:
@@ -269,9 +266,9 @@ async def test_a_test_can_answer_by_hand() -> None:
     async with local(Sample()) as plexus, plexus.stream("sample.ask") as stream:
         with pytest.raises(AssertionError, match="asks nothing"):
             stream.answer(True)
-        assert isinstance(await anext(stream), Request)
+        assert isinstance(await anext(stream), QuestionAsked)
         stream.answer(True)
-        assert isinstance(await anext(stream), Request)
+        assert isinstance(await anext(stream), QuestionAsked)
         stream.answer("by hand")
         assert await anext(stream) == Content(text="by hand")
 
@@ -299,7 +296,7 @@ def test_an_expectation_that_holds_can_be_chained() -> None:
         (EVENTS, "fails", ("odd",), "'error', not 'complete'"),
         (EVENTS[:-1], "completes", (), "a terminal at the end"),
         ([], "completes", (), "a terminal at the end"),
-        ([Error(code="a", message="m")], "fails", ("b",), "'a' and not 'b'"),
+        ([ErrorEvent(code="a", message="m")], "fails", ("b",), "'a' and not 'b'"),
         (EVENTS, "is_cancelled", (), "'cancelled', not 'complete'"),
         (EVENTS, "progresses", (), "there is none"),
         ([Progress(done=2), Progress(done=1)], "progresses", (), "went back"),
@@ -321,4 +318,4 @@ def test_fields_of_a_terminal_are_compared() -> None:
     with pytest.raises(AssertionError, match="no field 'total'"):
         expect(EVENTS).completes(total=6)
     with pytest.raises(AssertionError, match="'maybe' is not in 'no'"):
-        expect([Error(code="a", message="no")]).fails("a", saying="maybe")
+        expect([ErrorEvent(code="a", message="no")]).fails("a", saying="maybe")

@@ -8,16 +8,8 @@ import pytest
 from conftest import OpenHub
 from hub_calls import call, local, settled, until
 
-from plexus import (
-    Activation,
-    Change,
-    Context,
-    NotFound,
-    UnknownMethod,
-    method,
-    prompt,
-    resource,
-)
+from plexus import Activation, Change, Context, NotFound, method, prompt, resource
+from plexus.errors import UnknownMethod
 
 pytestmark = pytest.mark.anyio
 

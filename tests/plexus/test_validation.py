@@ -8,7 +8,8 @@ import pytest
 from conftest import OpenHub
 from pydantic import BaseModel
 
-from plexus import Activation, InvalidParams, Limits, method
+from plexus import Activation, InvalidParams, method
+from plexus.limits import Limits
 from plexus.registry.suggestions import nearest
 from plexus.registry.uri_templates import Template
 

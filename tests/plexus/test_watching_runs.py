@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from hub_calls import OTHER, call, end_of
 
-from plexus import LOCAL, Activation, Context, Failed, Plexus, PlexusError, Principal, method
+from plexus import Activation, Context, Failed, Plexus, PlexusError, Principal, method
 from plexus.events import Result
+from plexus.principal import LOCAL
 from plexus.runtime.run import Run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

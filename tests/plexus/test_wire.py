@@ -17,7 +17,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from plexus import Content, Limits, TooBig
+from plexus import Content
+from plexus.errors import TooBig
+from plexus.limits import Limits
 from plexus.rpc import wire
 from plexus.rpc.wire import Invalid, Lines, Message, Notification, Request, Response
 

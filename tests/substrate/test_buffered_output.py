@@ -12,7 +12,7 @@ from conftest import OpenHub
 from activations.bash import Bash
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus import LOCAL
+from plexus.principal import LOCAL
 from plexus.rpc import wire
 from plexus.runtime.hub import Plexus
 from substrate.driver import Connection

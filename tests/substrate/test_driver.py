@@ -15,16 +15,10 @@ from pydantic import AfterValidator
 
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus import (
-    LOCAL,
-    Activation,
-    Cancelled,
-    Content,
-    Limits,
-    Plexus,
-    Principal,
-    method,
-)
+from plexus import Activation, Content, Plexus, Principal, method
+from plexus.events import Cancelled
+from plexus.limits import Limits
+from plexus.principal import LOCAL
 from plexus.rpc import wire
 from substrate.driver import Connection
 

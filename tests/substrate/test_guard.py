@@ -15,7 +15,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from mcp_view.server import McpOptions
-from plexus import Limits, Plexus
+from plexus import Plexus
+from plexus.limits import Limits
 from plexus.principal import Principal
 from substrate.mcp_server import make_mcp_server
 from substrate.security.authentication import Access

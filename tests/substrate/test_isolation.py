@@ -13,18 +13,8 @@ import pytest
 from hub_calls import WAIT_S, call, settled, until
 from mcp_peer import STATELESS, TASKS, McpPeer, make_server
 
-from plexus import (
-    Activation,
-    Confirm,
-    Context,
-    NotFound,
-    Plexus,
-    PlexusError,
-    Principal,
-    Result,
-    Terminal,
-    method,
-)
+from plexus import Activation, Confirm, Context, NotFound, Plexus, PlexusError, Principal, method
+from plexus.events import Result, Terminal
 from plexus.rpc import wire
 from plexus.runtime.run import Run
 from substrate.build_hub import build_hub

@@ -12,7 +12,8 @@ import pytest
 
 from mcp_view.server import McpServer
 from mcp_view.tables.revisions import REVISIONS
-from plexus import LOCAL, Plexus
+from plexus import Plexus
+from plexus.principal import LOCAL
 from plexus.registry.lazy import LATE, LazyMethod, Manifest
 from plexus.rpc import wire
 from substrate.build_hub import built_in_hub, packaged_manifest

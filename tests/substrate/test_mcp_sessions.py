@@ -11,7 +11,7 @@ from starlette.types import Message
 from mcp_view.protocol import McpConnection
 from mcp_view.server import McpOptions
 from mcp_view.session import Session
-from plexus import Limits
+from plexus.limits import Limits
 from plexus.principal import LOCAL, Principal
 from plexus.rpc import wire
 from substrate.driver import Connection

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plexus import RegistrationError
-from plexus.errors import PluginError
+from plexus.errors import PluginError, RegistrationError
 from substrate.devtools.source_location import (
     Place,
     outline,

@@ -33,7 +33,7 @@ T = TypeVar("T")
 PLUGIN = '''
 import asyncio
 from collections.abc import AsyncIterator
-from plexus import Activation, Confirm, Content, Context, Prompt, method
+from plexus import Activation, AskText, Confirm, Content, Context, method
 
 
 class Asks(Activation):
@@ -50,7 +50,7 @@ class Asks(Activation):
     @method
     async def name(self, *, ctx: Context) -> str:
         """Ask for a name."""
-        return await ctx.ask(Prompt("Your name?"))
+        return await ctx.ask(AskText("Your name?"))
 
     @method
     async def steps(self, number: int, every_s: float = 0.0) -> AsyncIterator[Content]:

@@ -12,7 +12,9 @@ import pytest
 from hub_calls import call
 from mcp_peer import McpPeer, make_server
 
-from plexus import Denied, InvalidParams, Plexus, Principal, Result, UnknownMethod
+from plexus import Denied, InvalidParams, Plexus, Principal
+from plexus.errors import UnknownMethod
+from plexus.events import Result
 from substrate.build_hub import build_hub
 from substrate.settings import Settings
 

@@ -17,7 +17,8 @@ from mcp_view.calls import tool
 from mcp_view.protocol import McpConnection
 from native_rpc.framing import LINES, MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus import LOCAL, Plexus
+from plexus import Plexus
+from plexus.principal import LOCAL
 from plexus.registry import schema
 from plexus.rpc import wire
 from substrate.driver import Connection

@@ -22,18 +22,9 @@ from activations.arbor.events import Imported
 from activations.arbor.methods.base import WRITE, StoreActivation
 from activations.arbor.model import CONTENT_BYTES, PAGE_ITEMS, Handle, NewNode, Node, Tree
 from activations.arbor.store import Store
-from plexus import (
-    Content,
-    Context,
-    Denied,
-    Failed,
-    InvalidParams,
-    Limits,
-    PlexusError,
-    Progress,
-    TooBig,
-    method,
-)
+from plexus import Content, Context, Denied, Failed, InvalidParams, PlexusError, Progress, method
+from plexus.errors import TooBig
+from plexus.limits import Limits
 from plexus.rpc import wire
 
 __all__ = ("Import", "TransferMethods", "read_lines")

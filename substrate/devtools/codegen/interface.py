@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from plexus.events import Complete, Event, Gap, Log, Request
+from plexus.events import Complete, Event, Gap, Log, QuestionAsked
 from plexus.registry.json_schema import resolve_reference
 from plexus.registry.schema import digest, value_schema
 from substrate.cli.target.catalogue import walk
@@ -36,7 +36,10 @@ LEFT_OUT = frozenset({"plexus.unsubscribe"})
 #: What a run may say of itself, whatever its method declares, and what that means to a caller.
 ALWAYS: dict[str, tuple[type[Event], str]] = {
     "LogEvent": (Log, "A remark of the method about its own work."),
-    "RequestEvent": (Request, "The run asks its caller something and waits; `respond` answers."),
+    "RequestEvent": (
+        QuestionAsked,
+        "The run asks its caller something and waits; `respond` answers.",
+    ),
     "GapEvent": (Gap, "The items `from` to `to` are no longer kept, and so were not sent."),
 }
 #: The union of these.

@@ -11,7 +11,9 @@ from hub_calls import call, register
 
 from activations.arbor import Arbor
 from activations.arbor.model import Retention
-from plexus import LOCAL, Activation, Error, Plexus, Principal, Result
+from plexus import Activation, Plexus, Principal
+from plexus.events import ErrorEvent, Result
+from plexus.principal import LOCAL
 from plexus.rpc import wire
 from plexus.runtime.builtin import PlexusItself
 
@@ -33,14 +35,14 @@ class Grove:
     async def value(self, method: str, _as: Principal = LOCAL, **params: Any) -> Any:
         """What a call gives: its result, or its terminal if that is one with fields."""
         end = (await call(self.hub, f"arbor.{method}", params, _as))[-1]
-        assert not isinstance(end, Error), end
+        assert not isinstance(end, ErrorEvent), end
         return wire.decode_plain(end.result if isinstance(end, Result) else end)
 
-    async def error(self, method: str, _as: Principal = LOCAL, **params: Any) -> Error:
+    async def error(self, method: str, _as: Principal = LOCAL, **params: Any) -> ErrorEvent:
         """How a call fails; it must say nothing before."""
         events = await call(self.hub, f"arbor.{method}", params, _as)
         assert len(events) == 1, events
-        assert isinstance(events[0], Error), events
+        assert isinstance(events[0], ErrorEvent), events
         return events[0]
 
     async def tree(self, **params: Any) -> str:

@@ -18,8 +18,8 @@ from activations.arbor import Arbor
 from activations.arbor.model import NewNode
 from activations.arbor.store import Store, open_store
 from activations.health import Health
-from plexus import Result
 from plexus.errors import Failed
+from plexus.events import Result
 from plexus.rpc import wire
 from plexus.storage.sqlite.file_checks import LOW_BYTES, read_log
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from activations.arbor.methods.nodes import read_handle
 from activations.arbor.model import CONTENT_BYTES
-from plexus import InvalidParams, Resource, Result
+from plexus import InvalidParams, Resource
+from plexus.events import Result
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 

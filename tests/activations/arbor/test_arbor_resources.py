@@ -15,17 +15,9 @@ from hub_calls import OTHER, call, until
 
 from activations.arbor.feed import LISTS_S
 from activations.arbor.model import NewNode
-from plexus import (
-    LOCAL,
-    Activation,
-    Change,
-    Error,
-    NotFound,
-    Resource,
-    Result,
-    method,
-)
-from plexus.principal import Principal
+from plexus import Activation, Change, NotFound, Resource, method
+from plexus.events import ErrorEvent, Result
+from plexus.principal import LOCAL, Principal
 from plexus.rpc import wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -107,11 +99,11 @@ async def test_what_is_not_there_or_somebody_elses_is_not_found(grove: Grove) ->
     )
     for uri in uris:
         end = await read(grove, uri, OTHER)
-        assert isinstance(end, Error)
+        assert isinstance(end, ErrorEvent)
         assert end.code == "not_found"
     for uri in (f"arbor://tree/{MISSING}", f"{uris[0]}/node/{MISSING}", "arbor://tree/x"):
         end = await read(grove, uri)
-        assert isinstance(end, Error)
+        assert isinstance(end, ErrorEvent)
         assert end.code == "not_found"
     with pytest.raises(NotFound):
         grove.hub.find_resource("arbor://forest/1")

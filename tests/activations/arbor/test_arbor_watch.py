@@ -13,7 +13,7 @@ from arbor_hub import Grove, growing, open_grove
 from hub_calls import OTHER, WAIT_S, settled, until
 
 from activations.arbor.model import Retention
-from plexus import Cancelled, Error
+from plexus.events import Cancelled, ErrorEvent
 from plexus.rpc import wire
 from plexus.runtime.run import Run
 
@@ -100,7 +100,7 @@ async def test_changes_of_another_tree_and_of_another_caller_are_not_told(grove:
     assert last["tree_id"] == tree
     theirs = grove.hub.call("arbor.watch", {"tree_id": tree}, OTHER).run
     end = await settled(theirs)
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.code == "not_found"
 
 
@@ -139,7 +139,7 @@ async def test_a_number_that_is_forgotten_is_said_to_be(tmp_path: Path) -> None:
     await asyncio.sleep(0.01)
     await (await grove.arbor.store()).purge()
     end = await settled(watching(grove, tree, first))
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.code == "expired"
     assert end.data["oldest"] > first
     run = watching(grove, tree, end.data["oldest"])
@@ -160,7 +160,7 @@ async def test_a_watch_ends_when_its_tree_is_gone(tmp_path: Path) -> None:
         await store.purge()
     await grove.tree()  # whatever happens next rings the bell
     end = await settled(run)
-    assert isinstance(end, Error)
+    assert isinstance(end, ErrorEvent)
     assert end.code == "not_found"
     await grove.hub.close()
 

@@ -29,7 +29,8 @@ from bash_calls import (
 )
 
 from activations.bash import Bash
-from plexus import DeadlineExceeded, Failed
+from plexus import Failed
+from plexus.errors import DeadlineExceeded
 
 LIFE_S = 40
 

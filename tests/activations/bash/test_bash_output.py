@@ -24,7 +24,7 @@ from bash_calls import (
 
 from activations.bash import Bash, Exit, Start, Stderr, Stdout, Truncated
 from activations.bash.events import Budget, read_output
-from plexus import DeadlineExceeded
+from plexus.errors import DeadlineExceeded
 
 
 @pytest.mark.parametrize("loop", LOOPS)

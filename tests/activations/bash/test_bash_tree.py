@@ -29,7 +29,8 @@ from bash_calls import (
 
 from activations.bash import Bash
 from activations.processes import children
-from plexus import DeadlineExceeded, Failed
+from plexus import Failed
+from plexus.errors import DeadlineExceeded
 
 #: Starts children of every kind that is hard to find again, and says the pid of each: a plain one,
 #: one with a session of its own, one without an environment, a daemon that forked twice, and

@@ -26,15 +26,10 @@ from activations.chat.providers.provider import (
     ToolCall,
 )
 from activations.chat.providers.registry import Providers
-from plexus import (
-    LOCAL,
-    Activation,
-    Error,
-    Limits,
-    Plexus,
-    Principal,
-    Result,
-)
+from plexus import Activation, Plexus, Principal
+from plexus.events import ErrorEvent, Result
+from plexus.limits import Limits
+from plexus.principal import LOCAL
 from plexus.rpc import wire
 from plexus.runtime.builtin import PlexusItself
 from plexus.runtime.run import Run
@@ -194,7 +189,7 @@ class Room:
         """What a call gives: its result, or its terminal if that is one with fields."""
         name = method if "." in method else f"chat.{method}"
         end = (await call(self.hub, name, params, _as))[-1]
-        assert not isinstance(end, Error), end
+        assert not isinstance(end, ErrorEvent), end
         return wire.decode_plain(end.result if isinstance(end, Result) else end)
 
     async def error(self, method: str, _as: Principal = LOCAL, **params: Any) -> Any:

@@ -11,7 +11,7 @@ from chat_hub import Room, talking, words
 from chat_kit import Kit, use
 
 from activations.chat.providers.provider import ProviderRequest, Text
-from plexus import Limits
+from plexus.limits import Limits
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 

@@ -17,7 +17,8 @@ from hub_calls import call, until
 from activations.arbor import Arbor
 from activations.chat import Chat, ClaudeCode
 from activations.chat.providers.registry import Providers
-from plexus import Error, Plexus
+from plexus import Plexus
+from plexus.events import ErrorEvent
 from plexus.runtime.builtin import PlexusItself
 from substrate.build_hub import built_in_hub
 from substrate.settings import Settings
@@ -229,8 +230,8 @@ async def test_claude_code_is_refused_where_commands_are_confined_unless_that_is
             end = (await call(hub, method, params))[-1]
         finally:
             await hub.close()
-        codes.append(end.code if isinstance(end, Error) else None)
-        if isinstance(end, Error):
+        codes.append(end.code if isinstance(end, ErrorEvent) else None)
+        if isinstance(end, ErrorEvent):
             assert "chat_claude_unconfined" in end.message
     assert codes == ["sandboxed", None, "sandboxed", "sandboxed"]
     assert claude.runs == []

@@ -20,7 +20,8 @@ from activations.chat.providers.provider import (
     ToolCall,
     ToolOutput,
 )
-from plexus import Failed, Limits
+from plexus import Failed
+from plexus.limits import Limits
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 

@@ -13,7 +13,7 @@ from hub_calls import OTHER, until
 
 from activations.chat.providers.provider import Text, TokenUsage
 from activations.chat.tools import RESULT_CHARACTERS
-from plexus import LOCAL
+from plexus.principal import LOCAL
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 

@@ -16,7 +16,7 @@ from substrate.security.lockfile import find_running
 
 ASKS = '''
     from collections.abc import AsyncIterator
-    from plexus import Activation, Confirm, Content, Context, Prompt, Select, method
+    from plexus import Activation, AskText, Confirm, Content, Context, Select, method
 
     class Asks(Activation):
         """Asks the person."""
@@ -37,7 +37,7 @@ ASKS = '''
         async def twice(self, *, ctx: Context) -> AsyncIterator[Content]:
             """Ask twice."""
             yield Content(f"sure: {await ctx.ask(Confirm('Really?'))}\\n")
-            yield Content(f"name: {await ctx.ask(Prompt('Your name?'))}\\n")
+            yield Content(f"name: {await ctx.ask(AskText('Your name?'))}\\n")
 '''
 
 

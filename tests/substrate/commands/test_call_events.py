@@ -71,7 +71,7 @@ ALL_KINDS = '''
 ASKS = '''
     import dataclasses
     from plexus import (
-        Activation, Confirm, Context, Form, Option, Prompt, Select, SelectMany, method,
+        Activation, AskText, Confirm, Context, Form, Option, Select, SelectMany, method,
     )
 
     @dataclasses.dataclass
@@ -94,7 +94,7 @@ ASKS = '''
             """Ask in every way."""
             return [
                 await ctx.ask(Confirm("Really?", default=True)),
-                await ctx.ask(Prompt("Your name?")),
+                await ctx.ask(AskText("Your name?")),
                 await ctx.ask(Select("Colour?", options=["red", Option("blue", "Deep blue")])),
                 await ctx.ask(SelectMany("Fruits?", options=["apple", "pear", "plum"])),
                 dataclasses.asdict(await ctx.ask(Form("Your order", fields=Order))),
