@@ -13,7 +13,7 @@ import click
 
 from plexus.text import escape_controls
 from substrate.cli.main import FILES, files_of, may_ask
-from substrate.devtools.plugin_sources import Sources, package_of
+from substrate.devtools.plugin_sources import PluginSources, package_of
 from substrate.security.folder_trust.decision import decide
 from substrate.security.folder_trust.review import at_terminal
 from substrate.settings import ProjectFiles
@@ -36,24 +36,24 @@ def files_for_author(ctx: click.Context) -> ProjectFiles:
     return files
 
 
-def project_package(ctx: click.Context, *, stdio: bool = False) -> tuple[Sources, bool]:
+def project_package(ctx: click.Context, *, stdio: bool = False) -> tuple[PluginSources, bool]:
     """The package of the current folder, and whether there is one that may not be loaded.
 
     Raises NoSource if pyproject.toml cannot be read.
     """
     package = package_of(Path.cwd())
     if package is None:
-        return Sources(), False
+        return PluginSources(), False
     if files_for_author(ctx).live or (_can_ask(ctx, stdio=stdio) and _agreed(package)):
         return package, False
-    return Sources(), True
+    return PluginSources(), True
 
 
 def _can_ask(ctx: click.Context, *, stdio: bool) -> bool:
     return may_ask(ctx.find_root(), stdio=stdio) and at_terminal()
 
 
-def _agreed(package: Sources) -> bool:
+def _agreed(package: PluginSources) -> bool:
     names = escape_controls(", ".join(package.names))
     click.echo(
         f"pyproject.toml in {escape_controls(str(Path.cwd()))} names activations: {names}.",

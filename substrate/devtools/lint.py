@@ -16,7 +16,11 @@ from plexus.activation import MARK, MethodMark
 from plexus.principal import READ
 from plexus.registry.activation_tree import NAME_LENGTH
 from plexus.registry.signature import MethodSpec
-from substrate.devtools.source_location import Place, place_of_class, place_of_function
+from substrate.devtools.source_location import (
+    SourceLocation,
+    location_of_class,
+    location_of_function,
+)
 
 __all__ = ("Finding", "Level", "check_methods")
 
@@ -53,7 +57,7 @@ class Finding(NamedTuple):
     message: str
     #: What to do about it.
     advice: str
-    place: Place | None
+    place: SourceLocation | None
 
 
 Rule: TypeAlias = Callable[[MethodSpec], Iterable[Finding]]
@@ -72,7 +76,7 @@ def check_methods(methods: Sequence[MethodSpec], server: str) -> list[Finding]:
 
 
 def _of(spec: MethodSpec, level: Level, rule: str, message: str, advice: str) -> Finding:
-    return Finding(level, rule, spec.name, message, advice, place_of_function(spec.function))
+    return Finding(level, rule, spec.name, message, advice, location_of_function(spec.function))
 
 
 # --- names ----------------------------------------------------------------------------------------
@@ -142,7 +146,7 @@ def _check_parameters(spec: MethodSpec) -> Iterator[Finding]:
             f"{spec.name}({parameter.name})",
             "models have only its name to go by",
             f"add `{parameter.name}: ...` to an `Args:` section of the docstring",
-            place_of_function(spec.function, parameter.name),
+            location_of_function(spec.function, parameter.name),
         )
 
 
@@ -200,7 +204,7 @@ def _check_scope(spec: MethodSpec) -> Iterator[Finding]:
 def _check_writes(spec: MethodSpec) -> Iterator[Finding]:
     if not spec.hints.read_only or spec.role != "method":
         return
-    place = place_of_function(spec.function)
+    place = location_of_function(spec.function)
     for call, line in _calls(spec.function):
         yield Finding(
             "warning",
@@ -208,7 +212,7 @@ def _check_writes(spec: MethodSpec) -> Iterator[Finding]:
             spec.name,
             f"it is marked read_only, and calls {call}",
             "leave read_only out, if that changes what others see",
-            None if place is None else Place(place.file, line),
+            None if place is None else SourceLocation(place.file, line),
         )
         return
     verb = spec.name.rpartition(".")[2].partition("_")[0]
@@ -268,7 +272,7 @@ def _check_events(methods: Sequence[MethodSpec]) -> Iterator[Finding]:
                 event.__name__,
                 "it does not say how a person would read it, so its fields are shown as JSON",
                 "give it `def as_text(self) -> str`, or `as_line` if it is only progress",
-                place_of_class(event),
+                location_of_class(event),
             )
 
 
@@ -281,7 +285,7 @@ def _check_number(methods: Sequence[MethodSpec]) -> Iterator[Finding]:
             f"{len(tools)} methods",
             f"models choose worse among more than {TOOLS} tools, and each costs context",
             "join methods that differ in one argument, or mark some listed=False",
-            place_of_class(type(tools[0].owner)),
+            location_of_class(type(tools[0].owner)),
         )
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from plexus.registry.plugins import GROUP
 from substrate.settings import ProjectFiles, Settings, operator_folder
 
-__all__ = ("NoSource", "Sources", "find_sources", "package_of", "sources_here")
+__all__ = ("NoSource", "PluginSources", "find_sources", "package_of", "sources_here")
 
 PROJECT = "pyproject.toml"
 
@@ -22,7 +22,7 @@ class NoSource(Exception):
     """There is nothing to load; the message says what there could be."""
 
 
-class Sources(NamedTuple):
+class PluginSources(NamedTuple):
     """What to load, as `plexus.registry.plugins` takes it."""
 
     #: `module:Class`, `module`, or paths of Python files.
@@ -37,9 +37,9 @@ class Sources(NamedTuple):
         files = (file for folder in self.folders for file in sorted(folder.glob("*.py")))
         return list(dict.fromkeys([*map(str, files), *self.names]))
 
-    def joined(self, other: Sources) -> Sources:
+    def joined(self, other: PluginSources) -> PluginSources:
         """These and others; the others are loaded later, and so win."""
-        return Sources(
+        return PluginSources(
             self.names + other.names, self.folders + other.folders, self.paths + other.paths
         )
 
@@ -50,13 +50,13 @@ class Sources(NamedTuple):
                 sys.path.insert(0, str(path))
 
 
-def sources_here(settings: Settings, files: ProjectFiles) -> Sources:
+def sources_here(settings: Settings, files: ProjectFiles) -> PluginSources:
     """What a server that is started in this folder would load."""
     folders = tuple(folder for folder in (files.folder, operator_folder()) if folder is not None)
-    return Sources((*files.plugins, *settings.activation), folders)
+    return PluginSources((*files.plugins, *settings.activation), folders)
 
 
-def package_of(folder: Path) -> Sources | None:
+def package_of(folder: Path) -> PluginSources | None:
     """The package of a project, as its pyproject.toml names it; None if it names none.
 
     Raises NoSource if that file cannot be read.
@@ -73,10 +73,10 @@ def package_of(folder: Path) -> Sources | None:
     if not names:
         return None
     inner = folder / "src"
-    return Sources(names, paths=(inner if inner.is_dir() else folder,))
+    return PluginSources(names, paths=(inner if inner.is_dir() else folder,))
 
 
-def find_sources(given: str) -> Sources:
+def find_sources(given: str) -> PluginSources:
     """What a person means by this; raises NoSource."""
     path = Path(given).absolute()
     if path.is_dir():
@@ -84,19 +84,19 @@ def find_sources(given: str) -> Sources:
     if given.endswith(".py") or "/" in given:
         if not path.is_file():
             raise NoSource(f"There is no file and no folder {given}.")
-        return Sources((str(path),))
-    return Sources((given,))
+        return PluginSources((str(path),))
+    return PluginSources((given,))
 
 
-def _folder(path: Path) -> Sources:
+def _folder(path: Path) -> PluginSources:
     project = package_of(path)
     if project is not None:
         return project
     if (path / "__init__.py").is_file():
-        return Sources((path.name,), paths=(path.parent,))
+        return PluginSources((path.name,), paths=(path.parent,))
     if not any(path.glob("*.py")):
         raise NoSource(
             f"{path} has no Python file, and no {PROJECT} that names activations. "
             "`substrate new NAME` writes a package."
         )
-    return Sources(folders=(path,))
+    return PluginSources(folders=(path,))

@@ -31,8 +31,8 @@ from plexus.registry.activation_tree import Node
 from plexus.registry.plugin_namespaces import BuiltIns
 from plexus.registry.plugins import Find, module_of_file, plugin_errors
 from plexus.runtime.hub import Plexus
-from substrate.devtools.plugin_sources import Sources
-from substrate.devtools.source_location import place_of_error, shown
+from substrate.devtools.plugin_sources import PluginSources
+from substrate.devtools.source_location import location_of_error, shown
 
 __all__ = ("Reloader",)
 
@@ -98,7 +98,7 @@ class Reloader:
     def __init__(
         self,
         hub: Plexus,
-        sources: Sources,
+        sources: PluginSources,
         project: Path,
         report: Callable[[str], None],
         find: Find,
@@ -219,7 +219,7 @@ class Reloader:
         except PlexusError as error:
             _drop(self._modules(source))
             sys.modules.update(before or {})
-            place = place_of_error(error, {*source.files(), *self._shared()})
+            place = location_of_error(error, {*source.files(), *self._shared()})
             stays = " (what was there before stays)" if source.namespaces else ""
             reason = " ".join(error.message.split())
             off = self._built_ins.switch_off(source.name, ())

@@ -14,13 +14,20 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ("Place", "outline", "place_of_class", "place_of_error", "place_of_function", "shown")
+__all__ = (
+    "SourceLocation",
+    "location_of_class",
+    "location_of_error",
+    "location_of_function",
+    "outline",
+    "shown",
+)
 
 #: How registration names what is wrong: the class, mostly the method, sometimes the argument.
 SUBJECT = re.compile(r"(\w+)(?:\.(\w+))?: (?:argument '(\w+)')?")
 
 
-class Place(NamedTuple):
+class SourceLocation(NamedTuple):
     """A line of a file."""
 
     file: Path
@@ -59,17 +66,17 @@ def _named(node: ast.AST, path: str) -> Iterator[tuple[str, int]]:
             yield from _named(inner, path)
 
 
-def place_of_class(cls: type) -> Place | None:
+def location_of_class(cls: type) -> SourceLocation | None:
     """Where a class is written; None if that is in no file."""
     try:
         file = Path(inspect.getfile(cls))
     except (OSError, TypeError):
         return None
     line = outline(file).get(cls.__qualname__.replace("<locals>.", ""))
-    return None if line is None else Place(file, line)
+    return None if line is None else SourceLocation(file, line)
 
 
-def place_of_function(function: Callable[..., Any], argument: str = "") -> Place | None:
+def location_of_function(function: Callable[..., Any], argument: str = "") -> SourceLocation | None:
     """Where a function, or an argument of it, is written; None if that is in no file."""
     bare = inspect.unwrap(getattr(function, "__func__", function))
     code = getattr(bare, "__code__", None)
@@ -79,21 +86,21 @@ def place_of_function(function: Callable[..., Any], argument: str = "") -> Place
     lines = outline(file)
     name = code.co_qualname.replace("<locals>.", "")
     line = lines.get(f"{name}.{argument}") or lines.get(name)
-    return None if line is None else Place(file, line)
+    return None if line is None else SourceLocation(file, line)
 
 
-def place_of_error(error: BaseException, files: Iterable[Path]) -> Place | None:
+def location_of_error(error: BaseException, files: Iterable[Path]) -> SourceLocation | None:
     """The line of these files that is to blame, as far as it can be told."""
     known = {file.resolve(): file for file in files}
     for each in _causes(error):
         if isinstance(each, SyntaxError) and each.filename and each.lineno:
-            return Place(Path(each.filename), each.lineno)
+            return SourceLocation(Path(each.filename), each.lineno)
         frames = traceback.extract_tb(each.__traceback__)
         for frame in reversed(frames):
             file = Path(frame.filename).resolve()
             if file in known and frame.lineno is not None:
-                return Place(known[file], frame.lineno)
-    return _place_of_subject(str(error), known.values())
+                return SourceLocation(known[file], frame.lineno)
+    return _location_of_subject(str(error), known.values())
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -103,7 +110,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         yield error
 
 
-def _place_of_subject(message: str, files: Iterable[Path]) -> Place | None:
+def _location_of_subject(message: str, files: Iterable[Path]) -> SourceLocation | None:
     """The line that a message of registration is about."""
     subject = SUBJECT.match(message)
     if subject is None:
@@ -113,5 +120,5 @@ def _place_of_subject(message: str, files: Iterable[Path]) -> Place | None:
         lines = outline(file)
         for name in (f"{cls}.{function}.{argument}", f"{cls}.{function}", cls):
             if name in lines:
-                return Place(file, lines[name])
+                return SourceLocation(file, lines[name])
     return None

@@ -25,8 +25,13 @@ from substrate.cli.main import files_of, settings_of
 from substrate.cli.project_package import UNTRUSTED, files_for_author, project_package
 from substrate.cli.terminal.display import coloured
 from substrate.devtools.lint import Finding, check_methods
-from substrate.devtools.plugin_sources import NoSource, Sources, find_sources, sources_here
-from substrate.devtools.source_location import Place, place_of_class, place_of_error, shown
+from substrate.devtools.plugin_sources import NoSource, PluginSources, find_sources, sources_here
+from substrate.devtools.source_location import (
+    SourceLocation,
+    location_of_class,
+    location_of_error,
+    shown,
+)
 from substrate.settings import ProjectFiles, Settings
 
 __all__ = ("check",)
@@ -37,7 +42,7 @@ COLOURS = {"error": "red", "warning": "yellow"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadResult:
     """What was found in the sources."""
 
     methods: list[MethodSpec]
@@ -97,7 +102,7 @@ def check(
 # --- loading --------------------------------------------------------------------------------------
 
 
-async def _load(sources: Sources, settings: Settings, files: ProjectFiles) -> Loaded:
+async def _load(sources: PluginSources, settings: Settings, files: ProjectFiles) -> LoadResult:
     """Everything that the sources hold, registered after the built-in activations; on a loop, as
     on a server."""
     find = finder(settings, Path.cwd(), files)
@@ -105,7 +110,7 @@ async def _load(sources: Sources, settings: Settings, files: ProjectFiles) -> Lo
     hub = built_in_hub(settings, Path.cwd())
     built_in = {path: type(activation) for path, activation in hub.activations()}
     built_ins = BuiltIns(hub)
-    loaded = Loaded([], [])
+    loaded = LoadResult([], [])
     for name in sources.current():
         before = len(loaded.findings)
         classes = _classes(name, find, loaded)
@@ -119,7 +124,7 @@ async def _load(sources: Sources, settings: Settings, files: ProjectFiles) -> Lo
     return loaded
 
 
-def _classes(name: str, find: Find, loaded: Loaded) -> list[type[Activation]]:
+def _classes(name: str, find: Find, loaded: LoadResult) -> list[type[Activation]]:
     try:
         with plugin_errors():
             return list(find(name))
@@ -129,9 +134,9 @@ def _classes(name: str, find: Find, loaded: Loaded) -> list[type[Activation]]:
 
 
 def _register(
-    cls: type[Activation], hub: Plexus, built_in: dict[str, type[Activation]], loaded: Loaded
+    cls: type[Activation], hub: Plexus, built_in: dict[str, type[Activation]], loaded: LoadResult
 ) -> None:
-    place = place_of_class(cls)
+    place = location_of_class(cls)
     replaced = built_in.get(getattr(cls, "namespace", ""))
     if replaced not in (None, cls):
         loaded.findings.append(
@@ -167,7 +172,7 @@ def _clash(methods: Iterable[MethodSpec], known: Sequence[MethodSpec]) -> Findin
             message = f"clients cannot tell it from {other.name}: dots are written as underscores"
             if other.name == spec.name:
                 message = f"there are two of this name; the other is {type(other.owner).__name__}'s"
-            place = place_of_class(type(spec.owner))
+            place = location_of_class(type(spec.owner))
             advice = "rename one of the two"
             return Finding("error", "name-collision", spec.name, message, advice, place)
     return None
@@ -180,7 +185,7 @@ def _broken(subject: str, error: PlexusError, files: Iterable[Path]) -> Finding:
         shown(Path(subject)) if "/" in subject else subject,
         " ".join(error.message.split()),
         "put it right; a server would skip this activation",
-        place_of_error(error, files),
+        location_of_error(error, files),
     )
 
 
@@ -200,7 +205,7 @@ def _files_of(error: BaseException) -> list[Path]:
 # --- printing -------------------------------------------------------------------------------------
 
 
-def _print(found: Sequence[Finding], loaded: Loaded, *, as_json: bool) -> None:
+def _print(found: Sequence[Finding], loaded: LoadResult, *, as_json: bool) -> None:
     if as_json:
         for each in found:
             click.echo(wire.encode(_fields(each)).decode())
@@ -216,7 +221,7 @@ def _print(found: Sequence[Finding], loaded: Loaded, *, as_json: bool) -> None:
 
 
 def _fields(finding: Finding) -> dict[str, object]:
-    place: Place | None = finding.place
+    place: SourceLocation | None = finding.place
     return {
         "level": finding.level,
         "rule": finding.rule,

@@ -15,7 +15,7 @@ from plexus.text import escape_controls
 from substrate.build_hub import MakeHub, built_in_hub, finder
 from substrate.cli.main import settings_of
 from substrate.cli.project_package import UNTRUSTED, files_for_author, project_package
-from substrate.devtools.plugin_sources import NoSource, Sources, find_sources, sources_here
+from substrate.devtools.plugin_sources import NoSource, PluginSources, find_sources, sources_here
 from substrate.devtools.reload import Reloader
 from substrate.settings import ProjectFiles, Settings
 from substrate.telemetry.logging import announce
@@ -83,7 +83,7 @@ def dev(
     serve(settings, files, _maker(fixed, sources))
 
 
-def _sources(settings: Settings, files: ProjectFiles) -> tuple[tuple[str, ...], Sources]:
+def _sources(settings: Settings, files: ProjectFiles) -> tuple[tuple[str, ...], PluginSources]:
     """What is loaded once, because it is trusted only as it is now, and what is watched."""
     here = sources_here(settings, files)
     fixed = files.plugins
@@ -92,7 +92,7 @@ def _sources(settings: Settings, files: ProjectFiles) -> tuple[tuple[str, ...], 
     return fixed, here._replace(names=tuple(name for name in here.names if name not in fixed))
 
 
-def _maker(fixed: Sequence[str], sources: Sources) -> MakeHub:
+def _maker(fixed: Sequence[str], sources: PluginSources) -> MakeHub:
     """What makes a hub whose activations are those of the sources, as they are at any moment."""
 
     def make(settings: Settings, project: Path, files: ProjectFiles) -> tuple[Plexus, list[Broken]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from substrate.cli.main import files_of, settings_of
-from substrate.cli.target.catalogue import Namespace, method_names
+from substrate.cli.target.catalogue import NamespaceInfo, method_names
 from substrate.cli.target.local import LocalTarget
 from substrate.cli.target.protocol import Target
 from substrate.cli.target.selection import Choice, choose_target, report_broken, target_options
@@ -42,7 +42,7 @@ def list_methods(ctx: click.Context, *, as_json: bool, local: bool, url: str | N
         click.echo(coloured(message, "yellow"), err=True)
 
 
-def _only_here(ctx: click.Context, target: Target) -> list[Namespace]:
+def _only_here(ctx: click.Context, target: Target) -> list[NamespaceInfo]:
     """What the project here has and the server has not: it may have been started before, or
     elsewhere."""
     own = LocalTarget(settings_of(ctx), Path.cwd(), files_of(ctx))

@@ -17,8 +17,8 @@ from plexus.runtime.hub import Plexus
 __all__ = (
     "Catalogue",
     "HubCatalogue",
-    "Method",
-    "Namespace",
+    "MethodInfo",
+    "NamespaceInfo",
     "SchemaCatalogue",
     "find_method",
     "method_names",
@@ -30,7 +30,7 @@ Described = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Method:
+class MethodInfo:
     """A method, without its schema."""
 
     name: str
@@ -40,19 +40,19 @@ class Method:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Namespace:
+class NamespaceInfo:
     """An activation in its place, without those inside it."""
 
     path: str
     version: str
     description: str
-    methods: tuple[Method, ...]
+    methods: tuple[MethodInfo, ...]
 
 
 class Catalogue(Protocol):
     """What there is to call."""
 
-    def namespaces(self) -> list[Namespace]:
+    def namespaces(self) -> list[NamespaceInfo]:
         """Every namespace, sorted, those inside another after it."""
 
     def described(self) -> Described:
@@ -68,14 +68,14 @@ class HubCatalogue:
     def __init__(self, hub: Plexus) -> None:
         self._hub = hub
 
-    def namespaces(self) -> list[Namespace]:
-        methods: dict[str, list[Method]] = {}
+    def namespaces(self) -> list[NamespaceInfo]:
+        methods: dict[str, list[MethodInfo]] = {}
         for spec in self._hub.methods():
             path = spec.name.rpartition(".")[0]
-            entry = Method(spec.name, spec.summary, spec.kind != "plain", spec.scope)
+            entry = MethodInfo(spec.name, spec.summary, spec.kind != "plain", spec.scope)
             methods.setdefault(path, []).append(entry)
         return [
-            Namespace(
+            NamespaceInfo(
                 node.path,
                 node.version,
                 _one_line(node.description),
@@ -97,14 +97,14 @@ class SchemaCatalogue:
     def __init__(self, described: Described) -> None:
         self._described = described
 
-    def namespaces(self) -> list[Namespace]:
+    def namespaces(self) -> list[NamespaceInfo]:
         return [
-            Namespace(
+            NamespaceInfo(
                 node["namespace"],
                 node["version"],
                 _one_line(node["description"]),
                 tuple(
-                    Method(
+                    MethodInfo(
                         entry["name"],
                         _summary(entry["description"]),
                         entry["streaming"],

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from plexus.rpc import wire
-from substrate.cli.target.catalogue import Namespace
+from substrate.cli.target.catalogue import NamespaceInfo
 
 __all__ = (
     "COLOURS",
@@ -107,7 +107,7 @@ def duration(ms: float) -> str:
 # --- methods --------------------------------------------------------------------------------------
 
 
-def print_namespaces(namespaces: Sequence[Namespace], *, as_json: bool) -> None:
+def print_namespaces(namespaces: Sequence[NamespaceInfo], *, as_json: bool) -> None:
     """Print all of them."""
     if as_json:
         for namespace in namespaces:
@@ -119,7 +119,7 @@ def print_namespaces(namespaces: Sequence[Namespace], *, as_json: bool) -> None:
         _print_plain(namespaces)
 
 
-def _described(namespace: Namespace, name: str) -> dict[str, Any]:
+def _described(namespace: NamespaceInfo, name: str) -> dict[str, Any]:
     method = next(method for method in namespace.methods if method.name == name)
     return {
         "name": method.name,
@@ -131,7 +131,7 @@ def _described(namespace: Namespace, name: str) -> dict[str, Any]:
     }
 
 
-def _print_plain(namespaces: Sequence[Namespace]) -> None:
+def _print_plain(namespaces: Sequence[NamespaceInfo]) -> None:
     names = [method.name for namespace in namespaces for method in namespace.methods]
     width = max(map(len, names), default=0)
     for namespace in namespaces:
@@ -140,7 +140,7 @@ def _print_plain(namespaces: Sequence[Namespace]) -> None:
             click.echo(f"  {method.name:<{width}}  {method.summary}")
 
 
-def _print_table(namespaces: Sequence[Namespace]) -> None:
+def _print_table(namespaces: Sequence[NamespaceInfo]) -> None:
     from rich.console import Console
     from rich.padding import Padding
     from rich.table import Table

@@ -11,14 +11,14 @@ from plexus.events import Complete, Event, Gap, Log, QuestionAsked
 from plexus.registry.json_schema import resolve_reference
 from plexus.registry.schema import digest, value_schema
 from substrate.cli.target.catalogue import walk
-from substrate.devtools.codegen.text import Names, pascal
+from substrate.devtools.codegen.text import NameAllocator, pascal
 from substrate.devtools.codegen.types import (
     ANY,
     Alias,
     Declaration,
     Named,
-    Place,
     Reader,
+    SchemaPlace,
     Struct,
     Type,
     Union,
@@ -114,7 +114,7 @@ def read_interface(
         if not any(_within(node["namespace"], [name]) for node in nodes):
             raise UnknownNamespace(name)
     chosen = [node for node in nodes if not namespaces or _within(node["namespace"], namespaces)]
-    names = Names({*reserved, *ALWAYS, COMPLETE, RUN_EVENT})
+    names = NameAllocator({*reserved, *ALWAYS, COMPLETE, RUN_EVENT})
     reader = Reader(names)
     shared = _read_shared_events(reader)
     roots: dict[str, Namespace] = {}
@@ -144,7 +144,7 @@ class _OwnNames(NamedTuple):
     result: str
 
     @classmethod
-    def of(cls, method: str, names: Names) -> _OwnNames:
+    def of(cls, method: str, names: NameAllocator) -> _OwnNames:
         return cls(*(names.take(pascal(method) + part) for part in ("Params", "Event", "Result")))
 
 
@@ -154,7 +154,7 @@ def _read_shared_events(reader: Reader) -> dict[str, Named]:
     for name, (event, words) in {**ALWAYS, COMPLETE: done}.items():
         schema = value_schema(event)
         definitions = schema.pop("$defs", {})
-        place = Place(name, "", "", definitions)
+        place = SchemaPlace(name, "", "", definitions)
         schema = resolve_reference(schema, definitions)
         reader.declare_struct(name, schema | {"description": words}, place)
     shared = {event.type: Named(name) for name, (event, _) in ALWAYS.items()}
@@ -168,10 +168,10 @@ def _read_method(
 ) -> Method:
     namespace, _, called = entry["name"].rpartition(".")
 
-    def place(name: str, schema: Any) -> Place:
+    def place(name: str, schema: Any) -> SchemaPlace:
         said = schema if isinstance(schema, dict) else {}
         definitions = said.get("$defs") or said.get("definitions") or {}
-        return Place(name, namespace, called, definitions)
+        return SchemaPlace(name, namespace, called, definitions)
 
     params = entry["params"]
     events: tuple[Type, ...] = ()

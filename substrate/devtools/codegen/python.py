@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from plexus.rpc import wire
 from substrate.devtools.codegen.interface import Interface, Method, Namespace, read_interface
-from substrate.devtools.codegen.text import Names, escaped, lines_of
+from substrate.devtools.codegen.text import NameAllocator, escaped, lines_of
 from substrate.devtools.codegen.types import (
     ANY,
     Alias,
@@ -124,7 +124,7 @@ def write_python(
 
 
 def _root(interface: Interface) -> Iterator[str]:
-    names = Names({"client"})
+    names = NameAllocator({"client"})
     yield ""
     yield "class Plexus(Connected):"
     yield '    """What the server offers."""'
@@ -138,7 +138,7 @@ def _root(interface: Interface) -> Iterator[str]:
 
 
 def _namespace(namespace: Namespace) -> Iterator[str]:
-    names = Names()
+    names = NameAllocator()
     children = [(_member(_last(child.path), names), child) for child in namespace.children]
     members = [(_member(_last(each.name), names), each) for each in namespace.methods]
     hidden = HIDEABLE & {member for member, _ in members}
@@ -158,7 +158,7 @@ def _namespace(namespace: Namespace) -> Iterator[str]:
 
 
 def _method(method: Method, member: str, hidden: frozenset[str]) -> Iterator[str]:
-    names = Names(SPOKEN_OF)
+    names = NameAllocator(SPOKEN_OF)
     fields = [(_argument(field.name, names), field) for field in method.params.fields]
     others = method.params.others
     further = names.take("others")
@@ -348,11 +348,11 @@ def _is_plain(name: str) -> bool:
     return bool(PLAIN_NAME.fullmatch(name)) and not keyword.iskeyword(name) and name not in HIDEABLE
 
 
-def _member(name: str, names: Names) -> str:
+def _member(name: str, names: NameAllocator) -> str:
     return names.take(f"{name}_" if keyword.iskeyword(name) else name, f"{name}_")
 
 
-def _argument(name: str, names: Names) -> str:
+def _argument(name: str, names: NameAllocator) -> str:
     """A name that an argument can have, like that of a parameter."""
     argument = re.sub(r"\W", "_", name, flags=re.ASCII)
     if not argument or argument[0].isdigit() or argument.startswith("__"):

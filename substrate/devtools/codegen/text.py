@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from plexus.rpc import wire
 from plexus.text import replace_controls
 
-__all__ = ("Names", "escaped", "lines_of", "pascal")
+__all__ = ("NameAllocator", "escaped", "lines_of", "pascal")
 
 _WORDS = re.compile(r"[A-Za-z0-9]+")
 REPLACEMENT = "\ufffd"
 
 
-class Names:
+class NameAllocator:
     """Names that are given once each."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:

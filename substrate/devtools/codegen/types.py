@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 from plexus.rpc import wire
-from substrate.devtools.codegen.text import Names, pascal
+from substrate.devtools.codegen.text import NameAllocator, pascal
 
 __all__ = (
     "ANY",
@@ -29,9 +29,9 @@ __all__ = (
     "Field",
     "Mapping",
     "Named",
-    "Place",
     "Reader",
     "Scalar",
+    "SchemaPlace",
     "Struct",
     "Tuple",
     "Type",
@@ -142,7 +142,7 @@ class Alias(NamedTuple):
 Declaration: TypeAlias = Struct | Alias
 
 
-class Place(NamedTuple):
+class SchemaPlace(NamedTuple):
     """Where a schema stands."""
 
     #: What an object is called that stands here and has no name of its own.
@@ -151,7 +151,7 @@ class Place(NamedTuple):
     method: str
     definitions: Schema
 
-    def inside(self, part: str) -> Place:
+    def inside(self, part: str) -> SchemaPlace:
         """A place in this one."""
         return self._replace(name=self.name + pascal(part))
 
@@ -159,14 +159,14 @@ class Place(NamedTuple):
 class Reader:
     """Reads schemas, and collects what has to be declared for them."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: NameAllocator) -> None:
         self._names = names
         self._shared: dict[tuple[str, str, bytes], str] = {}
         self.declarations: dict[str, Declaration] = {}
 
     # --- what gets a name ---------------------------------------------------------------------
 
-    def declare(self, name: str, schema: Any, place: Place) -> None:
+    def declare(self, name: str, schema: Any, place: SchemaPlace) -> None:
         """Declare this schema under a name that was taken for it."""
         if isinstance(schema, dict) and "$ref" not in schema:
             found = _followed(schema, place.definitions)
@@ -178,7 +178,7 @@ class Reader:
         kind = self.read(schema, place._replace(name=f"{name}Value"))
         self.declarations[name] = Alias(name, str(described), kind)
 
-    def declare_struct(self, name: str, schema: Any, place: Place) -> Struct:
+    def declare_struct(self, name: str, schema: Any, place: SchemaPlace) -> Struct:
         """Declare an object under a name that was taken for it, whatever it says of itself."""
         place = place._replace(name=name)
         found = _followed(schema, place.definitions)
@@ -198,7 +198,7 @@ class Reader:
         self.declarations[name] = struct
         return struct
 
-    def _field(self, name: str, schema: Any, required: bool, place: Place) -> Field:
+    def _field(self, name: str, schema: Any, required: bool, place: SchemaPlace) -> Field:
         said = schema if isinstance(schema, dict) else {}
         return Field(
             name,
@@ -208,7 +208,7 @@ class Reader:
             (said["default"],) if "default" in said else (),
         )
 
-    def _share(self, called: str, schema: Any, place: Place) -> Named:
+    def _share(self, called: str, schema: Any, place: SchemaPlace) -> Named:
         """The name of a definition; it is declared if this is the first that is heard of it."""
         reachable = _reachable(schema, place.definitions)
         shapes = [_shape(schema), *(_shape(reachable[name]) for name in sorted(reachable))]
@@ -222,7 +222,7 @@ class Reader:
 
     # --- types --------------------------------------------------------------------------------
 
-    def read(self, schema: Any, place: Place) -> Type:
+    def read(self, schema: Any, place: SchemaPlace) -> Type:
         """The type of what fits this schema."""
         if not isinstance(schema, dict):
             return NEVER if schema is False else ANY
@@ -245,7 +245,7 @@ class Reader:
             return union_of(self.read({**schema, "type": kind}, place) for kind in kinds)
         return self._of_kind(kinds, schema, place)
 
-    def _of_kind(self, kind: Any, schema: Schema, place: Place) -> Type:
+    def _of_kind(self, kind: Any, schema: Schema, place: SchemaPlace) -> Type:
         if kind == "object":
             further = schema.get("additionalProperties", True)
             if further is False:
@@ -261,7 +261,7 @@ class Reader:
             return Array(self.read(items, place.inside("item")))
         return SCALARS.get(kind, ANY) if isinstance(kind, str) else ANY
 
-    def _object(self, schema: Schema, place: Place) -> Type:
+    def _object(self, schema: Schema, place: SchemaPlace) -> Type:
         title = schema.get("title")
         if isinstance(title, str) and title:
             return self._share(title, schema, place)
@@ -269,7 +269,7 @@ class Reader:
         self.declare_struct(name, schema, place)
         return Named(name)
 
-    def _reference(self, schema: Schema, place: Place) -> Type:
+    def _reference(self, schema: Schema, place: SchemaPlace) -> Type:
         name = _last_reference(schema, place.definitions)
         return ANY if name is None else self._share(name, place.definitions[name], place)
 

@@ -13,7 +13,7 @@ from importlib.resources import files
 from native_rpc.errors import CODES
 from plexus.rpc import wire
 from substrate.devtools.codegen.interface import Interface, Method, Namespace, read_interface
-from substrate.devtools.codegen.text import Names, escaped, lines_of
+from substrate.devtools.codegen.text import NameAllocator, escaped, lines_of
 from substrate.devtools.codegen.types import (
     ANY,
     Alias,
@@ -80,7 +80,7 @@ def _header(interface: Interface, command: Sequence[str]) -> Iterator[str]:
 
 
 def _root(interface: Interface) -> Iterator[str]:
-    names = Names(NOT_MEMBERS | {"call"})
+    names = NameAllocator(NOT_MEMBERS | {"call"})
     members = [(_member(root.path, names), root) for root in interface.roots]
     yield "/** What the server offers. */"
     yield "export class Plexus {"
@@ -113,7 +113,7 @@ def _root(interface: Interface) -> Iterator[str]:
 
 
 def _namespace(namespace: Namespace) -> Iterator[str]:
-    names = Names(NOT_MEMBERS)
+    names = NameAllocator(NOT_MEMBERS)
     children = [(_member(_last(child.path), names), child) for child in namespace.children]
     yield from _comment(namespace.description, "")
     yield f"export class {namespace.name} {{"
@@ -237,7 +237,7 @@ def _key(name: str) -> str:
     return name if IDENTIFIER.fullmatch(name) else _string(name)
 
 
-def _member(name: str, names: Names) -> str:
+def _member(name: str, names: NameAllocator) -> str:
     return names.take(name, f"{name}_")
 
 

@@ -13,7 +13,7 @@ from odd_schemas import GOLDEN, ODD, WRITERS, written
 
 from substrate.devtools.codegen.interface import BadName, UnknownNamespace
 from substrate.devtools.codegen.python import write_python
-from substrate.devtools.codegen.text import Names, escaped, lines_of, pascal
+from substrate.devtools.codegen.text import NameAllocator, escaped, lines_of, pascal
 from substrate.devtools.codegen.typescript import write_typescript
 
 BOTH = [write_python, write_typescript]
@@ -82,7 +82,7 @@ def test_a_hash_that_is_none_is_not_believed(write: Any) -> None:
 
 
 def test_names_are_given_once() -> None:
-    names = Names({"taken"})
+    names = NameAllocator({"taken"})
     given_names = [names.take("a"), names.take("a", "b"), names.take("a", "b"), names.take("taken")]
     assert given_names == ["a", "b", "b2", "taken2"]
 

@@ -8,11 +8,11 @@ import pytest
 
 from plexus.errors import PluginError, RegistrationError
 from substrate.devtools.source_location import (
-    Place,
+    SourceLocation,
+    location_of_class,
+    location_of_error,
+    location_of_function,
     outline,
-    place_of_class,
-    place_of_error,
-    place_of_function,
 )
 
 SOURCE = """\
@@ -66,18 +66,20 @@ class Here:
 
 def test_what_was_imported_is_found_where_it_is_written() -> None:
     lines = Path(__file__).read_text().splitlines()
-    assert place_of_class(Here) == Place(Path(__file__), lines.index("class Here:") + 1)
-    expected = Place(Path(__file__), lines.index("    def method(self, argument: int) -> int:") + 1)
-    assert place_of_function(Here().method) == expected
-    assert place_of_function(Here.method, "argument") == expected
+    assert location_of_class(Here) == SourceLocation(Path(__file__), lines.index("class Here:") + 1)
+    expected = SourceLocation(
+        Path(__file__), lines.index("    def method(self, argument: int) -> int:") + 1
+    )
+    assert location_of_function(Here().method) == expected
+    assert location_of_function(Here.method, "argument") == expected
 
 
 def test_what_is_in_no_file_has_no_place() -> None:
     scope: dict[str, type] = {}
     exec("class Made:\n    def f(self): pass\n", scope)
-    assert place_of_class(scope["Made"]) is None
-    assert place_of_class(int) is None
-    assert place_of_function(len) is None
+    assert location_of_class(scope["Made"]) is None
+    assert location_of_class(int) is None
+    assert location_of_function(len) is None
 
 
 @pytest.mark.parametrize(
@@ -93,8 +95,8 @@ def test_what_is_in_no_file_has_no_place() -> None:
 def test_what_registration_says_is_found_by_its_subject(
     message: str, line: int | None, file: Path
 ) -> None:
-    found = place_of_error(RegistrationError(message), [file])
-    assert found == (None if line is None else Place(file, line))
+    found = location_of_error(RegistrationError(message), [file])
+    assert found == (None if line is None else SourceLocation(file, line))
 
 
 def test_an_error_is_placed_where_it_came_from_and_not_where_it_was_reported(
@@ -108,11 +110,11 @@ def test_an_error_is_placed_where_it_came_from_and_not_where_it_was_reported(
     except ValueError as error:
         reported = PluginError("ValueError: no")
         reported.__cause__ = error
-    assert place_of_error(reported, [file]) == Place(file, 4)
-    assert place_of_error(reported, []) is None
+    assert location_of_error(reported, [file]) == SourceLocation(file, 4)
+    assert location_of_error(reported, []) is None
 
 
 def test_a_place_is_written_as_editors_take_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert str(Place(file, 7)) == f"{file}:7"
+    assert str(SourceLocation(file, 7)) == f"{file}:7"
     monkeypatch.chdir(file.parent)
-    assert str(Place(file, 7)) == "source.py:7"
+    assert str(SourceLocation(file, 7)) == "source.py:7"
