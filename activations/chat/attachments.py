@@ -94,6 +94,4 @@ def _check_size(where: str, size: int) -> None:
 
 
 def _invalid(where: str, fault: str) -> InvalidParams:
-    return InvalidParams(
-        f"{where}: {fault}", code="bad_attachment", data={"errors": [{"at": where, "fault": fault}]}
-    )
+    return InvalidParams.at(where, fault, code="bad_attachment")

@@ -26,8 +26,8 @@ from activations.chat.message import (
     messages_of,
     to_markdown,
 )
-from activations.chat.sessions import Session, Sessions, check_limit, invalid, session_data
-from plexus import Audio, Content, Context, Image, NotFound, Resource
+from activations.chat.sessions import Session, Sessions, check_limit, session_data
+from plexus import Audio, Content, Context, Image, InvalidParams, NotFound, Resource
 from plexus import Message as PromptMessage
 from plexus.rpc import wire
 
@@ -164,7 +164,7 @@ class History:
         node = await self._store.get_node(ctx.principal.name, tree, node_id)
         message = message_of(node)
         if message is None or message.kind not in ("user", "assistant") or node.parent is None:
-            raise invalid("node_id", "only what you or the model said can be edited")
+            raise InvalidParams.at("node_id", "only what you or the model said can be edited")
         return message, node.parent
 
     async def _path(self, ctx: Context, session: Session) -> list[Node]:

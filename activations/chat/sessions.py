@@ -31,7 +31,6 @@ __all__ = (
     "Sessions",
     "check_limit",
     "config_parameters",
-    "invalid",
     "session_data",
     "session_of",
 )
@@ -330,21 +329,16 @@ class Sessions:
         for name in ("max_tokens", "context_tokens"):
             value = getattr(config, name)
             if value is not None and value < 1:
-                raise invalid(name, "must be at least 1")
+                raise InvalidParams.at(name, "must be at least 1")
         if config.temperature is not None and not 0 <= config.temperature <= HOTTEST:
-            raise invalid("temperature", f"must be from 0 to {HOTTEST:g}")
+            raise InvalidParams.at("temperature", f"must be from 0 to {HOTTEST:g}")
         return config
 
 
 def check_limit(limit: int) -> None:
     """Raise InvalidParams if a page cannot have this many entries."""
     if not 1 <= limit <= PAGE_ITEMS:
-        raise invalid("limit", f"must be from 1 to {PAGE_ITEMS}")
-
-
-def invalid(name: str, fault: str) -> InvalidParams:
-    """Return the error for an argument with a wrong value."""
-    return InvalidParams(f"{name}: {fault}", data={"errors": [{"at": name, "fault": fault}]})
+        raise InvalidParams.at("limit", f"must be from 1 to {PAGE_ITEMS}")
 
 
 def _name_taken(error: Failed, name: str) -> Failed:

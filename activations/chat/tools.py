@@ -20,6 +20,7 @@ from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
 from plexus.runtime.hub import Call, Plexus
 from plexus.runtime.transcript import text_of
+from plexus.text import head_and_tail
 
 __all__ = ("Approval", "StartedTool", "Tools", "ask_person", "chosen_methods", "shortened")
 
@@ -136,11 +137,7 @@ class StartedTool:
 
 def shortened(text: str) -> str:
     """A tool's answer without its middle, if it is longer than a model is told."""
-    half = RESULT_CHARACTERS // 2
-    left_out = len(text) - 2 * half
-    if left_out <= 0:
-        return text
-    return f"{text[:half]}\n[... {left_out} characters left out ...]\n{text[-half:]}"
+    return head_and_tail(text, RESULT_CHARACTERS)
 
 
 def _failed(call: ToolCall, message: str) -> ToolResult:

@@ -47,7 +47,7 @@ from activations.chat.providers.provider import (
     Verdict,
 )
 from activations.chat.recorder import NullRecorder, Recorder, StoreRecorder
-from activations.chat.sessions import Session, Sessions, invalid, session_of
+from activations.chat.sessions import Session, Sessions, session_of
 from activations.chat.tools import StartedTool, Tools, ask_person, shortened
 from plexus import Content, Context, InvalidParams, PlexusError, ToolResult, ToolUse
 from plexus.rpc import wire
@@ -173,7 +173,7 @@ class Turn:
         """Find the session and its provider, and acquire the session unless it is ephemeral."""
         ctx, options = self._ctx, self._options
         if options.max_turns is not None and options.max_turns < 1:
-            raise invalid("max_turns", "must be at least 1")
+            raise InvalidParams.at("max_turns", "must be at least 1")
         self._session = await self._sessions.find(ctx, self._name)
         self._model = self._session.model
         self._provider = await self._sessions.provider(ctx, self._model)

@@ -223,9 +223,7 @@ def _directory(working_dir: str | None) -> str:
         directory = Path(working_dir or ".").expanduser().absolute()
         if directory.is_dir():
             return str(directory)
-    complaint = f"{working_dir!r} is no folder; name one that exists"
-    errors = [{"at": "working_dir", "fault": complaint}]
-    raise InvalidParams(f"working_dir: {complaint}", data={"errors": errors})
+    raise InvalidParams.at("working_dir", f"{working_dir!r} is no folder; name one that exists")
 
 
 def _memory(reader: MessageReader) -> Mapping[str, Any] | None:
