@@ -1,221 +1,113 @@
-"""Being told of the questions of all runs: once when one opens, once when it closes."""
+"""Questions for a model, a program and a browser: what they say, and how answers are read."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from typing import Any
 
 import pytest
-from conftest import OpenHub
-from hub_calls import OTHER, quiet, read, settled, until
+from jsonschema import Draft202012Validator
 
-from plexus import (
-    Activation,
-    AskText,
-    Confirm,
-    Context,
-    Declined,
-    InvalidParams,
-    Plexus,
-    Select,
-    method,
+from plexus import Form, InvalidParams, OpenUrl, Roots, Sample
+from plexus.questions import Question, Root, SampleResult
+
+PNG = {"type": "image", "data": "", "mimeType": "image/png"}
+
+
+def test_a_sample_says_what_a_view_must_know() -> None:
+    sample = Sample("Why?", max_tokens=7, system_prompt="Be brief.")
+    assert (sample.kind, sample.message) == ("sample", "Why?")
+    assert sample.details() == {
+        "messages": [{"role": "user", "content": "Why?"}],
+        "max_tokens": 7,
+        "system_prompt": "Be brief.",
+    }
+
+
+def test_a_sample_may_be_a_conversation() -> None:
+    talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    sample = Sample(talk)
+    assert sample.message == "b"
+    assert sample.details() == {"messages": talk, "max_tokens": 1024}
+    assert Sample([]).message == ""
+
+
+@pytest.mark.parametrize(
+    ("answer", "sampled"),
+    [
+        ("four", SampleResult("four")),
+        ({"content": "four"}, SampleResult("four")),
+        ({"role": "assistant", "content": {"type": "text", "text": "four"}}, SampleResult("four")),
+        (
+            {"content": {"type": "text", "text": "4"}, "model": "m", "stopReason": "endTurn"},
+            SampleResult("4", "m", "endTurn"),
+        ),
+        (
+            {"content": [{"type": "text", "text": "a"}, PNG, {"type": "text", "text": "b"}]},
+            SampleResult("ab"),
+        ),
+        ({"content": []}, SampleResult("")),
+    ],
 )
-from plexus.limits import Limits
-from plexus.runtime.hub import Call
-from plexus.runtime.run import Run
-
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+def test_what_a_model_answers_is_read(answer: Any, sampled: SampleResult) -> None:
+    assert Sample("?").read(answer) == sampled
+    Draft202012Validator(Sample("?").schema()).validate(answer)
 
 
-class Asking(Activation):
-    """Asks."""
-
-    namespace = "asking"
-    version = "1.0.0"
-
-    @method
-    async def one(self, timeout_s: float | None = None, *, ctx: Context) -> bool:
-        """Ask one thing."""
-        return await ctx.ask(Confirm("Sure?"), timeout_s=timeout_s)
-
-    @method
-    async def three(self, *, ctx: Context) -> dict[str, Any]:
-        """Ask three things at once."""
-        questions = {"a": AskText("A?"), "b": AskText("B?"), "c": Select("C?", ["x", "y"])}
-        return await ctx.ask_all(questions)
-
-    @method
-    async def through(self, *, ctx: Context) -> Any:
-        """Have another method ask."""
-        return await ctx.call("asking.one")
-
-    @method
-    async def never(self) -> str:
-        """Ask nothing."""
-        return ""
-
-    @method
-    async def much(self, *, ctx: Context) -> bool:
-        """Ask more than fits."""
-        return await ctx.ask(Confirm("x" * 10_000))
-
-    @method
-    async def stubborn(self, *, ctx: Context) -> bool:
-        """Ask again when stopped."""
-        with contextlib.suppress(asyncio.CancelledError):
-            await ctx.ask(Confirm("Sure?"))
-        return await ctx.ask(Confirm("Really?"))
-
-
-class Told:
-    """What a listener was told: the method, the question, and whether it is open."""
-
-    def __init__(self, hub: Plexus) -> None:
-        self.events: list[tuple[str, str, bool]] = []
-        self.stop = hub.questions.on_change(self._changed)
-
-    def _changed(self, run: Run, request: str, is_open: bool) -> None:
-        assert (request in (run.questions or ())) is is_open
-        self.events.append((run.method, request, is_open))
-
-
-OPENED, CLOSED = ("asking.one", "1", True), ("asking.one", "1", False)
-
-
-async def asked(hub: Plexus, name: str = "asking.one", *params: Any) -> Call:
-    begun = hub.call(name, list(params))
-    await until(lambda: bool(begun.run.questions))
-    return begun
-
-
-@pytest.mark.parametrize("answer", [True, False, None])
-async def test_a_question_is_told_when_it_opens_and_when_it_is_answered_or_declined(
-    answer: Any, open_hub: OpenHub
-) -> None:
-    hub = open_hub(Asking)
-    told = Told(hub)
-    begun = await asked(hub)
-    assert told.events == [OPENED]
-    begun.run.answer("1", answer)
-    assert told.events == [OPENED, CLOSED]
-    await read(begun)
-    assert told.events == [OPENED, CLOSED]
-
-
-async def test_a_question_that_is_refused_is_closed(open_hub: OpenHub) -> None:
-    hub = open_hub(Asking)
-    told = Told(hub)
-    begun = await asked(hub)
-    begun.run.refuse("1", Declined("no"))
-    assert told.events == [OPENED, CLOSED]
-    await read(begun)
-    assert told.events == [OPENED, CLOSED]
-
-
-async def test_a_question_that_nobody_answers_is_closed(open_hub: OpenHub) -> None:
-    hub = open_hub(Asking)
-    told = Told(hub)
-    [*_, end] = await read(await asked(hub, "asking.one", 0.05))
-    assert getattr(end, "code", None) == "no_answer"
-    assert told.events == [OPENED, CLOSED]
-
-
-async def test_a_question_of_a_run_that_is_cancelled_is_closed(open_hub: OpenHub) -> None:
-    hub = open_hub(Asking)
-    told = Told(hub)
-    begun = await asked(hub)
-    begun.run.cancel("enough")
-    await settled(begun.run)
-    await quiet()
-    assert told.events == [OPENED, CLOSED]
-
-
-async def test_a_question_of_a_run_that_is_abandoned_is_closed(open_hub: OpenHub) -> None:
-    hub = open_hub(Asking, limits=Limits(cancel_s=0.05))
-    told = Told(hub)
-    begun = await asked(hub, "asking.stubborn")
-    begun.run.cancel("enough")
-    await settled(begun.run)
-    name = "asking.stubborn"
-    assert told.events == [
-        (name, "1", True),
-        (name, "1", False),
-        (name, "2", True),
-        (name, "2", False),
-    ]
-
-
-async def test_of_several_questions_each_is_closed_when_it_is_answered(open_hub: OpenHub) -> None:
-    hub = open_hub(Asking)
-    told = Told(hub)
-    begun = await asked(hub, "asking.three")
-    begun.run.answer("2", "b")
-    name = "asking.three"
-    opened = [(name, number, True) for number in "123"]
-    assert told.events == [*opened, (name, "2", False)]
-    begun.run.answer("3", None)  # which takes the first one back
-    await read(begun)
-    assert told.events == [*opened, *((name, number, False) for number in "231")]
-
-
-async def test_what_a_call_inside_asks_is_a_question_of_the_run_that_is_asked(
-    open_hub: OpenHub,
-) -> None:
-    hub = open_hub(Asking)
-    told = Told(hub)
-    begun = await asked(hub, "asking.through")
-    begun.run.answer("1", True)
-    await read(begun)
-    assert told.events == [("asking.through", "1", True), ("asking.through", "1", False)]
-
-
-async def test_an_answer_that_does_not_fit_leaves_the_question_open(open_hub: OpenHub) -> None:
-    hub = open_hub(Asking)
-    told = Told(hub)
-    begun = await asked(hub)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        1,
+        [],
+        {},
+        {"content": 1},
+        {"content": [1]},
+        {"content": {"text": 1}},
+        {"content": "a", "model": 1},
+        {"content": "a", "stopReason": []},
+    ],
+)
+def test_what_is_no_message_is_refused(answer: Any) -> None:
     with pytest.raises(InvalidParams):
-        begun.run.answer("1", "yes")
-    assert told.events == [OPENED]
+        Sample("?").read(answer)
+    assert not Draft202012Validator(Sample("?").schema()).is_valid(answer)
 
 
-async def test_a_question_that_cannot_be_put_never_was_open(open_hub: OpenHub) -> None:
-    hub = open_hub(Asking, limits=Limits(event_bytes=1000))
-    told = Told(hub)
-    [end] = await read(hub.call("asking.much"))
-    assert getattr(end, "code", None) == "too_big"
-    assert told.events == []
+@pytest.mark.parametrize("wrap", [lambda roots: roots, lambda roots: {"roots": roots}])
+def test_roots_are_read_as_a_list_or_as_a_program_wraps_them(wrap: Any) -> None:
+    answer = wrap([{"uri": "file:///a", "name": "A"}, {"uri": "file:///b"}])
+    assert Roots().read(answer) == [Root("file:///a", "A"), Root("file:///b")]
+    Draft202012Validator(Roots().schema()).validate(answer)
+    assert Roots().read(wrap([])) == []
 
 
-async def test_a_run_that_asks_nothing_tells_nothing(open_hub: OpenHub) -> None:
-    hub = open_hub(Asking)
-    told = Told(hub)
-    await read(hub.call("asking.never"))
-    assert told.events == []
+@pytest.mark.parametrize(
+    "answer", ["x", 1, {}, {"roots": 1}, [1], [{}], [{"uri": 1}], [{"uri": "a", "name": 1}]]
+)
+def test_what_is_no_list_of_roots_is_refused(answer: Any) -> None:
+    with pytest.raises(InvalidParams):
+        Roots().read(answer)
+    assert not Draft202012Validator(Roots().schema()).is_valid(answer)
 
 
-async def test_everybody_who_listens_is_told_until_they_stop(open_hub: OpenHub) -> None:
-    hub = open_hub(Asking)
-    first, second = Told(hub), Told(hub)
-    begun = await asked(hub)
-    first.stop()
-    begun.run.answer("1", True)
-    assert first.events == [OPENED]
-    assert second.events == [OPENED, CLOSED]
+def test_a_visit_is_answered_by_yes_or_no() -> None:
+    visit = OpenUrl("Sign in", "https://example.org/")
+    assert (visit.kind, visit.message) == ("visit", "Sign in")
+    assert visit.details() == {"url": "https://example.org/"}
+    assert visit.schema() == {"type": "boolean"}
+    assert visit.read(True) is True
+    with pytest.raises(InvalidParams):
+        visit.read("yes")
 
 
-async def test_the_runs_of_all_principals_are_told(open_hub: OpenHub) -> None:
-    hub = open_hub(Asking)
-    told = Told(hub)
-    begun = hub.call("asking.one", None, OTHER)
-    await until(lambda: told.events == [OPENED])
-    begun.run.answer("1", True)
+def test_a_form_may_be_given_by_its_schema() -> None:
+    fields = {"type": "object", "properties": {"name": {"type": "string", "default": "Ada"}}}
+    form = Form("Who?", fields)
+    assert form.schema() == fields
+    assert form.read({}) == {"name": "Ada"}
+    with pytest.raises(InvalidParams):
+        form.read([])
 
 
-async def test_what_is_open_says_how_and_when_it_was_asked(open_hub: OpenHub) -> None:
-    begun = await asked(open_hub(Asking))
-    assert begun.run.questions is not None
-    entry = begun.run.questions["1"]
-    assert entry.question.kind == entry.event.kind == "confirm"
-    assert (entry.event.request, entry.event.message) == ("1", "Sure?")
-    assert begun.run.started_at <= entry.asked_at
+def test_a_question_has_no_details_unless_it_says_so() -> None:
+    assert Question[str]("?").details() is None
+    assert Form("?", dict[str, str]).details() is None
