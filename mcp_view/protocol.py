@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol
 
-from mcp_view.calls.call import TRANSITIONS, Call, Step
+from mcp_view.calls.call import RUNNING, STARTING, Call, Step
 from mcp_view.replies import Answer, Listen, Notify, NotifyCounted, Refuse, Reply
 from mcp_view.server import McpServer
 from mcp_view.session import (
@@ -55,9 +55,6 @@ __all__ = ("Fallback", "Framing", "McpConnection")
 
 #: How much is kept of a client's reason to cancel a request.
 REASON_CHARS: Final = 1000
-# Looking up a member of an enum costs as much as a short method, and every call takes these two.
-_STARTED: Final = Step.STARTED
-_ITEMS: Final = Step.ITEMS
 #: The effects that a call begins with.
 _BEGINNINGS: Final = frozenset({StartCall, AttachCall, AnswerQuestion})
 
@@ -251,7 +248,7 @@ class McpConnection:
         """Take the run that a call leads to."""
         if not isinstance(call, Call):
             return self._other.on_started(call, run)
-        if _STARTED not in TRANSITIONS[call.state]:
+        if call.state is not STARTING:  # as the table has it
             return []
         return self._effects(call, call.on_started(run))
 
@@ -265,7 +262,7 @@ class McpConnection:
         """Take the next items of a call's run."""
         if not isinstance(call, Call):
             return self._other.on_items(call, batch)
-        if _ITEMS not in TRANSITIONS[call.state]:
+        if call.state is not RUNNING:  # as the table has it
             return []
         return self._effects(call, call.on_items(batch))
 

@@ -39,6 +39,7 @@ from plexus.runtime.run import Run
 __all__ = (
     "RELATED_TASK",
     "RUNNING",
+    "STARTING",
     "TRANSITIONS",
     "BufferedCall",
     "Call",
@@ -112,7 +113,8 @@ TRANSITIONS: Final[dict[State, dict[Step, frozenset[State]]]] = {
     },
     State.ANSWERED: {},
 }
-# Looking up a member of an enum costs as much as a short method, and every call enters these two.
+# Looking up a member of an enum costs as much as a short method, and every call enters these.
+STARTING: Final = State.STARTING
 RUNNING: Final = State.RUNNING
 _ANSWERED: Final = State.ANSWERED
 
@@ -122,7 +124,7 @@ class Call:
 
     # What most calls never need is left on the class, because one of these is made for each.
 
-    state = State.STARTING
+    state: State = STARTING
     #: The run that answers it. A call in the state STARTING has none yet.
     run: Run
     #: The batch that the request was part of.

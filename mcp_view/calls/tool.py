@@ -306,12 +306,10 @@ class ToolCall(Call):
         """Return the result around its content."""
         server, revision = self.peer.server, self.caller.revision
         body += server.structured_part(revision, self._spec, terminal)
-        return server.result(revision, body + self._related())
+        return server.result(revision, body + self._related() if self.related_task else body)
 
     def _related(self) -> bytes:
         """Return the part that names the task which the result is of."""
-        if not self.related_task:
-            return b""
         return b',"_meta":' + wire.encode({RELATED_TASK: {"taskId": str(self.run.id)}})
 
     def answer_text(self, text: str, *, failed: bool = False) -> list[Reply]:
@@ -321,7 +319,7 @@ class ToolCall(Call):
         blocks = [{"type": "text", "text": text}]
         related = b""
         if self.state is not State.STARTING:
-            related = self._related()
+            related = self._related() if self.related_task else b""
             if self._reducer is not None:
                 blocks = [*self._reducer.blocks(f"run://{self.run.id}"), *blocks]
         # A tool that has an output schema either returns what fits it or has failed.

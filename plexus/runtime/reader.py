@@ -148,7 +148,7 @@ class Reader:
     def poll(self) -> bool:
         """Return whether there is something to take; if not, call `wake` when there is."""
         log = self.log
-        if log.last > self.seq or log.ended:
+        if (log.payloads and log.last > self.seq) or log.ended:
             return True
         log.waiting_readers.append(self)
         return False
