@@ -1,8 +1,8 @@
-"""The store's operations on heads: names for places in trees, and being at work on one.
+"""The store's operations on heads: names for places in trees, and leases of them.
 
-As everywhere in the store, each operation is one work of the engine, and another principal's head
-is not found. A head is known by its name in a space; who works on it knows it by its id, which
-stays when it is renamed.
+As everywhere in the store, each operation is one transaction, and another principal's head is not
+found. A head is identified by its name in a space; a holder uses its id, which stays when the head
+is renamed.
 """
 
 from __future__ import annotations
@@ -80,15 +80,14 @@ class HeadStore:
     async def move_head(
         self, principal: str, space: str, name: str, node: str, holder: str | None = None
     ) -> Head:
-        """Put it onto another node of its tree; `held` if anybody but `holder` is at work on
-        it."""
+        """Move it to another node of its tree; `held` if its holder is not `holder`."""
         now = self._clock()
         return await self._engine.write(
             lambda tx: heads.move(tx, now, principal, space, name, node, holder)
         )
 
     async def delete_head(self, principal: str, space: str, name: str) -> Head:
-        """Be rid of it and release its tree; `held` if anybody is at work on it."""
+        """Delete it and release its tree; `held` if it has a holder."""
         now = self._clock()
         return await self._engine.write(lambda tx: heads.delete(tx, now, principal, space, name))
 
@@ -97,8 +96,8 @@ class HeadStore:
     async def acquire_head(
         self, principal: str, space: str, name: str, holder: str, instead_of: str | None = None
     ) -> Head:
-        """Begin to work on a head that nobody holds, or that `instead_of` does, who has died;
-        else `held`. What the one before has kept in pieces stays."""
+        """Acquire the lease of a head without a holder, or whose holder `instead_of` has died;
+        else `held`. The pieces of the former holder stay."""
         now = self._clock()
         return await self._engine.write(
             lambda tx: leases.acquire(tx, now, principal, space, name, holder, instead_of)
@@ -107,8 +106,8 @@ class HeadStore:
     async def renew_head(
         self, principal: str, head_id: str, holder: str, piece: str | None = None
     ) -> None:
-        """Say that the holder is still at work, and add a piece of what it has so far. It is not
-        recorded as a change. `lost_hold` if the head is not the holder's any more."""
+        """Renew the lease, and add a piece of what the holder has so far. This is not recorded as a
+        change. `lost_hold` if the lease is not this holder's any more."""
         now = self._clock()
         await self._engine.write(
             lambda tx: leases.renew(tx, now, principal, head_id, holder, piece)
@@ -135,9 +134,9 @@ class HeadStore:
         )
 
     async def release_head(self, principal: str, head_id: str, holder: str) -> None:
-        """Work on it no longer, and drop its pieces; nothing, if the holder does not hold it."""
+        """Release the lease, and drop the pieces. Does nothing if this is not the holder."""
         await self._engine.write(lambda tx: leases.release(tx, principal, head_id, holder))
 
     async def pieces(self, principal: str, head_id: str) -> list[str]:
-        """What was kept in pieces and is not added yet, in order."""
+        """Return the pieces of what is not added yet, in order."""
         return await self._engine.read(lambda tx: leases.pieces(tx, principal, head_id))

@@ -267,12 +267,13 @@ class Store(HeadStore):
         return await self._engine.read(lambda tx: changes.oldest(tx, principal, tree))
 
     async def all_changes(self, after: int, limit: int) -> list[ChangeRow]:
-        """What happened to any tree of any principal, for whoever tells many watchers at once."""
+        """Return the changes of all trees of all principals, for a publisher."""
         return await self._engine.read(lambda tx: changes.of_all(tx, after, limit))
 
-    def subscribe(self, ring: Callable[[], None]) -> Callable[[], None]:
-        """Call `ring` when there may be changes, of this process or another; returns its end."""
-        return self._engine.subscribe(ring)
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` after commits, of this process or another. Returns a function that
+        unsubscribes."""
+        return self._engine.subscribe(listener)
 
     # --- the whole -------------------------------------------------------------------------------
 
@@ -289,7 +290,7 @@ class Store(HeadStore):
         self._purging = PurgeTask(self.purge, every_s)
 
     async def check(self) -> None:
-        """Look at what the store stands on. Raises Failed if it is not well."""
+        """Check the disk and the files. Raises Failed if they are damaged or nearly full."""
         await self._engine.check()
 
     async def backup(self, path: Path) -> None:
@@ -297,7 +298,7 @@ class Store(HeadStore):
         await self._engine.backup(path)
 
     async def close(self) -> None:
-        """Finish what waits, and let go of the database. May be called twice."""
+        """Finish what waits, and close the database. May be called twice."""
         if self._purging is not None:
             await self._purging.stop()
             self._purging = None

@@ -5,7 +5,7 @@ line for each node, the root first. Nodes refer to each other by the ids they ha
 they get new ones. What is kept is everything that can be seen of a tree but ids and times:
 structure, order, versions, contents, handles and metadata.
 
-An import is made where nobody sees it, and shown when it is whole; see `queries.trees.adopt`.
+An import is made where no caller sees it, and shown when it is complete; see `queries.trees.adopt`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = ("Import", "TransferMethods", "read_lines")
 #: How many characters an event holds at most. A longer line goes on in the next event: each of
 #: them may take seven bytes on its way.
 PIECE = 100_000
-#: An export or an import of a very large tree, read by somebody slow.
+#: Deadline of an export or import: a very large tree, and a slow reader.
 TRANSFER_S = 6 * 3600.0
-#: The scope of whoever may read files of the server: whoever may run commands there can anyway.
+#: The scope that may read files of the server: it may run commands there anyway.
 FILES = "bash"
 
 
@@ -227,12 +227,12 @@ def _unreadable(path: str, error: OSError | ValueError) -> Failed:
 
 
 class Import:
-    """A tree that is being made, where nobody sees it."""
+    """A tree that is being made, where no caller sees it."""
 
     def __init__(self, store: Store, owner: str) -> None:
         self._store = store
         self._owner = owner
-        #: Who has the tree until it is whole: nobody is called so.
+        #: The owner of the tree until it is complete: no principal has this name.
         self._stage = f"\x01importing {os.urandom(16).hex()}"
         self._header: dict[str, Any] | None = None
         self._tree: Tree | None = None

@@ -1,7 +1,7 @@
 """Heads: names for places in trees. Making, finding, renaming, moving and deleting them.
 
 A head holds its tree by a reference whose owner is the head. It stands on a node that can be
-seen: whoever deletes that node puts the head onto the node above.
+seen: deleting that node moves the head to the node above.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ def held(head: Head) -> Busy:
 
 
 def delete(tx: Transaction, now: int, principal: str, space: str, name: str) -> Head:
-    """Be rid of a head that nobody is at work on; returns what it was."""
+    """Delete a head without a holder. Returns what it was."""
     found = _find(tx, principal, space, name)
     head = found.head
     if head.holder is not None:

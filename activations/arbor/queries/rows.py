@@ -229,7 +229,7 @@ def _until_large(tree: str, rows: Iterable[Row]) -> Iterator[Node]:
 
 
 def numbered(tx: Transaction, count: int) -> int:
-    """Take so many numbers that nobody has had; returns the first."""
+    """Reserve this many unused numbers. Returns the first."""
     row = tx.one("UPDATE numbers SET value = value + ? RETURNING value", (count,))
     assert row is not None
     last: int = row[0]

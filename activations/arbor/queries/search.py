@@ -68,7 +68,7 @@ SOURCES: Final[dict[Dialect, _Source]] = {
     ),
 }
 
-#: Signs part words, and mean nothing else.
+#: Punctuation only separates words.
 _SIGNS: Final = str.maketrans(dict.fromkeys(string.punctuation, " "))
 
 

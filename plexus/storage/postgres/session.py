@@ -33,15 +33,15 @@ __all__ = (
     "transaction",
 )
 
-#: One statement may take so long; the server ends it then.
+#: Timeout of a statement, enforced by the server.
 STATEMENT_S = 30
-#: Another process's transaction is waited for so long.
+#: How long a statement waits for the locks of other transactions.
 LOCK_S = 10
-#: A transaction whose process stands still is ended by the server, and its locks with it.
+#: After this the server ends an idle transaction, and releases its locks.
 STILL_S = 10
-#: A server that takes a connection and then says nothing is given up after this.
+#: Timeout of connecting, also to a server that accepts and never answers.
 CONNECT_S = 5
-#: A server that has not even ended a statement that took too long does not answer any more.
+#: Past the timeout of a statement, a server that still has not answered counts as lost.
 SILENT_S = STATEMENT_S + 5
 
 SETTINGS = f"""
@@ -66,7 +66,7 @@ TOKENS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\?",
 
 @functools.cache
 def native(sql: str) -> bytes:
-    """A statement as the server wants it. Statements are constants of ours, so all are kept."""
+    """Return a statement with the server's placeholders. Cached: statements are constants."""
     number = 0
 
     def replace(found: re.Match[str]) -> str:
@@ -80,7 +80,7 @@ def native(sql: str) -> bytes:
 
 
 class PostgresSession:
-    """One thread's connection: made when it is needed, and made anew after it was lost."""
+    """One thread's connection: opened when it is needed, and again after it was lost."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -89,7 +89,7 @@ class PostgresSession:
         self._began: float | None = None
 
     def connect(self) -> None:
-        """Have a connection; raises ConnectionLost or Failed if there is none to be had."""
+        """Connect, unless connected. Raises ConnectionLost or Failed."""
         if self._connection is not None and not self._connection.closed:
             return
         try:
@@ -105,13 +105,13 @@ class PostgresSession:
 
     @property
     def connection(self) -> psycopg.Connection[tuple[Any, ...]]:
-        """The connection that stands; never a new one, which would know of no transaction."""
+        """The open connection; never a new one, which would not have the transaction."""
         if self._connection is None or self._connection.closed:
             raise ConnectionLost(Failed("The connection to the database was lost.", code="storage"))
         return self._connection
 
     def execute(self, sql: str) -> psycopg.Cursor[tuple[Any, ...]]:
-        """Run statements that take no parameters, in one round trip; the cursor of the last."""
+        """Run statements without parameters in one round trip. Returns the cursor of the last."""
         with self.timed():
             cursor = self.connection.execute(sql.encode(), prepare=False)
             while cursor.nextset():
@@ -120,7 +120,7 @@ class PostgresSession:
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
-        """A conversation with the server: its errors are ours, and its silence is noticed."""
+        """Time an exchange with the server, and translate its errors."""
         self._began = time.monotonic()
         try:
             yield
@@ -133,7 +133,7 @@ class PostgresSession:
             self._began = None
 
     def disconnect_if_silent(self) -> None:
-        """Called from another thread: end its wait for a server that will not answer."""
+        """From another thread: end the wait for a server that does not answer."""
         began, connection = self._began, self._connection
         if began is None or connection is None or time.monotonic() - began < SILENT_S:
             return
@@ -144,7 +144,7 @@ class PostgresSession:
             line.close()
 
     def drop(self) -> None:
-        """Give the connection up; the next use makes a new one."""
+        """Close the connection; the next use opens a new one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -165,15 +165,15 @@ class PostgresTransaction:
 
     @property
     def failed(self) -> bool:
-        """Whether a statement failed, so that all can only be undone."""
+        """Whether a statement failed, so that all has to be rolled back."""
         return self._session.connection.info.transaction_status == TransactionStatus.INERROR
 
     def all(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Every row."""
+        """Return every row."""
         return self._execute(sql, params).fetchall()
 
     def each(self, sql: str, params: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        """The rows one by one: a cursor on the server, of which only some rows are here."""
+        """Iterate over the rows of a cursor on the server, fetched a few at a time."""
         session = self._session
         with session.timed():
             cursor = psycopg.RawServerCursor(session.connection, f"rows_{next(_NUMBERS)}")
@@ -193,15 +193,15 @@ class PostgresTransaction:
                 cursor.close()
 
     def one(self, sql: str, params: Sequence[Any] = ()) -> tuple[Any, ...] | None:
-        """The first row, if there is one."""
+        """Return the first row, or None."""
         return self._execute(sql, params).fetchone()
 
     def run(self, sql: str, params: Sequence[Any] = ()) -> int:
-        """Change rows, and say how many."""
+        """Change rows. Returns how many."""
         return self._execute(sql, params).rowcount
 
     def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        """The same statement for each of these rows, sent without waiting in between."""
+        """Run a statement once for each row, without waiting in between."""
         with self._session.timed():
             self._cursor.executemany(native(sql), rows)
         self.wrote = True
@@ -215,7 +215,7 @@ class PostgresTransaction:
 
 @contextlib.contextmanager
 def transaction(session: PostgresSession, begin: str) -> Iterator[PostgresTransaction]:
-    """A transaction that is committed at the end, and undone if anything was raised."""
+    """Run a transaction: committed at the end, rolled back if anything was raised."""
     session.connect()
     done = False
     try:
@@ -229,7 +229,7 @@ def transaction(session: PostgresSession, begin: str) -> Iterator[PostgresTransa
 
 
 def roll_back(session: PostgresSession) -> None:
-    """Roll back; a connection that cannot even do this is given up."""
+    """Roll back. A connection that cannot is closed."""
     try:
         session.execute("ROLLBACK")
     except (ConnectionLost, Failed):

@@ -240,14 +240,14 @@ def _log_fault(connection: apsw.Connection, log: Path, left: LogSummary) -> str 
     if connection.pragma("journal_mode") != "wal":
         return None  # a file of that name, which SQLite has nothing to do with
     try:
-        # It copies nothing, and only says how many frames there are.
+        # It copies nothing, and only counts the frames.
         recovered, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
     except apsw.BusyError:
-        return None  # others use the log, and the first of them has looked
+        return None  # others use the log, and the first of them has checked it
     fault = left.fault(max(recovered, 0))
     now = read_log(log)
     if fault is None or now is None or now.salts != left.salts:
-        return None  # all is well, or another process has begun a new log meanwhile
+        return None  # no fault, or another process has started a new log meanwhile
     return f"{log}: {fault}"
 
 

@@ -31,13 +31,13 @@ __all__ = ("LOW_BYTES", "FileIdentity", "LogSummary", "check_disk", "read_log")
 #: Below this the disk counts as full: the log of a busy database grows by as much between two
 #: checkpoints, and a database that cannot write its log cannot commit.
 LOW_BYTES: Final = 16 * 1024 * 1024
-#: What is allocated to try: free space says nothing of quotas.
+#: What is allocated to try: free space does not show quotas.
 TRIAL_BYTES: Final = 64 * 1024
 
 #: The format of a write-ahead log.
 HEADER_BYTES: Final = 32
 FRAME_HEADER_BYTES: Final = 24
-#: The two magic numbers: which of them says in which byte order checksums are calculated.
+#: The two magic numbers, and the byte order of checksums that each stands for.
 MAGICS: Final = {0x377F0682: "<", 0x377F0683: ">"}
 LOG_VERSION: Final = 3_007_000
 PAGE_BYTES: Final = frozenset(1 << power for power in range(9, 17))
@@ -113,7 +113,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 class LogSummary(NamedTuple):
-    """What the headers of a log say."""
+    """Summary of the headers of a log."""
 
     #: The two random numbers that mark a generation of the log; empty if the header is damaged.
     salts: bytes
