@@ -20,9 +20,9 @@ from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
 from plexus.runtime.hub import Call, Plexus
 from plexus.runtime.transcript import text_of
-from plexus.text import head_and_tail
+from plexus.text import shorten
 
-__all__ = ("Approval", "StartedTool", "Tools", "ask_person", "chosen_methods", "shortened")
+__all__ = ("RESULT_CHARACTERS", "Approval", "StartedTool", "Tools", "ask_person", "chosen_methods")
 
 #: Before which tools a person is asked: each, those that may change something, or none.
 Approval: TypeAlias = Literal["all", "changes", "none"]
@@ -38,8 +38,7 @@ class _MayUse(Confirm):
 
     def __init__(self, tool: str, use: str, given: dict[str, Any]) -> None:
         text = wire.encode(given).decode()
-        shown = text if len(text) <= SHOWN_INPUT else f"{text[:SHOWN_INPUT]}..."
-        super().__init__(f"Allow {tool} {shown}?")
+        super().__init__(f"Allow {tool} {shorten(text, SHOWN_INPUT)}?")
         self._details = {"tool_name": tool, "tool_use_id": use, "input": given}
 
     def details(self) -> dict[str, Any]:
@@ -133,11 +132,6 @@ class StartedTool:
         """Cancel the run if it still runs."""
         if self._call.fresh:
             self._call.run.cancel("its caller left")
-
-
-def shortened(text: str) -> str:
-    """A tool's answer without its middle, if it is longer than a model is told."""
-    return head_and_tail(text, RESULT_CHARACTERS)
 
 
 def _failed(call: ToolCall, message: str) -> ToolResult:

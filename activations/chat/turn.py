@@ -48,9 +48,10 @@ from activations.chat.providers.provider import (
 )
 from activations.chat.recorder import NullRecorder, Recorder, StoreRecorder
 from activations.chat.sessions import Session, Sessions, session_of
-from activations.chat.tools import StartedTool, Tools, ask_person, shortened
+from activations.chat.tools import RESULT_CHARACTERS, StartedTool, Tools, ask_person
 from plexus import Content, Context, InvalidParams, PlexusError, ToolResult, ToolUse
 from plexus.rpc import wire
+from plexus.text import head_and_tail
 
 __all__ = ("MAX_TURNS", "TURN_S", "Turn", "TurnOptions", "rewrite_answer", "user_message")
 
@@ -405,7 +406,7 @@ def _parts(delta: Delta) -> Sequence[Delta]:
         starts = range(0, len(delta.text), PART_CHARACTERS)
         return [delta._replace(text=delta.text[at : at + PART_CHARACTERS]) for at in starts]
     if isinstance(delta, ToolOutput):
-        return (delta._replace(output=shortened(delta.output)),)
+        return (delta._replace(output=head_and_tail(delta.output, RESULT_CHARACTERS)),)
     return (delta,)
 
 

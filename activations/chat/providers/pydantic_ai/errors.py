@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from activations.chat.providers.endpoints import Endpoint
 from plexus.errors import Failed
+from plexus.text import shorten
 
 if TYPE_CHECKING:  # heavy and optional: imported when first used
     from pydantic_ai.exceptions import ModelAPIError
@@ -139,7 +140,7 @@ def _quoted(error: Exception, key: str | None) -> str:
     if key:
         text = text.replace(key, "***")
     text = " ".join(text.split()).rstrip(".") or type(error).__name__
-    return text if len(text) <= QUOTED_CHARACTERS else f"{text[:QUOTED_CHARACTERS]}..."
+    return shorten(text, QUOTED_CHARACTERS)
 
 
 def _message(body: object) -> str | None:
