@@ -20,7 +20,7 @@ test: $(COMPLETE)
 
 # What needs no browser, no PostgreSQL and no Node, and starts few processes: for while you work.
 test-fast: $(COMPLETE)
-	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal \
+	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal --hypothesis-profile=fast \
 		-m 'not browser and not node and not postgres and not slow'
 
 # The smoke tests with the lowest versions that pyproject.toml allows, in .cache/lowest.

@@ -21,6 +21,7 @@ settings.register_profile(
     max_examples=150,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("fast", settings.get_profile("ours"), max_examples=25)
 settings.load_profile("ours")
 
 OpenHub = Callable[..., Plexus]
@@ -38,6 +39,32 @@ PARTS = {
 }
 #: Folders whose tests are long: they load, break, fuzz or measure whole servers.
 LONG_FOLDERS = {"bench", "claude_code", "conformance", "examples", "faults", "fuzz", "load", "page"}
+#: Further test modules that take long, because they start processes, kill them, or wait for them.
+LONG_MODULES = {
+    "test_access_lockfile",
+    "test_arbor_durability",
+    "test_arbor_engines",
+    "test_arbor_processes",
+    "test_arbor_sqlite",
+    "test_bash_attacks",
+    "test_bash_tree",
+    "test_chat_claude",
+    "test_chat_killed",
+    "test_codegen_command",
+    "test_isolation",
+    "test_logs",
+    "test_manifest",
+    "test_mcp_chat",
+    "test_provider_claude_code",
+    "test_provider_errors",
+    "test_publishing",
+    "test_sandbox_escape",
+    "test_sandbox_work",
+    "test_scopes_built_in",
+    "test_smoke",
+    "test_stdio",
+    "test_tutorial",
+}
 #: Modules that start a process or a server for nearly every test that uses them.
 PROCESS_STARTERS = {"command_line", "network", "servers", "other_clients", "mcp_wires"}
 
@@ -53,7 +80,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "postgres" in _parameters_of(item):
             item.add_marker("postgres")
         folders = item.path.relative_to(folder).parts
-        if not LONG_FOLDERS.isdisjoint(folders) or not PROCESS_STARTERS.isdisjoint(used):
+        is_long = item.path.stem in LONG_MODULES or not LONG_FOLDERS.isdisjoint(folders)
+        if is_long or not PROCESS_STARTERS.isdisjoint(used):
             item.add_marker("slow")
 
 
