@@ -1,8 +1,7 @@
 """What the server offers, as ready bytes: tools, prompts and resource templates.
 
-Made from the hub when first asked for, once for each revision and for each set of scopes that
-somebody comes with, and thrown away when the hub changes: listing a thousand tools is then only a
-matter of joining bytes.
+Made from the hub when first asked for, once for each revision and each set of scopes that a client
+has, and dropped when the hub changes: listing a thousand tools is then only joining bytes.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Catalogue:
         self._hub = hub
         self._names = names
         self._result_chars = result_chars
-        #: Each list, by its revision and the scopes of whoever sees it.
+        #: Each list, by its revision and the scopes of its reader.
         self._lists: dict[str, dict[tuple[str, frozenset[str]], Entries]] = {
             kind: {} for kind in LISTS.values()
         }
@@ -76,7 +75,7 @@ class Catalogue:
         name = listed["name"]
         try:
             spec, known = self._hub.find_prompt(name)
-        except NotFound:  # an activation lists what nobody makes, and is told when it is asked for
+        except NotFound:  # an activation lists what no method makes; getting it fails
             return _prompt_entry(name, listed, (), revision)
         if not known:
             name = self._names.name_of(name)

@@ -1,6 +1,6 @@
 """Headers of a stateless request over HTTP, which repeat what its body says.
 
-Whoever stands between client and server routes by headers and does not read bodies, so a header
+A proxy between client and server routes by headers and does not read bodies, so a header
 that says something else than the body is refused. A value that is no plain ASCII text comes as
 `=?base64?...?=`.
 """

@@ -1,8 +1,8 @@
-"""Progress: what a client with a progress token is told while a run is under way.
+"""Progress notifications for a client with a progress token, while a run is in progress.
 
-Values rise strictly, whatever the events say. A flood of events becomes at most so many
-notifications a second, with their texts joined; a run that is silent for long is said to be
-still there, because clients give up on silence. Nothing here knows the time: it is handed in.
+Values rise strictly, whatever the events contain. A flood of events becomes a limited number of
+notifications a second, with their texts joined; a run that is silent for long gets a heartbeat,
+because clients give up on silence. Nothing here knows the time: it is handed in.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol
 
-from mcp_view.calls.call import RUNNING, STARTING, Call, Step
+from mcp_view.calls.call import Call
+from mcp_view.calls.state import RUNNING, STARTING, Step
 from mcp_view.replies import Answer, Listen, Notify, NotifyCounted, Refuse, Reply
 from mcp_view.server import McpServer
 from mcp_view.session import (

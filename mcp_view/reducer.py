@@ -2,7 +2,7 @@
 
 Text of all kinds is joined into one block, which comes first; pictures, sounds, resources and
 what tools were used are blocks of their own, in their order. What a failed run has said so far
-is kept, and why it failed comes last. A client that is told of progress sees the steps on the
+is kept, and why it failed comes last. A client that gets progress sees the steps on the
 way (`mcp_view.progress`); the last value is the same for everybody.
 
 Memory is bounded: of a text beyond the limit the head and the tail are kept.

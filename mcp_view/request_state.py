@@ -35,7 +35,7 @@ class RequestState(NamedTuple):
 
 
 def seal_state(state: RequestState, secret: bytes) -> str:
-    """The state as text that nobody can change unnoticed."""
+    """Return the state as text, signed so that a change is noticed."""
     payload = wire.encode(list(state))
     return _text(_mac(payload, secret) + payload)
 

@@ -20,7 +20,7 @@ from plexus.runtime.shares import FairPool
 
 __all__ = ("McpOptions", "McpServer")
 
-#: How long a client may keep a list. Those that listen for changes are told earlier.
+#: How long a client may keep a list. Those that listen for changes are notified earlier.
 LIST_TTL_MS = 60_000
 #: How many spellings of tools are kept, unknown ones too, and how long one may be: a client
 #: chooses them, and its messages may have a mebibyte.
@@ -36,7 +36,7 @@ class McpOptions(NamedTuple):
     progress_rate: float = 20.0
     #: Whether progress is sent also to clients that gave no token.
     progress_always: bool = False
-    #: How long a run may be silent before its client is told that it is still there.
+    #: How long a run may be silent before its client gets a sign of life.
     heartbeat_s: float = 15.0
     #: Maximum characters of text in a result; longer text keeps its head and tail. Claude Code
     #: moves results above 50,000 characters to a file and shows the model 2 KB of it.
@@ -138,7 +138,7 @@ class McpServer:
             return None if spec is None else (spec, {})
 
     def info(self, revision: Revision) -> dict[str, Any]:
-        """What the server says of itself."""
+        """Return the name, version and description of the server."""
         info = {"name": self.hub.name, "version": self.hub.version}
         if revision.titles:
             info["title"] = self.hub.name.capitalize()

@@ -119,7 +119,7 @@ class NativeConnection:
             return self._reply(error, batched)
         if isinstance(message, wire.Notification):
             return self._notification(message)
-        return []  # an answer to a question we never ask: there is nobody to tell
+        return []  # a response, though this view sends no requests
 
     def _request(self, request: wire.Request, batched: BatchReply | None) -> list[Effect]:
         if request.method in UNSUBSCRIBE:
@@ -290,7 +290,7 @@ class NativeConnection:
         return effects + (self._reply(self._refusal(None, error), None) if open_calls else [])
 
     def peer_gone(self) -> list[Effect]:
-        """The connection is over. Calls that nobody can come back to are stopped."""
+        """The connection is over. Cancel the calls that no client can come back to."""
         gone = list(self._subscriptions.values())
         self._subscriptions.clear()
         return [

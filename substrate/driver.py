@@ -213,7 +213,7 @@ class Connection:
             self._wake()
 
     def wake(self) -> None:
-        """Have whoever waits look again."""
+        """Wake the transport, to check again."""
         self._wake()
 
     def finish(self) -> None:

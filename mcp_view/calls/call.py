@@ -8,12 +8,12 @@ neither.
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from mcp_view.calls.state import ANSWERED, RUNNING, STARTING, TRANSITIONS, State, Step
 from mcp_view.elicitation import answer_of, as_instructions, missing_capability, request_of
 from mcp_view.replies import Answer, Notify, Refuse, Reply
 from mcp_view.request_state import RequestState, open_state, seal_state
@@ -38,13 +38,8 @@ from plexus.runtime.run import Run
 
 __all__ = (
     "RELATED_TASK",
-    "RUNNING",
-    "STARTING",
-    "TRANSITIONS",
     "BufferedCall",
     "Call",
-    "State",
-    "Step",
     "digest_of",
     "trace_of",
 )
@@ -56,67 +51,6 @@ TRACE_KEYS: Final = ("traceparent", "tracestate")
 #: A longer value is ignored: W3C asks for 512 characters to be passed on.
 TRACE_CHARS: Final = 1024
 _EMPTY: Final[Mapping[Any, Any]] = MappingProxyType({})
-
-
-class State(enum.IntEnum):
-    """Where a call is on its way from the request to the answer."""
-
-    #: Its first effect is with the driver, which has not reported yet.
-    STARTING = enum.auto()
-    #: It has a run and reads its items.
-    RUNNING = enum.auto()
-    #: Its run is to be kept as a task; the driver has not reported yet.
-    KEEPING = enum.auto()
-    #: It was answered, refused or cancelled. Nothing about it is sent after that.
-    ANSWERED = enum.auto()
-
-
-class Step(enum.IntEnum):
-    """What can happen to a call."""
-
-    STARTED = enum.auto()
-    REFUSED = enum.auto()
-    ITEMS = enum.auto()
-    TIMER = enum.auto()
-    #: The client has responded to a request of ours.
-    RESPONSE = enum.auto()
-    #: The driver has carried out an effect, or failed to.
-    OUTCOME = enum.auto()
-    #: The client does not want the answer any more.
-    CANCELLED = enum.auto()
-    #: The answer cannot be made, or the client may not have it any more.
-    FAILED = enum.auto()
-
-
-_ENDS: Final = frozenset({State.ANSWERED})
-#: The states that each step can lead to. A step that a state has no row for is ignored there.
-TRANSITIONS: Final[dict[State, dict[Step, frozenset[State]]]] = {
-    State.STARTING: {
-        Step.STARTED: frozenset({State.RUNNING, State.KEEPING}),
-        Step.REFUSED: _ENDS,
-        Step.OUTCOME: frozenset({State.STARTING, State.ANSWERED}),
-        Step.CANCELLED: _ENDS,
-        Step.FAILED: _ENDS,
-    },
-    State.RUNNING: {
-        Step.ITEMS: frozenset({State.RUNNING, State.KEEPING, State.ANSWERED}),
-        Step.TIMER: frozenset({State.RUNNING}),
-        Step.RESPONSE: frozenset({State.RUNNING}),
-        Step.OUTCOME: frozenset({State.RUNNING, State.ANSWERED}),
-        Step.CANCELLED: _ENDS,
-        Step.FAILED: _ENDS,
-    },
-    State.KEEPING: {
-        Step.OUTCOME: _ENDS,
-        Step.CANCELLED: _ENDS,
-        Step.FAILED: _ENDS,
-    },
-    State.ANSWERED: {},
-}
-# Looking up a member of an enum costs as much as a short method, and every call enters these.
-STARTING: Final = State.STARTING
-RUNNING: Final = State.RUNNING
-_ANSWERED: Final = State.ANSWERED
 
 
 class Call:
@@ -242,17 +176,17 @@ class Call:
 
     def answer(self, result: bytes) -> list[Reply]:
         """End the call with this result."""
-        self.state = _ANSWERED
+        self.state = ANSWERED
         return [Answer(result)]
 
     def refuse(self, error: ProtocolError) -> list[Reply]:
         """End the call with this error."""
-        self.state = _ANSWERED
+        self.state = ANSWERED
         return [Refuse(error)]
 
     def cancel(self) -> list[Reply]:
         """End the call without an answer."""
-        self.state = _ANSWERED
+        self.state = ANSWERED
         return self.withdraw()
 
     def answer_text(self, text: str) -> list[Reply]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from mcp_view.calls import task
-from mcp_view.calls.call import RELATED_TASK, RUNNING, Call, State, trace_of
+from mcp_view.calls.call import RELATED_TASK, Call, trace_of
+from mcp_view.calls.state import RUNNING, State
 from mcp_view.elicitation import missing_capability
 from mcp_view.progress import ProgressReporter
 from mcp_view.reducer import Reducer, text_at_once

@@ -10,7 +10,8 @@ import pytest
 from activations_for_tests import Demo
 from mcp_peer import CAPABLE, STATELESS, TASKS, envelope, make_server
 
-from mcp_view.calls.call import TRANSITIONS, Call, State, Step
+from mcp_view.calls.call import Call
+from mcp_view.calls.state import TRANSITIONS, State, Step
 from mcp_view.protocol import McpConnection
 from mcp_view.session import Session
 from plexus import Complete, Content, Event, Plexus
