@@ -11,17 +11,15 @@ import asyncio
 import os
 import time
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from activations.arbor.model import Head
+from activations.arbor.store import Store
 from activations.chat.draft import recover_draft
 from activations.chat.message import node_of
 from plexus.errors import Busy
 from plexus.process_identity import host_id, is_running, start_time
-
-if TYPE_CHECKING:  # a store is imported when it is opened
-    from activations.arbor.store import Store
 
 __all__ = (
     "RENEW_S",

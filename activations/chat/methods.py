@@ -11,8 +11,9 @@ What it promises:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
+from activations.arbor.store import Store
 from activations.chat.attachments import Attachment, attachment_messages
 from activations.chat.context_window import Overflow
 from activations.chat.events import (
@@ -42,9 +43,6 @@ from plexus import (
     method,
     prompt,
 )
-
-if TYPE_CHECKING:  # a store is imported when it is opened
-    from activations.arbor.store import Store
 
 __all__ = ("Chat", "StoreSource")
 

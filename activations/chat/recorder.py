@@ -10,16 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from activations.arbor.model import Head, Position
+from activations.arbor.store import Store
 from activations.chat.draft import Draft
 from activations.chat.lease import RENEW_S, complete
 from activations.chat.message import Message, node_of
 from plexus.errors import PlexusError
-
-if TYPE_CHECKING:  # a store is imported when it is opened
-    from activations.arbor.store import Store
 
 __all__ = ("NullRecorder", "Recorder", "StoreRecorder")
 

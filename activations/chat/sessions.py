@@ -10,9 +10,10 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from activations.arbor.model import PAGE_ITEMS, Head
+from activations.arbor.store import Store
 from activations.chat.context_window import Overflow
 from activations.chat.events import DeletedSession, Place, SessionData, SessionPage
 from activations.chat.lease import SPACE, is_leased, lease_owner, recover, turn_under_way
@@ -20,9 +21,6 @@ from activations.chat.providers.provider import Provider, ProviderSource
 from activations.chat.tools import Approval, chosen_methods
 from plexus import Context, Denied, Failed, InvalidParams, NotFound
 from plexus.errors import Busy
-
-if TYPE_CHECKING:  # a store is imported when it is opened
-    from activations.arbor.store import Store
 
 __all__ = (
     "DEFAULT_MODEL",
