@@ -92,11 +92,13 @@ def test_events_bytes_and_durations_are_counted_by_method(server: Server) -> Non
 
 
 def test_a_run_lands_in_the_bucket_that_it_belongs_to(server: Server) -> None:
+    before = scrape(server)
     call(server, "demo.wait", {"seconds": 0.3})
-    samples = scrape(server)
+    after = scrape(server)
     name = "substrate_run_duration_seconds_bucket"
-    assert one(samples, name, method="demo.wait", le="0.25") == 0
-    assert one(samples, name, method="demo.wait", le="600.0") == 1
+    for bound, more in (("0.25", 0), ("600.0", 1)):
+        labels = {"method": "demo.wait", "le": bound}
+        assert one(after, name, **labels) - one(before, name, **labels) == more
 
 
 def test_what_is_under_way_and_open_is_told(server: Server) -> None:
@@ -161,6 +163,7 @@ def test_the_document_lists_exactly_what_there_is(server: Server) -> None:
     text = (REPOSITORY / "docs" / "operating.md").read_text()
     documented = set(re.findall(r"^\| `(substrate_\w+)`", text, re.MULTILINE))
     assert "result" in call(server, "arbor.tree_create")  # so that there is a store
+    assert "error" in call(server, "nothing.of.the.kind")  # so that something was refused
     ends = "_(bucket|count|sum|created)$"
     told = {re.sub(ends, "", name) for name, _ in scrape(server) if name.startswith("substrate_")}
     assert told == documented
