@@ -16,7 +16,7 @@ run: $(INSTALLED)
 # Install, and run all tests. They wait for processes and sockets much of their time, so there are
 # more workers than two cores. Tests of one file share a worker, because they share its servers.
 test: $(COMPLETE)
-	$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile
+	$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
 # What needs no browser, no PostgreSQL and no Node, and starts few processes: for while you work.
 test-fast: $(COMPLETE)

@@ -69,8 +69,11 @@ LONG_MODULES = {
 PROCESS_STARTERS = {"command_line", "network", "servers", "other_clients", "mcp_wires"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a browser, Node or PostgreSQL, and those that are slow."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that need a browser, Node or PostgreSQL, and those that are slow.
+
+    Slow ones come first in a worker, so that workers do not wait for one long file at the end.
+    """
     folder = Path(__file__).parent
     for item in items:
         used = _modules_used_by(item)
@@ -83,6 +86,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_long = item.path.stem in LONG_MODULES or not LONG_FOLDERS.isdisjoint(folders)
         if is_long or not PROCESS_STARTERS.isdisjoint(used):
             item.add_marker("slow")
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def _modules_used_by(item: pytest.Item) -> set[str]:
