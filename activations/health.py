@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from plexus import Activation, Context, Event, method
 from plexus.registry.activation_tree import Node
-from plexus.runtime.hub import Notice
+from plexus.runtime.changes import Notice
 
 __all__ = ("Health",)
 

@@ -16,7 +16,8 @@ from plexus.principal import Principal
 from plexus.registry import schema
 from plexus.registry.signature import MethodSpec, Parameter
 from plexus.rpc import wire
-from plexus.runtime.hub import Change, Plexus
+from plexus.runtime.changes import Change
+from plexus.runtime.hub import Plexus
 
 __all__ = ("Catalogue", "Entries", "output_schema")
 

@@ -46,7 +46,7 @@ from plexus.rpc.effects import (
     Send,
     StartCall,
 )
-from plexus.runtime.hub import Change
+from plexus.runtime.changes import Change
 from plexus.runtime.log import Batch
 from plexus.runtime.run import Run
 from plexus.runtime.shares import connection_full

@@ -15,7 +15,8 @@ from plexus.events import Result, Terminal
 from plexus.registry.activation_tree import NAME_LENGTH
 from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
-from plexus.runtime.hub import Change, Plexus
+from plexus.runtime.changes import Change
+from plexus.runtime.hub import Plexus
 from plexus.runtime.shares import FairPool
 
 __all__ = ("McpOptions", "McpServer")

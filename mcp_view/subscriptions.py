@@ -15,7 +15,7 @@ from mcp_view.tables.revisions import Revision
 from plexus.errors import Busy
 from plexus.rpc import wire
 from plexus.rpc.effects import WatchChanges
-from plexus.runtime.hub import Change
+from plexus.runtime.changes import Change
 
 __all__ = ("Listener", "listen", "read_uri", "session_notice", "subscribe", "unsubscribe")
 

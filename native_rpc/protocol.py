@@ -29,7 +29,8 @@ from plexus.rpc import wire
 from plexus.rpc.answer_buffer import AnswerBuffer
 from plexus.rpc.batch_reply import BatchReply
 from plexus.rpc.effects import AnswerQuestion, Effect, KeepRun, LeaveCall, Send, StartCall
-from plexus.runtime.hub import TIMES, Change
+from plexus.runtime.call_params import TIMES
+from plexus.runtime.changes import Change
 from plexus.runtime.log import Batch
 from plexus.runtime.run import Run
 from plexus.runtime.shares import connection_full

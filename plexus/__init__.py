@@ -52,7 +52,8 @@ from plexus.questions import (
     Select,
     SelectMany,
 )
-from plexus.runtime.hub import Change, Plexus
+from plexus.runtime.changes import Change
+from plexus.runtime.hub import Plexus
 from plexus.version import __version__
 
 __all__ = (

@@ -17,7 +17,8 @@ from plexus.registry.activation_tree import Node
 from plexus.registry.lazy import Manifest, resolve
 from plexus.registry.plugin_namespaces import BuiltIns
 from plexus.registry.plugins import Broken, Find, find_activations, is_file_name, load_plugins
-from plexus.runtime.hub import Notice, Plexus
+from plexus.runtime.changes import Notice
+from plexus.runtime.hub import Plexus
 from substrate.settings import FILE, ProjectFiles, Settings, operator_folder
 
 __all__ = (

@@ -34,7 +34,8 @@ from plexus.rpc.effects import (
     WatchChanges,
 )
 from plexus.rpc.wire import Message
-from plexus.runtime.hub import Change, Plexus
+from plexus.runtime.changes import Change
+from plexus.runtime.hub import Plexus
 from plexus.runtime.log import Batch
 from plexus.runtime.reader import Reader
 from plexus.runtime.run import Run

@@ -52,7 +52,7 @@ REFERENCE = re.compile(r"(?:plexus|activations|mcp_view|native_rpc|substrate)(?:
 
 #: Packages of others that only some of our modules may import.
 KEPT_TO = {
-    "orjson": ("plexus.rpc.wire", "plexus.rpc.event_encoder"),
+    "orjson": ("plexus.rpc.wire", "plexus.rpc.event_encoder", "plexus.rpc.json_reader"),
     "msgspec": ("plexus.event_class", "plexus.events", "plexus.rpc.event_encoder"),
     "json": (),
     "starlette": ("substrate",),

@@ -14,14 +14,22 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from plexus.activation import Activation, Completed
-from plexus.errors import RegistrationError
+from plexus.errors import InvalidParams, RegistrationError
 from plexus.events import Event, Message, Resource
 from plexus.principal import Principal
 
 if TYPE_CHECKING:  # a specification is read with the help of this module
     from plexus.registry.signature import MethodSpec, Parameter
 
-__all__ = ("Completer", "bare", "check_role", "choices", "read_completers", "read_variable")
+__all__ = (
+    "Completer",
+    "bare",
+    "check_role",
+    "choices",
+    "complete",
+    "read_completers",
+    "read_variable",
+)
 
 #: More digits than any number has that JSON readers keep exact.
 MOST_DIGITS = 18
@@ -196,3 +204,27 @@ def _completer(function: Any, where: str) -> Completer:
             f"{where}: a completer takes the value so far and the arguments that are given"
         )
     return Completer(function, principal_name)
+
+
+#: No list that a person looks through while typing needs to be longer.
+MOST_VALUES = 100
+
+
+async def complete(
+    spec: MethodSpec, argument: str, value: str, given: dict[str, str], principal: Principal
+) -> dict[str, Any]:
+    """What the method's completer suggests or, without one, the values that its type lists."""
+    parameter = next((each for each in spec.parameters if each.name == argument), None)
+    if parameter is None:
+        raise InvalidParams(f"{spec.name} has no argument {argument!r}")
+    completer = spec.completers.get(argument)
+    if completer is not None:
+        values = list(await completer.suggest(value, given, principal))
+    else:
+        typed = value.lower()
+        values = [each for each in choices(parameter.hint) if each.lower().startswith(typed)]
+    return {
+        "values": values[:MOST_VALUES],
+        "total": len(values),
+        "has_more": len(values) > MOST_VALUES,
+    }

@@ -15,7 +15,7 @@ from plexus.context import Context
 from plexus.errors import InvalidParams, NotFound, PlexusError
 from plexus.events import ErrorEvent
 from plexus.principal import READ, Principal
-from plexus.registry import completion
+from plexus.registry.roles import complete
 from plexus.rpc.answer_buffer import AnswerBuffer
 from plexus.runtime.hub import Call, Plexus
 from plexus.runtime.run import Run
@@ -195,7 +195,7 @@ class PlexusItself(Activation):
         """
         spec = self._hub.resolve(method, ctx.principal)
         self._hub.check_scope(spec, ctx.principal)
-        return await completion.complete(spec, argument, value, given or {}, ctx.principal)
+        return await complete(spec, argument, value, given or {}, ctx.principal)
 
     @resource("run://{run}{?after}", name="run", title="What a run said", control=True)
     async def transcript(self, run: int, after: int = 0, *, ctx: Context) -> str:

@@ -5,19 +5,17 @@ Everything a view needs of the core goes through here. The hub knows no view and
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from plexus.activation import Activation, PromptInfo, ResourceInfo, Role
+from plexus.activation import Activation, PromptInfo, ResourceInfo
 from plexus.context import Context
 from plexus.defects import report
 from plexus.errors import (
     Busy,
     Denied,
-    InvalidParams,
     NotFound,
     PlexusError,
     RegistrationError,
@@ -41,6 +39,8 @@ from plexus.registry.schema_check import check_node
 from plexus.registry.signature import MethodSpec
 from plexus.registry.suggestions import nearest
 from plexus.registry.validation import invalid_params
+from plexus.runtime.call_params import read_params
+from plexus.runtime.changes import LISTS, Change, Notice, lists_of
 from plexus.runtime.pump import Pump
 from plexus.runtime.question_feed import Questions
 from plexus.runtime.run import Run
@@ -48,17 +48,12 @@ from plexus.runtime.runs import Runs, random_numbers
 from plexus.text import shorten
 from plexus.version import __version__
 
-__all__ = ("Call", "Change", "Notice", "Plexus")
+__all__ = ("Call", "Plexus")
 
 logger = logging.getLogger("plexus.runtime.hub")
 
 #: What callers and runs are told at the end.
 STOPPING = "the server is stopping"
-#: Named parameters that belong to the call and not to the method.
-RUN_KEY = "_run"
-AFTER = "_after"
-#: Asks a native view for the time of every item; the hub has nothing to do with it.
-TIMES = "_times"
 #: For how many sets of scopes the schema is kept. Tokens of others may have any scopes at all.
 VARIANTS = 64
 
@@ -72,39 +67,6 @@ class Call(NamedTuple):
     owned: bool
     #: Whether the run began with this call.
     fresh: bool
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Notice:
-    """Something that users of this hub should know, such as files that were not loaded.
-
-    `message` and `next` are shown to models: they hold no text of strangers.
-    """
-
-    #: A word for programs.
-    code: str
-    message: str
-    #: What to do about it.
-    next: str
-    #: Names or reasons, for people.
-    details: list[str]
-
-
-class Change(NamedTuple):
-    """Something is no longer as it was: one of the lists, or the resource at `uri`."""
-
-    kind: Literal["methods", "prompts", "resources", "resource"]
-    uri: str | None = None
-    #: Who alone can see the change, by name; None for everybody.
-    principal: str | None = None
-
-
-#: Which list a method stands in.
-LISTS: dict[Role, Change] = {
-    "method": Change("methods"),
-    "prompt": Change("prompts"),
-    "resource": Change("resources"),
-}
 
 
 class Plexus:
@@ -209,7 +171,7 @@ class Plexus:
         if old is not None:
             self._retired.append(old)
         self._schemas.clear()
-        touched = {change for node in (new, old) if node is not None for change in _lists_of(node)}
+        touched = {change for node in (new, old) if node is not None for change in lists_of(node)}
         for change in LISTS.values():
             if change in touched:
                 self.notify(change)
@@ -332,13 +294,7 @@ class Plexus:
             spec = method
         if principal.scopes is not None:
             self.check_scope(spec, principal)
-        arguments = params if params.__class__ is dict else _named(spec, params)
-        key, after = None, 0
-        if RUN_KEY in arguments or AFTER in arguments or TIMES in arguments:
-            arguments = dict(arguments)
-            _flag(arguments.pop(TIMES, False))
-            key = _text_or_none(arguments.pop(RUN_KEY, None))
-            after = _natural(arguments.pop(AFTER, 0))
+        arguments, key, after = read_params(spec, params)
         try:
             arguments = (spec.validate or schema.build_validator(spec))(arguments)
         except ValueError as error:
@@ -472,47 +428,3 @@ def _check_scope(method: str, scope: str, principal: Principal) -> None:
 def _is_in(name: str, namespace: str) -> bool:
     """Whether a method of this name, dotted or in the legacy spelling, is of this namespace."""
     return name.startswith((f"{namespace}.", f"{namespace}_"))
-
-
-def _lists_of(node: Node) -> Iterator[Change]:
-    """The lists that an activation with its children stands in."""
-    for inner in walk(node):
-        yield from (LISTS[spec.role] for spec in inner.methods)
-        if "resources" in inner.hooks:
-            yield LISTS["resource"]
-        if "prompts" in inner.hooks:
-            yield LISTS["prompt"]
-
-
-def _named(spec: MethodSpec, params: dict[str, Any] | list[Any] | None) -> dict[str, Any]:
-    """Parameters by name, however they were given."""
-    if params is None:
-        return {}
-    if isinstance(params, dict):
-        return params
-    if len(params) == 1 and isinstance(params[0], dict):
-        known = {*spec.names, RUN_KEY, AFTER, TIMES}
-        if known.issuperset(params[0]):
-            return params[0]
-    if len(params) > len(spec.names):
-        raise InvalidParams(
-            f"{spec.name} takes at most {len(spec.names)} parameters, not {len(params)}"
-        )
-    return dict(zip(spec.names, params, strict=False))
-
-
-def _text_or_none(value: Any) -> str | None:
-    if value is not None and not (isinstance(value, str) and 0 < len(value) <= 128):
-        raise InvalidParams(f"{RUN_KEY} must be a text of 1 to 128 characters")
-    return value
-
-
-def _flag(value: Any) -> None:
-    if not isinstance(value, bool):
-        raise InvalidParams(f"{TIMES} must be true or false")
-
-
-def _natural(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InvalidParams(f"{AFTER} must be the number of an item, or 0")
-    return value

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from plexus import Activation, Confirm, Content, Context, Progress, method
-from plexus.runtime.hub import Change
+from plexus.runtime.changes import Change
 
 __all__ = ("Extra", "Remote")
 
