@@ -237,13 +237,13 @@ async def test_an_error_with_such_data_keeps_its_code_and_message(
     assert isinstance(end, ErrorEvent)
     assert (end.code, end.message) == ("broke", "it broke")
     assert end.data["left_out"] == ["data"]
-    assert end.data["reason"].startswith("Error.data")
+    assert end.data["reason"].startswith("ErrorEvent.data")
 
 
 async def test_a_question_with_such_a_default_is_not_asked(open_hub: OpenHub) -> None:
     hub = open_hub(odd(NAN))
     events = await call(hub, "odd.asks")
-    assert events == [ErrorEvent("invalid_event", f"Request.default.n is nan; {NUMBERS}")]
+    assert events == [ErrorEvent("invalid_event", f"QuestionAsked.default.n is nan; {NUMBERS}")]
 
 
 def test_a_constructor_refuses_what_is_no_number_as_a_value_error() -> None:

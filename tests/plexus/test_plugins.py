@@ -272,7 +272,7 @@ def test_a_broken_plugin_is_reported_with_its_reason_and_skipped(kind: str, tmp_
         ("plug_nothing:Hello", "no module 'plug_nothing'"),
         ("plug_nothing", "no module 'plug_nothing'"),
         ("plexus:Nothing", "no 'Nothing'"),
-        ("plexus:LOCAL", "not a subclass"),
+        ("plexus.principal:LOCAL", "not a subclass"),
         ("no/such/file.py", "no file"),
         ("", ""),
         (":", ""),
