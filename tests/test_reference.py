@@ -66,8 +66,8 @@ def test_every_module_that_the_architecture_names_is_there() -> None:
     named = set(re.findall(r"`([\w/]+\.py)`", ARCHITECTURE))
     files = [
         file.relative_to(ROOT).as_posix()
-        for package in ARROWS
-        for file in (ROOT / package).rglob("*.py")
+        for folder in (*ARROWS, "tests")
+        for file in (ROOT / folder).rglob("*.py")
     ]
     missing = [name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in files)]
     assert missing == []
