@@ -22,8 +22,10 @@ __all__ = ("GROUP", "SqliteWriter")
 
 #: Jobs that one transaction commits together.
 GROUP: Final = 256
-#: How long a checkpoint may wait for readers before it is put off.
+#: How long a checkpoint may wait for readers before it is put off: this for every `RESTART_PAGES`
+#: in the log, up to a bound. The longer the log, the more it matters that it begins anew.
 CHECKPOINT_S: Final = 0.05
+LONGEST_CHECKPOINT_S: Final = 1.0
 #: Pages by which the write-ahead log grows before it is copied into the file, and before readers
 #: are waited for so that it can begin anew (a page is 4 KiB).
 CHECKPOINT_PAGES: Final = 1_000
@@ -106,7 +108,8 @@ class SqliteWriter:
         if pages // RESTART_PAGES > self._copied_pages // RESTART_PAGES:
             mode = apsw.SQLITE_CHECKPOINT_RESTART
         self._copied_pages = pages
-        self._timeout.seconds = CHECKPOINT_S
+        waits = max(pages // RESTART_PAGES, 1)
+        self._timeout.seconds = min(CHECKPOINT_S * waits, LONGEST_CHECKPOINT_S)
         # What cannot be copied now stays in the log, where it is as safe.
         with contextlib.suppress(apsw.Error):
             self._connection.wal_checkpoint(mode=mode)
