@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from cut_proxy import CutProxy, proxying
 from network import REPOSITORY, Server, bearer, serving
-from playwright.sync_api import Browser, Page, Route, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
 SWITCHES = (
@@ -35,6 +35,8 @@ SHOWCASE = REPOSITORY / "tests" / "page" / "page_activation.py"
 ARTIFACTS = REPOSITORY / "artifacts" / "page"
 #: How long anything in the browser may take.
 WAIT_MS = 20_000
+# What is expected of a page is waited for as long: five seconds are too few on a busy machine.
+expect.set_options(timeout=WAIT_MS)
 PHONE = {"width": 390, "height": 800}
 DESKTOP = {"width": 1280, "height": 860}
 #: The kinds of trouble that a page must not have, in the words of axe.
