@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import typing
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -31,17 +32,31 @@ from substrate.settings import (
 )
 from substrate.telemetry.logging import announce, set_up_logging
 
-__all__ = ("FILES", "cli", "files_of", "given_flags", "loaded_of", "main", "may_ask", "settings_of")
+__all__ = (
+    "FILES",
+    "cli",
+    "files_of",
+    "given_flags",
+    "loaded_of",
+    "main",
+    "may_ask",
+    "server_entry",
+    "setting_option",
+    "settings_of",
+)
 
-#: Root flags with these names are settings; the others are about one start.
-SETTINGS = frozenset(field.name for field in dataclasses.fields(Settings))
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: The types of the settings. Root flags with these names are settings; the others are about one
+#: start.
+HINTS = typing.get_type_hints(Settings)
 
 #: Subcommands by name, each a click command in a module of its own.
 COMMANDS = {
     "arbor": "substrate.cli.commands.arbor:arbor",
-    "attach": "substrate.cli.commands.attach:attach",
+    "attach": "substrate.cli.commands.runs:attach",
     "call": "substrate.cli.commands.call:call",
-    "cancel": "substrate.cli.commands.cancel:cancel",
+    "cancel": "substrate.cli.commands.runs:cancel",
     "chat": "substrate.cli.commands.chat:chat",
     "check": "substrate.cli.commands.check:check",
     "codegen": "substrate.cli.commands.codegen:codegen",
@@ -57,7 +72,7 @@ COMMANDS = {
     "schema": "substrate.cli.commands.schema:schema",
     "token": "substrate.cli.commands.token:token",
     "trust": "substrate.cli.commands.trust:trust",
-    "watch": "substrate.cli.commands.watch:watch",
+    "watch": "substrate.cli.commands.runs:watch",
 }
 
 #: Commands that use nothing of the project folder.
@@ -101,6 +116,28 @@ class LazyGroup(click.Group):
             raise
 
 
+def setting_option(
+    flag: str, text: str, *, name: str = "", metavar: str | None = None, default: str = ""
+) -> Callable[[F], F]:
+    """The flag of a setting. Its type, bounds and default are those of the setting; `default` is
+    for one that its value does not explain."""
+    name = name or flag.removeprefix("--").replace("-", "_")
+    hint, field = HINTS[name], Settings.__dataclass_fields__[name]
+    default = default or (f"{field.default:g}" if hint is float else str(field.default))
+    shown = f"{text}  [default: {default}]"
+    if hint is bool:
+        return click.option(flag, name, is_flag=True, default=None, help=text)
+    if hint == tuple[str, ...]:
+        return click.option(flag, name, multiple=True, metavar=metavar, help=text)
+    kind: click.ParamType[Any] | None = None
+    if typing.get_origin(hint) is typing.Literal:
+        kind = click.Choice(typing.get_args(hint))
+    elif hint in (int, float):
+        bounds = field.metadata.get("ge"), field.metadata.get("le")
+        kind = click.IntRange(*bounds) if hint is int else click.FloatRange(*bounds)
+    return click.option(flag, name, type=kind, metavar=metavar, help=shown)
+
+
 @click.group(
     cls=LazyGroup,
     invoke_without_command=True,
@@ -109,36 +146,25 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="substrate")
 @click.option("--stdio", is_flag=True, help="Speak newline-delimited JSON-RPC on stdin and stdout.")
 @click.option("--mcp", is_flag=True, help="With --stdio: speak MCP, as hosts for models do.")
-@click.option(
-    "--watch",
-    is_flag=True,
-    default=None,
-    help="With --stdio: start a server beside it, to watch its runs in a browser.",
+@setting_option(
+    "--watch", "With --stdio: start a server beside it, to watch its runs in a browser."
 )
-@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: 4444]")
-@click.option(
-    "--bind",
-    metavar="ADDRESS",
-    help="Address to listen on; one that others reach needs --allow-host.  [default: 127.0.0.1]",
+@setting_option("--port", "Port to listen on.")
+@setting_option(
+    "--bind", "Address to listen on; one that others reach needs --allow-host.", metavar="ADDRESS"
 )
-@click.option(
-    "--auth",
-    type=click.Choice(["token", "off"]),
-    help="Whether callers need a token; off on this machine only.  [default: token]",
-)
-@click.option(
+@setting_option("--auth", "Whether callers need a token; off on this machine only.")
+@setting_option(
     "--allow-host",
-    "hosts",
-    multiple=True,
+    "Another name that the server is called by. May be repeated.",
+    name="hosts",
     metavar="NAME",
-    help="Another name that the server is called by. May be repeated.",
 )
-@click.option(
+@setting_option(
     "--allow-origin",
-    "origins",
-    multiple=True,
+    "A web page elsewhere that may call, as in https://example.org. May be repeated.",
+    name="origins",
     metavar="ORIGIN",
-    help="A web page elsewhere that may call, as in https://example.org. May be repeated.",
 )
 @click.option(
     "--token",
@@ -146,67 +172,45 @@ class LazyGroup(click.Group):
     metavar="TOKEN",
     help="Token for the server that a command asks.  [default: the one in its lock file]",
 )
-@click.option(
+@setting_option(
     "--activation",
-    multiple=True,
+    "Load an activation: module:Class, or a Python file. May be repeated.",
     metavar="MODULE:CLASS",
-    help="Load an activation: module:Class, or a Python file. May be repeated.",
 )
 @click.option(
     "--trust",
     is_flag=True,
     help="Load substrate.toml and activations.d of this folder for this start, whatever they hold.",
 )
-@click.option(
-    "--bash-sandbox",
-    type=click.Choice(["off", "workspace", "strict"]),
-    help="Confine bash commands with bubblewrap.  [default: off]",
-)
-@click.option(
+@setting_option("--bash-sandbox", "Confine bash commands with bubblewrap.")
+@setting_option(
     "--database",
+    "Where trees are kept: a file, or postgresql://...",
     metavar="FILE|URL",
-    help="Where trees are kept: a file, or postgresql://...  [default: your data folder]",
+    default="your data folder",
 )
-@click.option(
-    "--mcp-tool-names",
-    type=click.Choice(["dot", "underscore", "dash"]),
-    help="How tools are called over MCP; some hosts refuse dots.  [default: dot]",
-)
-@click.option(
-    "--mcp-progress",
-    type=click.Choice(["asked", "always"]),
-    help="Whom progress is sent to over MCP.  [default: asked]",
-)
-@click.option(
+@setting_option("--mcp-tool-names", "How tools are called over MCP; some hosts refuse dots.")
+@setting_option("--mcp-progress", "Whom progress is sent to over MCP.")
+@setting_option(
     "--mcp-progress-rate",
-    type=click.FloatRange(0),
+    "Progress notifications a second for one call; 0 for one an event.",
     metavar="PER_SECOND",
-    help="Progress notifications a second for one call; 0 for one an event.  [default: 20]",
 )
-@click.option(
+@setting_option(
     "--eof-grace",
-    "eof_grace_s",
-    type=click.FloatRange(0),
+    "How long runs may go on after the input of --stdio ends.",
+    name="eof_grace_s",
     metavar="SECONDS",
-    help="How long runs may go on after the input of --stdio ends.  [default: 2]",
 )
-@click.option(
+@setting_option(
     "--idle-exit",
-    "idle_exit_s",
-    type=click.FloatRange(0),
+    "End the server after so long without a connection.",
+    name="idle_exit_s",
     metavar="SECONDS",
-    help="End the server after so long without a connection.  [default: never]",
+    default="never",
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    help="What is logged to stderr.  [default: warning]",
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    help="Lines for a person or for a program.  [default: text]",
-)
+@setting_option("--log-level", "What is logged to stderr.")
+@setting_option("--log-format", "Lines for a person or for a program.")
 @click.pass_context
 def cli(
     ctx: click.Context, /, *, stdio: bool, mcp: bool, token: str | None, trust: bool, **flags: Any
@@ -235,19 +239,26 @@ def cli(
     ctx.obj = settings
     if ctx.invoked_subcommand is not None:
         return
+    if flags["watch"] and not stdio:
+        raise click.UsageError("--watch goes with --stdio; a server itself can always be watched.")
+    serve = server_entry(ctx, stdio=stdio, mcp=mcp)
+    tune_garbage_collector()
+    serve(settings, files)
+
+
+def server_entry(ctx: click.Context, *, stdio: bool, mcp: bool) -> Callable[..., None]:
+    """The function that serves over the transport that these flags name; raises UsageError."""
+    if mcp and not stdio:
+        raise click.UsageError("--mcp goes with --stdio; over HTTP, MCP is always at /mcp.", ctx)
+    entry = "substrate.server.serve:serve_http"
     if stdio:
         entry = (
             "substrate.stdio.mcp:serve_mcp_stdio"
             if mcp
             else "substrate.stdio.transport:serve_stdio"
         )
-        _serve(entry, settings, files)
-    elif flags["watch"]:
-        raise click.UsageError("--watch goes with --stdio; a server itself can always be watched.")
-    elif mcp:
-        raise click.UsageError("--mcp goes with --stdio; over HTTP, MCP is always at /mcp.")
-    else:
-        _serve("substrate.server.serve:serve_http", settings, files)
+    serve: Callable[..., None] = resolve(entry)
+    return serve
 
 
 # --- the project folder -----------------------------------------------------------------------
@@ -308,13 +319,7 @@ def settings_of(ctx: click.Context) -> Settings:
 
 def given_flags(ctx: click.Context) -> dict[str, Any]:
     """The flags of the root command that are settings."""
-    return {name: value for name, value in ctx.find_root().params.items() if name in SETTINGS}
-
-
-def _serve(entry: str, settings: Settings, files: ProjectFiles) -> None:
-    serve: Callable[[Settings, ProjectFiles], None] = resolve(entry)
-    tune_garbage_collector()
-    serve(settings, files)
+    return {name: value for name, value in ctx.find_root().params.items() if name in HINTS}
 
 
 def tune_garbage_collector() -> None:

@@ -13,7 +13,7 @@ import click
 from activations.arbor import Arbor
 from plexus.errors import PlexusError
 from substrate.cli.main import settings_of
-from substrate.cli.target.protocol import Target
+from substrate.cli.target.protocol import result_of
 from substrate.cli.target.selection import Choice, choose_target, target_options
 
 __all__ = ("arbor",)
@@ -87,24 +87,13 @@ def tree(ctx: click.Context, /, *, local: bool, url: str | None, **params: Any) 
 
         wanted["width"] = max(Console().width - INDENT, 40)
     try:
-        drawing = target.run(_drawing(target, wanted))
+        drawing = str(target.run(result_of(target, "arbor.tree_render", wanted)))
     except PlexusError as error:
         raise click.ClickException(error.message) from error
     if on_terminal:
         _print(drawing)
     else:
         click.echo(drawing, nl=False)
-
-
-async def _drawing(target: Target, params: dict[str, Any]) -> str:
-    async with target.call("arbor.tree_render", params) as call:
-        async for item in call.items():
-            event = item.event
-            if event["type"] == "complete":
-                return str(event["result"])
-            if event["type"] == "error":
-                raise PlexusError(event["message"], code=event["code"])
-    raise PlexusError("the drawing was cancelled", code="cancelled")
 
 
 def _print(drawing: str) -> None:

@@ -16,6 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from plexus.errors import InvalidParams, PlexusError, UnknownMethod
+from substrate.cli.commands.list import print_namespaces
 from substrate.cli.main import files_of, settings_of
 from substrate.cli.schema_options import (
     dashed,
@@ -28,10 +29,9 @@ from substrate.cli.target.catalogue import find_method, method_names, nearest
 from substrate.cli.target.local import LocalTarget
 from substrate.cli.target.protocol import Target
 from substrate.cli.target.selection import Choice, choose_target, target_options
-from substrate.cli.terminal.display import Display, Streams, choose_display
+from substrate.cli.terminal.display import Display, Streams, choose_display, faults_in
 from substrate.cli.terminal.prompter import Prompter
 from substrate.cli.terminal.run_follower import INTERRUPTED, RunFollower
-from substrate.cli.terminal.tables import print_namespaces
 
 __all__ = ("call",)
 
@@ -203,12 +203,8 @@ def _no_such_method(ctx: click.Context, target: Target, name: str) -> str:
 
 def _with_faults(error: PlexusError) -> str:
     """The message, with every fault where there are several."""
-    faults = error.data.get("errors") if isinstance(error.data, dict) else None
-    if not isinstance(faults, list) or len(faults) < 2:
-        return error.message
-    return "\n".join(
-        ["The parameters do not fit:", *(f"  {f['at']}: {f['fault']}" for f in faults)]
-    )
+    faults = faults_in(error.data)
+    return "\n  ".join(["The parameters do not fit:", *faults]) if faults else error.message
 
 
 @click.command(

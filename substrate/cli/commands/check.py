@@ -18,12 +18,12 @@ from plexus.registry.activation_tree import methods_of, read_activation
 from plexus.registry.plugin_namespaces import BuiltIns
 from plexus.registry.plugins import Find, plugin_errors
 from plexus.registry.signature import MethodSpec
-from plexus.rpc import wire
 from plexus.runtime.hub import Plexus
 from substrate.build_hub import built_in_hub, finder
 from substrate.cli.main import files_of, settings_of
 from substrate.cli.project_package import UNTRUSTED, files_for_author, project_package
 from substrate.cli.terminal.display import coloured
+from substrate.cli.terminal.tables import print_json_line
 from substrate.devtools.lint import Finding, check_methods
 from substrate.devtools.plugin_sources import NoSource, PluginSources, find_sources, sources_here
 from substrate.devtools.source_location import (
@@ -208,7 +208,7 @@ def _files_of(error: BaseException) -> list[Path]:
 def _print(found: Sequence[Finding], loaded: LoadResult, *, as_json: bool) -> None:
     if as_json:
         for each in found:
-            click.echo(wire.encode(_fields(each)).decode())
+            print_json_line(_fields(each))
         return
     for each in found:
         where = f"{each.place}: " if each.place else ""

@@ -13,9 +13,9 @@ from typing import Any
 
 import click
 
-from plexus.rpc import wire
 from substrate.cli.main import files_of, loaded_of, settings_of
 from substrate.cli.schema_options import as_written
+from substrate.cli.terminal.tables import print_json_line
 from substrate.server.limits import ServerLimits
 from substrate.settings import FILE, Loaded, Settings, allowed, setting_names
 
@@ -61,7 +61,7 @@ def config(ctx: click.Context, *, as_json: bool) -> None:
     rows = _rows(loaded_of(ctx), ctx)
     if as_json:
         for row in rows:
-            click.echo(wire.encode(row).decode())
+            print_json_line(row)
     elif sys.stdout.isatty():
         _print_table(rows)
     else:
@@ -81,7 +81,7 @@ def limits(ctx: click.Context, *, as_json: bool) -> None:
     rows = limit_rows(settings_of(ctx).limits)
     if as_json:
         for row in rows:
-            click.echo(wire.encode(row).decode())
+            print_json_line(row)
     elif sys.stdout.isatty():
         _print_limit_table(rows)
     else:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from plexus.registry.lazy import resolve
 from plexus.registry.plugins import Broken, load_plugins
 from plexus.runtime.hub import Plexus
 from plexus.text import escape_controls
 from substrate.build_hub import MakeHub, built_in_hub, finder
-from substrate.cli.main import settings_of
+from substrate.cli.main import server_entry, setting_option, settings_of
 from substrate.cli.project_package import UNTRUSTED, files_for_author, project_package
 from substrate.devtools.plugin_sources import NoSource, PluginSources, find_sources, sources_here
 from substrate.devtools.reload import Reloader
@@ -27,7 +26,7 @@ __all__ = ("dev",)
 @click.argument("source", required=False, metavar="[PATH|MODULE]")
 @click.option("--stdio", is_flag=True, help="Speak newline-delimited JSON-RPC on stdin and stdout.")
 @click.option("--mcp", is_flag=True, help="With --stdio: speak MCP, as hosts for models do.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on.  [default: 4444]")
+@setting_option("--port", "Port to listen on.")
 @click.pass_context
 def dev(
     ctx: click.Context, *, source: str | None, stdio: bool, mcp: bool, port: int | None
@@ -49,8 +48,7 @@ def dev(
         settings = dataclasses.replace(settings, port=port)
     root = ctx.find_root().params
     stdio, mcp = stdio or root["stdio"], mcp or root["mcp"]
-    if mcp and not stdio:
-        raise click.UsageError("--mcp goes with --stdio; over HTTP, MCP is always at /mcp.", ctx)
+    serve = server_entry(ctx, stdio=stdio, mcp=mcp)
     try:
         if source is not None:
             author, refused = find_sources(source), False
@@ -72,14 +70,6 @@ def dev(
             "There are no activations here yet: they can be files in "
             f"{settings.activations_folder}/, and `substrate new NAME` writes a package."
         )
-    entry = "substrate.server.serve:serve_http"
-    if stdio:
-        entry = (
-            "substrate.stdio.mcp:serve_mcp_stdio"
-            if mcp
-            else "substrate.stdio.transport:serve_stdio"
-        )
-    serve: Callable[[Settings, ProjectFiles, MakeHub], None] = resolve(entry)
     serve(settings, files, _maker(fixed, sources))
 
 

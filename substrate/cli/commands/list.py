@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from substrate.cli.main import files_of, settings_of
-from substrate.cli.target.catalogue import NamespaceInfo, method_names
+from substrate.cli.target.catalogue import MethodInfo, NamespaceInfo, method_names
 from substrate.cli.target.local import LocalTarget
 from substrate.cli.target.protocol import Target
 from substrate.cli.target.selection import Choice, choose_target, report_broken, target_options
 from substrate.cli.terminal.display import coloured
-from substrate.cli.terminal.tables import print_namespaces
+from substrate.cli.terminal.tables import print_json_line
 
-__all__ = ("list_methods",)
+__all__ = ("list_methods", "print_namespaces")
 
 
 @click.command(
@@ -55,3 +58,63 @@ def _only_here(ctx: click.Context, target: Target) -> list[NamespaceInfo]:
         if methods:
             missing.append(dataclasses.replace(namespace, methods=methods))
     return missing
+
+
+# --- printing -------------------------------------------------------------------------------------
+
+
+def print_namespaces(namespaces: Sequence[NamespaceInfo], *, as_json: bool) -> None:
+    """Print all of them."""
+    if as_json:
+        for namespace in namespaces:
+            for method in namespace.methods:
+                print_json_line(_described(namespace, method))
+    elif sys.stdout.isatty():
+        _print_table(namespaces)
+    else:
+        _print_plain(namespaces)
+
+
+def _described(namespace: NamespaceInfo, method: MethodInfo) -> dict[str, Any]:
+    return {
+        "name": method.name,
+        "namespace": namespace.path,
+        "version": namespace.version,
+        "streaming": method.streaming,
+        "scope": method.scope,
+        "summary": method.summary,
+    }
+
+
+def _print_plain(namespaces: Sequence[NamespaceInfo]) -> None:
+    names = [method.name for namespace in namespaces for method in namespace.methods]
+    width = max(map(len, names), default=0)
+    for namespace in namespaces:
+        click.echo(f"{namespace.path} {namespace.version}: {namespace.description}")
+        for method in namespace.methods:
+            click.echo(f"  {method.name:<{width}}  {method.summary}")
+
+
+def _print_table(namespaces: Sequence[NamespaceInfo]) -> None:
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    names = [method.name for namespace in namespaces for method in namespace.methods]
+    width = max(map(len, names), default=0)
+    for namespace in namespaces:
+        console.print(
+            Text.assemble(
+                (namespace.path, "bold cyan"),
+                (f" {namespace.version}", "dim"),
+                f"  {namespace.description}",
+            )
+        )
+        table = Table.grid(padding=(0, 2))
+        table.add_column(width=width, no_wrap=True)
+        table.add_column()
+        for method in namespace.methods:
+            table.add_row(Text(method.name, style="green"), Text(method.summary))
+        console.print(Padding(table, (0, 0, 1, 2)))

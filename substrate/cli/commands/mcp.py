@@ -11,7 +11,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import NoReturn
 
@@ -30,7 +29,7 @@ from substrate.cli.mcp_hosts.hosts import (
     merged,
     own_command,
 )
-from substrate.cli.terminal.display import coloured
+from substrate.cli.terminal.display import coloured, stdin_is_terminal
 from substrate.security.folder_trust.decision import decide
 from substrate.security.folder_trust.review import ask, at_terminal
 from substrate.settings import files_to_trust
@@ -53,7 +52,7 @@ class Consent:
         """Ask, if nothing else decides; ends the command if the answer is no."""
         if self.dry_run or self.yes:
             return not self.dry_run
-        if not _somebody_there():
+        if not stdin_is_terminal():
             raise click.ClickException(
                 "Nothing was changed: there is no terminal to ask on. Run it again with --yes."
             )
@@ -278,13 +277,6 @@ def _installation(host: str, scope: str, name: str, flags: tuple[str, ...]) -> I
 
 
 # --- what it stands on -----------------------------------------------------------------------
-
-
-def _somebody_there() -> bool:
-    try:
-        return sys.stdin.isatty()
-    except (AttributeError, ValueError):  # there is no stdin, or it is closed
-        return False
 
 
 def _text_of(file: ConfigFile) -> str:

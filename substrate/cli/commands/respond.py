@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from plexus.errors import PlexusError
-from plexus.rpc import wire
 from substrate.cli.schema_options import read_json
 from substrate.cli.shell_completion import complete_approval
 from substrate.cli.target.protocol import Target, ask, result_of
@@ -17,6 +16,7 @@ from substrate.cli.target.selection import need_server, server_option, spelled
 from substrate.cli.terminal.display import DIM, coloured, pretty_json
 from substrate.cli.terminal.prompter import Prompter
 from substrate.cli.terminal.run_follower import INTERRUPTED
+from substrate.cli.terminal.tables import print_json_line
 
 __all__ = ("respond",)
 
@@ -77,7 +77,7 @@ def respond(
         _ask_all(ctx, target, prompter, pending)
         return
     for each in pending:
-        click.echo(wire.encode(each).decode())
+        print_json_line(each)
     if pending and not as_json:
         one = spelled(ctx, "respond", str(pending[0]["approval_id"]), "--yes")
         click.echo(f"Nobody can be asked here. Answer with: {one}", err=True)
@@ -111,7 +111,7 @@ def _answer(ctx: click.Context, target: Target, params: dict[str, Any], *, as_js
     }
     outcome = ask(target, "approvals.respond", params, advice)
     if as_json:
-        click.echo(wire.encode(outcome).decode())
+        print_json_line(outcome)
     else:
         done = "approved" if outcome["approved"] else "refused"
         click.echo(f"{outcome['approval_id']} is {done}.")

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import click
 
-from plexus.rpc import wire
 from substrate.cli.main import settings_of
 from substrate.cli.target.server import find_server
+from substrate.cli.terminal.tables import print_json_line
 from substrate.security.exposure import reached_at, url_host
 from substrate.security.lockfile import Running, find_running
 from substrate.security.page_sessions import Session, SessionFile, is_session_name
@@ -106,9 +106,9 @@ def list_tokens(*, as_json: bool) -> None:
     sessions = _sessions(SessionFile(), tokens)
     if as_json:
         for token in tokens:
-            click.echo(wire.encode(_described(token)))
+            print_json_line(_described(token))
         for session in sessions:
-            click.echo(wire.encode(_described_session(session, tokens)))
+            print_json_line(_described_session(session, tokens))
         return
     for token in tokens:
         scopes = " ".join(_described(token)["scopes"] or ["everything"])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from plexus.rpc import wire
 from plexus.text import escape_controls
+from substrate.cli.terminal.tables import print_json_line
 from substrate.security.folder_trust.contents import Unreadable, read_contents
 from substrate.security.folder_trust.decision import real_folder, unsafe_reason
 from substrate.security.folder_trust.records import (
@@ -109,7 +109,7 @@ def _list(*, as_json: bool) -> None:
     records, faults = list_records()
     for record in records:
         if as_json:
-            click.echo(wire.encode(_fields(record)).decode())
+            print_json_line(_fields(record))
         else:
             click.echo(_line(record))
     for fault in faults:

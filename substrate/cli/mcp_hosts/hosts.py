@@ -25,8 +25,11 @@ __all__ = (
     "Refused",
     "add_entry",
     "config_folder",
+    "entry_fault",
+    "entry_summary",
     "find_entries",
     "find_entry",
+    "is_own_entry",
     "merged",
     "own_command",
 )
@@ -247,3 +250,58 @@ def _read_again(host: Host, changed: str) -> dict[str, Any] | None:
         return _read(host, changed)
     except Refused:
         return None
+
+
+# --- entries that start this program ---------------------------------------------------------
+
+
+def is_own_entry(name: str, entry: Any) -> bool:
+    """Whether an entry is called like us, or starts us."""
+    if not isinstance(entry, dict):
+        return name == "substrate"
+    words = [str(entry.get("command", "")), *_arguments(entry)]
+    return name == "substrate" or any(Path(word).name == "substrate" for word in words)
+
+
+def entry_fault(host: Host, entry: Any) -> str | None:
+    """What keeps an entry from working, as the end of a sentence about it; None if nothing does."""
+    if not isinstance(entry, dict):
+        return "is no entry"
+    if "command" not in entry:
+        return None if _address(entry) else "has neither a command nor a url"
+    command, arguments = str(entry["command"]), _arguments(entry)
+    if shutil.which(command) is None:
+        return f"starts {command}, which is not there"
+    missing = [flag for flag in ("--stdio", "--mcp") if flag not in arguments]
+    if missing:
+        return f"does not say {' '.join(missing)}"
+    if host.flags == UNDERSCORES and _tool_names(arguments) == "dot":
+        return f"gives tools names with dots, which {host.title} refuses"
+    return None
+
+
+def entry_summary(entry: Entry) -> str:
+    """What an entry without a fault does, as the end of a sentence about it."""
+    if "command" in entry:
+        return f"starts {entry['command']}"
+    return f"asks the server at {_address(entry)}"
+
+
+def _address(entry: Entry) -> Any:
+    return entry.get("url") or entry.get("httpUrl")
+
+
+def _arguments(entry: Entry) -> list[str]:
+    arguments = entry.get("args", [])
+    return [str(each) for each in arguments] if isinstance(arguments, list) else []
+
+
+def _tool_names(arguments: Sequence[str]) -> str:
+    """How tools are called by a server that is started so; the last flag counts."""
+    flag, spelling = UNDERSCORES[0], "dot"
+    for number, word in enumerate(arguments):
+        if word == flag and number + 1 < len(arguments):
+            spelling = arguments[number + 1]
+        elif word.startswith(f"{flag}="):
+            spelling = word.partition("=")[2]
+    return spelling

@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from typing import Any
-
-import click
+import re
+import shutil
+import signal
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from plexus.errors import PlexusError
-from substrate.cli.target.catalogue import nearest
+from plexus.rpc import wire
 from substrate.cli.target.protocol import Target, result_of, text_of
-from substrate.cli.terminal.display import Display, JsonLines, Streams
+from substrate.cli.terminal.display import (
+    DIM,
+    Display,
+    JsonLines,
+    Readable,
+    Streams,
+    short,
+    turn_in_line,
+)
+from substrate.cli.terminal.markdown import MarkdownStream
 from substrate.cli.terminal.prompter import Prompter
-from substrate.cli.terminal.run_follower import FAILED, RunFollower
-from substrate.cli.terminal.turn_display import TurnDisplay
+from substrate.cli.terminal.run_follower import FAILED, REASONS, RunFollower
 
-__all__ = ("ChatClient", "open_session")
+if TYPE_CHECKING:  # rich is imported when there is a terminal to print on
+    from rich.console import Console
+
+__all__ = ("ChatClient", "Session", "TurnDisplay", "harmless")
 
 Session = dict[str, Any]
+Event = Mapping[str, Any]
 
-#: What the first session is called if nobody says.
-FIRST = "chat"
-PAGE = 1000
+#: Characters that move the cursor, change colours or worse; not the end of a line, nor a tab.
+STEERING: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+#: The first line of what a tool gave is shown, however narrow the terminal is, up to this.
+LEAST: Final = 40
+
 #: What to do about some errors, besides what they say themselves.
 NEXT_STEPS = {
     "turn_under_way": "Wait for it, or stop it: `substrate runs`, `substrate cancel RUN`.",
@@ -81,65 +95,88 @@ class ChatClient:
         self.streams.remark(f"Error ({error.code}): {said}", "red")
 
 
-def open_session(
-    target: Target, name: str | None, model: str | None, *, new: bool, somebody: bool
-) -> Session:
-    """The session that is meant, which may be made for it; raises ClickException.
-
-    Without a name it is the one that was used last. `somebody` can be asked whether one that is
-    not there shall be begun.
-    """
-    try:
-        if new:
-            return _create(target, name or time.strftime("%Y%m%d-%H%M%S"), model)
-        found = _latest(target) if name is None else _find(target, name)
-        if found is None and (name is None or (somebody and _agreed(name))):
-            return _create(target, name or FIRST, model)
-        if found is None:
-            raise click.ClickException(_missing(target, str(name)))
-        if model is not None and model != found["model"]:
-            params = {"session": found["name"], "model": model}
-            found = target.run(result_of(target, "chat.configure", params))
-    except PlexusError as error:
-        raise click.ClickException(f"{error.message} ({error.code})") from error
-    return found
+# --- turns ----------------------------------------------------------------------------------------
 
 
-def _create(target: Target, name: str, model: str | None) -> Session:
-    params = {"name": name} | ({} if model is None else {"model": model})
-    session: Session = target.run(result_of(target, "chat.create", params))
-    return session
+def harmless(text: str) -> str:
+    """The text without what would steer a terminal."""
+    return STEERING.sub("", text)
 
 
-def _agreed(name: str) -> bool:
-    return click.confirm(f"There is no session {name!r}. Begin it?", True)
+class TurnDisplay(Readable):
+    """A turn of a conversation."""
 
+    def __init__(self, streams: Streams) -> None:
+        super().__init__(streams)
+        self._markdown = MarkdownStream()
+        self._console: Console | None = None
+        if self._on_terminal:
+            from rich.console import Console
 
-def _latest(target: Target) -> Session | None:
-    return max(_sessions(target), key=lambda each: int(each["updated_ms"]), default=None)
+            self._console = Console(file=streams.out, highlight=False, soft_wrap=True)
+        self._shows |= {
+            "content": self._show_content,
+            "tool_start": self._show_nothing,
+        }
 
+    def show(self, event: Event, text: str | None) -> None:
+        """Show one event."""
+        if self._console is not None and event.get("type") == "thinking":
+            event = {**event, "text": harmless(str(event.get("text", "")))}
+        super().show(event, text)
 
-def _find(target: Target, name: str) -> Session | None:
-    try:
-        session: Session = target.run(result_of(target, "chat.get", {"session": name}))
-    except PlexusError as error:
-        if error.code != "not_found":
-            raise
-        return None
-    return session
+    def settle(self) -> None:
+        """End the answer so far, with what was held back of it."""
+        self._print(self._markdown.rest())
+        self._markdown = MarkdownStream()
+        super().settle()
 
+    def end(self) -> None:
+        """The turn is over. In a pipe, the last line is ended too."""
+        self.settle()
+        if self._in_line:
+            self._write("\n")
 
-def _sessions(target: Target) -> Iterator[Session]:
-    after: dict[str, Any] = {}
-    while True:
-        params = {"limit": PAGE, **after}
-        page = target.run(result_of(target, "chat.list", params))
-        yield from page["sessions"]
-        if page.get("next") is None:
+    def _show_content(self, event: Event) -> None:
+        text = str(event["text"])
+        if self._console is None:
+            self._write(text)
+        else:
+            self._print(self._markdown.feed(harmless(text)))
+
+    def _print(self, pieces: Iterable[tuple[str, str]]) -> None:
+        if self._console is None:
             return
-        after = {"after": page["next"]}
+        from rich.text import Text
 
+        for piece, style in pieces:
+            if self._bar is not None:
+                self._bar.hide()
+            self._console.print(Text(piece, style=style), end="")
+            self._in_line = not piece.endswith("\n")
 
-def _missing(target: Target, name: str) -> str:
-    advice = nearest(name, [each["name"] for each in _sessions(target)])
-    return f"there is no session {name!r}. {advice} `--new` begins it.".replace("  ", " ")
+    def _show_tool_use(self, event: Event) -> None:
+        given = wire.encode(event["input"]).decode()
+        self._line(f"-> {event['tool_name']} {given}", "cyan")
+
+    def _show_tool_result(self, event: Event) -> None:
+        mark, colour = ("!!", "red") if event.get("is_error") else ("<-", "cyan")
+        first, _, more = str(event["output"]).strip().partition("\n")
+        self._line(f"{mark} {first}" + (" ..." if more else ""), colour)
+
+    def _show_complete(self, event: Event) -> None:
+        line = turn_in_line({k: v for k, v in event.items() if k != "position"})
+        if line is None:
+            super()._show_complete(event)
+        else:
+            self.remark(line, DIM)
+
+    def _show_cancelled(self, event: Event) -> None:
+        reason = event.get("reason")
+        why = "" if reason in (None, REASONS[signal.SIGINT]) else f" ({reason})"
+        self.remark(f"Stopped{why}; what there is of the answer is kept.", "yellow")
+
+    def _line(self, text: str, colour: str) -> None:
+        """A remark that fits into one line of the terminal."""
+        width = max(shutil.get_terminal_size().columns - 1, LEAST)
+        self.remark(short(harmless(text), width), colour)

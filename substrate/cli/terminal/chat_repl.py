@@ -19,9 +19,8 @@ import click
 
 from plexus.errors import PlexusError
 from plexus.private_files import open_private, state_folder
-from substrate.cli.terminal.chat_client import ChatClient
+from substrate.cli.terminal.chat_client import ChatClient, harmless
 from substrate.cli.terminal.display import DIM, coloured, short
-from substrate.cli.terminal.turn_display import harmless
 from substrate.security.private_files import make_private
 
 __all__ = (

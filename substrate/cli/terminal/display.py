@@ -31,8 +31,10 @@ __all__ = (
     "Streams",
     "choose_display",
     "coloured",
+    "faults_in",
     "pretty_json",
     "short",
+    "stdin_is_terminal",
     "turn_in_line",
 )
 
@@ -259,7 +261,7 @@ class Readable:
 
     def _show_error(self, event: Event) -> None:
         self.remark(f"Error ({event['code']}): {event['message']}", "red")
-        for fault in _faults(event.get("data")):
+        for fault in faults_in(event.get("data")):
             self.remark(f"  {fault}", "red")
 
     def _show_cancelled(self, event: Event) -> None:
@@ -275,6 +277,14 @@ def coloured(message: str, colour: str | None) -> str:
     if colour is None or os.environ.get("NO_COLOR"):
         return message
     return click.style(message, fg=colour)
+
+
+def stdin_is_terminal() -> bool:
+    """Whether a person can type an answer."""
+    try:
+        return sys.stdin.isatty()
+    except (AttributeError, ValueError):  # there is no stdin, or it is closed
+        return False
 
 
 def choose_display(streams: Streams, *, as_json: bool, as_text: bool) -> Display:
@@ -308,7 +318,7 @@ def pretty_json(value: Any) -> str:
     return wire.encode_pretty(value).decode()
 
 
-def _faults(data: Any) -> list[str]:
+def faults_in(data: Any) -> list[str]:
     """What was wrong with each parameter, if there was more than the message says already."""
     errors = data.get("errors") if isinstance(data, dict) else None
     if not isinstance(errors, list) or len(errors) < 2:

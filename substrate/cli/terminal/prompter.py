@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import IO, Any
 
 from substrate.cli.schema_options import Shape, as_written, shape_of
+from substrate.cli.terminal.display import stdin_is_terminal
 
 __all__ = ("Prompter",)
 
@@ -38,10 +39,7 @@ class Prompter:
     @classmethod
     def at_terminal(cls, err: IO[str]) -> Prompter | None:
         """Return a prompter if stdin and stderr are a terminal, else None."""
-        try:
-            there = sys.stdin.isatty() and err.isatty()
-        except ValueError:  # stdin is closed
-            return None
+        there = stdin_is_terminal() and err.isatty()
         return cls(err, sys.stdin.fileno()) if there else None
 
     async def answer(self, request: Request) -> Any:

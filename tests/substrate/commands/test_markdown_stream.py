@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from substrate.cli.terminal.chat_client import harmless
 from substrate.cli.terminal.markdown import MarkdownStream
-from substrate.cli.terminal.turn_display import harmless
 
 
 def rendered(*pieces: str) -> list[tuple[str, str]]:

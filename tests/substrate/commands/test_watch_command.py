@@ -12,7 +12,7 @@ from command_line import lines, started, terminal
 from terminal_server import Running, running
 
 from plexus.runtime.run_changes import IN_EVENT
-from substrate.cli.commands.watch import Changes
+from substrate.cli.commands.runs import Changes
 
 
 @pytest.fixture(scope="module")
