@@ -1,10 +1,10 @@
-# Everything on a machine that has only Python 3.11 or newer: each target does its own set-up.
+# Every target installs what it needs; only Python 3.11 or newer must be present.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-# With what tests, checks and benchmarks want as well.
+# With the dependencies of tests, checks and benchmarks.
 COMPLETE := $(VENV)/.complete
 
 .PHONY: run test test-fast lowest check format manifest bench conformance node clean
@@ -13,22 +13,22 @@ COMPLETE := $(VENV)/.complete
 run: $(INSTALLED)
 	$(BIN)/substrate
 
-# Install, and run all tests. They wait for processes and sockets much of their time, so there are
-# more workers than two cores. Tests of one file share a worker, because they share its servers.
+# Install, and run all tests. They spend much of their time waiting for processes and sockets, so
+# there are more workers than two cores. Tests of one file share a worker and its servers.
 test: $(COMPLETE)
 	$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
-# What needs no browser, no PostgreSQL and no Node, and starts few processes: for while you work.
+# Tests that need no browser, no PostgreSQL and no Node, and start few processes; for development.
 test-fast: $(COMPLETE)
 	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal --hypothesis-profile=fast \
 		-m 'not browser and not node and not postgres and not slow'
 
-# The smoke tests with the lowest versions that pyproject.toml allows, in .cache/lowest.
+# Run the smoke tests with the lowest versions that pyproject.toml allows, in .cache/lowest.
 lowest:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=...")'
 	$(PYTHON) -m tests.lowest
 
-# Style and types of source and tests.
+# Check style and types of source and tests.
 check: $(COMPLETE)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -38,19 +38,19 @@ format: $(COMPLETE)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Describe the built-in activations anew, after a change of plexus or activations.
+# Regenerate the manifest of the built-in activations after changing plexus or activations.
 manifest: $(INSTALLED)
 	$(BIN)/python -m substrate.devtools.manifest
 
-# Speed, as ratios to a bare loop in the same run.
+# Measure speed, as ratios to a bare loop in the same run.
 bench: $(COMPLETE)
 	$(BIN)/python -m bench
 
-# The official MCP conformance suites, one line a leg. Needs npm; installs the rest by itself.
+# Run the official MCP conformance suites, one line per suite. Needs npm; installs the rest.
 conformance: $(COMPLETE)
 	$(BIN)/python -m tests.conformance.legs
 
-# Node and the npm packages that some tests want, into .cache/node or SUBSTRATE_NODE_DIR.
+# Install Node and the npm packages that some tests need, into .cache/node or SUBSTRATE_NODE_DIR.
 node: $(COMPLETE)
 	$(BIN)/python -m tests.conformance.node
 
