@@ -85,8 +85,7 @@ class Health(Activation):
             interval: Seconds from one report to the next, at least 0.1.
         """
         while True:
-            report = await self._report(ctx)
-            yield Status(**{f.name: getattr(report, f.name) for f in dataclasses.fields(report)})
+            yield Status(**vars(await self._report(ctx)))
             await asyncio.sleep(max(interval, 0.1))
 
     async def _report(self, ctx: Context) -> Report:

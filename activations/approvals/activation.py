@@ -33,7 +33,7 @@ from plexus.runtime.log import wall_ms
 from plexus.runtime.question_feed import OpenQuestion, QuestionChanged, Questions
 from plexus.runtime.run import Run
 
-__all__ = ("Approvals",)
+__all__ = ("Approvals", "OpenApproval")
 
 #: The number of the one question that a call of `permit` is; those of other runs are digits.
 PERMIT = "permit"
@@ -46,7 +46,7 @@ INPUT_BYTES = 50_000
 BRIEF_CHARACTERS = 10_000
 
 
-class _Open(NamedTuple):
+class OpenApproval(NamedTuple):
     """A question and the run that waits for its answer."""
 
     run: Run
@@ -64,7 +64,7 @@ class Approvals(Activation):
     version = "1.0.0"
 
     def __init__(self) -> None:
-        self._permits: dict[str, _Open] = {}
+        self._permits: dict[str, OpenApproval] = {}
         self._permit_questions = Questions()
 
     @method(title="What waits for an answer", read_only=True, open_world=False, control=True)
@@ -77,7 +77,9 @@ class Approvals(Activation):
             run: Only what this run asks.
             limit: At most so many.
         """
-        found = [each for each in self._open(principal) if run is None or each.run.id == run]
+        found = [
+            each for each in self.open_questions(principal) if run is None or each.run.id == run
+        ]
         page: list[ApprovalPending] = []
         size = 0
         for each in found[: max(limit, 0)]:
@@ -134,7 +136,7 @@ class Approvals(Activation):
         watcher = _Watcher(principal)
         stop = self.on_change(watcher.changed)
         try:
-            for each in self._open(principal):
+            for each in self.open_questions(principal):
                 watcher.changed(each.run, each.asked.event.request, True)
             while True:
                 for run, request in watcher.taken():
@@ -177,7 +179,7 @@ class Approvals(Activation):
             details=question.details(),
         )
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        found = _Open(run, OpenQuestion(question, future, event, time.monotonic(), None))
+        found = OpenApproval(run, OpenQuestion(question, future, event, time.monotonic(), None))
         self._permits[found.approval_id] = found
         self._permit_questions.tell(run, PERMIT, True)
         try:
@@ -188,7 +190,7 @@ class Approvals(Activation):
         decision = future.result() if future.done() else late
         return wire.encode(decision).decode()
 
-    def _forget(self, permit: _Open) -> None:
+    def _forget(self, permit: OpenApproval) -> None:
         """A call of `permit` is answered, or waits no longer."""
         if self._permits.pop(permit.approval_id, None) is not None:
             self._permit_questions.tell(permit.run, PERMIT, False)
@@ -214,14 +216,12 @@ class Approvals(Activation):
             return permit.asked
         return None if run.questions is None else run.questions.get(request)
 
-    def open_questions(self, principal: Principal) -> list[tuple[Run, OpenQuestion]]:
-        """Everything that the runs of a principal have open, the oldest first."""
-        return [(run, asked) for run, asked in self._open(principal)]
-
-    def _open(self, principal: Principal) -> list[_Open]:
+    def open_questions(self, principal: Principal) -> list[OpenApproval]:
         """Everything that the runs of a principal have open, the oldest first."""
         asking = self.plexus.runs.under_way(principal)
-        found = [_Open(run, asked) for run in asking for asked in (run.questions or {}).values()]
+        found = [
+            OpenApproval(run, asked) for run in asking for asked in (run.questions or {}).values()
+        ]
         found += [
             each
             for each in self._permits.values()
@@ -230,8 +230,8 @@ class Approvals(Activation):
         ]
         return sorted(found, key=lambda each: each.asked.asked_at)
 
-    def _find(self, approval_id: str, principal: Principal) -> _Open:
-        for each in self._open(principal):
+    def _find(self, approval_id: str, principal: Principal) -> OpenApproval:
+        for each in self.open_questions(principal):
             if each.approval_id == approval_id:
                 return each
         raise NotFound(
@@ -251,7 +251,7 @@ class Approvals(Activation):
             watcher.told.remove(approval_id)
             return ApprovalSettled(approval_id, run.id, request)
         watcher.told.add(approval_id)
-        approval = _described(_Open(run, asked))
+        approval = _described(OpenApproval(run, asked))
         if len(wire.encode_event(approval)) <= self.plexus.limits.event_bytes:
             return approval
         return _brief(approval)
@@ -304,7 +304,7 @@ class _Watcher:
         await self._woken.wait()
 
 
-def _described(found: _Open) -> ApprovalPending:
+def _described(found: OpenApproval) -> ApprovalPending:
     run, asked = found
     event, asked_at = asked.event, asked.asked_at
     return ApprovalPending(
@@ -338,7 +338,7 @@ def _brief(approval: ApprovalPending) -> ApprovalPending:
     )
 
 
-def _respond(found: _Open, approve: bool, message: str | None, answer: Any) -> None:
+def _respond(found: OpenApproval, approve: bool, message: str | None, answer: Any) -> None:
     """Answer what a run asks; raises InvalidParams, and then the question stays open."""
     run, asked = found
     request, kind = asked.event.request, asked.event.kind

@@ -7,7 +7,6 @@ from typing import Literal, NamedTuple
 
 from activations.arbor.model import PAGE_ITEMS, Head, Node, NodeStub
 from activations.arbor.render import preview
-from activations.chat.draft import recover_draft
 from activations.chat.events import (
     BranchData,
     Branches,
@@ -24,6 +23,7 @@ from activations.chat.message import (
     message_data,
     message_of,
     messages_of,
+    recover_draft,
     to_markdown,
 )
 from activations.chat.sessions import Session, Sessions, check_limit, session_data

@@ -16,8 +16,7 @@ from weakref import WeakValueDictionary
 
 from activations.arbor.model import Head
 from activations.arbor.store import Store
-from activations.chat.draft import recover_draft
-from activations.chat.message import node_of
+from activations.chat.message import node_of, recover_draft
 from plexus.errors import Busy
 from plexus.process_identity import host_id, is_running, start_time
 

@@ -4,19 +4,29 @@ The same values are sent to a provider, stored as nodes, shown as history and ex
 is a node of the session's tree: its text is the node's content, its kind and the rest the node's
 metadata. This module has the forms of a message (node, list entry, Markdown); it knows neither a
 store nor a model.
+
+A draft is an answer while it is being written. It is kept as pieces: each says what has come since
+the one before, so that keeping a long answer costs no more than its length. `recover_draft` makes
+messages of the pieces that a program which was ended has left behind.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple, TypeAlias
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from activations.arbor.model import NewNode, Node
 from activations.chat.events import MessageData
+from plexus.errors import InvalidParams, PlexusError
+from plexus.limits import Limits
+from plexus.rpc import wire
 
 __all__ = (
     "KINDS",
+    "MESSAGE_CHARACTERS",
+    "Draft",
     "Kind",
     "Message",
     "Status",
@@ -25,8 +35,10 @@ __all__ = (
     "message_of",
     "messages_of",
     "node_of",
+    "recover_draft",
     "storable",
     "to_markdown",
+    "user_message",
 )
 
 _BACKTICKS = re.compile("`{3,}")
@@ -42,15 +54,7 @@ _BACKTICKS = re.compile("`{3,}")
 Kind: TypeAlias = Literal[
     "user", "assistant", "thinking", "tool_use", "tool_result", "attachment", "summary"
 ]
-KINDS: tuple[Kind, ...] = (
-    "user",
-    "assistant",
-    "thinking",
-    "tool_use",
-    "tool_result",
-    "attachment",
-    "summary",
-)
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 #: How a message came to its end; a whole one says nothing. `interrupted`: the program was ended.
 Status: TypeAlias = Literal["complete", "error", "cancelled", "interrupted"]
@@ -83,10 +87,36 @@ def storable(text: str) -> str:
     return text
 
 
+def user_message(text: str) -> Message:
+    """Return a user's message; raises InvalidParams if it is empty or cannot be stored."""
+    if not text.strip():
+        code, fault = "empty_message", "must not be empty"
+    elif storable(text) != text:
+        code, fault = "bad_text", "contains a NUL or half a character"
+    else:
+        return Message("user", text)
+    faults = [{"at": "message", "fault": fault}]
+    raise InvalidParams(f"the message {fault}", code=code, data={"errors": faults})
+
+
 # --- as nodes ------------------------------------------------------------------------------------
 
 #: The longest text, in characters, that stands in a list.
 IN_LIST = 100_000
+#: The metadata that a list shows, with its types.
+SHOWN: dict[str, type] = {
+    "status": str,
+    "error": dict,
+    "model": str,
+    "stop_reason": str,
+    "usage": dict,
+    "tool_name": str,
+    "tool_use_id": str,
+    "is_error": bool,
+    "run": int,
+    "name": str,
+    "mime_type": str,
+}
 
 
 def node_of(message: Message) -> NewNode:
@@ -115,30 +145,16 @@ def message_data(message: Message, created_ms: int | None = None) -> MessageData
     """A message as callers see it in a list."""
     kind, text, meta, node = message
     shown = len(text) <= IN_LIST and meta.get("encoding") != "base64"
+    # Anybody can write a node: what is not of its type is left out.
+    known = {name: meta[name] for name, type_ in SHOWN.items() if isinstance(meta.get(name), type_)}
     return MessageData(
         kind,
         created_ms,
         node,
         text if shown else None,
         None if shown else len(text),
-        _of(meta, "status", str),
-        _of(meta, "error", dict),
-        _of(meta, "model", str),
-        _of(meta, "stop_reason", str),
-        _of(meta, "usage", dict),
-        _of(meta, "tool_name", str),
-        _of(meta, "tool_use_id", str),
-        _of(meta, "is_error", bool),
-        _of(meta, "run", int),
-        _of(meta, "name", str),
-        _of(meta, "mime_type", str),
+        **known,
     )
-
-
-def _of(meta: dict[str, Any], name: str, kind: type) -> Any:
-    """What is there under this name, if it is what it should be: anybody can write a node."""
-    value = meta.get(name)
-    return value if isinstance(value, kind) else None
 
 
 # --- as Markdown ---------------------------------------------------------------------------------
@@ -187,3 +203,91 @@ def _fenced(text: str, language: str = "") -> str:
     longest = max((len(found) for found in _BACKTICKS.findall(text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
+
+
+# --- drafts --------------------------------------------------------------------------------------
+
+#: Our own pieces are read: brackets in them are mostly part of a text, and any number may be.
+PIECE_LIMITS = Limits(
+    message_containers=sys.maxsize, message_members=sys.maxsize, message_values=sys.maxsize
+)
+#: A message of more characters is gone on with in another: a node holds only so much.
+MESSAGE_CHARACTERS = 900_000
+
+
+class _Part:
+    """A message that may still grow."""
+
+    __slots__ = ("kept", "kind", "meta", "meta_kept", "size", "texts")
+
+    def __init__(self, kind: Kind, text: str, meta: dict[str, Any]) -> None:
+        self.kind = kind
+        self.meta = meta
+        self.texts = [text]
+        self.size = len(text)
+        #: How many of the texts, and whether the metadata, are in a piece already.
+        self.kept = 0
+        self.meta_kept = False
+
+
+class Draft:
+    """What a round has brought so far."""
+
+    def __init__(self) -> None:
+        self._parts: list[_Part] = []
+        #: The first part that may have something that is in no piece yet.
+        self._first_unkept = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def add(self, kind: Kind, text: str, meta: Mapping[str, Any] | None = None) -> None:
+        """Add to the last message if it is of this kind, else begin one."""
+        last = self._parts[-1] if self._parts else None
+        if last is None or last.kind != kind or last.size > MESSAGE_CHARACTERS:
+            self.begin(kind, text, meta)
+            return
+        if text:
+            last.texts.append(text)
+            last.size += len(text)
+        if meta:
+            last.meta.update(meta)
+            last.meta_kept = False
+
+    def begin(self, kind: Kind, text: str, meta: Mapping[str, Any] | None = None) -> None:
+        """Begin another message."""
+        self._parts.append(_Part(kind, text, dict(meta or {})))
+
+    def messages(self) -> list[Message]:
+        """The messages as they are now."""
+        return [Message(part.kind, "".join(part.texts), dict(part.meta)) for part in self._parts]
+
+    def take_piece(self) -> str | None:
+        """What has come since the last piece; None if nothing has."""
+        news = []
+        for index in range(self._first_unkept, len(self._parts)):
+            part = self._parts[index]
+            text = "".join(part.texts[part.kept :])
+            if text or not part.meta_kept:
+                news.append([index, part.kind, text, None if part.meta_kept else part.meta])
+            part.kept = len(part.texts)
+            part.meta_kept = True
+        self._first_unkept = max(len(self._parts) - 1, 0)
+        return wire.encode(news).decode() if news else None
+
+
+def recover_draft(pieces: Iterable[str]) -> list[Message]:
+    """The messages that these pieces were kept of; what cannot be read is left out."""
+    parts: dict[int, tuple[Kind, list[str], dict[str, Any]]] = {}
+    for piece in pieces:
+        try:
+            news = wire.decode_value(piece.encode(), PIECE_LIMITS)
+        except (PlexusError, ValueError):  # written by something else, or not whole
+            continue
+        for index, kind, text, meta in news:
+            if kind not in KINDS:
+                continue
+            _, texts, known = parts.setdefault(index, (kind, [], {}))
+            texts.append(text)
+            known.update(meta or {})
+    return [Message(kind, "".join(texts), meta) for _, (kind, texts, meta) in sorted(parts.items())]

@@ -11,9 +11,9 @@ What it promises:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
-from activations.arbor.store import Store
+from activations.arbor import Arbor
 from activations.chat.attachments import Attachment, attachment_messages
 from activations.chat.context_window import Overflow
 from activations.chat.events import (
@@ -21,7 +21,6 @@ from activations.chat.events import (
     DeletedSession,
     HistoryPage,
     Hits,
-    ModelData,
     Models,
     SessionData,
     SessionPage,
@@ -29,9 +28,10 @@ from activations.chat.events import (
 )
 from activations.chat.history import History
 from activations.chat.lease import WhenBusy
+from activations.chat.message import user_message
 from activations.chat.providers.provider import ProviderSource
 from activations.chat.sessions import DEFAULT_MODEL, SessionConfig, Sessions, config_parameters
-from activations.chat.turn import TURN_S, Turn, TurnOptions, rewrite_answer, user_message
+from activations.chat.turn import TURN_S, Turn, TurnOptions, rewrite_answer
 from plexus import (
     Activation,
     Content,
@@ -44,23 +44,13 @@ from plexus import (
     prompt,
 )
 
-__all__ = ("Chat", "StoreSource")
+__all__ = ("Chat",)
 
 #: What prompts' names begin with.
 PROMPTS: Final = "chat.session."
 #: How many sessions are read for suggestions, and how many are suggested.
 SCANNED: Final = 1000
 SUGGESTED: Final = 100
-
-
-class StoreSource(Protocol):
-    """Where the store comes from; it is opened at its first use."""
-
-    async def store(self) -> Store:
-        """Return the store."""
-
-    def is_empty(self) -> bool:
-        """Whether it is known, without opening anything, that the store is empty."""
 
 
 class Chat(Activation):
@@ -71,12 +61,12 @@ class Chat(Activation):
 
     def __init__(
         self,
-        source: StoreSource,
+        arbor: Arbor,
         open_providers: Callable[[], ProviderSource],
         default_model: str = DEFAULT_MODEL,
     ) -> None:
         """Take where sessions are kept and who answers; both are opened at their first use."""
-        self._source = source
+        self._arbor = arbor
         self._open_providers = open_providers
         self._opened: ProviderSource | None = None
         self._default_model = default_model or DEFAULT_MODEL
@@ -88,7 +78,7 @@ class Chat(Activation):
         return self._opened
 
     async def _sessions(self) -> Sessions:
-        return Sessions(await self._source.store(), self._providers, self._default_model)
+        return Sessions(await self._arbor.store(), self._providers, self._default_model)
 
     async def _history(self) -> History:
         return History(await self._sessions())
@@ -120,7 +110,7 @@ class Chat(Activation):
             after: The `next` of the page before.
             limit: At most so many, up to 1000.
         """
-        if self._source.is_empty():
+        if self._arbor.is_empty():
             return SessionPage([])
         return await (await self._sessions()).page(ctx, after, limit)
 
@@ -352,11 +342,7 @@ class Chat(Activation):
     @method(title="List providers of models", read_only=True, open_world=False)
     async def models(self) -> Models:
         """List where models can come from, and what is missing to use each."""
-        known = [
-            ModelData(name, example, ready, advice or None)
-            for name, example, ready, advice in self._providers.described()
-        ]
-        return Models(self._default_model, known)
+        return Models(self._default_model, self._providers.list_providers())
 
     async def check_health(self) -> str:
         """Say which model answers if none is named; raises if it cannot be asked."""
@@ -380,7 +366,7 @@ class Chat(Activation):
         self, principal: Principal, after: str | None, limit: int
     ) -> list[PromptInfo]:
         """Every session is a prompt: the messages so far."""
-        if self._source.is_empty() or limit < 1:
+        if self._arbor.is_empty() or limit < 1:
             return []
         name = None
         if after is not None and after >= PROMPTS:
@@ -396,7 +382,7 @@ class Chat(Activation):
         self, value: str, _given: dict[str, str], principal: Principal
     ) -> list[str]:
         """The sessions whose names begin so."""
-        if self._source.is_empty():
+        if self._arbor.is_empty():
             return []
         names = await (await self._sessions()).names(principal.name, None, SCANNED)
         return [name for name in names if name.startswith(value)][:SUGGESTED]

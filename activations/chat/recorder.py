@@ -1,8 +1,8 @@
 """What a turn stores: messages as nodes, and pieces of what is not finished yet.
 
-`StoreRecorder` writes to the store; `NullRecorder` takes its place for a turn that leaves no
-trace. A write that has begun is completed even if the turn is cancelled meanwhile: it is then
-known what is stored, and nothing is stored twice.
+`StoreRecorder` writes to the store; `Recorder` takes its place for a turn that leaves no trace. A
+write that has begun is completed even if the turn is cancelled meanwhile: it is then known what is
+stored, and nothing is stored twice.
 """
 
 from __future__ import annotations
@@ -10,74 +10,65 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Protocol
 
 from activations.arbor.model import Head, Position
 from activations.arbor.store import Store
-from activations.chat.draft import Draft
-from activations.chat.lease import RENEW_S, complete
-from activations.chat.message import Message, node_of
+from activations.chat.lease import RENEW_S, WhenBusy, acquire, complete, lease_owner
+from activations.chat.message import Draft, Message, node_of
+from plexus import Context
 from plexus.errors import PlexusError
 
-__all__ = ("NullRecorder", "Recorder", "StoreRecorder")
+__all__ = ("Recorder", "StoreRecorder")
 
 #: How long pieces are gathered: what is lost at most when the machine loses its power.
 GATHER_S = 0.2
 
 
-class Recorder(Protocol):
-    """Where the messages of a turn go."""
+class Recorder:
+    """Records nothing: for a turn that leaves no trace."""
 
-    #: The answer that is being written.
-    draft: Draft
     #: Where the session stands; None if nothing is recorded.
-    position: Position | None
+    position: Position | None = None
+
+    def __init__(self) -> None:
+        #: The answer that is being written.
+        self.draft = Draft()
 
     def draft_changed(self) -> None:
         """Have the draft stored soon; raises if it can no longer be stored."""
 
-    async def record(self, messages: Sequence[Message], parent: str | None = None) -> list[Message]:
+    async def record(self, messages: Sequence[Message], parent: str | None = None) -> list[Message]:  # noqa: ARG002 - it is stored nowhere
         """Add these messages to the session, in the place of the draft."""
+        self.draft = Draft()
+        return list(messages)
 
     async def close(self) -> None:
         """End the turn."""
 
 
-class NullRecorder:
-    """Records nothing."""
-
-    position: Position | None = None
-
-    def __init__(self) -> None:
-        self.draft = Draft()
-
-    def draft_changed(self) -> None:
-        """Do nothing: a draft is not stored."""
-
-    async def record(self, messages: Sequence[Message], parent: str | None = None) -> list[Message]:  # noqa: ARG002 - it is stored nowhere
-        """Return the messages as they are."""
-        self.draft = Draft()
-        return list(messages)
-
-    async def close(self) -> None:
-        """Do nothing: there is no lease."""
-
-
-class StoreRecorder:
+class StoreRecorder(Recorder):
     """Records the messages of a turn that owns its session, and renews the lease."""
 
     def __init__(self, store: Store, principal: str, head: Head, owner: str) -> None:
-        self.draft = Draft()
-        self.position: Position | None = head.position
+        super().__init__()
+        self.head = head
+        self.position = head.position
         self._store = store
         self._principal = principal
-        self._head = head.id
         self._owner = owner
         self._failure: PlexusError | None = None
         self._changed = asyncio.Event()
         #: A piece must not be written after the messages that it is a piece of.
         self._writing = asyncio.Lock()
         self._renewing = asyncio.create_task(self._renew())
+
+    @classmethod
+    async def acquire(
+        cls, store: Store, ctx: Context, name: str, when_busy: WhenBusy
+    ) -> StoreRecorder:
+        """Acquire a session for this run; raises Busy."""
+        principal, owner = ctx.principal.name, lease_owner(ctx.run_id)
+        return cls(store, principal, await acquire(store, principal, name, owner, when_busy), owner)
 
     def draft_changed(self) -> None:
         """Have the draft stored soon; raises the error that kept it from being stored."""
@@ -94,7 +85,7 @@ class StoreRecorder:
         async with self._writing:
             head, nodes = await self._store.advance(
                 self._principal,
-                self._head,
+                self.head.id,
                 self._owner,
                 [node_of(message) for message in messages],
                 parent,
@@ -112,7 +103,7 @@ class StoreRecorder:
             with suppress(asyncio.CancelledError):
                 await self._renewing
         finally:
-            await complete(self._store.release_head(self._principal, self._head, self._owner))
+            await complete(self._store.release_head(self._principal, self.head.id, self._owner))
 
     async def _renew(self) -> None:
         """Store what has come, and renew the lease now and then."""
@@ -127,6 +118,6 @@ class StoreRecorder:
             try:
                 async with self._writing:
                     piece = self.draft.take_piece()
-                    await self._store.renew_head(self._principal, self._head, self._owner, piece)
+                    await self._store.renew_head(self._principal, self.head.id, self._owner, piece)
             except PlexusError as error:
                 self._failure = error

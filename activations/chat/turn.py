@@ -30,7 +30,7 @@ from activations.chat.events import (
     TurnEvent,
     Usage,
 )
-from activations.chat.lease import WhenBusy, acquire, lease_owner
+from activations.chat.lease import WhenBusy
 from activations.chat.message import Message, Status, messages_of, storable
 from activations.chat.providers.provider import (
     Delta,
@@ -46,14 +46,14 @@ from activations.chat.providers.provider import (
     ToolOutput,
     Verdict,
 )
-from activations.chat.recorder import NullRecorder, Recorder, StoreRecorder
+from activations.chat.recorder import Recorder, StoreRecorder
 from activations.chat.sessions import Session, Sessions, session_of
 from activations.chat.tools import RESULT_CHARACTERS, StartedTool, Tools, ask_person
 from plexus import Content, Context, InvalidParams, PlexusError, ToolResult, ToolUse
 from plexus.rpc import wire
 from plexus.text import head_and_tail
 
-__all__ = ("MAX_TURNS", "TURN_S", "Turn", "TurnOptions", "rewrite_answer", "user_message")
+__all__ = ("MAX_TURNS", "TURN_S", "Turn", "TurnOptions", "rewrite_answer")
 
 #: How long a turn may take, with all its tools and questions.
 TURN_S: Final = 3600.0
@@ -164,7 +164,7 @@ class Turn:
                     await self._store_partial(status, failure)
             position = self._recorder.position
             place = None if position is None else Place(*position)
-            yield Answered(reason, _usage_event(self._spent), place)
+            yield Answered(reason, self._spent.as_event(), place)
         finally:
             await self._recorder.close()
 
@@ -179,12 +179,12 @@ class Turn:
         self._model = self._session.model
         self._provider = await self._sessions.provider(ctx, self._model)
         if options.ephemeral:
-            self._recorder = NullRecorder()
+            self._recorder = Recorder()
             return
-        principal, owner = ctx.principal.name, lease_owner(ctx.run_id)
-        head = await acquire(self._store, principal, self._name, owner, options.when_busy)
-        self._recorder = StoreRecorder(self._store, principal, head, owner)
-        self._session = session_of(head)  # it may have changed while this turn waited for others
+        recorder = await StoreRecorder.acquire(self._store, ctx, self._name, options.when_busy)
+        self._recorder = recorder
+        # The session may have changed while this turn waited for others.
+        self._session = session_of(recorder.head)
 
     async def _begin(self) -> ChatStart:
         """Fit the conversation into the context window and store what was said."""
@@ -307,13 +307,11 @@ class Turn:
             meta = {"tool_use_id": delta.id, "is_error": delta.is_error}
             draft.begin("tool_result", output, meta)
             event = ToolResult(delta.id, output, delta.is_error)
-        elif isinstance(delta, TokenUsage):
-            self._used = delta
-            return None
-        elif isinstance(delta, Stop):
-            self._stop = delta
-            return None
         else:
+            if isinstance(delta, TokenUsage):
+                self._used = delta
+            elif isinstance(delta, Stop):
+                self._stop = delta
             return None
         self._recorder.draft_changed()
         return event
@@ -331,7 +329,7 @@ class Turn:
         if self._stop.memory is not None:
             meta["memory"] = dict(self._stop.memory)
         await self._record([*messages[:-1], messages[-1]._replace(meta=meta)])
-        return _usage_event(self._used)
+        return self._used.as_event()
 
     async def _record(self, messages: Sequence[Message]) -> None:
         self._messages += await self._recorder.record(messages)
@@ -377,27 +375,13 @@ async def rewrite_answer(
     sessions: Sessions, ctx: Context, name: str, text: str, parent: str, when_busy: WhenBusy
 ) -> AsyncGenerator[TurnEvent, None]:
     """Store another answer after this node, and move the session there."""
-    principal, owner = ctx.principal.name, lease_owner(ctx.run_id)
-    head = await acquire(sessions.store, principal, name, owner, when_busy)
-    recorder = StoreRecorder(sessions.store, principal, head, owner)
+    recorder = await StoreRecorder.acquire(sessions.store, ctx, name, when_busy)
     try:
         await recorder.record([Message("assistant", text, {"edited": True})], parent)
     finally:
         await recorder.close()
     assert recorder.position is not None, "it is recorded"
-    yield Answered("edited", _usage_event(TokenUsage()), Place(*recorder.position))
-
-
-def user_message(text: str) -> Message:
-    """Return a user's message; raises InvalidParams if it is empty or cannot be stored."""
-    if not text.strip():
-        code, fault = "empty_message", "must not be empty"
-    elif storable(text) != text:
-        code, fault = "bad_text", "contains a NUL or half a character"
-    else:
-        return Message("user", text)
-    faults = [{"at": "message", "fault": fault}]
-    raise InvalidParams(f"the message {fault}", code=code, data={"errors": faults})
+    yield Answered("edited", TokenUsage().as_event(), Place(*recorder.position))
 
 
 def _parts(delta: Delta) -> Sequence[Delta]:
@@ -408,14 +392,3 @@ def _parts(delta: Delta) -> Sequence[Delta]:
     if isinstance(delta, ToolOutput):
         return (delta._replace(output=head_and_tail(delta.output, RESULT_CHARACTERS)),)
     return (delta,)
-
-
-def _usage_event(used: TokenUsage) -> Usage:
-    """Return the usage as callers see it."""
-    return Usage(
-        used.input_tokens,
-        used.output_tokens,
-        used.cache_read_tokens or None,
-        used.cache_write_tokens or None,
-        used.cost_usd,
-    )

@@ -258,7 +258,7 @@ class Channel:
 
     def _open_questions(self) -> list[tuple[Run, OpenQuestion]]:
         if self._approvals is not None:
-            return self._approvals.open_questions(LOCAL)
+            return [*self._approvals.open_questions(LOCAL)]
         running = self._hub.runs.running()
         return [(run, asked) for run in running for asked in (run.questions or {}).values()]
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from activations.chat.events import ModelData, Usage
 from activations.chat.message import Message
 
 __all__ = (
@@ -93,6 +94,16 @@ class TokenUsage(NamedTuple):
             self.cache_read_tokens + other.cache_read_tokens,
             self.cache_write_tokens + other.cache_write_tokens,
             sum(costs) if costs else None,
+        )
+
+    def as_event(self) -> Usage:
+        """Return the usage as callers see it."""
+        return Usage(
+            self.input_tokens,
+            self.output_tokens,
+            self.cache_read_tokens or None,
+            self.cache_write_tokens or None,
+            self.cost_usd,
         )
 
 
@@ -186,8 +197,8 @@ class ProviderSource(Protocol):
     def find(self, name: str) -> tuple[Provider, str]:
         """Return the provider of `provider:model`, and the model; raises `unknown_model`."""
 
-    def described(self) -> Sequence[tuple[str, str, bool, str]]:
-        """Return each provider's name, an example of a model, whether it is ready, and advice."""
+    def list_providers(self) -> list[ModelData]:
+        """Return what there is to say of each provider; nothing is imported or asked."""
 
     async def close(self) -> None:
         """Close all of them."""

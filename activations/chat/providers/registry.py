@@ -10,8 +10,8 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
+from activations.chat.events import ModelData
 from activations.chat.providers.claude_code.provider import ClaudeCodeProvider
 from activations.chat.providers.echo import EchoProvider
 from activations.chat.providers.endpoints import (
@@ -25,24 +25,13 @@ from activations.chat.providers.provider import Provider
 from activations.chat.providers.pydantic_ai.provider import PydanticAiProvider
 from plexus.errors import Failed, InvalidParams, PlexusError
 
-__all__ = ("Described", "Providers")
+__all__ = ("Providers",)
 
 #: Why Claude Code is not ready where commands are confined, and what to do about it.
 UNCONFINED = (
     "bash_sandbox confines commands, and the tools of Claude Code run outside the sandbox; set"
     " chat_claude_unconfined to true to allow that"
 )
-
-
-class Described(NamedTuple):
-    """What a person is told of a provider."""
-
-    name: str
-    #: The name of one of its models, in full.
-    example: str
-    ready: bool
-    #: What to do if it is not ready; else empty.
-    hint: str = ""
 
 
 class Providers:
@@ -107,12 +96,12 @@ class Providers:
             self._opened[provider] = self._makers[provider]()
         return self._opened[provider], model
 
-    def described(self) -> list[Described]:
+    def list_providers(self) -> list[ModelData]:
         """What there is to say of each provider; nothing is imported or asked."""
         return [
-            Described("echo", "echo:echo", True),
-            *(self._described(name) for name in (*BUILT_IN, *self._endpoints)),
-            self._claude_code_described(),
+            ModelData("echo", "echo:echo", True),
+            *(self._data(name) for name in (*BUILT_IN, *self._endpoints)),
+            self._claude_code_data(),
         ]
 
     async def close(self) -> None:
@@ -130,26 +119,26 @@ class Providers:
     def _claude_code(self) -> Provider:
         return ClaudeCodeProvider(self._claude_command, self._silent_s, self._environment)
 
-    def _described(self, name: str) -> Described:
+    def _data(self, name: str) -> ModelData:
         try:
             endpoint = self._endpoint(name)
             endpoint.check_installed()
         except PlexusError as error:  # it is not installed, or its address is none
             example = self._endpoints[name] if name in self._endpoints else BUILT_IN[name][0]
-            return Described(name, f"{name}:{example.example}", False, error.message)
+            return ModelData(name, f"{name}:{example.example}", False, error.message)
         example_model = f"{name}:{endpoint.example}"
         if endpoint.needs_key and not self._keys.is_there(endpoint):
             variable = endpoint.variables[0]
-            return Described(
+            return ModelData(
                 name, example_model, False, f"set {variable}, or keep that in the keyring"
             )
-        return Described(name, example_model, True)
+        return ModelData(name, example_model, True)
 
-    def _claude_code_described(self) -> Described:
+    def _claude_code_data(self) -> ModelData:
         if self._refuse_claude:
-            return Described("claude-code", "claude-code:sonnet", False, UNCONFINED)
+            return ModelData("claude-code", "claude-code:sonnet", False, UNCONFINED)
         path = self._environment.get("PATH")
         if shutil.which(self._claude_command, path=path) is None:
             hint = f"install Claude Code: there is no program {self._claude_command!r}"
-            return Described("claude-code", "claude-code:sonnet", False, hint)
-        return Described("claude-code", "claude-code:sonnet", True)
+            return ModelData("claude-code", "claude-code:sonnet", False, hint)
+        return ModelData("claude-code", "claude-code:sonnet", True)

@@ -17,6 +17,7 @@ from activations.approvals import Approvals
 from activations.arbor import Arbor
 from activations.bash import Bash
 from activations.chat import Chat, ClaudeCode
+from activations.chat.events import ModelData
 from activations.chat.providers.provider import (
     Delta,
     Provider,
@@ -123,8 +124,8 @@ class _Sources:
         provider, _, model = name.partition(":")
         return (self._script, model) if provider == "script" and model else self._real.find(name)
 
-    def described(self) -> Sequence[tuple[str, str, bool, str]]:
-        return [("script", SCRIPT, True, ""), *self._real.described()]
+    def list_providers(self) -> list[ModelData]:
+        return [ModelData("script", SCRIPT, True), *self._real.list_providers()]
 
     async def close(self) -> None:
         await self._real.close()

@@ -7,9 +7,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activations.chat import draft as drafts
-from activations.chat.draft import Draft, recover_draft
-from activations.chat.message import KINDS, Message, storable
+from activations.chat.message import (
+    KINDS,
+    MESSAGE_CHARACTERS,
+    Draft,
+    Message,
+    recover_draft,
+    storable,
+)
 
 TEXTS = st.text(max_size=6).map(storable)
 METAS = st.one_of(
@@ -61,12 +66,12 @@ def test_keeping_a_draft_costs_no_more_than_its_length(steps: list[Any]) -> None
 def test_a_message_that_has_grown_long_is_gone_on_with_in_another() -> None:
     draft = Draft()
     for _ in range(3):
-        draft.add("assistant", "x" * drafts.MESSAGE_CHARACTERS)
+        draft.add("assistant", "x" * MESSAGE_CHARACTERS)
         draft.add("assistant", "y")
     assert [len(each.text) for each in draft.messages()] == [
-        drafts.MESSAGE_CHARACTERS + 1,
-        drafts.MESSAGE_CHARACTERS + 1,
-        drafts.MESSAGE_CHARACTERS + 1,
+        MESSAGE_CHARACTERS + 1,
+        MESSAGE_CHARACTERS + 1,
+        MESSAGE_CHARACTERS + 1,
     ]
     assert recover_draft([draft.take_piece() or ""]) == draft.messages()
 

@@ -18,7 +18,7 @@ from model_server import ModelServer
 from activations.arbor import Arbor
 from activations.chat import Chat
 from activations.chat.providers import echo
-from activations.chat.providers.pydantic_ai import provider as pydantic_ai_provider
+from activations.chat.providers.pydantic_ai.message_conversion import ResponseReader
 from activations.chat.providers.registry import Providers
 from plexus import Plexus
 from plexus.runtime.builtin import PlexusItself
@@ -82,14 +82,13 @@ async def test_a_token_of_a_model_over_http_crosses_at_most_three_of_our_generat
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[list[str]] = []
-    reader = pydantic_ai_provider._ResponseReader  # noqa: SLF001 - it reads every token
-    read = reader.read
+    read = ResponseReader.read
 
     def noting(self: object, event: object) -> object:
         seen.append(suspended_generators(sys._getframe()))  # noqa: SLF001 - the stack
         return read(self, event)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(reader, "read", noting)
+    monkeypatch.setattr(ResponseReader, "read", noting)
     async with ModelServer() as server:
         providers = Providers(environment=server.environment())
         hub, arbor = Plexus(), Arbor(str(tmp_path / "chat.db"))

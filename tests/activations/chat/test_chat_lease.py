@@ -26,8 +26,8 @@ from hub_calls import WAIT_S, happened, until
 
 from activations.arbor.store import Store
 from activations.chat import lease, recorder
-from activations.chat.draft import Draft
 from activations.chat.lease import STALE_S, lease_owner
+from activations.chat.message import Draft
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 

@@ -9,18 +9,19 @@ from pathlib import Path
 import pytest
 from provider_asking import found
 
+from activations.chat.events import ModelData
 from activations.chat.providers import endpoints, registry
 from activations.chat.providers.echo import EchoProvider
 from activations.chat.providers.pydantic_ai.provider import PydanticAiProvider
-from activations.chat.providers.registry import Described, Providers
+from activations.chat.providers.registry import Providers
 from plexus import Failed, InvalidParams
 
 ROOT = Path(__file__).parents[3]
 BUILT_IN = ["echo", "anthropic", "openai", "google", "claude-code"]
 
 
-def described(providers: Providers) -> dict[str, Described]:
-    return {each.name: each for each in providers.described()}
+def described(providers: Providers) -> dict[str, ModelData]:
+    return {each.provider: each for each in providers.list_providers()}
 
 
 @pytest.mark.parametrize(
@@ -117,21 +118,21 @@ def test_a_secret_does_not_belong_into_an_address(url: str) -> None:
 def test_claude_code_is_not_ready_where_it_is_refused() -> None:
     refused = described(Providers(refuse_claude=True))["claude-code"]
     assert not refused.ready
-    assert "chat_claude_unconfined" in refused.hint
+    assert "chat_claude_unconfined" in str(refused.advice)
 
 
 def test_what_is_ready_and_what_is_to_be_done_is_said() -> None:
     environment = {"OPENAI_API_KEY": "sk-1", "PATH": "/nowhere"}
     all_of_them = described(Providers(["local=http://127.0.0.1:1/v1"], environment=environment))
     assert list(all_of_them) == ["echo", "anthropic", "openai", "google", "local", "claude-code"]
-    assert all_of_them["echo"] == Described("echo", "echo:echo", True)
-    assert all_of_them["openai"] == Described("openai", "openai:gpt-6-sol", True)
-    assert all_of_them["local"] == Described("local", "local:llama3", True)
+    assert all_of_them["echo"] == ModelData("echo", "echo:echo", True)
+    assert all_of_them["openai"] == ModelData("openai", "openai:gpt-6-sol", True)
+    assert all_of_them["local"] == ModelData("local", "local:llama3", True)
     assert not all_of_them["anthropic"].ready
-    assert "ANTHROPIC_API_KEY" in all_of_them["anthropic"].hint
-    assert "GOOGLE_API_KEY" in all_of_them["google"].hint
+    assert "ANTHROPIC_API_KEY" in str(all_of_them["anthropic"].advice)
+    assert "GOOGLE_API_KEY" in str(all_of_them["google"].advice)
     assert not all_of_them["claude-code"].ready
-    assert "claude" in all_of_them["claude-code"].hint
+    assert "claude" in str(all_of_them["claude-code"].advice)
 
 
 def test_claude_code_is_ready_where_its_program_is(tmp_path: Path) -> None:
@@ -151,7 +152,7 @@ async def test_what_is_not_installed_is_said_with_how_to_install_it(
     providers = Providers(environment={"ANTHROPIC_API_KEY": "sk-1"})
     one = described(providers)["anthropic"]
     assert not one.ready
-    assert "pip install 'plexus-substrate[chat]'" in one.hint
+    assert "pip install 'plexus-substrate[chat]'" in str(one.advice)
     with pytest.raises(Failed) as caught:
         await found(providers, "anthropic:x").check("x")
     assert caught.value.code == "not_installed"
@@ -165,7 +166,7 @@ def test_a_package_within_one_that_is_missing_is_missing() -> None:
 
 def test_an_address_that_is_none_makes_only_its_provider_not_ready() -> None:
     all_of_them = described(Providers(environment={"OPENAI_BASE_URL": "nowhere"}))
-    assert "OPENAI_BASE_URL" in all_of_them["openai"].hint
+    assert "OPENAI_BASE_URL" in str(all_of_them["openai"].advice)
     assert all_of_them["echo"].ready
 
 
@@ -214,7 +215,7 @@ def test_nothing_heavy_is_imported_to_say_what_there_is() -> None:
         "import asyncio, sys\n"
         "from activations.chat.providers.registry import Providers\n"
         "p = Providers(['local=http://127.0.0.1:1/v1'], environment={'OPENAI_API_KEY': 'k'})\n"
-        "p.described()\n"
+        "p.list_providers()\n"
         "p.find('echo:echo')\n"
         "for name in ('openai:gpt-6-sol', 'local:llama3'):\n"
         "    provider, model = p.find(name)\n"

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from activations.chat.message import Message
 from plexus.rpc import wire
+from plexus.text import head_and_tail
 
 __all__ = ("ClaudePrompt", "ClaudeSession", "build_prompt")
 
@@ -139,17 +140,10 @@ def _entries_from_the_end(messages: Sequence[Message]) -> Iterator[str]:
         elif message.kind in ("tool_use", "tool_result"):
             who = "tool" if message.kind == "tool_result" else "assistant"
             tool = message.meta.get("tool_name") or "a tool"
-            yield _entry(f"{who} ({tool})", _clipped(text, TOOL_CHARACTERS))
+            yield _entry(f"{who} ({tool})", head_and_tail(text, TOOL_CHARACTERS))
         elif message.kind != "thinking" and text.strip():
-            yield _entry(message.kind, _clipped(text, TRANSCRIPT_CHARACTERS // 4))
+            yield _entry(message.kind, head_and_tail(text, TRANSCRIPT_CHARACTERS // 4))
 
 
 def _entry(who: str, text: str) -> str:
     return f"<said by={wire.encode(who).decode()}>\n{text}\n</said>"
-
-
-def _clipped(text: str, size: int) -> str:
-    """Without its middle, if it is longer than this."""
-    if len(text) <= size:
-        return text
-    return f"{text[: size // 2]}\n[...]\n{text[-(size // 2) :]}"

@@ -172,7 +172,7 @@ class MessageReader:
         elif kind == "result":
             yield from self._end(message)
         elif kind == "rate_limit_event":
-            resets_at = _mapping(message.get("rate_limit_info")).get("resetsAt")
+            resets_at = _object(message.get("rate_limit_info")).get("resetsAt")
             self.resets_at = resets_at if isinstance(resets_at, int | float) else None
         elif kind == "system" and message.get("subtype") == "api_retry":
             yield self._retry(message)
@@ -184,7 +184,7 @@ class MessageReader:
         result = self.result or {}
         models = result.get("model_usage_since_last_result")
         if isinstance(models, dict) and models:  # the work of agents included
-            each = [_mapping(model) for model in models.values()]
+            each = [_object(model) for model in models.values()]
             return TokenUsage(
                 _sum(each, "inputTokens"),
                 _sum(each, "outputTokens"),
@@ -192,7 +192,7 @@ class MessageReader:
                 _sum(each, "cacheCreationInputTokens"),
                 float(sum(_number(model.get("costUSD")) for model in each)),
             )
-        usage = [_mapping(result.get("usage"))]
+        usage = [_object(result.get("usage"))]
         cost = result.get("total_cost_usd")
         # The total is that of the whole session, and what it was before this round is not said.
         known = isinstance(cost, int | float) and not resumed
@@ -208,11 +208,11 @@ class MessageReader:
 
     def _talk(self, kind: Any, message: Mapping[str, Any]) -> Iterator[Delta]:
         if kind == "stream_event":
-            yield from self._stream(_mapping(message.get("event")))
+            yield from self._stream(_object(message.get("event")))
         elif kind == "assistant" and message.get("error"):
             self.error = str(message["error"])  # what it says comes again with the result
         elif kind in ("assistant", "user"):
-            inner = _mapping(message.get("message"))
+            inner = _object(message.get("message"))
             content = inner.get("content")
             for block in content if isinstance(content, list) else ():
                 if isinstance(block, dict):
@@ -226,9 +226,9 @@ class MessageReader:
 
     def _stream(self, event: Mapping[str, Any]) -> Iterator[Delta]:
         if event.get("type") == "message_start":
-            self._streaming = str(_mapping(event.get("message")).get("id"))
+            self._streaming = str(_object(event.get("message")).get("id"))
         elif event.get("type") == "content_block_delta":
-            delta = _mapping(event.get("delta"))
+            delta = _object(event.get("delta"))
             kind = _STREAMED.get(str(delta.get("type")))
             if kind is not None:
                 self._streamed.add((self._streaming, kind))
@@ -275,7 +275,7 @@ class MessageReader:
 
 def _request(message: Mapping[str, Any]) -> Permission | UnknownRequest:
     request = str(message.get("request_id"))
-    asked = _mapping(message.get("request"))
+    asked = _object(message.get("request"))
     subtype = str(asked.get("subtype"))
     if subtype != "can_use_tool":
         return UnknownRequest(request, subtype)
@@ -336,10 +336,6 @@ def _line(value: Mapping[str, Any]) -> bytes:
 # --- values that may be anything ------------------------------------------------------------------
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
@@ -356,7 +352,7 @@ def _text_of(content: Any) -> str:
     """The content of a tool's answer as text; what is no text is named."""
     if not isinstance(content, list):
         return content if isinstance(content, str) else ""
-    blocks = [_mapping(block) for block in content]
+    blocks = [_object(block) for block in content]
     return "\n".join(
         str(block.get("text", "")) if block.get("type") == "text" else f"[{block.get('type')}]"
         for block in blocks

@@ -13,20 +13,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from activations.chat.message import Message
-from activations.chat.providers.endpoints import Dialect
+from activations.chat.providers.endpoints import Dialect, Endpoint
+from activations.chat.providers.provider import (
+    Delta,
+    Stop,
+    Text,
+    ThinkingText,
+    TokenUsage,
+    ToolCall,
+)
 
 if TYPE_CHECKING:  # heavy and optional: imported when first used
     from pydantic_ai.messages import (
         ModelMessage,
         ModelRequestPart,
         ModelResponsePart,
+        ModelResponseStreamEvent,
         ThinkingPart,
         ToolCallPart,
         ToolReturnPart,
         UserContent,
     )
+    from pydantic_ai.models import StreamedResponse
 
-__all__ = ("model_messages", "thinking_meta", "tool_meta")
+__all__ = ("ResponseReader", "model_messages")
 
 NOT_RUN = "This tool was not run: the turn was ended before."
 SUMMARY = "This is a summary of the conversation so far, which is too long to be repeated:\n\n"
@@ -189,7 +199,7 @@ def _file(message: Message, dialect: Dialect) -> UserContent:
 # --- thoughts ------------------------------------------------------------------------------------
 
 
-def thinking_meta(parts: Sequence[ThinkingPart]) -> dict[str, Any] | None:
+def _thinking_meta(parts: Sequence[ThinkingPart]) -> dict[str, Any] | None:
     """What is kept with a thought, which may have come as several parts, to give it back."""
     kept = [
         {
@@ -209,7 +219,7 @@ def thinking_meta(parts: Sequence[ThinkingPart]) -> dict[str, Any] | None:
     return _fitting({"parts": kept}) if any(len(each) > 1 for each in kept) else None
 
 
-def tool_meta(part: ToolCallPart) -> dict[str, Any] | None:
+def _tool_meta(part: ToolCallPart) -> dict[str, Any] | None:
     """What is kept with the use of a tool, to give it back."""
     return _fitting({"details": part.provider_details}) if part.provider_details else None
 
@@ -239,3 +249,105 @@ def _thoughts(text: str, meta: Mapping[str, Any], system: str) -> Iterator[Think
                 provider_name=system,
                 provider_details=part.get("details"),
             )
+
+
+# --- answers -------------------------------------------------------------------------------------
+
+#: What the adapter calls the reasons to stop, as callers know them.
+STOP_REASONS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_call": "tool_use",
+    "content_filter": "refusal",
+}
+
+
+class ResponseReader:
+    """Turns the events of an answer into deltas."""
+
+    def __init__(self, endpoint: Endpoint, response: StreamedResponse) -> None:
+        from pydantic_ai import messages
+
+        self._kinds = messages
+        self._endpoint = endpoint
+        self._response = response
+        self._used = TokenUsage()
+        self._has_text = False
+        #: The parts of the thought that is being thought: they are one until something is said.
+        self._thinking: list[ThinkingPart] = []
+
+    def read(self, event: ModelResponseStreamEvent) -> Iterator[Delta]:
+        """Yield what is new with this event."""
+        kinds = self._kinds
+        if self._used == TokenUsage():  # what was sent is known early, and what came at the end
+            yield from self._spent()
+        if isinstance(event, kinds.PartStartEvent):
+            if isinstance(event.part, kinds.TextPart):
+                self._thinking = []
+                yield from self._text(event.part.content)
+            elif isinstance(event.part, kinds.ThinkingPart) and event.part.content:
+                yield ThinkingText(event.part.content)
+        elif isinstance(event, kinds.PartDeltaEvent):
+            if isinstance(event.delta, kinds.TextPartDelta):
+                yield from self._text(event.delta.content_delta)
+            elif isinstance(event.delta, kinds.ThinkingPartDelta) and event.delta.content_delta:
+                yield ThinkingText(event.delta.content_delta)
+        elif isinstance(event, kinds.PartEndEvent) and isinstance(event.part, kinds.ThinkingPart):
+            self._thinking.append(event.part)
+            meta = _thinking_meta(self._thinking)
+            if meta is not None:
+                yield ThinkingText("", meta)
+
+    def end(self) -> Iterator[Delta]:
+        """Yield what is known when the stream is over; raises if it ended too early."""
+        from pydantic_ai.exceptions import UnexpectedModelBehavior
+
+        response = self._response
+        details = response.provider_details or {}
+        word = details.get("finish_reason")
+        if word is None and response.finish_reason is None:
+            raise UnexpectedModelBehavior("the stream ended before the answer did")
+        if self._endpoint.dialect == "anthropic" and isinstance(word, str):
+            stop_reason = word
+        else:
+            stop_reason = STOP_REASONS.get(response.finish_reason or "") or str(word).lower()
+        refusal = details.get("refusal")
+        if not self._has_text and isinstance(refusal, str):
+            yield from self._text(refusal)
+        for part in response.get().parts:
+            if isinstance(part, self._kinds.ToolCallPart):
+                arguments = _arguments(part)
+                if arguments is None:
+                    if stop_reason == "max_tokens":  # it was cut off, and nobody can use it
+                        continue
+                    arguments = {"_raw": str(part.args)}
+                if stop_reason == "end_turn":  # not every server tells the two apart
+                    stop_reason = "tool_use"
+                yield ToolCall(part.tool_call_id, part.tool_name, arguments, _tool_meta(part))
+        yield from self._spent()
+        yield Stop(stop_reason)
+
+    def _text(self, text: str) -> Iterator[Delta]:
+        if text:
+            self._has_text = True
+            yield Text(text)
+
+    def _spent(self) -> Iterator[Delta]:
+        usage = self._response.usage
+        used = TokenUsage(
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+        )
+        if used != self._used:
+            self._used = used
+            yield used
+
+
+def _arguments(part: ToolCallPart) -> dict[str, Any] | None:
+    """The arguments of a tool; None if they are no JSON object."""
+    try:
+        return part.args_as_dict(raise_if_invalid=True)
+    except (ValueError, AssertionError):
+        return None

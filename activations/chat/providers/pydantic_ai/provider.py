@@ -10,7 +10,7 @@ a byte from the server, counted where bytes are read, so that keep-alive message
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,29 +20,20 @@ from activations.chat.providers.provider import (
     Delta,
     ProviderRequest,
     Retry,
-    Stop,
-    Text,
-    ThinkingText,
     TokenUsage,
-    ToolCall,
 )
 from activations.chat.providers.pydantic_ai.clients import Clients
-from activations.chat.providers.pydantic_ai.errors import provider_error, request_errors
 from activations.chat.providers.pydantic_ai.message_conversion import (
+    ResponseReader,
     model_messages,
-    thinking_meta,
-    tool_meta,
 )
 from plexus.errors import Failed
+from plexus.text import shorten
 
 if TYPE_CHECKING:  # heavy and optional: imported when first used
-    from pydantic_ai.messages import (
-        ModelMessage,
-        ModelResponseStreamEvent,
-        ThinkingPart,
-        ToolCallPart,
-    )
-    from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+    from pydantic_ai.exceptions import ModelAPIError
+    from pydantic_ai.messages import ModelMessage, ModelResponseStreamEvent
+    from pydantic_ai.models import Model, ModelRequestParameters
     from pydantic_ai.settings import ModelSettings
 
 __all__ = ("PydanticAiProvider",)
@@ -53,14 +44,6 @@ TRANSIENT = frozenset({"rate_limited", "provider_down"})
 PAUSES = (0.5, 1.0)
 #: A longer pause that a server asks for is left to the caller.
 LONGEST_WAIT_S = 30.0
-
-#: What the adapter calls the reasons to stop, as callers know them.
-STOP_REASONS = {
-    "stop": "end_turn",
-    "length": "max_tokens",
-    "tool_call": "tool_use",
-    "content_filter": "refusal",
-}
 
 
 class PydanticAiProvider:
@@ -94,7 +77,7 @@ class PydanticAiProvider:
             said = False
             try:
                 async with clients.opened(response_stream) as response:
-                    reader = _ResponseReader(self._endpoint, response)
+                    reader = ResponseReader(self._endpoint, response)
                     events = cast("AsyncGenerator[ModelResponseStreamEvent, None]", aiter(response))
                     async with aclosing(events):
                         async for event in events:
@@ -104,8 +87,8 @@ class PydanticAiProvider:
                     for delta in reader.end():
                         said = said or not isinstance(delta, TokenUsage)
                         yield delta
-            except request_errors() as error:
-                failed = provider_error(
+            except _request_errors() as error:
+                failed = _failure(
                     error, self._endpoint, request.model, key, self._silent_s, said=said
                 )
                 seconds = _retry_delay(failed, pause)
@@ -191,92 +174,136 @@ def _retry_delay(failed: Failed, pause: float | None) -> float | None:
     return seconds if seconds <= LONGEST_WAIT_S else None
 
 
-class _ResponseReader:
-    """Turns the events of an answer into deltas."""
+# --- errors --------------------------------------------------------------------------------------
 
-    def __init__(self, endpoint: Endpoint, response: StreamedResponse) -> None:
-        from pydantic_ai import messages
+#: What pydantic-ai raises over an answer of another shape: it does not look before it reads.
+UNREADABLE = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
+#: How much of what a server says is repeated.
+QUOTED_CHARACTERS = 500
 
-        self._kinds = messages
-        self._endpoint = endpoint
-        self._response = response
-        self._used = TokenUsage()
-        self._has_text = False
-        #: The parts of the thought that is being thought: they are one until something is said.
-        self._thinking: list[ThinkingPart] = []
 
-    def read(self, event: ModelResponseStreamEvent) -> Iterator[Delta]:
-        """Yield what is new with this event."""
-        kinds = self._kinds
-        if self._used == TokenUsage():  # what was sent is known early, and what came at the end
-            yield from self._spent()
-        if isinstance(event, kinds.PartStartEvent):
-            if isinstance(event.part, kinds.TextPart):
-                self._thinking = []
-                yield from self._text(event.part.content)
-            elif isinstance(event.part, kinds.ThinkingPart) and event.part.content:
-                yield ThinkingText(event.part.content)
-        elif isinstance(event, kinds.PartDeltaEvent):
-            if isinstance(event.delta, kinds.TextPartDelta):
-                yield from self._text(event.delta.content_delta)
-            elif isinstance(event.delta, kinds.ThinkingPartDelta) and event.delta.content_delta:
-                yield ThinkingText(event.delta.content_delta)
-        elif isinstance(event, kinds.PartEndEvent) and isinstance(event.part, kinds.ThinkingPart):
-            self._thinking.append(event.part)
-            meta = thinking_meta(self._thinking)
-            if meta is not None:
-                yield ThinkingText("", meta)
+def _request_errors() -> tuple[type[Exception], ...]:
+    """Return what a request may raise.
 
-    def end(self) -> Iterator[Delta]:
-        """Yield what is known when the stream is over; raises if it ended too early."""
-        from pydantic_ai.exceptions import UnexpectedModelBehavior
+    pydantic-ai's own errors, and its refusal of what it cannot send, are RuntimeErrors; some of
+    HTTP comes as it is.
+    """
+    import httpx2
 
-        response = self._response
-        details = response.provider_details or {}
-        word = details.get("finish_reason")
-        if word is None and response.finish_reason is None:
-            raise UnexpectedModelBehavior("the stream ended before the answer did")
-        if self._endpoint.dialect == "anthropic" and isinstance(word, str):
-            stop_reason = word
-        else:
-            stop_reason = STOP_REASONS.get(response.finish_reason or "") or str(word).lower()
-        refusal = details.get("refusal")
-        if not self._has_text and isinstance(refusal, str):
-            yield from self._text(refusal)
-        for part in response.get().parts:
-            if isinstance(part, self._kinds.ToolCallPart):
-                arguments = _arguments(part)
-                if arguments is None:
-                    if stop_reason == "max_tokens":  # it was cut off, and nobody can use it
-                        continue
-                    arguments = {"_raw": str(part.args)}
-                if stop_reason == "end_turn":  # not every server tells the two apart
-                    stop_reason = "tool_use"
-                yield ToolCall(part.tool_call_id, part.tool_name, arguments, tool_meta(part))
-        yield from self._spent()
-        yield Stop(stop_reason)
+    return (RuntimeError, httpx2.HTTPError, httpx2.InvalidURL, *UNREADABLE)
 
-    def _text(self, text: str) -> Iterator[Delta]:
-        if text:
-            self._has_text = True
-            yield Text(text)
 
-    def _spent(self) -> Iterator[Delta]:
-        usage = self._response.usage
-        used = TokenUsage(
-            usage.input_tokens,
-            usage.output_tokens,
-            usage.cache_read_tokens,
-            usage.cache_write_tokens,
+def _failure(
+    error: Exception,
+    endpoint: Endpoint,
+    model: str,
+    key: str | None,
+    silent_s: float,
+    *,
+    said: bool,
+) -> Failed:
+    """Return the error for callers. `said`: whether some of the answer has come already."""
+    import httpx2
+    from pydantic_ai.exceptions import (
+        ModelAuthenticationError,
+        ModelConnectionError,
+        ModelContextWindowExceededError,
+        ModelHTTPError,
+        ModelNotFoundError,
+        ModelQuotaExceededError,
+        ModelRateLimitError,
+        ModelServerError,
+        ModelUnavailableError,
+    )
+
+    name = endpoint.name
+    text = _quoted(error, key)
+    data: dict[str, Any] = {"provider": name, "model": f"{name}:{model}"}
+    if isinstance(error, ModelHTTPError):
+        data["status"] = error.status_code
+    if _is_silence(error):
+        data["silent_s"] = silent_s
+        return Failed(f"{name} said nothing for {silent_s:g} s", code="provider_silent", data=data)
+    if said:
+        return Failed(f"{name} broke off its answer: {text}", code="provider_broke", data=data)
+    if isinstance(error, ModelRateLimitError | ModelUnavailableError | ModelServerError):
+        if error.retry_after is not None:
+            data["retry_after_s"] = error.retry_after
+        if isinstance(error, ModelRateLimitError):
+            return Failed(
+                f"{name} takes no more requests for now{_when(error)}: {text}",
+                code="rate_limited",
+                data=data,
+            )
+        return Failed(
+            f"{name} cannot work now{_when(error)}: {text}", code="provider_down", data=data
         )
-        if used != self._used:
-            self._used = used
-            yield used
+    if isinstance(error, ModelConnectionError | httpx2.TransportError):
+        return Failed(
+            f"{name} cannot be reached at {endpoint.url}: {text}", code="provider_down", data=data
+        )
+    if isinstance(error, ModelAuthenticationError):
+        variable = endpoint.variables[0]
+        data["variable"] = variable
+        whose = "the key" if key else "a request without a key"
+        return Failed(
+            f"{name} refused {whose}: {text}. Set {variable} to one that it takes",
+            code="bad_key",
+            data=data,
+        )
+    if isinstance(error, ModelNotFoundError):
+        return Failed(f"{name} has no model {model!r}: {text}", code="unknown_model", data=data)
+    if isinstance(error, ModelContextWindowExceededError):
+        data["reason"] = "too_long"
+    elif isinstance(error, ModelQuotaExceededError):
+        data["reason"] = "quota"
+    if _is_unreadable(error):
+        return Failed(
+            f"{name} answered what cannot be read: {text}", code="provider_broke", data=data
+        )
+    return Failed(f"{name} refused the request: {text}", code="provider_refused", data=data)
 
 
-def _arguments(part: ToolCallPart) -> dict[str, Any] | None:
-    """The arguments of a tool; None if they are no JSON object."""
-    try:
-        return part.args_as_dict(raise_if_invalid=True)
-    except (ValueError, AssertionError):
-        return None
+def _is_silence(error: Exception) -> bool:
+    """Whether nothing came for too long; a connection that is not made in time is another thing."""
+    import httpx2
+    from pydantic_ai.exceptions import ModelTimeoutError
+
+    if isinstance(error, ModelTimeoutError):
+        return error.phase == "read"
+    return isinstance(error, httpx2.ReadTimeout)
+
+
+def _is_unreadable(error: Exception) -> bool:
+    """Whether an answer came, but none of this format. What was never sent is no such thing."""
+    from pydantic_ai.exceptions import AgentRunError, ModelHTTPError
+
+    if isinstance(error, AgentRunError):
+        return not isinstance(error, ModelHTTPError)
+    return isinstance(error, UNREADABLE)
+
+
+def _when(error: ModelAPIError) -> str:
+    return "" if error.retry_after is None else f", try again in {error.retry_after:g} s"
+
+
+def _quoted(error: Exception, key: str | None) -> str:
+    """What is said of it, by the server where it says something; never with the key."""
+    from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
+
+    text = None
+    if isinstance(error, ModelAPIError):
+        text = _message(error.body)
+    if not text:
+        text = f"status {error.status_code}" if isinstance(error, ModelHTTPError) else str(error)
+    if key:
+        text = text.replace(key, "***")
+    text = " ".join(text.split()).rstrip(".") or type(error).__name__
+    return shorten(text, QUOTED_CHARACTERS)
+
+
+def _message(body: object) -> str | None:
+    """The message in the body of an error, however deep it is in there."""
+    while isinstance(body, dict):
+        body = body.get("error") or body.get("message")
+    return body if isinstance(body, str) else None
