@@ -30,7 +30,7 @@ from activations.bash.events import (
     Truncated,
     read_output,
 )
-from activations.bash.own_paths import OwnPaths
+from activations.bash.hidden_paths import OwnPaths
 from activations.processes.process import CannotStart, Command, Launcher, Process
 from plexus import Activation, Failed, InvalidParams, method
 from plexus.errors import DeadlineExceeded

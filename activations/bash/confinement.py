@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 
 from activations.bash import hidden_paths, protected_paths, sandbox
-from activations.bash.own_paths import OwnPaths
+from activations.bash.hidden_paths import OwnPaths
 from activations.bash.seccomp import strict_filter
 from activations.processes.process import CannotStart, Command
 from plexus import Failed

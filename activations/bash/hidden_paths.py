@@ -1,19 +1,21 @@
 """Which files and folders a confined command does not see: secrets, and sockets of other programs.
 
 This module looks at the file system and at the environment and returns paths; it hides nothing
-itself. Only what exists when a command starts can be hidden.
+itself. Only what exists when a command starts can be hidden. The program that serves `bash` passes
+its own files as `OwnPaths`, because this layer does not know where the program keeps them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import pwd
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-__all__ = ("SOCKETS", "homes", "secret_paths", "socket_paths")
+__all__ = ("SOCKETS", "OwnPaths", "homes", "secret_paths", "socket_paths")
 
 #: Where programs keep keys and logins, below the home folder.
 HOME_SECRETS = (
@@ -45,6 +47,52 @@ NO_HOMES = {Path(name) for name in ("/", "/usr", "/usr/bin", "/usr/sbin", "/bin"
 
 #: No more sockets than this are hidden: each is a mount. A machine has some dozens.
 SOCKETS = 500
+
+#: What SQLite puts beside a database.
+BESIDE_DATABASE = ("-wal", "-shm", "-journal")
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnPaths:
+    """Files and folders of the server that a confined command must not see, or not change."""
+
+    #: Folders that hold tokens, histories and databases. They are created before a command starts:
+    #: a folder that appears later cannot be hidden from it.
+    private_folders: tuple[Path, ...] = ()
+    #: Databases that are somewhere else.
+    databases: tuple[Path, ...] = ()
+    #: What the next start of the server reads or runs, absolute or relative to the workspace.
+    #: Only what is in the workspace matters, as the rest is read-only for the command anyway.
+    executed: tuple[Path, ...] = ()
+
+    def hidden(self) -> Iterator[Path]:
+        """Return what a command must not see."""
+        yield from self.private_folders
+        for database in self.databases:
+            yield database
+            for suffix in BESIDE_DATABASE:
+                yield database.with_name(database.name + suffix)
+
+    def protected(self, workspace: Path) -> list[str]:
+        """Return what a command must not change, relative to the workspace."""
+        found = []
+        for path in self.executed:
+            # Links are not resolved: they are refused where they cannot be protected.
+            absolute = Path(os.path.normpath(workspace / path))
+            if absolute != workspace and absolute.is_relative_to(workspace):
+                found.append(str(absolute.relative_to(workspace)))
+                if absolute.suffix == ".py":
+                    # Python prefers the bytecode there, if it seems to belong to the source.
+                    cache = absolute.parent / "__pycache__"
+                    found.append(str(cache.relative_to(workspace)))
+        return found
+
+    def make_hideable(self) -> None:
+        """Create the private folders that do not exist."""
+        for folder in self.private_folders:
+            # Where we cannot create one, no other program of this user can create it later.
+            with contextlib.suppress(OSError):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def homes(environment: Mapping[str, str]) -> list[Path]:

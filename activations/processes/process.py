@@ -17,7 +17,6 @@ import signal
 import socket
 import weakref
 
-from activations.processes.command import CannotStart, Command
 from activations.processes.descendants import (
     HELPERS,
     PidHandle,
@@ -32,7 +31,7 @@ from activations.processes.pipes import (
     open_ends,
     resolve,
 )
-from activations.processes.supervisor_client import SupervisorClient
+from activations.processes.supervisor_client import CannotStart, Command, SupervisorClient
 
 __all__ = (
     "CHUNK_BYTES",

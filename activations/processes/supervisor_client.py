@@ -1,4 +1,4 @@
-"""The server's side of one supervisor: its process, the link to it and its replacement.
+"""The server's side of one supervisor: its process, what it is sent and its replacement.
 
 A command can stop or kill the supervisor, so nothing here waits for it without a deadline, and
 one that was stopped is not trusted again: it is killed, and the server takes over what it held
@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import os
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from activations.processes.descendants import (
@@ -23,7 +26,7 @@ from activations.processes.descendants import (
 )
 from activations.processes.pipes import resolve
 
-__all__ = ("SupervisorClient",)
+__all__ = ("CannotStart", "Command", "SupervisorClient")
 
 #: How long a supervisor may take to end orphans, and to end with all of its guards.
 SWEEP_S = 2.0
@@ -40,6 +43,42 @@ _PROGRAM = (
     "from activations.processes.supervisor import main; main()"
 )
 _ROOT = Path(__file__).parents[2]
+
+
+class CannotStart(Exception):
+    """The command did not start; `step` says what was being done and `errno` what went wrong."""
+
+    def __init__(self, step: str, number: int) -> None:
+        super().__init__(f"{step}: {os.strerror(number)}")
+        self.step = step
+        self.errno = number
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Command:
+    """What to run. The first argument is the path of the program."""
+
+    arguments: tuple[str, ...]
+    directory: str
+    environment: Mapping[str, str]
+    #: Resource limits by name, as in {"CORE": 0}.
+    limits: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    def encoded(self) -> bytes:
+        """The request as the supervisor reads it; ValueError if something cannot be passed on."""
+        fields = [
+            self.directory,
+            str(len(self.limits)),
+            *(f"{name} {value}" for name, value in self.limits.items()),
+            str(len(self.arguments)),
+            *self.arguments,
+            *(f"{name}={value}" for name, value in self.environment.items()),
+        ]
+        for field in fields:
+            if "\0" in field:
+                raise ValueError(f"a NUL character in {field[:40]!r}")
+        body = b"\0".join(os.fsencode(field) for field in fields)
+        return len(body).to_bytes(4, "big") + body
 
 
 class SupervisorClient:

@@ -1,13 +1,26 @@
-"""References inside JSON Schemas, as pydantic writes them: `{"$ref": "#/$defs/Name"}`."""
+"""References inside JSON Schemas: `{"$ref": "#/$defs/Name"}`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
 
-__all__ = ("resolve_reference",)
+__all__ = ("find_definition", "resolve_reference")
 
 Schema = dict[str, Any]
+
+#: Where definitions are, in JSON Schema since 2019-09 and before.
+PREFIXES = ("#/$defs/", "#/definitions/")
+
+
+def find_definition(reference: object, definitions: Mapping[str, Any]) -> str | None:
+    """Return the name of the definition that a `$ref` points to; None if there is none."""
+    for prefix in PREFIXES:
+        if isinstance(reference, str) and reference.startswith(prefix):
+            name = unquote(reference.removeprefix(prefix)).replace("~1", "/").replace("~0", "~")
+            return name if name in definitions else None
+    return None
 
 
 def resolve_reference(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema:
@@ -16,10 +29,10 @@ def resolve_reference(schema: Mapping[str, Any], definitions: Mapping[str, Any])
     Members beside a reference win. An unknown definition, and a cycle, lead to any value.
     """
     resolved: Schema = {**schema}
-    visited = set()
+    visited: set[str] = set()
     while "$ref" in resolved:
-        name = str(resolved.pop("$ref")).rpartition("/")[2]
-        target = {} if name in visited else definitions.get(name, {})
-        visited.add(name)
-        resolved = {**target, **resolved}
+        name = find_definition(resolved.pop("$ref"), definitions)
+        if name is not None and name not in visited:
+            visited.add(name)
+            resolved = {**definitions[name], **resolved}
     return resolved

@@ -80,7 +80,7 @@ WITHOUT_FOLDER = frozenset({"completion", "mcp", "new", "trust"})
 #: Commands that report on the folder, and so do not ask about it.
 REPORTS = frozenset({"config", "doctor"})
 #: Decides about the folder; imported only if there is something to decide.
-START = "substrate.security.folder_trust.review:files_at_start"
+START = "substrate.security.folder_trust.decision:files_at_start"
 #: Where the words after the name of a subcommand stay for the root command.
 REST = "substrate.cli.main.rest"
 #: Where the files of the folder, and what the settings were read from, stay for subcommands.

@@ -14,8 +14,7 @@ import click
 from plexus.text import escape_controls
 from substrate.cli.main import FILES, files_of, may_ask
 from substrate.devtools.plugin_sources import PluginSources, package_of
-from substrate.security.folder_trust.decision import decide
-from substrate.security.folder_trust.review import at_terminal
+from substrate.security.folder_trust.decision import at_terminal, decide
 from substrate.settings import ProjectFiles
 
 __all__ = ("UNTRUSTED", "files_for_author", "project_package")

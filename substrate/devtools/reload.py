@@ -115,7 +115,6 @@ class Reloader:
         #: What was imported before us, and is none of theirs.
         self._before = frozenset(sys.modules)
         self._stamps: Stamps = {}
-        self._watching: asyncio.Task[None] | None = None
 
     def load(self) -> None:
         """Load everything, and begin to watch. What cannot be loaded is reported."""
@@ -125,14 +124,14 @@ class Reloader:
         for source in self._sources.values():
             self._load(source, "Loaded")
         self._note_shared()
-        self._watching = asyncio.get_running_loop().create_task(self._watch())
-        self._watching.add_done_callback(self._stopped)
+        watch = asyncio.get_running_loop().create_task(self._watch())
+        watch.add_done_callback(self._stopped)
 
     # --- watching -----------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Look at the files again and again; ended with the loop that it runs on."""
-        while True:
+        """Poll the files until the hub drains: what is registered later would not be closed."""
+        while not self._hub.draining:
             await asyncio.sleep(POLL_S)
             self._note_shared()
             now = await asyncio.to_thread(self._scan)

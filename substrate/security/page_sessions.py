@@ -100,7 +100,6 @@ class SessionFile:
         )
         self._limits = limits or ServerLimits()
         self._wall = wall
-        self._by_digest: dict[bytes, Session] = {}
         #: Sessions whose use is being written.
         self._marking: set[bytes] = set()
 
@@ -113,18 +112,12 @@ class SessionFile:
 
     def find(self, digest: bytes) -> Session | None:
         """Return the session with this digest if it has not ended."""
-        self._refresh()
         # What is looked up is a digest: how long that takes says nothing about any secret.
-        return self._in_force(self._by_digest.get(digest))
+        return self._in_force(self._file.get(digest))
 
     def find_name(self, name: str) -> Session | None:
         """Return the session of this name if it has not ended."""
-        self._refresh()
-        return self._in_force(next((s for s in self._file.records if s.name == name), None))
-
-    def _refresh(self) -> None:
-        if self._file.look():
-            self._by_digest = {each.digest: each for each in self._file.records}
+        return self._in_force(next((s for s in self._file.records() if s.name == name), None))
 
     def _in_force(self, session: Session | None) -> Session | None:
         return None if session is None or self._wall() >= session.ends_s else session
@@ -195,12 +188,12 @@ class SessionFile:
 
     def end(self, digest: bytes) -> bool:
         """End a session; False if there is none. Raises OSError."""
-        return self._remove(lambda each: each.digest == digest)
+        return self._file.remove(lambda each: each.digest == digest)
 
     def end_of_port(self, port: int) -> None:
         """End the sessions that were begun with the own token of the server on this port. Raises
         OSError."""
-        self._remove(lambda each: each.port == port)
+        self._file.remove(lambda each: each.port == port)
 
     # --- for commands -------------------------------------------------------------------------
 
@@ -212,14 +205,7 @@ class SessionFile:
 
     def revoke(self, name: str) -> bool:
         """End the session of this name; False if there is none. Raises OSError."""
-        return self._remove(lambda each: each.name == name)
-
-    def _remove(self, fits: Callable[[Session], bool]) -> bool:
-        with self._file.changing() as sessions:
-            kept = [each for each in sessions if not fits(each)]
-            found = len(kept) < len(sessions)
-            sessions[:] = kept
-        return found
+        return self._file.remove(lambda each: each.name == name)
 
 
 def proof_of(session: Session, challenge: str) -> str:

@@ -6,7 +6,7 @@ Servers read the file again when it has changed, so a change made by a command t
 next request. A change is made under a lock, which is waited for within a bound.
 
 A file that exists but cannot be read fails closed, after a grace period: the records that were read
-last stay valid for `UNREADABLE_S` while every look tries again, and then there are none. So one
+last stay valid for `UNREADABLE_S` while every request tries again, and then there are none. So one
 failed read (no free file descriptor, an editor that writes in place) cuts no client off, and a
 file that stays unreadable keeps nothing valid. A file that was deleted holds no records.
 """
@@ -19,10 +19,10 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from plexus.errors import PlexusError
 from plexus.limits import Limits
@@ -33,7 +33,15 @@ __all__ = ("UNREADABLE_S", "RecordFile", "lock_file", "make_private", "read_json
 
 logger = logging.getLogger(__name__)
 
-Record = TypeVar("Record")
+
+class HasDigest(Protocol):
+    """A record that is known by a digest."""
+
+    @property
+    def digest(self) -> bytes: ...
+
+
+Record = TypeVar("Record", bound=HasDigest)
 
 #: How long the records that were read last stay valid while the file cannot be read, in seconds.
 UNREADABLE_S: Final = 2.0
@@ -130,28 +138,38 @@ class RecordFile(Generic[Record]):
         self._key = key
         self._decode = decode
         self._encode = encode
-        self._records: tuple[Record, ...] = ()
+        #: By digest, in the order of the file.
+        self._records: dict[bytes, Record] = {}
         self._clock = clock
         #: Since when the file cannot be read.
         self._unreadable_since: float | None = None
         #: Inode, size and times of the file when it was read last.
         self._seen: tuple[int, int, int, int] | None = None
 
-    def look(self) -> bool:
-        """Read the file if it has changed, or could not be read before; True if the records may be
-        others now."""
+    def records(self) -> Collection[Record]:
+        """Return the records, after reading the file if it has changed."""
+        self._refresh()
+        return self._records.values()
+
+    def get(self, digest: bytes) -> Record | None:
+        """Return the record with this digest, after reading the file if it has changed."""
+        self._refresh()
+        return self._records.get(digest)
+
+    def _refresh(self) -> None:
+        """Read the file if it has changed, or could not be read before."""
         try:
             seen = self._stat()
             if seen == self._seen and self._unreadable_since is None:
-                return False
-            records = tuple(self.read())
+                return
+            records = {each.digest: each for each in self.read()}
         except (OSError, ValueError) as error:
-            return self._keep_for_a_while(error)
-        # The file may have been replaced after `stat`: then it is read again at the next look.
+            self._keep_for_a_while(error)
+            return
+        # The file may have been replaced after `stat`: then it is read again the next time.
         self._seen = seen
         self._records = records
         self._unreadable_since = None
-        return True
 
     def _stat(self) -> tuple[int, int, int, int] | None:
         """What tells one content of the file from another; None if there is no file. Raises
@@ -163,8 +181,8 @@ class RecordFile(Generic[Record]):
         # The time of the last change of its status: a file that becomes unreadable changes so.
         return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
-    def _keep_for_a_while(self, error: Exception) -> bool:
-        """Drop the records once the file has been unreadable for too long; True if that is now."""
+    def _keep_for_a_while(self, error: Exception) -> None:
+        """Drop the records once the file has been unreadable for too long."""
         now = self._clock()
         if self._unreadable_since is None:
             self._unreadable_since = now
@@ -175,15 +193,8 @@ class RecordFile(Generic[Record]):
                 self._key,
                 UNREADABLE_S,
             )
-        if not self._records or now - self._unreadable_since < UNREADABLE_S:
-            return False
-        self._records = ()
-        return True
-
-    @property
-    def records(self) -> tuple[Record, ...]:
-        """What the file held at the last look."""
-        return self._records
+        if now - self._unreadable_since >= UNREADABLE_S:
+            self._records = {}
 
     def read(self) -> list[Record]:
         """Return what the file holds now. Raises OSError, and ValueError for other content."""
@@ -214,3 +225,11 @@ class RecordFile(Generic[Record]):
             yield records
             if records != before:
                 write_private(self.path, {self._key: [self._encode(each) for each in records]})
+
+    def remove(self, matches: Callable[[Record], bool]) -> bool:
+        """Remove the records that match; False if none does. Raises like `changing`."""
+        with self.changing() as records:
+            kept = [each for each in records if not matches(each)]
+            found = len(kept) < len(records)
+            records[:] = kept
+        return found

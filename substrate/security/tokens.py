@@ -77,7 +77,6 @@ class TokenFile:
             path or data_folder() / FILE, "tokens", decode=_token, encode=_entry, clock=clock
         )
         self._wall = wall
-        self._by_digest: dict[bytes, Token] = {}
 
     @property
     def path(self) -> Path:
@@ -89,9 +88,8 @@ class TokenFile:
     def find(self, digest: bytes) -> Token | None:
         """Return the token with this digest if it is in force. How long it takes does not depend
         on how much of a digest is right, nor on which it is."""
-        self._refresh()
         found = None
-        for token in self._file.records:
+        for token in self._file.records():
             if hmac.compare_digest(token.digest, digest):
                 found = token
         return self._in_force(found)
@@ -99,21 +97,15 @@ class TokenFile:
     def get(self, digest: bytes) -> Token | None:
         """Return the token that was found before by this digest, if it is still in force. There
         is nothing to guess any more, so this takes no longer with many tokens."""
-        self._refresh()
-        return self._in_force(self._by_digest.get(digest))
-
-    def _refresh(self) -> None:
-        if self._file.look():
-            self._by_digest = {each.digest: each for each in self._file.records}
+        return self._in_force(self._file.get(digest))
 
     def _in_force(self, token: Token | None) -> Token | None:
         return None if token is None or token.expired(self._wall()) else token
 
     def digests_in_force(self) -> frozenset[bytes]:
         """Return the digests of all tokens in force."""
-        self._refresh()
         now = self._wall()
-        return frozenset(each.digest for each in self._file.records if not each.expired(now))
+        return frozenset(each.digest for each in self._file.records() if not each.expired(now))
 
     # --- for commands -------------------------------------------------------------------------
 
@@ -147,11 +139,7 @@ class TokenFile:
 
     def revoke(self, name: str) -> bool:
         """Remove a token; False if there is none of this name. Raises OSError and ValueError."""
-        with self._file.changing() as tokens:
-            kept = [token for token in tokens if token.name != name]
-            found = len(kept) < len(tokens)
-            tokens[:] = kept
-        return found
+        return self._file.remove(lambda token: token.name == name)
 
 
 def _entry(token: Token) -> dict[str, Any]:

@@ -30,8 +30,7 @@ from substrate.cli.mcp_hosts.hosts import (
     own_command,
 )
 from substrate.cli.terminal.display import coloured, stdin_is_terminal
-from substrate.security.folder_trust.decision import decide
-from substrate.security.folder_trust.review import ask, at_terminal
+from substrate.security.folder_trust.decision import ask, at_terminal, decide
 from substrate.settings import files_to_trust
 
 __all__ = ("mcp",)

@@ -10,7 +10,7 @@ import click
 from plexus.text import escape_controls
 from substrate.cli.terminal.tables import print_json_line
 from substrate.security.folder_trust.contents import Unreadable, read_contents
-from substrate.security.folder_trust.decision import real_folder, unsafe_reason
+from substrate.security.folder_trust.decision import described, real_folder, unsafe_reason
 from substrate.security.folder_trust.records import (
     Record,
     RecordError,
@@ -18,7 +18,6 @@ from substrate.security.folder_trust.records import (
     remove_record,
     write_record,
 )
-from substrate.security.folder_trust.review import described
 from substrate.settings import FILE, Settings, files_to_trust
 
 __all__ = ("trust",)

@@ -78,6 +78,11 @@ class Method(NamedTuple):
     #: What it ends with: the event that completes a stream, the value of a plain method.
     result: Type
 
+    @property
+    def own_name(self) -> str:
+        """The name inside its namespace."""
+        return self.name.rpartition(".")[2]
+
 
 @dataclasses.dataclass
 class Namespace:
@@ -90,6 +95,11 @@ class Namespace:
     methods: list[Method] = dataclasses.field(default_factory=list)
     children: list[Namespace] = dataclasses.field(default_factory=list)
 
+    @property
+    def own_name(self) -> str:
+        """The name inside the namespace that it is in."""
+        return self.path.rpartition(".")[2]
+
 
 class Interface(NamedTuple):
     """All that a client offers."""
@@ -99,6 +109,11 @@ class Interface(NamedTuple):
     roots: list[Namespace]
     #: By name.
     declarations: list[Declaration]
+
+    def methods(self) -> list[Method]:
+        """The methods of all namespaces, by the name of their events."""
+        found = [method for namespace in _each(self.roots) for method in namespace.methods]
+        return sorted(found, key=lambda method: method.event)
 
 
 def read_interface(

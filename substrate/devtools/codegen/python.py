@@ -92,7 +92,7 @@ def write_python(
     """The text of the client of this schema, or of these namespaces in it; raises
     UnknownNamespace. `command` is what makes it again."""
     interface = read_interface(described, namespaces, RESERVED)
-    methods = _methods(interface.roots)
+    methods = interface.methods()
     # Parameters are arguments here.
     unused = {method.params.name for method in methods}
     parts = [
@@ -139,8 +139,8 @@ def _root(interface: Interface) -> Iterator[str]:
 
 def _namespace(namespace: Namespace) -> Iterator[str]:
     names = NameAllocator()
-    children = [(_member(_last(child.path), names), child) for child in namespace.children]
-    members = [(_member(_last(each.name), names), each) for each in namespace.methods]
+    children = [(_member(child.own_name, names), child) for child in namespace.children]
+    members = [(_member(each.own_name, names), each) for each in namespace.methods]
     hidden = HIDEABLE & {member for member, _ in members}
     yield ""
     yield f"class {namespace.name}:"
@@ -231,7 +231,7 @@ def _class(struct: Struct) -> Iterator[str]:
     elif not text and not struct.fields:
         yield "    pass"
     for field in struct.fields:
-        yield from _remark(_field_text(field), "    ")
+        yield from _remark(field.text, "    ")
         yield f"    {field.name}: {_member_type(field)}"
     if struct.others is not None:
         yield "    # Others may be there, which a TypedDict cannot say."
@@ -244,7 +244,7 @@ def _call_of_typed_dict(struct: Struct) -> Iterator[str]:
     yield f"    {_string(struct.name)},"
     yield "    {"
     for field in struct.fields:
-        yield from _remark(_field_text(field), "        ")
+        yield from _remark(field.text, "        ")
         yield f"        {_string(field.name)}: {_member_type(field)!r},"
     yield "    },"
     yield ")"
@@ -301,19 +301,13 @@ def _member_type(field: Field) -> str:
     return _type(field.type) if field.required else f"NotRequired[{_type(field.type)}]"
 
 
-def _field_text(field: Field) -> str:
-    if isinstance(field.type, Constant):
-        return ""  # what there is to say of a tag, it says itself
-    return "" if field.description == field.name.replace("_", " ") else field.description
-
-
 def _with_arguments(method: Method, fields: Sequence[tuple[str, Field]]) -> str:
     text = [method.description]
     if method.scope:
         text += ["", f"Scope: {method.scope}"]
     listed = []
     for argument, field in fields:
-        said = " ".join(lines_of(_field_text(field)))
+        said = " ".join(lines_of(field.text))
         if field.default and field.default != (None,):
             said += f" Default: {wire.encode(field.default[0]).decode()}"
         if said:
@@ -358,15 +352,3 @@ def _argument(name: str, names: NameAllocator) -> str:
     if not argument or argument[0].isdigit() or argument.startswith("__"):
         argument = f"p_{argument.lstrip('_')}"
     return _member(argument, names)
-
-
-def _last(path: str) -> str:
-    return path.rpartition(".")[2]
-
-
-def _methods(namespaces: Sequence[Namespace]) -> list[Method]:
-    found: list[Method] = []
-    for namespace in namespaces:
-        found += namespace.methods
-        found += _methods(namespace.children)
-    return sorted(found, key=lambda method: method.event)

@@ -14,8 +14,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple, TypeAlias
-from urllib.parse import unquote
 
+from plexus.registry.json_schema import find_definition
 from plexus.rpc import wire
 from substrate.devtools.codegen.text import NameAllocator, pascal
 
@@ -119,6 +119,13 @@ class Field(NamedTuple):
     description: str
     #: What holds if it is left out, in a tuple; empty if nothing is said.
     default: tuple[Any, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The description, unless it only repeats the name. A tag needs none: its type says it."""
+        if isinstance(self.type, Constant) or self.description == self.name.replace("_", " "):
+            return ""
+        return self.description
 
 
 class Struct(NamedTuple):
@@ -303,21 +310,11 @@ def union_of(types: Iterable[Type]) -> Type:
 # --- references -----------------------------------------------------------------------------------
 
 
-def _target(schema: Schema, definitions: Schema) -> str | None:
-    """The definition that a schema refers to; None if it refers to anything else."""
-    reference = schema["$ref"]
-    for prefix in ("#/$defs/", "#/definitions/"):
-        if isinstance(reference, str) and reference.startswith(prefix):
-            name = unquote(reference.removeprefix(prefix)).replace("~1", "/").replace("~0", "~")
-            return name if name in definitions else None
-    return None
-
-
 def _last_reference(schema: Schema, definitions: Schema) -> str | None:
     """The definition at the end of a chain of references; None if there is no end, or nothing."""
     seen: set[str] = set()
     while True:
-        name = _target(schema, definitions)
+        name = find_definition(schema["$ref"], definitions)
         if name is None or name in seen:
             return None
         seen.add(name)
@@ -359,7 +356,7 @@ def _reachable(schema: Any, definitions: Schema) -> Schema:
     todo = [schema]
     while todo:
         for each in _objects_in(todo.pop()):
-            name = _target(each, definitions) if "$ref" in each else None
+            name = find_definition(each.get("$ref"), definitions)
             if name is not None and name not in found:
                 found[name] = definitions[name]
                 todo.append(definitions[name])

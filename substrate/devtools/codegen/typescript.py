@@ -62,7 +62,7 @@ def write_typescript(
         "// --- Types ".ljust(100, "-"),
         "",
         *(line for each in interface.declarations for line in _declaration(each)),
-        *(line for method in _methods(interface.roots) for line in _events(method)),
+        *(line for method in interface.methods() for line in _events(method)),
     ]
     return "\n".join(parts) + "\n" + RUNTIME
 
@@ -114,7 +114,7 @@ def _root(interface: Interface) -> Iterator[str]:
 
 def _namespace(namespace: Namespace) -> Iterator[str]:
     names = NameAllocator(NOT_MEMBERS)
-    children = [(_member(_last(child.path), names), child) for child in namespace.children]
+    children = [(_member(child.own_name, names), child) for child in namespace.children]
     yield from _comment(namespace.description, "")
     yield f"export class {namespace.name} {{"
     yield from (f"  readonly {member}: {child.name};" for member, child in children)
@@ -126,7 +126,7 @@ def _namespace(namespace: Namespace) -> Iterator[str]:
     yield "  }"
     for method in namespace.methods:
         yield ""
-        yield from _method(method, _member(_last(method.name), names))
+        yield from _method(method, _member(method.own_name, names))
     yield "}"
     yield ""
     for child in namespace.children:
@@ -207,12 +207,9 @@ def _type(kind: Type) -> str:
 
 
 def _field_text(field: Field) -> str:
-    if isinstance(field.type, Constant):
-        return ""  # what there is to say of a tag, it says itself
-    text = "" if field.description == field.name.replace("_", " ") else field.description
-    if not field.default or field.default == (None,):
-        return text
-    return f"{text}\n\nDefault: {wire.encode(field.default[0]).decode()}".lstrip()
+    if isinstance(field.type, Constant) or not field.default or field.default == (None,):
+        return field.text
+    return f"{field.text}\n\nDefault: {wire.encode(field.default[0]).decode()}".lstrip()
 
 
 def _with_scope(method: Method) -> str:
@@ -239,15 +236,3 @@ def _key(name: str) -> str:
 
 def _member(name: str, names: NameAllocator) -> str:
     return names.take(name, f"{name}_")
-
-
-def _last(path: str) -> str:
-    return path.rpartition(".")[2]
-
-
-def _methods(namespaces: Sequence[Namespace]) -> list[Method]:
-    found: list[Method] = []
-    for namespace in namespaces:
-        found += namespace.methods
-        found += _methods(namespace.children)
-    return sorted(found, key=lambda method: method.event)

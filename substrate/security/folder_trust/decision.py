@@ -8,6 +8,8 @@ Rules:
 - Python files are executed from the bytes that were hashed. What plugins themselves import or open
   later is read from disk, after it was verified at the start.
 - Digests cover everything in the folder of plugins, bytecode included, so none is written there.
+- A person may be asked at a terminal. Everything shown that comes from the folder is escaped: a
+  name or a setting must not act on the terminal.
 """
 
 from __future__ import annotations
@@ -16,9 +18,12 @@ import itertools
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
+
+import click
 
 from plexus.text import escape_controls
 from substrate.security.folder_trust.contents import (
@@ -37,8 +42,19 @@ from substrate.settings import (
     Skipped,
     files_to_trust,
 )
+from substrate.telemetry.logging import announce
 
-__all__ = ("Ask", "changes", "decide", "real_folder", "unsafe_reason")
+__all__ = (
+    "Ask",
+    "ask",
+    "at_terminal",
+    "changes",
+    "decide",
+    "described",
+    "files_at_start",
+    "real_folder",
+    "unsafe_reason",
+)
 
 #: Asks a person whether to trust a folder with these files.
 Ask = Callable[[Path, Contents], bool]
@@ -46,6 +62,11 @@ Ask = Callable[[Path, Contents], bool]
 #: How many names, and how much of each, a report has.
 DETAILS: Final = 20
 DETAIL_CHARS: Final = 120
+
+#: How many files, and lines of settings, are shown.
+FILES: Final = 40
+LINES: Final = 60
+LINE_CHARS: Final = 200
 
 REVIEW: Final = "Run `substrate trust` in this folder to review and load them."
 
@@ -138,6 +159,59 @@ def unsafe_reason(folder: Path) -> str | None:
         if found.st_uid not in (os.geteuid(), 0) or (found.st_mode & stat.S_IWOTH and not sticky):
             return f"other users can replace what is in {parent}"
     return None
+
+
+# --- asking at a terminal ---------------------------------------------------------------------
+
+
+def files_at_start(project: Path, *, once: bool, may_ask: bool) -> ProjectFiles:
+    """What this start loads from the folder; a person at a terminal is asked if that is allowed."""
+    warn = partial(announce, level="WARNING")
+    return decide(project, once=once, ask=ask if may_ask and at_terminal() else None, warn=warn)
+
+
+def at_terminal() -> bool:
+    """Whether a person can be asked: stdin and stderr are terminals."""
+    try:
+        return sys.stdin.isatty() and sys.stderr.isatty()
+    except (AttributeError, ValueError):  # one of them is missing or closed
+        return False
+
+
+def ask(folder: Path, contents: Contents) -> bool:
+    """Show what would be loaded, and ask whether to trust it; no is the default."""
+    click.echo(f"{escape_controls(str(folder))} is not trusted. Substrate would load:", err=True)
+    for line in described(contents):
+        click.echo(line, err=True)
+    click.echo(
+        "These files run as code and settings with your rights. Trust them only if you trust "
+        "their authors.",
+        err=True,
+    )
+    return click.confirm("Trust these files as they are now?", default=False, err=True)
+
+
+def described(contents: Contents) -> Iterator[str]:
+    """The files with their sizes, and the lines of `substrate.toml`."""
+    names = list(contents.entries)
+    width = max((len(escape_controls(name)) for name in names[:FILES]), default=0)
+    for name in names[:FILES]:
+        yield f"  {escape_controls(name).ljust(width)}  {contents.entries[name].size:,} bytes"
+    if len(names) > FILES:
+        yield f"  and {len(names) - FILES} more files"
+    settings = contents.settings()
+    if settings is None:
+        return
+    lines = settings.decode(errors="replace").split("\n")
+    while lines and not lines[-1].strip():
+        lines.pop()
+    yield f"{FILE} holds:"
+    for line in lines[:LINES]:
+        shown = escape_controls(line.rstrip("\r"))
+        cut = " ..." if len(shown) > LINE_CHARS else ""
+        yield f"  | {shown[:LINE_CHARS]}{cut}"
+    if len(lines) > LINES:
+        yield f"  | and {len(lines) - LINES} more lines: read the file before you trust it"
 
 
 # --- parts ------------------------------------------------------------------------------------
