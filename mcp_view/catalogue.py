@@ -1,16 +1,26 @@
-"""What the server offers, as ready bytes: tools, prompts and resource templates.
+"""What the server offers, as ready bytes: tools, prompts and resource templates, under their names
+outside and in pages.
 
 Made from the hub when first asked for, once for each revision and each set of scopes that a client
 has, and dropped when the hub changes: listing a thousand tools is then only joining bytes.
+
+Methods are called with dots outside, or in a spelling that stricter hosts take. Every spelling is
+accepted on the way in. The hub refuses two methods that differ only in dots and underscores, so no
+spelling is ever ambiguous.
+
+A cursor is opaque to clients; to us it is the key of the last entry they have had, so that a
+list which changes between two pages neither repeats nor skips what was there all the time.
 """
 
 from __future__ import annotations
 
+import binascii
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
-from mcp_view.tables.revisions import Revision
-from mcp_view.tool_names import Names
+from mcp_view.errors import ProtocolError
+from mcp_view.revisions import Revision
 from plexus.errors import NotFound
 from plexus.principal import Principal
 from plexus.registry import schema
@@ -19,7 +29,18 @@ from plexus.rpc import wire
 from plexus.runtime.changes import Change
 from plexus.runtime.hub import Plexus
 
-__all__ = ("Catalogue", "Entries", "output_schema")
+__all__ = (
+    "SPELLINGS",
+    "Catalogue",
+    "Entries",
+    "Names",
+    "Spelling",
+    "SpellingName",
+    "cursor_after",
+    "cursor_key",
+    "output_schema",
+    "page_of",
+)
 
 #: Which list a change of the hub is one of.
 LISTS: Final = {"methods": "tools", "prompts": "prompts", "resources": "templates"}
@@ -32,6 +53,44 @@ HOST_RESULT_CHARS: Final = 50_000
 HOST_MAX_RESULT_CHARS: Final = 500_000
 #: What the revisions call the three answers of a method about running on its own.
 TASK_SUPPORT: Final = {"optional": "optional", "required": "required", "never": "forbidden"}
+#: What every cursor of ours begins with, under its encoding.
+MARK: Final = "after:"
+
+SpellingName: TypeAlias = Literal["dot", "underscore", "dash"]
+
+
+class Names(Protocol):
+    """What tools and prompts are called by."""
+
+    def name_of(self, method: str) -> str:
+        """What this method is called outside."""
+        ...
+
+    def method_of(self, name: str) -> str:
+        """The method that is meant by this name, as the hub knows it or would."""
+        ...
+
+
+class Spelling:
+    """Names that put one character between the parts."""
+
+    def __init__(self, separator: str) -> None:
+        self._separator = separator
+
+    def name_of(self, method: str) -> str:
+        """The dots of the method's name, written as this spelling has them."""
+        return method.replace(".", self._separator)
+
+    def method_of(self, name: str) -> str:
+        """Dashes as dots, which no method's name has; underscores are known to the hub."""
+        return name.replace("-", ".")
+
+
+SPELLINGS: Final[dict[SpellingName, Spelling]] = {
+    "dot": Spelling("."),
+    "underscore": Spelling("_"),
+    "dash": Spelling("-"),
+}
 
 
 class Entries(NamedTuple):
@@ -243,3 +302,32 @@ def _template(spec: MethodSpec, revision: Revision) -> tuple[str, dict[str, Any]
     if mark.title and revision.titles:
         template["title"] = mark.title
     return mark.uri, template
+
+
+# --- pages ------------------------------------------------------------------------------------
+
+
+def cursor_after(key: str) -> str:
+    """The cursor for what comes after this key."""
+    return binascii.b2a_base64((MARK + key).encode(), newline=False).decode()
+
+
+def cursor_key(params: dict[str, Any]) -> str | None:
+    """The key in a request's cursor; None for the first page. Raises ProtocolError."""
+    cursor = params.get("cursor")
+    if cursor is None:
+        return None
+    try:
+        text = binascii.a2b_base64(cursor, strict_mode=True).decode()
+    except (TypeError, ValueError):
+        text = ""
+    if not text.startswith(MARK):
+        raise ProtocolError(wire.INVALID_PARAMS, "Invalid cursor", {"cursor": cursor})
+    return text.removeprefix(MARK)
+
+
+def page_of(keys: Sequence[str], after: str | None, size: int) -> tuple[slice, str | None]:
+    """Which of these sorted keys are on the page, and the cursor of the next one."""
+    start = 0 if after is None else bisect_right(keys, after)
+    end = start + size
+    return slice(start, end), cursor_after(keys[end - 1]) if end < len(keys) else None

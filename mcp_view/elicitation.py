@@ -3,22 +3,38 @@
 A question that a person answers becomes a form of one or more flat fields; one for a model, for
 the client's folders or for a web page has a request of its own. Whether a client can be asked is
 known beforehand (`Caller.asks`); whether a question fits into a form is found out here.
+
+A client without a handshake is asked by a result, and repeats its request with the answers and
+with the state that came with the question. To us that state is what an attacker may have written,
+so it is signed. It names the run, the item up to which the client has seen it, the request it
+belongs to, and until when it holds. Whose run it is, is checked where the run is looked up.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+import binascii
+from typing import Any, Final, NamedTuple
 
-from mcp_view.tables.errors import MISSING_CAPABILITY, ProtocolError
-from mcp_view.tables.revisions import Revision
-from mcp_view.tool_names import Names
+from mcp_view.catalogue import Names
+from mcp_view.errors import MISSING_CAPABILITY, ProtocolError
+from mcp_view.revisions import Revision
 from plexus.errors import InvalidParams
 from plexus.events import ErrorEvent, QuestionAsked, Terminal
+from plexus.limits import Limits
 from plexus.registry.json_schema import resolve_reference
 from plexus.rpc import wire
 from plexus.runtime.run import Run
 
-__all__ = ("answer_of", "as_instructions", "missing_capability", "request_of")
+__all__ = (
+    "RequestState",
+    "answer_of",
+    "as_instructions",
+    "digest_of",
+    "missing_capability",
+    "open_state",
+    "request_of",
+    "seal_state",
+)
 
 Schema = dict[str, Any]
 
@@ -41,6 +57,8 @@ CAPABILITIES: Final[dict[str, Schema]] = {
     "roots": {"roots": {}},
     "visit": {"elicitation": {"url": {}}},
 }
+MAC_BYTES: Final = 32
+LIMITS: Final = Limits()
 
 
 def request_of(event: QuestionAsked, run: int, revision: Revision) -> tuple[str, Schema] | None:
@@ -113,10 +131,10 @@ def as_instructions(run: Run, questions: list[QuestionAsked], names: Names) -> s
     return "\n".join(lines)
 
 
-def missing_capability(terminal: Terminal) -> ProtocolError | None:
+def missing_capability(terminal: Terminal, revision: Revision) -> ProtocolError | None:
     """The error for a run that wanted to ask what its client cannot be asked; None if it ended
     for any other reason."""
-    if not isinstance(terminal, ErrorEvent) or terminal.code != "unsupported":
+    if revision.handshake or not isinstance(terminal, ErrorEvent) or terminal.code != "unsupported":
         return None
     kind = terminal.data.get("kind") if isinstance(terminal.data, dict) else None
     required = CAPABILITIES.get(str(kind))
@@ -227,3 +245,62 @@ def _resolved(schema: Schema, shared: dict[str, Schema]) -> Schema:
         rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
         return _resolved(choices[0] | rest, shared)
     return schema
+
+
+# --- the state of a request that was asked back --------------------------------------------------
+
+
+class RequestState(NamedTuple):
+    """What a parked run is found by."""
+
+    run: int
+    #: The number of the last item that the client has had.
+    seen: int
+    #: The number of the last question that it was asked.
+    asked: int
+    #: Of the request's name and arguments: the state is good for no other request.
+    digest: str
+    #: Wall-clock seconds.
+    expires: int
+
+
+def seal_state(state: RequestState, secret: bytes) -> str:
+    """Return the state as text, signed so that a change is noticed."""
+    payload = wire.encode(list(state))
+    return _text(_mac(payload, secret) + payload)
+
+
+def open_state(text: Any, secret: bytes, now: float) -> RequestState:
+    """Read a state that came back; raises InvalidParams for one that we did not make, or that
+    no longer holds."""
+    import hmac
+
+    try:
+        sealed = binascii.a2b_base64(text.replace("-", "+").replace("_", "/"), strict_mode=True)
+        mac, payload = sealed[:MAC_BYTES], sealed[MAC_BYTES:]
+    except (AttributeError, ValueError):
+        raise InvalidParams("requestState is not one of ours") from None
+    if not hmac.compare_digest(mac, _mac(payload, secret)):
+        raise InvalidParams("requestState is not one of ours")
+    state = RequestState(*wire.decode_value(payload, LIMITS))
+    if state.expires < now:
+        raise InvalidParams("requestState has expired")
+    return state
+
+
+def _mac(payload: bytes, secret: bytes) -> bytes:
+    import hmac
+
+    return hmac.digest(secret, payload, "sha256")
+
+
+def _text(data: bytes) -> str:
+    encoded = binascii.b2a_base64(data, newline=False).decode()
+    return encoded.replace("+", "-").replace("/", "_")
+
+
+def digest_of(method: str, arguments: dict[str, Any]) -> str:
+    """Return a digest that identifies a request."""
+    import hashlib
+
+    return hashlib.sha256(wire.encode_canonical([method, arguments])).hexdigest()[:32]

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
+from mcp_view.errors import HEADER_MISMATCH, ProtocolError
 from mcp_view.server import McpServer
 from mcp_view.session import CLIENT_CAPABILITIES, PROTOCOL_VERSION
-from mcp_view.tables.errors import HEADER_MISMATCH, ProtocolError
 from plexus.errors import RegistrationError
 from plexus.rpc import wire
 

@@ -11,7 +11,7 @@ import math
 from typing import Final
 
 from mcp_view.replies import NotifyCounted
-from mcp_view.tables.revisions import Revision
+from mcp_view.revisions import Revision
 from plexus.events import Content, Event, Progress
 from plexus.rpc import wire
 from plexus.token_bucket import TokenBucket

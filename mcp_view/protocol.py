@@ -16,42 +16,35 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol
 
-from mcp_view.calls.call import Call
-from mcp_view.calls.state import RUNNING, STARTING, Step
-from mcp_view.replies import Answer, Listen, Notify, NotifyCounted, Refuse, Reply
-from mcp_view.server import McpServer
-from mcp_view.session import (
-    Caller,
-    Peer,
-    Session,
-    initialize,
-    is_stateless,
-    stateless_caller,
+from mcp_view.calls.call import RUNNING, STARTING, Call, Step
+from mcp_view.errors import BUSY, DENIED, ProtocolError
+from mcp_view.methods import INITIALIZE, METHODS, find_method
+from mcp_view.replies import (
+    Answer,
+    Framing,
+    Listen,
+    Notify,
+    NotifyCounted,
+    Refuse,
+    Reply,
+    ReplyWriter,
 )
-from mcp_view.subscriptions import Listener, session_notice
-from mcp_view.tables.errors import BUSY, DENIED, NOT_INITIALIZED, ProtocolError
-from mcp_view.tables.methods import METHODS
+from mcp_view.server import McpServer
+from mcp_view.session import Peer, Session, is_stateless
+from mcp_view.subscriptions import Listener, is_visible, session_notice
 from plexus.defects import report
-from plexus.errors import NotFound, PlexusError
+from plexus.errors import PlexusError
 from plexus.limits import CONTROL_CALLS
 from plexus.principal import LOCAL, Principal
 from plexus.rpc import wire
 from plexus.rpc.batch_reply import BatchReply
-from plexus.rpc.effects import (
-    AnswerQuestion,
-    AttachCall,
-    Effect,
-    KeepRun,
-    LeaveCall,
-    Send,
-    StartCall,
-)
+from plexus.rpc.effects import AnswerQuestion, AttachCall, Effect, KeepRun, LeaveCall, StartCall
 from plexus.runtime.changes import Change
 from plexus.runtime.log import Batch
 from plexus.runtime.run import Run
 from plexus.runtime.shares import connection_full
 
-__all__ = ("Fallback", "Framing", "McpConnection")
+__all__ = ("Fallback", "McpConnection")
 
 
 #: How much is kept of a client's reason to cancel a request.
@@ -74,13 +67,6 @@ class Fallback(Protocol):
     def peer_gone(self) -> list[Effect]: ...
 
 
-class Framing(Protocol):
-    """How messages are wrapped for a transport."""
-
-    def message(self, message: bytes) -> bytes: ...
-    def items(self, template: bytes, first: int, payloads: list[bytes]) -> list[bytes]: ...
-
-
 class McpConnection:
     """One stream of messages to and from a client. Carry out the effects it returns."""
 
@@ -101,13 +87,16 @@ class McpConnection:
         go this way, and `stateless` whether messages must name the revision that they speak."""
         self.peer = Peer(server, session, principal, streaming, announces)
         self.streaming = streaming
-        #: The error that the last refused request was answered with.
-        self.refusal: ProtocolError | None = None
-        self._framing = framing
+        self._writer = ReplyWriter(framing, streaming, server.hub.limits.error_bytes)
         self._fallback = fallback
         self._stateless = stateless
         self._calls: dict[wire.Id, Call] = {}
         self._listeners: dict[wire.Id, Listener] = {}
+
+    @property
+    def refusal(self) -> ProtocolError | None:
+        """The error that the last refused request was answered with."""
+        return self._writer.refusal
 
     @property
     def idle(self) -> bool:
@@ -132,10 +121,10 @@ class McpConnection:
         revision = self.peer.session.revision
         if revision is None or not revision.batches or any(map(is_stateless, messages)):
             reason = "batches are not part of the revision that is spoken here"
-            return self._refuse(None, ProtocolError(wire.INVALID_REQUEST, reason), None)
+            return self._writer.refuse(None, ProtocolError(wire.INVALID_REQUEST, reason), None)
         batch = BatchReply()
         effects = [effect for entry in messages for effect in self._single(entry, batch)]
-        return effects + self._flush(batch)
+        return effects + self._writer.flush(batch)
 
     def _single(self, message: wire.Message, batch: BatchReply | None) -> list[Effect]:
         if isinstance(message, wire.Request):
@@ -145,65 +134,36 @@ class McpConnection:
         if isinstance(message, wire.Response):
             return self._response(message)
         failure = ProtocolError(message.code, message.message, message.data)
-        return self._refuse(message.id, failure, batch)
+        return self._writer.refuse(message.id, failure, batch)
 
     def _request(self, request: wire.Request, batch: BatchReply | None) -> list[Effect]:
         try:
             return self._handle(request, batch)
         except ProtocolError as error:
-            return self._refuse(request.id, error, batch)
+            return self._writer.refuse(request.id, error, batch)
         except Exception as error:  # noqa: BLE001 - a handler's defect; the request is answered
-            return self._refuse(request.id, _internal(report(request.method[:128], error)), batch)
+            failure = _internal(report(request.method[:128], error))
+            return self._writer.refuse(request.id, failure, batch)
 
     def _handle(self, request: wire.Request, batch: BatchReply | None) -> list[Effect]:
-        request_id, name, params = request
-        if params is None:
-            params = {}
-            request = wire.Request(request_id, name, params)
-        method = METHODS.get(name)
-        if method is None and name != "initialize":
-            return self._unknown(request, batch)
-        if request_id is None:
-            raise ProtocolError(wire.INVALID_REQUEST, "an id must be a string or an integer")
-        if params.__class__ is not dict:
-            raise ProtocolError(wire.INVALID_PARAMS, "params must be an object")
-        if self._stateless or ("_meta" in params and is_stateless(request)):
-            caller: Caller | None = stateless_caller(params)
-        elif method is None:
-            return self._initialize(request, batch)
-        else:
-            caller = self.peer.session.caller
-        if caller is None:
-            if method is not None and method.before_initialize:
-                return self._translate(
-                    method.handle(self.peer, request, None), request_id, batch, None
-                )
-            raise ProtocolError(NOT_INITIALIZED, "Server not initialized")
-        if method is None or not method.first <= caller.revision.order <= method.last:
-            raise ProtocolError(wire.METHOD_NOT_FOUND, f"Method not found: {name[:128]}")
-        if request_id in self._calls or request_id in self._listeners:
+        request_id, name, _ = request
+        if name not in METHODS and self._falls_back(name, batch):
+            return self._other.receive(request)
+        method, params, caller = find_method(self.peer, request, stateless=self._stateless)
+        if method is INITIALIZE and batch is not None:
+            raise ProtocolError(wire.INVALID_REQUEST, "initialize must not be part of a batch")
+        if caller is not None and (request_id in self._calls or request_id in self._listeners):
             raise ProtocolError(wire.INVALID_REQUEST, "a request with this id is under way already")
-        replies = method.handle(self.peer, request, caller)
+        replies = method.handle(self.peer, request_id, params, caller)
         if replies[0].__class__ in _BEGINNINGS:  # and then it is the only one
             return self._register(replies[0], batch)
-        return self._translate(replies, request_id, batch, None)
+        return self._translate(replies, request_id, batch)
 
-    def _initialize(self, request: wire.Request, batch: BatchReply | None) -> list[Effect]:
-        if batch is not None:
-            raise ProtocolError(wire.INVALID_REQUEST, "initialize must not be part of a batch")
-        return self._translate(initialize(self.peer, request), request.id, None, None)
-
-    def _unknown(self, request: wire.Request, batch: BatchReply | None) -> list[Effect]:
-        """Handle a method that is not of this protocol; it may be one of the hub."""
-        known = self.peer.server.hub.find_method(request.method) is not None
-        if self._fallback is not None and batch is None and known:
-            return self._fallback.receive(request)
-        if self._stateless or is_stateless(request):
-            # Report missing `_meta` fields before an unknown method.
-            stateless_caller(request.params if isinstance(request.params, dict) else {})
-        elif self.peer.session.caller is None and "/" in request.method:
-            raise ProtocolError(NOT_INITIALIZED, "Server not initialized")
-        raise ProtocolError(wire.METHOD_NOT_FOUND, f"Method not found: {request.method[:128]}")
+    def _falls_back(self, name: str, batch: BatchReply | None) -> bool:
+        """Whether a method that is not of this protocol is one of the hub, for the other view."""
+        if self._fallback is None or batch is not None:
+            return False
+        return self.peer.server.hub.find_method(name) is not None
 
     def _notification(self, message: wire.Notification) -> list[Effect]:
         params = message.params if isinstance(message.params, dict) else {}
@@ -234,7 +194,7 @@ class McpConnection:
         effects = [LeaveCall(call, cancel=why), *self._effects(call, call.cancel())]
         if call.batch is not None:
             call.batch.open -= 1
-            return effects + self._flush(call.batch)
+            return effects + self._writer.flush(call.batch)
         return effects
 
     def _response(self, response: wire.Response) -> list[Effect]:
@@ -282,7 +242,7 @@ class McpConnection:
 
     def on_change(self, change: Change) -> list[Effect]:
         """Notify the client of a change of the hub."""
-        if not self._sees(change):
+        if not is_visible(change, self.peer):
             return []
         messages = []
         peer = self.peer
@@ -294,25 +254,14 @@ class McpConnection:
             notice = listener.notice(change)
             if notice is not None:
                 messages.append(notice)
-        return self._notify(messages)
-
-    def _sees(self, change: Change) -> bool:
-        """Whether what has changed is visible to this client."""
-        principal = self.peer.principal
-        if change.principal is not None and change.principal != principal.name:
-            return False
-        if change.uri is None or principal.scopes is None:
-            return True
-        try:
-            spec, _ = self.peer.server.hub.find_resource(change.uri)
-        except NotFound:
-            return False
-        return principal.may(spec.scope)
+        return self._writer.notify(messages)
 
     def on_defect(self, requests: list[wire.Id], error: PlexusError) -> list[Effect]:
         """Answer requests that could not be handled."""
         failure = _internal(error)
-        return [effect for request in requests for effect in self._refuse(request, failure, None)]
+        return [
+            effect for request in requests for effect in self._writer.refuse(request, failure, None)
+        ]
 
     def on_call_defect(self, call: Any, error: PlexusError, seq: int) -> list[Effect]:
         """Answer a call whose result could not be made."""
@@ -328,7 +277,7 @@ class McpConnection:
         for listener in self._listeners.values():
             info = self.peer.server.info(listener.revision)
             result = wire.encode_result(listener.id, listener.closing_result(info))
-            effects += self._reply(result, None)
+            effects += self._writer.send(result, None)
         self._listeners.clear()
         return effects
 
@@ -340,7 +289,7 @@ class McpConnection:
         for call in list(self._calls.values()):
             effects += [LeaveCall(call, cancel=reason), *self._effects(call, call.refuse(error))]
         for listener in self._listeners.values():
-            effects += self._refuse(listener.id, error, None)
+            effects += self._writer.refuse(listener.id, error, None)
         self._listeners.clear()
         return effects if self._fallback is None else effects + self._fallback.revoked(reason)
 
@@ -371,7 +320,7 @@ class McpConnection:
         first = replies[0]
         if isinstance(first, Answer) and call.batch is None:  # nearly always, and the only one
             self._calls.pop(call.id, None)
-            return self._reply(wire.encode_result(call.id, first.result), None)
+            return self._writer.send(wire.encode_result(call.id, first.result), None)
         return self._translate(replies, call.id, call.batch, call)
 
     def _translate(
@@ -379,19 +328,20 @@ class McpConnection:
         replies: list[Reply],
         request_id: wire.Id,
         batch: BatchReply | None,
-        call: Call | None,
+        call: Call | None = None,
     ) -> list[Effect]:
         """Turn replies to a request, or to a call, into effects."""
+        writer = self._writer
         effects: list[Effect] = []
         for reply in replies:
             if isinstance(reply, Answer):
                 effects += self._end(wire.encode_result(request_id, reply.result), batch, call)
             elif isinstance(reply, Notify):
-                effects += self._notify(reply.messages)
+                effects += writer.notify(reply.messages)
             elif isinstance(reply, NotifyCounted):
-                effects += self._notify_counted(reply)
+                effects += writer.notify_counted(reply)
             elif isinstance(reply, Refuse):
-                effects += self._end(self._error(request_id, reply.error), batch, call)
+                effects += self._end(writer.error(request_id, reply.error), batch, call)
             elif isinstance(reply, Listen):
                 effects += self._add_listener(Listener(request_id, *reply))
             else:
@@ -403,7 +353,9 @@ class McpConnection:
         requests are in progress. Past the limit a few control calls are let in."""
         limit = self.peer.server.hub.limits.calls_in_flight
         beyond = len(self._calls) + len(self._listeners) + 1 - limit
-        if beyond > 0 and not (_is_immediate(effect) or self._is_control(effect, beyond)):
+        # Answers to questions are over before the next message comes.
+        immediate = isinstance(effect, AnswerQuestion)
+        if beyond > 0 and not immediate and not self._is_control(effect, beyond):
             raise _full(limit)
         call: Call = effect.call
         self._calls[call.id] = call
@@ -424,58 +376,16 @@ class McpConnection:
         if len(self._calls) + len(self._listeners) >= limit:
             raise _full(limit)
         self._listeners[listener.id] = listener
-        return self._notify([listener.acknowledgement()])
+        return self._writer.notify([listener.acknowledgement()])
 
     def _end(self, answer: bytes, batch: BatchReply | None, call: Call | None) -> list[Effect]:
         """Send the answer to a request, or to a call, which is over then."""
-        if call is None:
-            return self._reply(answer, batch)
-        self._calls.pop(call.id, None)
-        if batch is None:
-            return self._reply(answer, None)
-        batch.open -= 1
-        batch.add(answer)
-        return self._flush(batch)
-
-    def _notify(self, messages: list[bytes]) -> list[Effect]:
-        """Send these messages of ours, unless only answers can be sent here."""
-        if not messages or not self.streaming:
-            return []
-        framing = self._framing
-        return [Send(messages if framing is None else list(map(framing.message, messages)))]
-
-    def _notify_counted(self, counted: NotifyCounted) -> list[Effect]:
-        template, first, parts = counted
-        framing = self._framing
-        if framing is not None:
-            return [Send(framing.items(framing.message(template), first, parts))]
-        return [Send([template % pair for pair in enumerate(parts, first)])]
-
-    def _refuse(
-        self, request_id: wire.Id, error: ProtocolError, batch: BatchReply | None
-    ) -> list[Effect]:
-        """Answer a request with an error."""
-        return self._reply(self._error(request_id, error), batch)
-
-    def _error(self, request_id: wire.Id, error: ProtocolError) -> bytes:
-        self.refusal = error
-        limit = self.peer.server.hub.limits.error_bytes
-        return wire.encode_error(request_id, error.code, error.message, error.data, limit=limit)
-
-    def _reply(self, reply: bytes, batch: BatchReply | None) -> list[Effect]:
-        if batch is not None:
-            batch.add(reply)
-            return []
-        return [Send([reply if self._framing is None else self._framing.message(reply)])]
-
-    def _flush(self, batch: BatchReply) -> list[Effect]:
-        array = batch.taken()
-        return [] if array is None else self._reply(array, None)
-
-
-def _is_immediate(effect: Effect) -> bool:
-    """Whether a call that begins with this effect is over before the next message comes."""
-    return isinstance(effect, AnswerQuestion)
+        if call is not None:
+            self._calls.pop(call.id, None)
+            if batch is not None:
+                batch.open -= 1
+        effects = self._writer.send(answer, batch)
+        return effects if call is None or batch is None else self._writer.flush(batch)
 
 
 def _full(limit: int) -> ProtocolError:

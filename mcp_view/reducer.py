@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from mcp_view.tables.revisions import Revision
+from mcp_view.revisions import Revision
 from plexus.events import (
     MEDIA,
     Audio,

@@ -1,4 +1,5 @@
-"""What handlers return: replies to the client, beside the effects of the driver.
+"""What handlers return: replies to the client, beside the effects of the driver; and how they are
+written.
 
 A handler knows neither how messages are framed nor whether its request was part of a batch. The
 connection turns replies into messages.
@@ -6,13 +7,24 @@ connection turns replies into messages.
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
-from mcp_view.tables.errors import ProtocolError
-from mcp_view.tables.revisions import Revision
-from plexus.rpc.effects import Effect
+from mcp_view.errors import ProtocolError
+from mcp_view.revisions import Revision
+from plexus.rpc import wire
+from plexus.rpc.batch_reply import BatchReply
+from plexus.rpc.effects import Effect, Send
 
-__all__ = ("Answer", "Listen", "Notify", "NotifyCounted", "Refuse", "Reply")
+__all__ = (
+    "Answer",
+    "Framing",
+    "Listen",
+    "Notify",
+    "NotifyCounted",
+    "Refuse",
+    "Reply",
+    "ReplyWriter",
+)
 
 
 class Answer:
@@ -59,3 +71,64 @@ class Listen(NamedTuple):
 
 
 Reply: TypeAlias = Effect | Answer | Refuse | Notify | NotifyCounted | Listen
+
+
+class Framing(Protocol):
+    """How messages are wrapped for a transport."""
+
+    def message(self, message: bytes) -> bytes: ...
+    def items(self, template: bytes, first: int, payloads: list[bytes]) -> list[bytes]: ...
+
+
+class ReplyWriter:
+    """Writes the messages of one connection: framed, and those of a batch together."""
+
+    __slots__ = ("_error_bytes", "_framing", "_streaming", "refusal")
+
+    def __init__(self, framing: Framing | None, streaming: bool, error_bytes: int) -> None:
+        self._framing = framing
+        self._streaming = streaming
+        self._error_bytes = error_bytes
+        #: The error that was written last.
+        self.refusal: ProtocolError | None = None
+
+    def send(self, reply: bytes, batch: BatchReply | None) -> list[Effect]:
+        """Send a reply, with those to the rest of its batch if it has one."""
+        if batch is not None:
+            batch.add(reply)
+            return []
+        return [Send([reply if self._framing is None else self._framing.message(reply)])]
+
+    def flush(self, batch: BatchReply) -> list[Effect]:
+        """Send the replies to a batch, once it has all of them."""
+        array = batch.taken()
+        return [] if array is None else self.send(array, None)
+
+    def error(self, request_id: wire.Id, error: ProtocolError) -> bytes:
+        """Return the error as the reply to a request."""
+        self.refusal = error
+        return wire.encode_error(
+            request_id, error.code, error.message, error.data, limit=self._error_bytes
+        )
+
+    def refuse(
+        self, request_id: wire.Id, error: ProtocolError, batch: BatchReply | None
+    ) -> list[Effect]:
+        """Answer a request with an error."""
+        return self.send(self.error(request_id, error), batch)
+
+    def notify(self, messages: list[bytes]) -> list[Effect]:
+        """Send these messages of ours, unless only answers can be sent here."""
+        if not messages or not self._streaming:
+            return []
+        framing = self._framing
+        return [Send(messages if framing is None else list(map(framing.message, messages)))]
+
+    def notify_counted(self, counted: NotifyCounted) -> list[Effect]:
+        """Send messages that differ in a number and one more part, by one formatting if the
+        framing can."""
+        template, first, parts = counted
+        framing = self._framing
+        if framing is not None:
+            return [Send(framing.items(framing.message(template), first, parts))]
+        return [Send([template % pair for pair in enumerate(parts, first)])]

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from mcp_view.catalogue import Catalogue, Entries, output_schema
-from mcp_view.cursors import cursor_key, page_of
+from mcp_view.catalogue import (
+    SPELLINGS,
+    Catalogue,
+    Entries,
+    Names,
+    cursor_key,
+    output_schema,
+    page_of,
+)
 from mcp_view.reducer import Reducer
-from mcp_view.tables.revisions import REVISIONS, Revision
-from mcp_view.tool_names import SPELLINGS, Names
+from mcp_view.revisions import REVISIONS, Revision
 from plexus.errors import NotFound
 from plexus.events import Result, Terminal
 from plexus.registry.activation_tree import NAME_LENGTH

@@ -10,16 +10,10 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from mcp_view.errors import UNSUPPORTED_REVISION, ProtocolError
 from mcp_view.replies import Answer, Reply
+from mcp_view.revisions import LATEST_HANDSHAKE, REVISIONS, STATELESS, SUPPORTED, Revision
 from mcp_view.server import McpServer
-from mcp_view.tables.errors import UNSUPPORTED_REVISION, ProtocolError
-from mcp_view.tables.revisions import (
-    LATEST_HANDSHAKE,
-    REVISIONS,
-    STATELESS,
-    SUPPORTED,
-    Revision,
-)
 from plexus.principal import Principal
 from plexus.rpc import wire
 from plexus.rpc.effects import WatchChanges
@@ -41,6 +35,7 @@ __all__ = (
     "ping",
     "set_level",
     "stateless_caller",
+    "trace_of",
 )
 
 PREFIX: Final = "io.modelcontextprotocol/"
@@ -48,6 +43,10 @@ PROTOCOL_VERSION: Final = PREFIX + "protocolVersion"
 CLIENT_CAPABILITIES: Final = PREFIX + "clientCapabilities"
 LOG_LEVEL: Final = PREFIX + "logLevel"
 TASKS_EXTENSION: Final = PREFIX + "tasks"
+#: The keys of `_meta` that are called as W3C's headers of trace context are.
+TRACE_KEYS: Final = ("traceparent", "tracestate")
+#: A longer value is ignored: W3C asks for 512 characters to be passed on.
+TRACE_CHARS: Final = 1024
 
 #: From the most talkative to the gravest.
 LEVELS: Final = (
@@ -229,15 +228,27 @@ def _level_of(name: Any) -> int:
     return LEVELS.index(name)
 
 
+def trace_of(params: dict[str, Any]) -> dict[str, str] | None:
+    """Return the trace context in a request's `_meta`; None if there is none."""
+    meta = params.get("_meta")
+    if meta.__class__ is not dict or "traceparent" not in meta:
+        return None
+    found = {key: meta.get(key) for key in TRACE_KEYS}
+    return {
+        key: value
+        for key, value in found.items()
+        if value.__class__ is str and len(value) <= TRACE_CHARS
+    }
+
+
 # --- requests ---------------------------------------------------------------------------------
 
 
-def initialize(peer: Peer, request: wire.Request) -> list[Reply]:
+def initialize(peer: Peer, _: wire.Id, params: dict[str, Any], __: None) -> list[Reply]:
     """`initialize`: agree on a revision. An unknown one is answered with our newest."""
     session = peer.session
     if session.caller is not None:
         raise ProtocolError(wire.INVALID_REQUEST, "Server is already initialized")
-    params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
     wanted = params.get("protocolVersion")
     if not isinstance(wanted, str):
         raise ProtocolError(wire.INVALID_PARAMS, "initialize needs a protocolVersion")
@@ -262,7 +273,7 @@ def initialize(peer: Peer, request: wire.Request) -> list[Reply]:
     return [WatchChanges(), answer] if peer.announces else [answer]
 
 
-def discover(peer: Peer, _: wire.Request, caller: Caller) -> list[Reply]:
+def discover(peer: Peer, _: wire.Id, __: dict[str, Any], caller: Caller) -> list[Reply]:
     """`server/discover`: what there is, for clients that shake no hands."""
     server = peer.server
     body = b'"supportedVersions":%b,"capabilities":%b' % (
@@ -274,7 +285,7 @@ def discover(peer: Peer, _: wire.Request, caller: Caller) -> list[Reply]:
     return [Answer(server.cacheable(caller.revision, body))]
 
 
-def describe_server(peer: Peer, _: wire.Request, caller: Caller) -> list[Reply]:
+def describe_server(peer: Peer, _: wire.Id, __: dict[str, Any], caller: Caller) -> list[Reply]:
     """`server/info`: name, version, revision and capabilities."""
     server, revision = peer.server, caller.revision
     about = server.info(revision) | {
@@ -284,13 +295,12 @@ def describe_server(peer: Peer, _: wire.Request, caller: Caller) -> list[Reply]:
     return [Answer(wire.encode(about))]
 
 
-def ping(_: Peer, __: wire.Request, ___: Caller | None) -> list[Reply]:
+def ping(*_: object) -> list[Reply]:
     """`ping`, which is answered in every state."""
     return [Answer(b"{}")]
 
 
-def set_level(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
+def set_level(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> list[Reply]:
     """`logging/setLevel`: which log messages the client wants."""
-    params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
     caller.level = _level_of(params.get("level"))
     return [Answer(peer.server.result(caller.revision, b""))]

@@ -8,16 +8,24 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from mcp_view.errors import ProtocolError, protocol_error
 from mcp_view.replies import Answer, Listen, Reply
+from mcp_view.revisions import Revision
 from mcp_view.session import Caller, Peer, ResourceSubscriptions, Session
-from mcp_view.tables.errors import ProtocolError, protocol_error
-from mcp_view.tables.revisions import Revision
-from plexus.errors import Busy
+from plexus.errors import Busy, NotFound
 from plexus.rpc import wire
 from plexus.rpc.effects import WatchChanges
 from plexus.runtime.changes import Change
 
-__all__ = ("Listener", "listen", "read_uri", "session_notice", "subscribe", "unsubscribe")
+__all__ = (
+    "Listener",
+    "is_visible",
+    "listen",
+    "read_uri",
+    "session_notice",
+    "subscribe",
+    "unsubscribe",
+)
 
 LIST_CHANGED: Final = {
     "methods": "notifications/tools/list_changed",
@@ -41,6 +49,20 @@ def session_notice(session: Session, change: Change) -> bytes | None:
     if session.subscribed is None or change.uri not in session.subscribed:
         return None
     return wire.encode_notification(RESOURCE_UPDATED, {"uri": change.uri})
+
+
+def is_visible(change: Change, peer: Peer) -> bool:
+    """Whether what has changed is visible to this client."""
+    principal = peer.principal
+    if change.principal is not None and change.principal != principal.name:
+        return False
+    if change.uri is None or principal.scopes is None:
+        return True
+    try:
+        spec, _ = peer.server.hub.find_resource(change.uri)
+    except NotFound:
+        return False
+    return principal.may(spec.scope)
 
 
 class Listener:
@@ -89,9 +111,8 @@ class Listener:
 # --- requests ---------------------------------------------------------------------------------
 
 
-def listen(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
+def listen(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> list[Reply]:
     """`subscriptions/listen`."""
-    params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
     wanted = params.get("notifications")
     if not isinstance(wanted, dict):
         raise ProtocolError(wire.INVALID_PARAMS, "subscriptions/listen needs notifications")
@@ -109,9 +130,9 @@ def listen(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
     return [WatchChanges(), Listen(caller.revision, kinds, frozenset(uris))]
 
 
-def subscribe(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
+def subscribe(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> list[Reply]:
     """`resources/subscribe`: notify the client when this resource changes."""
-    uri = read_uri(peer, request.params)  # type: ignore[arg-type]  # the view has checked
+    uri = read_uri(peer, params)
     server, session = peer.server, peer.session
     limit = server.hub.limits.subscriptions
     subscribed = session.subscribed
@@ -133,9 +154,9 @@ def subscribe(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
     return [Answer(server.result(caller.revision, b""))]
 
 
-def unsubscribe(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
+def unsubscribe(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> list[Reply]:
     """`resources/unsubscribe`."""
-    uri = read_uri(peer, request.params)  # type: ignore[arg-type]  # the view has checked
+    uri = read_uri(peer, params)
     if peer.session.subscribed is not None:
         peer.session.subscribed.discard(uri)
     return [Answer(peer.server.result(caller.revision, b""))]

@@ -37,31 +37,6 @@ class Framing(Protocol):
         """Return the frames of consecutive items, with their times if the template has them."""
 
 
-class Lines:
-    """Each message on a line of its own."""
-
-    def message(self, message: bytes) -> bytes:
-        return message + b"\n"
-
-    def outline(self, method: str, *, timed: bool = False) -> bytes:
-        return (TIMED_ITEM if timed else ITEM) % method.encode() + b"\n"
-
-    def template(self, outline: bytes, subscription: int, run: int) -> bytes:  # noqa: ARG002
-        return outline % subscription
-
-    def items(
-        self, template: bytes, first: int, raws: list[bytes], times: list[int] | None = None
-    ) -> list[bytes]:
-        number = len(raws)
-        if times is not None:
-            rows = zip(range(first, first + number), times, raws, strict=True)
-            return [(template * number) % tuple(chain.from_iterable(rows))]
-        values: list[Any] = [None] * (2 * number)
-        values[::2] = range(first, first + number)
-        values[1::2] = raws
-        return [(template * number) % tuple(values)]
-
-
 class Messages:
     """Each message by itself, for a transport that keeps them apart."""
 
@@ -82,14 +57,36 @@ class Messages:
         return [template % item for item in zip(count(first), raws)]
 
 
-class EventStream:
+class Lines(Messages):
+    """Each message on a line of its own."""
+
+    def message(self, message: bytes) -> bytes:
+        return message + b"\n"
+
+    def outline(self, method: str, *, timed: bool = False) -> bytes:
+        return super().outline(method, timed=timed) + b"\n"
+
+    def items(
+        self, template: bytes, first: int, raws: list[bytes], times: list[int] | None = None
+    ) -> list[bytes]:
+        number = len(raws)
+        if times is not None:
+            rows = zip(range(first, first + number), times, raws, strict=True)
+            return [(template * number) % tuple(chain.from_iterable(rows))]
+        values: list[Any] = [None] * (2 * number)
+        values[::2] = range(first, first + number)
+        values[1::2] = raws
+        return [(template * number) % tuple(values)]
+
+
+class EventStream(Messages):
     """Server-sent events; an item's id is `run:seq`, which is where to go on from."""
 
     def message(self, message: bytes) -> bytes:
         return b"data: " + message + b"\n\n"
 
     def outline(self, method: str, *, timed: bool = False) -> bytes:
-        return b"id: %d:%%d\ndata: " + (TIMED_ITEM if timed else ITEM) % method.encode() + b"\n\n"
+        return b"id: %d:%%d\ndata: " + super().outline(method, timed=timed) + b"\n\n"
 
     def template(self, outline: bytes, subscription: int, run: int) -> bytes:
         return outline % (run, subscription)

@@ -146,11 +146,9 @@ class NativeConnection:
     def _notification(self, message: wire.Notification) -> list[Effect]:
         """JSON-RPC forbids an answer: the call runs, and nothing of it is written."""
         if message.method in UNSUBSCRIBE:
-            return [
-                e
-                for e in self._unsubscribe(wire.Request(None, *_parts(message)), None)
-                if not isinstance(e, Send)
-            ]
+            request = wire.Request(None, message.method, message.params)
+            effects = self._unsubscribe(request, None)
+            return [effect for effect in effects if not isinstance(effect, Send)]
         beyond = len(self._subscriptions) + self._starting + 1 - self._limits.calls_in_flight
         if beyond > CONTROL_CALLS:
             return []  # there is no way to say so
@@ -359,7 +357,3 @@ class NativeConnection:
 
 def _positional(params: list[Any]) -> dict[str, Any]:
     return {"subscription": params[0]} if len(params) == 1 else {}
-
-
-def _parts(message: wire.Notification) -> tuple[str, dict[str, Any] | list[Any] | None]:
-    return message.method, message.params

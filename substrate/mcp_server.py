@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 
+from mcp_view.catalogue import SPELLINGS
 from mcp_view.server import McpOptions, McpServer
-from mcp_view.tool_names import SPELLINGS
 from plexus.runtime.hub import Plexus
 from substrate.settings import Settings
 

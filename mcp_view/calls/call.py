@@ -8,19 +8,26 @@ neither.
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from mcp_view.calls.state import ANSWERED, RUNNING, STARTING, TRANSITIONS, State, Step
-from mcp_view.elicitation import answer_of, as_instructions, missing_capability, request_of
+from mcp_view.elicitation import (
+    RequestState,
+    answer_of,
+    as_instructions,
+    digest_of,
+    open_state,
+    request_of,
+    seal_state,
+)
+from mcp_view.errors import ProtocolError, protocol_error
 from mcp_view.replies import Answer, Notify, Refuse, Reply
-from mcp_view.request_state import RequestState, open_state, seal_state
-from mcp_view.session import Caller, Peer
-from mcp_view.tables.errors import ProtocolError, protocol_error
+from mcp_view.session import Caller, Peer, trace_of
 from plexus.errors import Declined, Denied, InvalidParams, PlexusError
-from plexus.events import Cancelled, ErrorEvent, Event, QuestionAsked, Terminal
+from plexus.events import Event, QuestionAsked
 from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
 from plexus.rpc.batch_reply import BatchReply
@@ -37,20 +44,80 @@ from plexus.runtime.question_feed import OpenQuestion
 from plexus.runtime.run import Run
 
 __all__ = (
+    "ANSWERED",
     "RELATED_TASK",
-    "BufferedCall",
+    "RUNNING",
+    "STARTING",
+    "TRANSITIONS",
     "Call",
-    "digest_of",
-    "trace_of",
+    "State",
+    "Step",
 )
 
 #: What names the task that a message is about.
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
-#: The keys of `_meta` that are called as W3C's headers of trace context are.
-TRACE_KEYS: Final = ("traceparent", "tracestate")
-#: A longer value is ignored: W3C asks for 512 characters to be passed on.
-TRACE_CHARS: Final = 1024
 _EMPTY: Final[Mapping[Any, Any]] = MappingProxyType({})
+
+
+class State(enum.IntEnum):
+    """Where a call is on its way from the request to the answer."""
+
+    #: Its first effect is with the driver, which has not reported yet.
+    STARTING = enum.auto()
+    #: It has a run and reads its items.
+    RUNNING = enum.auto()
+    #: Its run is to be kept as a task; the driver has not reported yet.
+    KEEPING = enum.auto()
+    #: It was answered, refused or cancelled. Nothing about it is sent after that.
+    ANSWERED = enum.auto()
+
+
+class Step(enum.IntEnum):
+    """What can happen to a call."""
+
+    STARTED = enum.auto()
+    REFUSED = enum.auto()
+    ITEMS = enum.auto()
+    TIMER = enum.auto()
+    #: The client has responded to a request of ours.
+    RESPONSE = enum.auto()
+    #: The driver has carried out an effect, or failed to.
+    OUTCOME = enum.auto()
+    #: The client does not want the answer any more.
+    CANCELLED = enum.auto()
+    #: The answer cannot be made, or the client may not have it any more.
+    FAILED = enum.auto()
+
+
+_ENDS: Final = frozenset({State.ANSWERED})
+#: The states that each step can lead to. A step that a state has no row for is ignored there.
+TRANSITIONS: Final[dict[State, dict[Step, frozenset[State]]]] = {
+    State.STARTING: {
+        Step.STARTED: frozenset({State.RUNNING, State.KEEPING}),
+        Step.REFUSED: _ENDS,
+        Step.OUTCOME: frozenset({State.STARTING, State.ANSWERED}),
+        Step.CANCELLED: _ENDS,
+        Step.FAILED: _ENDS,
+    },
+    State.RUNNING: {
+        Step.ITEMS: frozenset({State.RUNNING, State.KEEPING, State.ANSWERED}),
+        Step.TIMER: frozenset({State.RUNNING}),
+        Step.RESPONSE: frozenset({State.RUNNING}),
+        Step.OUTCOME: frozenset({State.RUNNING, State.ANSWERED}),
+        Step.CANCELLED: _ENDS,
+        Step.FAILED: _ENDS,
+    },
+    State.KEEPING: {
+        Step.OUTCOME: _ENDS,
+        Step.CANCELLED: _ENDS,
+        Step.FAILED: _ENDS,
+    },
+    State.ANSWERED: {},
+}
+# Looking up a member of an enum costs as much as a short method, and every call enters these.
+STARTING: Final = State.STARTING
+RUNNING: Final = State.RUNNING
+ANSWERED: Final = State.ANSWERED
 
 
 class Call:
@@ -331,65 +398,3 @@ class Call:
         text = as_instructions(self.run, questions, self.peer.server.options.names)
         # The run has no owner from here on, so that nothing holds it back for later readers.
         return [LeaveCall(self), *self.withdraw(), *self.answer_text(text)]
-
-
-class BufferedCall(Call):
-    """A call whose answer is made from all events at once."""
-
-    def __init__(self, peer: Peer, request_id: wire.Id, caller: Caller) -> None:
-        super().__init__(peer, request_id, caller)
-        self._events: list[Event] = []
-        self._size = 0
-
-    def on_items(self, batch: Batch) -> list[Reply]:
-        """Keep the events until the run has ended, as long as they fit into an answer."""
-        self._events += batch.events
-        self._size += batch.size
-        limit = self.peer.server.hub.limits.answer_bytes
-        if self._size > limit:
-            reason = f"the answer is over the limit of {limit} bytes"
-            error = ProtocolError(wire.INTERNAL_ERROR, reason, {"limit": limit})
-            return [LeaveCall(self, cancel=reason), *self.refuse(error)]
-        if batch.terminal is None:
-            return self.ask(batch.events) if self.run.questions else []
-        self._events.pop()
-        try:
-            result = self.result(self._events, batch.terminal)
-        except ProtocolError as error:
-            return [*self.withdraw(), *self.refuse(error)]
-        return [*self.withdraw(), *self.answer(result)]
-
-    def result(self, events: list[Event], terminal: Terminal) -> bytes:
-        """Return the answer; raises ProtocolError if there is none."""
-        raise NotImplementedError
-
-    def check(self, terminal: Terminal) -> None:
-        """Raise the error of a run that has failed."""
-        missing = None if self.caller.revision.handshake else missing_capability(terminal)
-        if missing is not None:
-            raise missing
-        if isinstance(terminal, ErrorEvent):
-            error = PlexusError(terminal.message, code=terminal.code, data=terminal.data)
-            raise protocol_error(error, self.caller.revision)
-        if isinstance(terminal, Cancelled):
-            raise ProtocolError(wire.INTERNAL_ERROR, terminal.as_text())
-
-
-def trace_of(params: dict[str, Any]) -> dict[str, str] | None:
-    """Return the trace context in a request's `_meta`; None if there is none."""
-    meta = params.get("_meta")
-    if meta.__class__ is not dict or "traceparent" not in meta:
-        return None
-    found = {key: meta.get(key) for key in TRACE_KEYS}
-    return {
-        key: value
-        for key, value in found.items()
-        if value.__class__ is str and len(value) <= TRACE_CHARS
-    }
-
-
-def digest_of(method: str, arguments: dict[str, Any]) -> str:
-    """Return a digest that identifies a request."""
-    import hashlib
-
-    return hashlib.sha256(wire.encode_canonical([method, arguments])).hexdigest()[:32]

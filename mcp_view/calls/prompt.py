@@ -5,55 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from mcp_view.calls.call import BufferedCall, trace_of
-from mcp_view.cursors import cursor_after, cursor_key
+from mcp_view.calls.buffered import BufferedCall, ListCall
+from mcp_view.errors import ProtocolError
 from mcp_view.reducer import block_of
 from mcp_view.replies import Answer, Reply
-from mcp_view.session import Caller, Peer
-from mcp_view.tables.errors import ProtocolError
+from mcp_view.session import Caller, Peer, trace_of
 from plexus.errors import PlexusError
 from plexus.events import Content, Event, Message, Result, Terminal
 from plexus.rpc import wire
 from plexus.rpc.effects import StartCall
 
-__all__ = ("Complete", "GetPrompt", "ListPrompts", "complete", "get_prompt", "list_prompts")
+__all__ = ("Complete", "GetPrompt", "complete", "get_prompt", "list_prompts")
 
 
-def list_prompts(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
+def list_prompts(
+    peer: Peer, request_id: wire.Id, params: dict[str, Any], caller: Caller
+) -> list[Reply]:
     """`prompts/list`: a run if activations have to look up what they have."""
     server = peer.server
-    params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
     if not server.hub.prompts_vary():
         prompts = server.catalogue.prompts(caller.revision, peer.principal)
         return [Answer(server.page(caller.revision, params, b'"prompts"', prompts))]
-    wanted: dict[str, Any] = {"limit": server.options.page_size + 1}
-    after = cursor_key(params)
-    if after is not None:
-        wanted["after"] = after
-    call = ListPrompts(peer, request.id, caller)
-    return [StartCall(call, "plexus.prompts", wanted, trace=trace_of(params))]
+    call = ListCall(peer, request_id, caller, "prompts", "name", server.catalogue.prompt_entry)
+    return call.begin_page(params)
 
 
-class ListPrompts(BufferedCall):
-    """A request for a page of prompts."""
-
-    def result(self, events: list[Event], terminal: Terminal) -> bytes:  # noqa: ARG002 - the base has it
-        """The page, and the cursor of the next if one more came than fits."""
-        self.check(terminal)
-        assert isinstance(terminal, Result), "a plain method ends with its value"
-        server, revision = self.peer.server, self.caller.revision
-        size = server.options.page_size
-        found = terminal.result
-        page = [server.catalogue.prompt_entry(entry, revision) for entry in found[:size]]
-        body = b'"prompts":' + wire.encode(page)
-        if len(found) > size:
-            body += b',"nextCursor":' + wire.encode(cursor_after(found[size - 1]["name"]))
-        return server.cacheable(revision, body, 0)
-
-
-def get_prompt(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
+def get_prompt(
+    peer: Peer, request_id: wire.Id, params: dict[str, Any], caller: Caller
+) -> list[Reply]:
     """`prompts/get`."""
-    params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
     name = params.get("name")
     found = peer.server.prompt(name) if isinstance(name, str) else None
     if found is None:
@@ -66,7 +46,7 @@ def get_prompt(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]
     if not isinstance(arguments, dict):
         raise ProtocolError(wire.INVALID_PARAMS, "arguments must be an object")
     _refuse_known(known, arguments)
-    call = GetPrompt(peer, request.id, caller, spec.description)
+    call = GetPrompt(peer, request_id, caller, spec.description)
     return call.begin(spec, arguments | known, params)
 
 
@@ -105,9 +85,10 @@ class GetPrompt(BufferedCall):
         return self.peer.server.result(revision, body[1:-1])
 
 
-def complete(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
+def complete(
+    peer: Peer, request_id: wire.Id, params: dict[str, Any], caller: Caller
+) -> list[Reply]:
     """`completion/complete`: for an argument of a prompt or of a resource template."""
-    params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
     reference, argument = params.get("ref"), params.get("argument")
     context = params.get("context", {})
     given = context.get("arguments", {}) if isinstance(context, dict) else None
@@ -127,7 +108,7 @@ def complete(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
         "value": argument["value"],
         "given": given | known,
     }
-    call = Complete(peer, request.id, caller)
+    call = Complete(peer, request_id, caller)
     return [StartCall(call, "plexus.complete", wanted, trace=trace_of(params))]
 
 

@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple
 from mcp_view.calls.call import Call
 from mcp_view.catalogue import Entries
 from mcp_view.elicitation import answer_of, as_instructions, request_of
+from mcp_view.errors import MISSING_CAPABILITY, ProtocolError, protocol_error
 from mcp_view.replies import Answer, Reply
+from mcp_view.revisions import Revision
 from mcp_view.server import McpServer
 from mcp_view.session import TASKS_EXTENSION, Caller, Peer
-from mcp_view.tables.errors import MISSING_CAPABILITY, ProtocolError, protocol_error
-from mcp_view.tables.revisions import Revision
 from plexus.errors import Denied, InvalidParams, NotFound, PlexusError, UnknownMethod
 from plexus.events import Cancelled, ErrorEvent, Gap, QuestionAsked, Terminal
 from plexus.rpc import wire
@@ -32,6 +32,7 @@ __all__ = (
     "find_task",
     "get_task",
     "list_tasks",
+    "missing_extension",
     "retention_s",
     "task_options",
     "update_task",
@@ -114,16 +115,17 @@ def _iso(monotonic: float) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def find_task(peer: Peer, request: wire.Request, caller: Caller, *, control: bool = False) -> Run:
+def missing_extension(message: str) -> ProtocolError:
+    """Return the error for a client that has not declared the tasks extension."""
+    required: dict[str, Any] = {"extensions": {TASKS_EXTENSION: {}}}
+    return ProtocolError(MISSING_CAPABILITY, message, {"requiredCapabilities": required})
+
+
+def find_task(peer: Peer, params: dict[str, Any], caller: Caller, *, control: bool = False) -> Run:
     """Return the run of the task that a request names, to read it or to `control` it; raises
     ProtocolError."""
     if caller.revision.tasks == "extension" and not caller.has_tasks:
-        raise ProtocolError(
-            MISSING_CAPABILITY,
-            "the client has not declared the tasks extension",
-            {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}},
-        )
-    params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
+        raise missing_extension("the client has not declared the tasks extension")
     task = params.get("taskId")
     unknown = ProtocolError(wire.INVALID_PARAMS, "there is no such task", {"taskId": task})
     if not isinstance(task, str) or not DIGITS.fullmatch(task):
@@ -145,9 +147,9 @@ def find_task(peer: Peer, request: wire.Request, caller: Caller, *, control: boo
 # --- requests ---------------------------------------------------------------------------------
 
 
-def get_task(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
+def get_task(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> list[Reply]:
     """`tasks/get`."""
-    run = find_task(peer, request, caller)
+    run = find_task(peer, params, caller)
     server, revision = peer.server, caller.revision
     body = wire.encode(_task(run, revision))[1:-1]
     if revision.tasks == "extension":
@@ -202,15 +204,16 @@ def _key(event: QuestionAsked) -> str:
     return event.key or event.request
 
 
-def update_task(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
+def update_task(
+    peer: Peer, request_id: wire.Id, params: dict[str, Any], caller: Caller
+) -> list[Reply]:
     """`tasks/update`: answers to what a task asks."""
-    run = find_task(peer, request, caller, control=True)
-    params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
+    run = find_task(peer, params, caller, control=True)
     given = params.get("inputResponses")
     if not isinstance(given, dict):
         raise ProtocolError(wire.INVALID_PARAMS, "inputResponses must be an object")
     answers = [(event, given.get(_key(event))) for event in _open_questions(run)]
-    call = UpdateTask(peer, request.id, caller)
+    call = UpdateTask(peer, request_id, caller)
     return call.begin_update(run.id, [each for each in answers if each[1] is not None])
 
 
@@ -244,9 +247,9 @@ class UpdateTask(Call):
         return self._next()
 
 
-def cancel_task(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
+def cancel_task(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> list[Reply]:
     """`tasks/cancel`."""
-    run = find_task(peer, request, caller, control=True)
+    run = find_task(peer, params, caller, control=True)
     server, revision = peer.server, caller.revision
     cancel = CancelRun(run.id, CANCELLED)
     if revision.tasks == "extension":
@@ -260,12 +263,11 @@ def cancel_task(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply
     return [cancel, Answer(server.result(revision, wire.encode(task)[1:-1]))]
 
 
-def list_tasks(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
+def list_tasks(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> list[Reply]:
     """`tasks/list`."""
     kept = sorted(peer.server.hub.runs.kept(peer.principal), key=lambda run: str(run.id))
     entries = Entries(
         [str(run.id) for run in kept],
         [wire.encode(_task(run, caller.revision)) for run in kept],
     )
-    params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
     return [Answer(peer.server.page(caller.revision, params, b'"tasks"', entries))]

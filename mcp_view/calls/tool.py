@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from mcp_view.calls import task
-from mcp_view.calls.call import RELATED_TASK, Call, trace_of
-from mcp_view.calls.state import RUNNING, State
+from mcp_view.calls.call import RELATED_TASK, RUNNING, Call, State
 from mcp_view.elicitation import missing_capability
+from mcp_view.errors import ProtocolError, protocol_error
 from mcp_view.progress import ProgressReporter
 from mcp_view.reducer import Reducer, text_at_once
 from mcp_view.replies import Answer, Notify, NotifyCounted, Reply
-from mcp_view.session import LEVELS, TASKS_EXTENSION, Caller, Peer
-from mcp_view.tables.errors import MISSING_CAPABILITY, ProtocolError, protocol_error
+from mcp_view.session import LEVELS, Caller, Peer, trace_of
 from plexus.errors import PlexusError
 from plexus.events import Detached, Event, Log, Progress, Terminal
 from plexus.registry.signature import MethodSpec
@@ -36,16 +35,16 @@ from plexus.runtime.run import Run
 __all__ = ("ToolCall", "call_tool", "list_tools", "task_result")
 
 
-def list_tools(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
+def list_tools(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> list[Reply]:
     """`tools/list`."""
-    params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
     tools = peer.server.catalogue.tools(caller.revision, peer.principal)
     return [Answer(peer.server.page(caller.revision, params, b'"tools"', tools))]
 
 
-def call_tool(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
+def call_tool(
+    peer: Peer, request_id: wire.Id, params: dict[str, Any], caller: Caller
+) -> list[Reply]:
     """`tools/call`."""
-    params: dict[str, Any] = request.params  # type: ignore[assignment]  # the view has checked
     name = params.get("name")
     if name.__class__ is not str:
         raise ProtocolError(wire.INVALID_PARAMS, "tools/call needs the name of a tool")
@@ -57,7 +56,7 @@ def call_tool(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
         arguments = {}
     elif arguments.__class__ is not dict:
         raise ProtocolError(wire.INVALID_PARAMS, "arguments must be an object")
-    call = ToolCall(peer, request.id, caller, spec)
+    call = ToolCall(peer, request_id, caller, spec)
     if "task" in params or spec.background == "required":
         call.as_task = _task_of(params, spec, caller)
         if call.as_task is not None:
@@ -81,10 +80,12 @@ def _check_token(token: int | str, limit: int) -> None:
         raise ProtocolError(wire.INVALID_PARAMS, reason, {"limit": limit})
 
 
-def task_result(peer: Peer, request: wire.Request, caller: Caller) -> list[Reply]:
+def task_result(
+    peer: Peer, request_id: wire.Id, params: dict[str, Any], caller: Caller
+) -> list[Reply]:
     """`tasks/result`: wait for the end of a task and answer as the call would have."""
-    run = task.find_task(peer, request, caller, control=True)  # its questions are put here
-    call = ToolCall(peer, request.id, caller, peer.server.hub.resolve(run.method))
+    run = task.find_task(peer, params, caller, control=True)  # its questions are put here
+    call = ToolCall(peer, request_id, caller, peer.server.hub.resolve(run.method))
     call.related_task = True
     return [AttachCall(call, run.id)]
 
@@ -97,11 +98,7 @@ def _task_of(params: dict[str, Any], spec: MethodSpec, caller: Caller) -> task.T
         if spec.background != "required":
             return None
         if not caller.has_tasks:
-            raise ProtocolError(
-                MISSING_CAPABILITY,
-                f"{spec.name} runs only as a task",
-                {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}},
-            )
+            raise task.missing_extension(f"{spec.name} runs only as a task")
         return task.TaskOptions(None)
     wanted = params.get("task")
     if wanted is None:
@@ -298,7 +295,7 @@ class ToolCall(Call):
         return self.answer(self._finished(body, terminal))
 
     def _result(self, reducer: Reducer, terminal: Terminal) -> bytes:
-        missing = None if self.caller.revision.handshake else missing_capability(terminal)
+        missing = missing_capability(terminal, self.caller.revision)
         if missing is not None:
             raise missing
         return self._finished(reducer.result(terminal, self.run.id), terminal)

@@ -31,12 +31,12 @@ import anyio
 from anyio.abc import TaskGroup
 
 from native_rpc.client.call import Call, Carrier, Items
-from native_rpc.client.errors import ConnectionLost, ProtocolError, RunCancelled
 from native_rpc.client.http import HttpCarrier
 from native_rpc.client.limits import ClientLimits
 from native_rpc.client.pipe import PipeCarrier
 from native_rpc.client.session import Item, Params
 from native_rpc.client.transports import StdioPipe, WebSocketPipe
+from native_rpc.errors import ConnectionLost, ProtocolError, RunCancelled
 
 __all__ = (
     "Call",

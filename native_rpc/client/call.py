@@ -20,10 +20,9 @@ from typing import Any, Protocol
 
 import anyio
 
-from native_rpc.client.errors import RunCancelled
-from native_rpc.client.limits import ClientLimits
+from native_rpc.client.limits import ClientLimits, Unread
 from native_rpc.client.session import Exchange, Item, Params
-from native_rpc.client.waiting import Unread
+from native_rpc.errors import RunCancelled
 from plexus.errors import DeadlineExceeded
 
 __all__ = ("Call", "Carrier", "Items")

@@ -6,6 +6,8 @@ Rules:
 - A slow consumer holds up its own stream and no other.
 - Closing a stream does not stop its run, because its caller might come back; so leaving a call
   sends `plexus.cancel` for it.
+- Of an event only its `data` matters, because the client counts items itself; comments, ids, names
+  and the time to come back after are skipped.
 - `h11` is imported when the first request is made, because the other targets do without it.
 """
 
@@ -20,19 +22,17 @@ from urllib.parse import SplitResult
 import anyio
 from anyio.abc import ByteStream
 
-from native_rpc.client.errors import ConnectionLost, ProtocolError, error_of_reply
-from native_rpc.client.event_stream import EventStreamReader
-from native_rpc.client.limits import READ_BYTES, READING, ClientLimits
+from native_rpc.client.limits import READ_BYTES, READING, Bell, ClientLimits, Unread
 from native_rpc.client.pipe import delays
 from native_rpc.client.session import Exchange, Session
-from native_rpc.client.waiting import Bell, Unread
+from native_rpc.errors import ConnectionLost, ProtocolError, error_of_reply
 from plexus.errors import Busy, Denied, PlexusError, TooBig
 from plexus.rpc import wire
 
 if TYPE_CHECKING:
     import h11
 
-__all__ = ("HttpCarrier",)
+__all__ = ("EventStreamReader", "HttpCarrier")
 
 OK = 200
 #: What a status means when no JSON-RPC error comes with it.
@@ -287,6 +287,53 @@ class HttpResponse:
         ) as error:
             raise ConnectionLost(f"the connection broke: {error}") from error
         return event
+
+
+class EventStreamReader:
+    """Cuts server-sent events out of a stream, sans-IO; keeps no more than the limit of one that is
+    not whole. A line ends with LF, CR or CRLF, however the bytes arrive."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._rest = bytearray()
+        self._data: list[bytes] = []
+        self._size = 0
+        self._after_cr = False
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The data of the events that are whole by now; raises ProtocolError past the limit."""
+        if self._after_cr and chunk:
+            chunk = chunk.removeprefix(b"\n")
+            self._after_cr = False
+        if chunk.endswith(b"\r"):
+            self._after_cr = True
+        if b"\r" in chunk:
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *lines, rest = chunk.split(b"\n")
+        events: list[bytes] = []
+        for line in lines:
+            if self._rest:
+                self._rest += line
+                self._line(bytes(self._rest), events)
+                self._rest.clear()
+            else:
+                self._line(line, events)
+        self._rest += rest
+        if self._size + len(self._rest) > self._max_bytes:
+            raise ProtocolError(f"an event is over the limit of {self._max_bytes} bytes")
+        return events
+
+    def _line(self, line: bytes, events: list[bytes]) -> None:
+        if not line:
+            if self._data:
+                events.append(b"\n".join(self._data))
+                self._data = []
+                self._size = 0
+            return
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            self._data.append(value.removeprefix(b" "))
+            self._size += len(value)
 
 
 @contextmanager

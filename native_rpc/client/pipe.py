@@ -19,10 +19,9 @@ from typing import Protocol
 
 import anyio
 
-from native_rpc.client.errors import ConnectionLost
-from native_rpc.client.limits import ClientLimits
+from native_rpc.client.limits import Bell, ClientLimits, Unread
 from native_rpc.client.session import Exchange, Session
-from native_rpc.client.waiting import Bell, Unread
+from native_rpc.errors import ConnectionLost
 from plexus.errors import PlexusError
 from plexus.rpc import wire
 

@@ -17,13 +17,13 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from native_rpc.client.errors import (
+from native_rpc.client.limits import Bell, Unread
+from native_rpc.errors import (
     ConnectionLost,
     ProtocolError,
     error_of_reply,
     error_of_terminal,
 )
-from native_rpc.client.waiting import Bell, Unread
 from plexus.errors import InvalidParams, NotFound, PlexusError, TooBig
 from plexus.events import Cancelled, Complete, ErrorEvent, Gap
 from plexus.rpc import wire
@@ -96,7 +96,6 @@ class Exchange:
     """One call: what is asked, what has come, and how it ended."""
 
     __slots__ = (
-        "_unread",
         "_unread_items",
         "bell",
         "error",
@@ -112,6 +111,7 @@ class Exchange:
         "seq",
         "subscription",
         "terminal",
+        "unread",
     )
 
     def __init__(
@@ -143,7 +143,8 @@ class Exchange:
         self.terminal: Item | None = None
         #: Rung when anything of the above changes, or an item comes.
         self.bell = Bell()
-        self._unread = unread
+        #: Where its items are counted until they are taken.
+        self.unread = unread
         self._unread_items: deque[tuple[Item, int]] = deque()
 
     # --- for whoever reads it -----------------------------------------------------------------
@@ -153,13 +154,8 @@ class Exchange:
         if not self._unread_items:
             return None
         item, size = self._unread_items.popleft()
-        self._unread.remove(size)
+        self.unread.remove(size)
         return item
-
-    @property
-    def unread(self) -> Unread:
-        """Where its items are counted until they are taken."""
-        return self._unread
 
     def leave(self) -> None:
         """Nobody wants any more of it."""
@@ -231,7 +227,7 @@ class Exchange:
             error = error_of_terminal(fields)
         if error is None:
             self._unread_items.append((item, size))
-            self._unread.add(size)
+            self.unread.add(size)
         if terminal:
             self._end(error)
         else:

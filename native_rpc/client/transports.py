@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
-from native_rpc.client.errors import ConnectionLost
-from native_rpc.client.limits import READ_BYTES, READING, ClientLimits
-from native_rpc.client.waiting import Unread
+from native_rpc.client.limits import READ_BYTES, READING, ClientLimits, Unread
+from native_rpc.errors import ConnectionLost
 from plexus.errors import Denied
 from plexus.rpc import wire
 

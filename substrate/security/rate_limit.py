@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mcp_view.tables.errors import code_of as mcp_code_of
-from mcp_view.tables.revisions import LATEST_HANDSHAKE
+from mcp_view.errors import code_of as mcp_code_of
+from mcp_view.revisions import LATEST_HANDSHAKE
 from native_rpc.errors import code_of
 from plexus.rpc import wire
 from plexus.runtime.hub import STOPPING, Plexus

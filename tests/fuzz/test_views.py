@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from mcp_peer import REVISIONS, STATELESS, make_server
 from mutations import CORPUS, MCP_CORPUS, Mutator
 
+from mcp_view.methods import METHODS
 from mcp_view.protocol import McpConnection
 from mcp_view.server import McpOptions
 from mcp_view.session import Session
-from mcp_view.tables.methods import METHODS
 from native_rpc.framing import LINES, MESSAGES
 from native_rpc.protocol import NativeConnection
 from plexus import Plexus

@@ -29,7 +29,7 @@ from plexus.rpc import wire
 from plexus.rpc.effects import Effect, LeaveCall, Send, SetTimer, StartCall
 from plexus.runtime.run import LocalRun
 from substrate.driver import Connection
-from substrate.server.mcp.errors import http_status
+from substrate.server.mcp.responder import http_status
 
 __all__ = (
     "CAPABLE",

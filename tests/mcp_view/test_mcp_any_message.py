@@ -14,8 +14,8 @@ from mcp_activations import Show, Watched
 from mcp_asking import Asking
 from mcp_peer import CAPABLE, REVISIONS, STATELESS, TASKS, McpPeer, envelope
 
+from mcp_view.methods import METHODS
 from mcp_view.server import McpOptions
-from mcp_view.tables.methods import METHODS
 from plexus import Plexus
 from plexus.runtime.builtin import PlexusItself
 

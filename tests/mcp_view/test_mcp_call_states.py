@@ -10,11 +10,10 @@ import pytest
 from activations_for_tests import Demo
 from mcp_peer import CAPABLE, STATELESS, TASKS, envelope, make_server
 
-from mcp_view.calls.call import Call
-from mcp_view.calls.state import TRANSITIONS, State, Step
+from mcp_view.calls.call import TRANSITIONS, Call, State, Step
 from mcp_view.protocol import McpConnection
 from mcp_view.session import Session
-from plexus import Complete, Content, Event, Plexus
+from plexus import Activation, Complete, Content, Event, Plexus, prompt, resource
 from plexus.errors import Busy, InvalidParams, PlexusError
 from plexus.events import Detached, QuestionAsked
 from plexus.limits import Limits
@@ -30,22 +29,55 @@ QUESTION = QuestionAsked(
 )
 
 
+#: Requests that lead to a run, one for each way in which a call reads its items.
+REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "tool": ("tools/call", {"name": "demo.wait", "_meta": {"progressToken": "t"}}),
+    "prompt": ("prompts/get", {"name": "desk.letter"}),
+    "resource": ("resources/read", {"uri": "desk://letter"}),
+}
+#: The states that a call of each kind can be in: only tools become tasks.
+STATES = {
+    kind: [state for state in State if kind == "tool" or state is not State.KEEPING]
+    for kind in REQUESTS
+}
+CASES = [(kind, state) for kind, states in STATES.items() for state in states]
+
+
+class Desk(Activation):
+    """A prompt and a resource."""
+
+    namespace = "desk"
+    version = "1.0.0"
+
+    @prompt
+    async def letter(self) -> str:
+        """A letter."""
+        return "Write a letter."
+
+    @resource("desk://letter")
+    async def written(self) -> str:
+        """The letter."""
+        return "Dear reader"
+
+
 class Scene:
     """A view with one call in one state, and no driver."""
 
-    def __init__(self, revision: str, state: State) -> None:
+    def __init__(self, revision: str, state: State, kind: str = "tool") -> None:
         hub = Plexus()
         hub.register(Demo)
+        hub.register(Desk)
         self.view = McpConnection(make_server(hub), Session())
         if revision != STATELESS:
             params = {"protocolVersion": revision, "capabilities": CAPABLE}
             self.view.receive(wire.Request(0, "initialize", params))
-        params = {"name": "demo.wait", "_meta": {"progressToken": "t"}}
+        method, params = REQUESTS[kind]
+        params = dict(params)
         if state is State.KEEPING and revision != STATELESS:
             params["task"] = {}
         if revision == STATELESS:
             params = envelope(params, CAPABLE | TASKS)
-        [start] = self.view.receive(wire.Request(1, "tools/call", params))
+        [start] = self.view.receive(wire.Request(1, method, params))
         self.call: Call = start.call  # type: ignore[union-attr]  # it is a StartCall
         if state is not State.STARTING:
             self.view.on_started(self.call, run())
@@ -95,10 +127,12 @@ STEPS: dict[Step, list[Callable[[Scene], list[Effect]]]] = {
 
 @pytest.mark.parametrize("revision", [CORE, STATELESS])
 @pytest.mark.parametrize("step", Step)
-@pytest.mark.parametrize("state", State)
-def test_a_step_leads_where_the_table_says(state: State, step: Step, revision: str) -> None:
+@pytest.mark.parametrize(("kind", "state"), CASES)
+def test_a_step_leads_where_the_table_says(
+    kind: str, state: State, step: Step, revision: str
+) -> None:
     for take in STEPS[step]:
-        scene = Scene(revision, state)
+        scene = Scene(revision, state, kind)
         effects = take(scene)
         if step in TRANSITIONS[state]:
             assert scene.call.state in TRANSITIONS[state][step]
@@ -106,11 +140,12 @@ def test_a_step_leads_where_the_table_says(state: State, step: Step, revision: s
             assert (effects, scene.call.state) == ([], state)
 
 
+@pytest.mark.parametrize("kind", REQUESTS)
 @pytest.mark.parametrize("step", Step)
-def test_nothing_about_a_call_is_sent_after_its_answer(step: Step) -> None:
-    for state in State:
+def test_nothing_about_a_call_is_sent_after_its_answer(step: Step, kind: str) -> None:
+    for state in STATES[kind]:
         for take in STEPS[step]:
-            scene = Scene(CORE, state)
+            scene = Scene(CORE, state, kind)
             if not any(isinstance(effect, Send) for effect in take(scene)):
                 continue
             if scene.call.state is State.ANSWERED:

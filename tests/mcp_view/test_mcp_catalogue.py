@@ -11,8 +11,8 @@ from conftest import OpenHub
 from mcp_activations import Show
 from mcp_peer import REVISIONS, STATELESS, McpPeer
 
+from mcp_view.catalogue import SPELLINGS, SpellingName
 from mcp_view.server import McpOptions
-from mcp_view.tool_names import SPELLINGS, SpellingName
 from plexus import Activation, Plexus, method, prompt, resource
 from plexus.errors import RegistrationError
 

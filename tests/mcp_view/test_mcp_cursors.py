@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_view.cursors import cursor_after, cursor_key, page_of
-from mcp_view.tables.errors import ProtocolError
+from mcp_view.catalogue import cursor_after, cursor_key, page_of
+from mcp_view.errors import ProtocolError
 
 KEYS = st.lists(st.text(max_size=8), unique=True).map(sorted)
 

@@ -9,8 +9,8 @@ from conftest import OpenHub
 from hub_calls import OTHER
 from mcp_peer import HANDSHAKES, REVISIONS, STATELESS, McpPeer
 
+from mcp_view.catalogue import SPELLINGS, SpellingName
 from mcp_view.server import McpOptions
-from mcp_view.tool_names import SPELLINGS, SpellingName
 from plexus import (
     Activation,
     AskText,

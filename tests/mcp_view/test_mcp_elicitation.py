@@ -11,8 +11,8 @@ from hub_calls import happened, until
 from mcp_asking import PIXEL, Asking
 from mcp_peer import CAPABLE, HANDSHAKES, STATELESS, McpPeer, text_of
 
+from mcp_view.catalogue import SPELLINGS
 from mcp_view.server import McpOptions
-from mcp_view.tool_names import SPELLINGS
 from plexus.limits import Limits
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mcp_activations import PIXEL, Counted, Reading
 
 from mcp_view.reducer import NOTHING, Reducer, text_at_once
-from mcp_view.tables.revisions import REVISIONS
+from mcp_view.revisions import REVISIONS
 from plexus import (
     Complete,
     Content,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mcp_asking import PIXEL, Asking
 from mcp_peer import CAPABLE, STATELESS, Clock, McpPeer, make_server, text_of
 
-from mcp_view.request_state import RequestState, open_state, seal_state
+from mcp_view.elicitation import RequestState, open_state, seal_state
 from mcp_view.server import McpServer
 from plexus import InvalidParams, Plexus
 from plexus.limits import Limits

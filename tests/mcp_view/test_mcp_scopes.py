@@ -10,9 +10,9 @@ from hub_calls import until
 from mcp_peer import CAPABLE, HANDSHAKES, REVISIONS, STATELESS, TASKS, McpPeer, make_server, text_of
 
 from mcp_view.catalogue import FORMS
+from mcp_view.errors import DENIED
+from mcp_view.revisions import REVISIONS as NAMED_REVISIONS
 from mcp_view.server import McpServer
-from mcp_view.tables.errors import DENIED
-from mcp_view.tables.revisions import REVISIONS as NAMED_REVISIONS
 from plexus import (
     Activation,
     Change,
@@ -28,7 +28,7 @@ from plexus import (
     prompt,
     resource,
 )
-from substrate.server.mcp.errors import http_status, missing_scope
+from substrate.server.mcp.responder import http_status, missing_scope
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

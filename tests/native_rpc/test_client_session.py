@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from native_rpc.client.errors import ConnectionLost, ProtocolError, RunCancelled, error_of_reply
-from native_rpc.client.limits import READING, ClientLimits
+from native_rpc.client.limits import READING, ClientLimits, Unread
 from native_rpc.client.session import Exchange, Item, Params, Session
-from native_rpc.client.waiting import Unread
-from native_rpc.errors import CODES
+from native_rpc.errors import CODES, ConnectionLost, ProtocolError, RunCancelled, error_of_reply
 from plexus import errors
 from plexus.errors import Busy, Failed, InvalidParams, NotFound, PlexusError, TooBig, UnknownMethod
 from plexus.rpc import wire

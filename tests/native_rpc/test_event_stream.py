@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from native_rpc.client.errors import ProtocolError
-from native_rpc.client.event_stream import EventStreamReader
+from native_rpc.client.http import EventStreamReader
+from native_rpc.errors import ProtocolError
 from native_rpc.framing import EVENT_STREAM
 
 

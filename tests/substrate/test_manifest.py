@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from mcp_view.revisions import REVISIONS
 from mcp_view.server import McpServer
-from mcp_view.tables.revisions import REVISIONS
 from plexus import Plexus
 from plexus.principal import LOCAL
 from plexus.registry.lazy import LATE, LazyMethod, Manifest

@@ -14,7 +14,7 @@ from mcp_peer import HANDSHAKES, McpPeer
 
 from mcp_view import catalogue
 from mcp_view.calls import tool
-from mcp_view.protocol import McpConnection
+from mcp_view.subscriptions import is_visible
 from native_rpc.framing import LINES, MESSAGES
 from native_rpc.protocol import NativeConnection
 from plexus import Plexus
@@ -150,7 +150,7 @@ async def test_a_change_that_one_view_cannot_tell_of_reaches_the_others(
     hub = open_hub(Demo)
     broken, sound = McpPeer(hub, "2025-11-25"), McpPeer(hub, "2025-11-25")
     with monkeypatch.context() as patch:
-        patch.setattr(McpConnection, "_sees", _once(McpConnection._sees))  # noqa: SLF001
+        patch.setattr("mcp_view.protocol.is_visible", _once(is_visible))
         hub.unregister("demo")
     told = [len(peer.collect()) for peer in (broken, sound)]
     assert sorted(told) == [0, 1]

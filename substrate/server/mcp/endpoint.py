@@ -13,11 +13,11 @@ from typing import Any, Final
 from starlette.types import Receive, Scope, Send
 
 from mcp_view import headers as routing
+from mcp_view.errors import NOT_INITIALIZED
 from mcp_view.protocol import McpConnection
+from mcp_view.revisions import HANDSHAKES
 from mcp_view.server import McpServer
 from mcp_view.session import Session, is_stateless
-from mcp_view.tables.errors import NOT_INITIALIZED
-from mcp_view.tables.revisions import HANDSHAKES
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
 from plexus.errors import UnknownMethod
@@ -28,8 +28,7 @@ from substrate.driver import Connection
 from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
 from substrate.server.disconnect import Peer
-from substrate.server.mcp.errors import http_status
-from substrate.server.mcp.responder import Answers, Post, Posted, Rest
+from substrate.server.mcp.responder import Answers, Post, Posted, Rest, http_status
 from substrate.server.mcp.sessions import HttpSession, Sessions
 from substrate.server.mcp.streams import EventLog
 from substrate.server.requests import BodyTooBig, accept_of, headers_of, read_body

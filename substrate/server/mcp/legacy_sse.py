@@ -14,11 +14,11 @@ from urllib.parse import parse_qs
 
 from starlette.types import Receive, Scope, Send
 
+from mcp_view.errors import UNSUPPORTED_REVISION
 from mcp_view.protocol import McpConnection
+from mcp_view.revisions import HANDSHAKES
 from mcp_view.server import McpServer
 from mcp_view.session import PROTOCOL_VERSION, Session, is_stateless
-from mcp_view.tables.errors import UNSUPPORTED_REVISION
-from mcp_view.tables.revisions import HANDSHAKES
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
 from plexus.principal import Principal

@@ -12,6 +12,13 @@ from typing import Any, Final, NamedTuple
 
 from starlette.types import Receive, Send
 
+from mcp_view.errors import (
+    DENIED,
+    HEADER_MISMATCH,
+    MISSING_CAPABILITY,
+    UNSUPPORTED_REVISION,
+    ProtocolError,
+)
 from mcp_view.protocol import McpConnection
 from mcp_view.server import McpServer
 from plexus.principal import Principal
@@ -21,7 +28,6 @@ from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
 from substrate.server.disconnect import Peer
 from substrate.server.limits import ServerLimits
-from substrate.server.mcp.errors import http_status, missing_scope
 from substrate.server.mcp.sessions import HttpSession
 from substrate.server.mcp.streams import Events, EventWriter, SessionEvents, unnumbered
 from substrate.server.requests import Accept
@@ -29,8 +35,20 @@ from substrate.server.responses import Headers, send_bytes, send_empty
 from substrate.server.shutdown import OpenStreams
 from substrate.server.sse import EVENT_STREAM
 
-__all__ = ("Answers", "Post", "Posted", "Rest")
+__all__ = ("STATUSES", "Answers", "Post", "Posted", "Rest", "http_status", "missing_scope")
 
+#: The HTTP status of an error code without a session; with a session, see `_status`. A code without
+#: a row is answered with 200, as JSON-RPC has it.
+STATUSES: Final[dict[int, int]] = {
+    wire.PARSE_ERROR: 400,
+    wire.INVALID_REQUEST: 400,
+    wire.INVALID_PARAMS: 400,
+    wire.METHOD_NOT_FOUND: 404,
+    DENIED: 403,
+    HEADER_MISMATCH: 400,
+    MISSING_CAPABILITY: 400,
+    UNSUPPORTED_REVISION: 400,
+}
 #: How long an answer that is to be a stream may take to come in one piece.
 MOMENT_S: Final = 0.005
 
@@ -165,6 +183,19 @@ class Answers:
             return
         events = unnumbered(messages) if session is None else session.whole(messages)
         await send_bytes(send, 200, events, EVENT_STREAM, extra)
+
+
+def http_status(code: int) -> int:
+    """Return the status of an answer with this error code."""
+    return STATUSES.get(code, 200)
+
+
+def missing_scope(error: ProtocolError | None) -> str | None:
+    """Return the scope that a request was denied for; None if it was not."""
+    if error is None or error.code != DENIED or not isinstance(error.data, dict):
+        return None
+    scope: str | None = error.data.get("scope")
+    return scope
 
 
 async def _wait_a_moment(view: McpConnection, connection: Connection) -> list[bytes]:

@@ -23,8 +23,8 @@ from itertools import count
 from typing import Final
 
 from mcp_view.protocol import McpConnection
+from mcp_view.revisions import Revision
 from mcp_view.session import Session
-from mcp_view.tables.revisions import Revision
 from plexus.limits import Limits
 from plexus.principal import Principal
 from plexus.rpc import wire

@@ -9,10 +9,11 @@ reader that comes next finds everything.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.types import Send
 
+from mcp_view.protocol import McpConnection
 from plexus.rpc import wire
 from substrate.driver import Connection
 from substrate.server.disconnect import Peer
@@ -20,7 +21,7 @@ from substrate.server.limits import ServerLimits
 from substrate.server.shutdown import OpenStreams
 from substrate.server.sse import write_events
 
-__all__ = ("EventLog", "EventWriter", "Events", "Idle", "SessionEvents", "unnumbered")
+__all__ = ("EventLog", "EventWriter", "Events", "SessionEvents", "unnumbered")
 
 #: Sent at once, so that proxies pass the headers on.
 GREETING = b": here\n\n"
@@ -33,13 +34,6 @@ CHUNK_WEIGHT = 128
 EVENT_END = b"\n\n"
 
 
-class Idle(Protocol):
-    """A view that knows whether anything is under way."""
-
-    @property
-    def idle(self) -> bool: ...
-
-
 def unnumbered(messages: list[bytes]) -> bytes:
     """These messages as events without ids."""
     return b"data: %b\n\n" % b"\n\ndata: ".join(messages)
@@ -50,7 +44,7 @@ class Events:
 
     __slots__ = ("connection", "view")
 
-    def __init__(self, connection: Connection, view: Idle) -> None:
+    def __init__(self, connection: Connection, view: McpConnection) -> None:
         self.connection = connection
         self.view = view
 
@@ -138,7 +132,13 @@ class SessionEvents(Events):
     __slots__ = ("asked", "log", "peer", "standing", "timer")
 
     def __init__(
-        self, connection: Connection, view: Idle, log: EventLog, peer: Peer, *, standing: bool
+        self,
+        connection: Connection,
+        view: McpConnection,
+        log: EventLog,
+        peer: Peer,
+        *,
+        standing: bool,
     ) -> None:
         """A `standing` stream answers nothing, and does not end by having nothing to say."""
         super().__init__(connection, view)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from mcp_view.tables.revisions import Revision
+from mcp_view.revisions import Revision
 from plexus.errors import PlexusError
 from plexus.rpc import wire
 

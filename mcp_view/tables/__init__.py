@@ -1,1 +1,0 @@
-"""The tables of the protocol: its revisions, its methods and its errors."""
