@@ -10,9 +10,15 @@ import time
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 
-from activations.arbor.model import HEAD_KINDS, PAGE_ITEMS, ChangeKind, ChangeRow
+from activations.arbor.model import (
+    HEAD_KINDS,
+    PAGE_ITEMS,
+    ChangeKind,
+    ChangeRow,
+    node_uri,
+    tree_uri,
+)
 from activations.arbor.store import Store
-from activations.arbor.uris import node_uri, tree_uri
 from plexus import Change, Plexus, PlexusError
 
 __all__ = ("ChangePublisher", "follow", "publish_changes")

@@ -1,4 +1,4 @@
-"""What arbor stores: trees, nodes, handles and heads, the states they go through, and every limit.
+"""What arbor stores: trees, nodes, handles and heads, their states, addresses and limits.
 
 Plain tuples with names, because a page holds a thousand of them.
 Nothing here knows a database, a loop or a wire.
@@ -19,11 +19,14 @@ __all__ = (
     "KEEP",
     "METADATA_BYTES",
     "NAME_BYTES",
+    "NODE_TEMPLATE",
     "OWNER_BYTES",
     "PAGE_BYTES",
     "PAGE_ITEMS",
+    "PLAIN",
     "QUERY_BYTES",
     "STATES",
+    "TREE_TEMPLATE",
     "ChangeKind",
     "ChangeRow",
     "Counts",
@@ -42,6 +45,10 @@ __all__ = (
     "State",
     "Tree",
     "check_range",
+    "media_type",
+    "node_uri",
+    "title_of",
+    "tree_uri",
 )
 
 KIB: Final = 1024
@@ -319,3 +326,32 @@ class Retention(NamedTuple):
     archived_s: float = 30 * DAY_S
     #: How far back a watch can be resumed.
     changes_s: float = 30 * DAY_S
+
+
+# --- resources ------------------------------------------------------------------------------------
+
+TREE_TEMPLATE = "arbor://tree/{tree}"
+NODE_TEMPLATE = "arbor://tree/{tree}/node/{node}"
+PLAIN = "text/plain"
+
+
+def tree_uri(tree: str) -> str:
+    """Where a tree is read."""
+    return f"arbor://tree/{tree}"
+
+
+def node_uri(tree: str, node: str) -> str:
+    """Where a node is read."""
+    return f"arbor://tree/{tree}/node/{node}"
+
+
+def media_type(metadata: Any) -> str | None:
+    """What a node's metadata says that its text is."""
+    kind = metadata.get("media_type") if isinstance(metadata, dict) else None
+    return kind if isinstance(kind, str) and kind else None
+
+
+def title_of(metadata: Any) -> str | None:
+    """What a tree's or node's metadata says that it is called."""
+    title = metadata.get("title") if isinstance(metadata, dict) else None
+    return title if isinstance(title, str) and title else None

@@ -26,8 +26,7 @@ import unicodedata
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from activations.arbor.model import PAGE_ITEMS, DrawnNode, Handle, Tree, check_range
-from activations.arbor.uris import title_of
+from activations.arbor.model import PAGE_ITEMS, DrawnNode, Handle, Tree, check_range, title_of
 from plexus import Context, PlexusError
 from plexus.text import replace_controls
 

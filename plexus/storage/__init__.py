@@ -11,9 +11,15 @@ The database drivers are imported when an engine of their kind is first opened.
 
 from __future__ import annotations
 
-from plexus.storage.engine import Engine, open_engine
-from plexus.storage.migrations import Component, Migration
-from plexus.storage.transaction import Dialect, Row, Transaction
+from plexus.storage.engine import (
+    Component,
+    Dialect,
+    Engine,
+    Migration,
+    Row,
+    Transaction,
+    open_engine,
+)
 
 __all__ = (
     "Component",

@@ -1,4 +1,4 @@
-"""The interface of an open database, and opening one by its URL.
+"""The interface of a database: transactions, components, engines, and opening one by its URL.
 
 An engine runs *works*: plain functions over a `Transaction`. The same functions run on every
 engine; a work can look at `Transaction.dialect` where the databases differ.
@@ -6,18 +6,31 @@ engine; a work can look at `Transaction.dialect` where the databases differ.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import dataclasses
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from plexus.errors import Failed
 from plexus.registry.lazy import resolve
-from plexus.storage.migrations import Component
-from plexus.storage.transaction import Transaction
 
-__all__ = ("Engine", "is_postgres", "open_engine", "sqlite_path")
+__all__ = (
+    "Component",
+    "Dialect",
+    "Engine",
+    "Migration",
+    "Row",
+    "Transaction",
+    "is_postgres",
+    "open_engine",
+    "sqlite_path",
+)
 
 T = TypeVar("T")
+
+#: What a component can be called: the name is part of SQL, as that of a channel.
+NAME: Final = re.compile("[a-z][a-z_]{0,30}")
 
 POSTGRES_URLS: Final = ("postgresql://", "postgres://")
 SQLITE_URL: Final = "sqlite:///"
@@ -26,6 +39,65 @@ SQLITE_URL: Final = "sqlite:///"
 #: takes long to import.
 SQLITE_ENGINE: Final = "plexus.storage.sqlite.engine:open_engine"
 POSTGRES_ENGINE: Final = "plexus.storage.postgres.engine:open_engine"
+
+Row: TypeAlias = tuple[Any, ...]
+
+#: Whose SQL an engine speaks, for the few statements that cannot be written once.
+Dialect: TypeAlias = Literal["sqlite", "postgres"]
+
+
+class Transaction(Protocol):
+    """One transaction, used only on the thread that runs it. Placeholders are written `?`."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """The SQL dialect of the database."""
+
+    def all(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
+        """Return every row."""
+
+    def each(self, sql: str, params: Sequence[Any] = ()) -> Iterator[Row]:
+        """Iterate over the rows in constant memory. The caller may stop early."""
+
+    def one(self, sql: str, params: Sequence[Any] = ()) -> Row | None:
+        """Return the first row, or None. Also for `UPDATE ... RETURNING`."""
+
+    def run(self, sql: str, params: Sequence[Any] = ()) -> int:
+        """Run a statement that changes rows. Returns the number of changed rows."""
+
+    def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run a statement once for each row of parameters."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Migration:
+    """The statements that lead from one version to the next. Never edited after a release."""
+
+    #: For both databases; `{key}`, `{name}` and `{bytes}` stand for their types.
+    both: tuple[str, ...] = ()
+    #: After those, for one of them only.
+    sqlite: tuple[str, ...] = ()
+    postgres: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Component:
+    """A part of the program that stores something: its name and its migrations, oldest first."""
+
+    name: str
+    migrations: tuple[Migration, ...]
+    #: Whether its version is the database version. Only for a component that is older than the
+    #: versions of components, of which a database can have one.
+    uses_database_version: bool = False
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise ValueError(f"a component is named by small letters and _, not {self.name!r}")
+
+    @property
+    def version(self) -> int:
+        """The version that this program reads and writes."""
+        return len(self.migrations)
 
 
 class Engine(Protocol):

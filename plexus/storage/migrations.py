@@ -10,17 +10,13 @@ earlier programs go on reading what later ones wrote.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable
 from typing import Final
 
+from plexus.storage.engine import Component, Dialect, Transaction
 from plexus.storage.errors import newer
-from plexus.storage.transaction import Dialect, Transaction
 
-__all__ = ("Component", "DatabaseVersion", "Migration", "migrate", "statements", "version_of")
-
-#: What a component can be called: the name is part of SQL, as that of a channel.
-NAME: Final = re.compile("[a-z][a-z_]{0,30}")
+__all__ = ("DatabaseVersion", "migrate", "statements", "version_of")
 
 VERSIONS: Final = "component_versions"
 
@@ -34,37 +30,6 @@ TYPES: Final[dict[Dialect, dict[str, str]]] = {
         "{bytes}": "BYTEA",
     },
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Migration:
-    """The statements that lead from one version to the next. Never edited after a release."""
-
-    #: For both databases; `{key}`, `{name}` and `{bytes}` stand for their types.
-    both: tuple[str, ...] = ()
-    #: After those, for one of them only.
-    sqlite: tuple[str, ...] = ()
-    postgres: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Component:
-    """A part of the program that stores something: its name and its migrations, oldest first."""
-
-    name: str
-    migrations: tuple[Migration, ...]
-    #: Whether its version is the database version. Only for a component that is older than the
-    #: versions of components, of which a database can have one.
-    uses_database_version: bool = False
-
-    def __post_init__(self) -> None:
-        if not NAME.fullmatch(self.name):
-            raise ValueError(f"a component is named by small letters and _, not {self.name!r}")
-
-    @property
-    def version(self) -> int:
-        """The version that this program reads and writes."""
-        return len(self.migrations)
 
 
 @dataclasses.dataclass(frozen=True)

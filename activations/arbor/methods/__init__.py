@@ -1,1 +1,1 @@
-"""The methods and resources of arbor, in classes that `Arbor` is made of."""
+"""The methods of arbor, in classes that `Arbor` is made of."""

@@ -21,10 +21,10 @@ from typing import IO, Any
 from activations.arbor.events import Imported
 from activations.arbor.methods.base import WRITE, StoreActivation
 from activations.arbor.model import CONTENT_BYTES, PAGE_ITEMS, Handle, NewNode, Node, Tree
+from activations.arbor.queries.rows import STORED_LIMITS
 from activations.arbor.store import Store
 from plexus import Content, Context, Denied, Failed, InvalidParams, PlexusError, Progress, method
 from plexus.errors import TooBig
-from plexus.limits import Limits
 from plexus.rpc import wire
 
 __all__ = ("Import", "TransferMethods", "read_lines")
@@ -36,7 +36,6 @@ PIECE = 100_000
 TRANSFER_S = 6 * 3600.0
 #: The scope that may read files of the server: it may run commands there anyway.
 FILES = "bash"
-
 
 #: The version of the lines.
 FORMAT = 1
@@ -55,8 +54,6 @@ READ_BYTES = 1024 * 1024
 #: How many lines may be blank before other work on the loop gets its turn.
 BLANK_LINES = 10_000
 
-#: A line was exported by a server, which may have had larger limits.
-LIMITS = Limits(message_containers=1_000_000, message_members=1_000_000, message_values=1_000_000)
 #: What a line about a node may have, and of which type.
 FIELDS: dict[str, type] = {
     "id": str,
@@ -259,7 +256,9 @@ class Import:
         if self._ended:
             raise _bad(number, "comes after the end")
         if "end" in value:
-            self._end(number, value)
+            if value != {"end": self.count}:
+                raise _bad(number, f"says that there are other than {self.count} nodes")
+            self._ended = True
             return False
         node = _checked_node(number, value)
         self.count += 1
@@ -297,11 +296,6 @@ class Import:
             await self._store.discard(self._stage, self._tree.id)
             self._tree = None
 
-    def _end(self, number: int, value: dict[str, Any]) -> None:
-        if value != {"end": self.count}:
-            raise _bad(number, f"says that there are other than {self.count} nodes")
-        self._ended = True
-
     async def _begin(self, number: int, root: dict[str, Any]) -> None:
         if "parent" in root or "replaces" in root:
             raise _bad(number, "is the first, so it must be the root")
@@ -318,7 +312,8 @@ class Import:
         ready = [(number, node)]
         while ready:
             number, node = ready.pop()
-            missing = next((old for old in _references(node) if self._reference(old) is None), None)
+            references = [node[name] for name in ("parent", "replaces") if name in node]
+            missing = next((old for old in references if self._reference(old) is None), None)
             if missing is not None:
                 self._waiting.setdefault(missing, []).append((number, node))
                 self._held += len(node.get("content", ""))
@@ -355,13 +350,9 @@ class Import:
         self._chunk, self._places, self._size = [], {}, 0
 
 
-def _references(node: dict[str, Any]) -> list[str]:
-    return [node[name] for name in ("parent", "replaces") if name in node]
-
-
 def _decode(number: int, line: bytes) -> dict[str, Any]:
     try:
-        value = wire.decode_value(line, LIMITS)
+        value = wire.decode_value(line, STORED_LIMITS)
     except ValueError as error:
         raise _bad(number, f"is not JSON: {error}") from error
     except PlexusError as error:

@@ -25,6 +25,7 @@ __all__ = (
     "NODE",
     "NODES",
     "NUMBER_MAX",
+    "STORED_LIMITS",
     "Body",
     "LiveTree",
     "body_of",
@@ -48,7 +49,7 @@ __all__ = (
 NUMBER_MAX: Final = 2**63 - 1
 
 #: What is stored was bounded when it came, perhaps by larger limits than those of today.
-LIMITS: Final = Limits(
+STORED_LIMITS: Final = Limits(
     message_containers=1_000_000, message_members=1_000_000, message_values=1_000_000
 )
 
@@ -90,7 +91,7 @@ def encode_metadata(value: Any, what: str = "the metadata") -> str | None:
         raise TooBig(
             f"{what} is larger than {METADATA_BYTES} bytes", data={"limit": METADATA_BYTES}
         )
-    decode_value(data, LIMITS)  # what could not be read again is refused now
+    decode_value(data, STORED_LIMITS)  # what could not be read again is refused now
     return data.decode()
 
 
@@ -190,7 +191,7 @@ def find_node(tx: Transaction, tree: LiveTree, node: str, columns: str = "n") ->
 
 def decode_metadata(text: str | None) -> Any:
     """The value of what `encode_metadata` wrote."""
-    return None if text is None else decode_value(text.encode(), LIMITS)
+    return None if text is None else decode_value(text.encode(), STORED_LIMITS)
 
 
 def node_of(tree: str, row: Row) -> Node:

@@ -1,4 +1,4 @@
-"""Creating, reading and listing trees, and the references that keep them.
+"""Creating, reading and listing trees, the references that keep them, and their changes.
 
 A tree is active as long as it has references. One that is made in several transactions belongs to
 a principal that does not exist, without references, until it is complete: if its maker dies, it is
@@ -10,9 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from activations.arbor.model import OWNER_BYTES, STATES, NewNode, Refs, State, Tree
+from activations.arbor.model import (
+    OWNER_BYTES,
+    STATES,
+    ChangeRow,
+    Counts,
+    NewNode,
+    Refs,
+    State,
+    Tree,
+)
 from activations.arbor.queries.rows import (
     body_of,
+    checked_number,
     checked_page,
     checked_text,
     decode_metadata,
@@ -28,12 +38,17 @@ from plexus.storage import Row, Transaction
 
 __all__ = (
     "adopt",
+    "changes_of",
+    "changes_of_all",
     "claim",
+    "counts",
     "create",
     "discard",
     "drop",
     "get",
+    "last_number",
     "listed",
+    "oldest_change",
     "owners_of",
     "release",
     "update_metadata",
@@ -44,6 +59,11 @@ TREE: Final = (
     " trees.updated_ms, trees.scheduled_ms, trees.archived_ms, trees.seq"
 )
 TREES: Final = "trees JOIN nodes AS root ON root.n = trees.root"
+
+CHANGE: Final = (
+    "SELECT changes.seq, trees.principal, trees.id, changes.kind, changes.node, changes.at_ms"
+    " FROM changes JOIN trees ON trees.n = changes.tree"
+)
 
 #: References that one call may add or take; far from where sums would overflow.
 COUNT_MAX: Final = 2**31 - 1
@@ -238,3 +258,64 @@ def discard(tx: Transaction, stage: str, tree: str) -> None:
     found = find_tree(tx, stage, tree)
     tx.run("DELETE FROM tree_refs WHERE tree = ?", (found.n,))
     tx.run("UPDATE trees SET state = 'gone', metadata = NULL WHERE n = ?", (found.n,))
+
+
+# --- changes --------------------------------------------------------------------------------------
+
+
+def changes_of(
+    tx: Transaction, principal: str, tree: str, after: int, limit: int
+) -> list[ChangeRow]:
+    """A page of what happened to a tree."""
+    found = find_tree(tx, principal, tree)
+    forgotten = _forgotten(tx, found.n)
+    if checked_number(after, "after") < forgotten:
+        raise Failed(
+            f"changes up to {forgotten} are forgotten: read the tree anew and watch from there",
+            code="expired",
+            data={"oldest": forgotten},
+        )
+    rows = tx.all(
+        f"{CHANGE} WHERE changes.tree = ? AND changes.seq > ? ORDER BY changes.seq LIMIT ?",
+        (found.n, after, checked_page(limit)),
+    )
+    return [ChangeRow(*row) for row in rows]
+
+
+def oldest_change(tx: Transaction, principal: str, tree: str) -> int:
+    """The lowest number that a tree's changes can still be read after."""
+    return _forgotten(tx, find_tree(tx, principal, tree).n)
+
+
+def _forgotten(tx: Transaction, tree: int) -> int:
+    row = tx.one("SELECT forgotten FROM trees WHERE n = ?", (tree,))
+    assert row is not None
+    number: int = row[0]
+    return number
+
+
+def changes_of_all(tx: Transaction, after: int, limit: int) -> list[ChangeRow]:
+    """A page of what happened to any tree that is there."""
+    rows = tx.all(
+        f"{CHANGE} WHERE changes.seq > ? ORDER BY changes.seq LIMIT ?",
+        (checked_number(after, "after"), checked_page(limit)),
+    )
+    return [ChangeRow(*row) for row in rows]
+
+
+def counts(tx: Transaction) -> Counts:
+    """How much there is. Nodes that wait to be removed are counted: they take room too."""
+    row = tx.one(
+        "SELECT (SELECT count(*) FROM trees WHERE state <> 'gone'),"
+        " (SELECT count(*) FROM nodes), (SELECT value FROM numbers)"
+    )
+    assert row is not None
+    return Counts(*row)
+
+
+def last_number(tx: Transaction) -> int:
+    """The last number that was handed out: no change has a higher one yet."""
+    row = tx.one("SELECT value FROM numbers")
+    assert row is not None, "there is one from the beginning"
+    number: int = row[0]
+    return number

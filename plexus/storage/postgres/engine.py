@@ -16,12 +16,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
+import psycopg
+
 from plexus.errors import Failed
+from plexus.storage.engine import Component, Transaction
 from plexus.storage.errors import closed, corrupt
-from plexus.storage.migrations import Component, DatabaseVersion, migrate, version_of
-from plexus.storage.postgres.change_listener import ChangeListener
-from plexus.storage.postgres.errors import ConnectionLost
-from plexus.storage.postgres.session import PostgresSession, transaction
+from plexus.storage.migrations import DatabaseVersion, migrate, version_of
+from plexus.storage.postgres.session import (
+    CONNECT_S,
+    ConnectionLost,
+    PostgresSession,
+    transaction,
+)
 from plexus.storage.postgres.writer import (
     CREATE_WRITERS,
     PostgresWriter,
@@ -30,9 +36,8 @@ from plexus.storage.postgres.writer import (
     lock_of,
     retry_delays,
 )
-from plexus.storage.transaction import Transaction
 
-__all__ = ("UNAVAILABLE_S", "PostgresEngine", "open_engine")
+__all__ = ("UNAVAILABLE_S", "ChangeListener", "PostgresEngine", "open_engine")
 
 T = TypeVar("T")
 
@@ -42,6 +47,12 @@ READERS = 4
 #: How often sessions are checked for a server that does not answer, while any call is open.
 CHECK_S = 1.0
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+#: How often the table of writers is polled.
+POLL_S = 1.0
+#: How long a poll may take.
+ANSWER_S = 10.0
+#: Every commit raises one of the numbers, or adds a row that is newer than all.
+POLL = "SELECT sum(last), max(at_ms), count(*) FROM writers"
 
 #: The lock that migrations of all components take first: they share tables of this package.
 MIGRATION_LOCK: Final = int.from_bytes(b"storage")
@@ -74,7 +85,7 @@ def _retry(
     raise AssertionError  # the delays have no end
 
 
-# --- migrations ----------------------------------------------------------------------------------
+# --- migrations ---------------------------------------------------------------------------------
 
 
 def _migrate(session: PostgresSession, component: Component) -> None:
@@ -131,7 +142,79 @@ def _check_encoding(tx: Transaction) -> None:
         raise corrupt(f"the database's encoding is {found}; create one with UTF8")
 
 
-# --- the engine ----------------------------------------------------------------------------------
+# --- changes --------------------------------------------------------------------------------------
+
+
+class ChangeListener:
+    """The subscribers of one engine, and the task that listens while there are any."""
+
+    def __init__(self, url: str, channel: str, writer: str) -> None:
+        self._url = url
+        self._channel = channel
+        #: The payload of this engine's own notifications: its subscribers were called already.
+        self._writer = writer
+        self._listeners: dict[object, Callable[[], None]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` on the loop after commits. Returns a function that unsubscribes."""
+        key = object()
+        self._listeners[key] = listener
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._listen())
+
+        def unsubscribe() -> None:
+            self._listeners.pop(key, None)
+            if not self._listeners and self._task is not None:
+                self._task.cancel()
+                self._task = None
+
+        return unsubscribe
+
+    def notify(self) -> None:
+        """Call every subscriber of this engine."""
+        for listener in list(self._listeners.values()):
+            listener()
+
+    async def close(self) -> None:
+        """Stop listening."""
+        self._listeners.clear()
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def _listen(self) -> None:
+        delays = retry_delays()
+        while True:
+            try:
+                connection = await psycopg.AsyncConnection.connect(
+                    self._url, autocommit=True, connect_timeout=CONNECT_S
+                )
+                async with connection:
+                    await connection.execute(f"LISTEN {self._channel}".encode())
+                    delays = retry_delays()
+                    await self._follow(connection)
+            except (psycopg.Error, TimeoutError):
+                # Reads and writes report it to their callers; subscribers are called on return.
+                await asyncio.sleep(next(delays))
+
+    async def _follow(self, connection: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
+        seen: object = None
+        while True:
+            async with asyncio.timeout(ANSWER_S):
+                cursor = await connection.execute(POLL)
+                row = await cursor.fetchone()
+            if row != seen:
+                seen = row
+                self.notify()
+            async for notice in connection.notifies(timeout=POLL_S):
+                if notice.payload != self._writer:
+                    self.notify()
+
+
+# --- the engine ---------------------------------------------------------------------------------
 
 
 class PostgresEngine:

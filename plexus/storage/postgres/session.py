@@ -1,7 +1,10 @@
-"""A connection that belongs to one thread, and the transactions on it.
+"""A connection that belongs to one thread, the transactions on it, and what its errors mean.
 
 The queries are written once for both engines, with `?` for each parameter; here that becomes the
 `$1` of the server's own protocol, so that a per cent sign means nothing special anywhere.
+
+PostgreSQL names its errors by SQLSTATE, in every language alike. Only a connection that never
+came about has none; there the server's text is all there is.
 """
 
 from __future__ import annotations
@@ -20,17 +23,19 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8Dumper
 
-from plexus.errors import Failed
-from plexus.storage.postgres.errors import ConnectionLost, connect_error_of, error_of
-from plexus.storage.transaction import Dialect
+from plexus.errors import Busy, Failed, PlexusError
+from plexus.storage.engine import Dialect
+from plexus.storage.errors import read_only, storage_failed, storage_full
 
 __all__ = (
     "CONNECT_S",
+    "ConnectionLost",
     "PostgresSession",
     "PostgresTransaction",
     "native",
     "roll_back",
     "transaction",
+    "unknown_outcome",
 )
 
 #: Timeout of a statement, enforced by the server.
@@ -53,6 +58,21 @@ SELECT set_config('synchronous_commit', 'on', false)
     WHERE current_setting('synchronous_commit') = 'off';
 """  # what is acknowledged is on disk, whatever the server's default is
 
+READ_ONLY = "25006"
+DISK_FULL = "53100"
+#: A lock or statement timeout.
+TIMED_OUT = ("55P03", "57014")
+#: The server, or our connection to it, ends or cannot begin: 08 connection, 57P shutdown and
+#: crash, 25P03 and 25P04 an idle transaction, 53300 no connection left.
+UNAVAILABLE = ("08", "57P", "25P03", "25P04", "53300")
+#: A conflict with another transaction; a retry succeeds.
+SERIALIZATION = ("40001", "40P01")
+#: The role lacks a permission, or may not log in.
+DENIED = ("28", "42501", "3D000")
+#: In the text of a connection that was refused for good. With a server in another language the
+#: connection is retried until the timeout, and its text is reported then.
+REFUSED = ("authentication failed", "does not exist", "pg_hba.conf", "permission denied")
+
 #: How much is fetched at a time from a cursor on the server: as many rows as have about so much
 #: text, going by those before them. And the names of such cursors.
 FETCHED_CHARACTERS = 1024 * 1024
@@ -62,6 +82,62 @@ _NUMBERS = itertools.count(1)
 
 #: Text, quoted names and comments, in which a question mark is itself; and the question mark.
 TOKENS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\?", re.DOTALL)
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+class ConnectionLost(Exception):
+    """The connection is lost, or there is none yet; what was not committed can be retried."""
+
+    def __init__(self, failure: PlexusError) -> None:
+        super().__init__(failure.message)
+        #: What the caller gets once no time is left to retry.
+        self.failure = failure
+
+
+def _error_of(error: psycopg.Error) -> ConnectionLost | PlexusError:
+    """Return the meaning of an error on an established connection."""
+    state = error.sqlstate or ""
+    text = error.diag.message_primary or str(error).strip() or type(error).__name__
+    if state == DISK_FULL:
+        return storage_full(text)
+    if state == READ_ONLY:
+        return read_only(text)
+    if state in TIMED_OUT:
+        return Busy(f"the database was too busy: {text}; try again")
+    if state.startswith(DENIED):
+        return _denied(text)
+    lost = not state and isinstance(error, psycopg.OperationalError)
+    if lost or state.startswith(UNAVAILABLE) or state in SERIALIZATION:
+        return ConnectionLost(storage_failed(text))
+    return storage_failed(text)
+
+
+def _connect_error_of(error: psycopg.OperationalError) -> ConnectionLost | PlexusError:
+    """Return the meaning of an error while connecting."""
+    text = str(error).strip()
+    needs_password = error.pgconn is not None and error.pgconn.needs_password
+    if needs_password or any(words in text for words in REFUSED):
+        return _denied(text)
+    return ConnectionLost(storage_failed(f"the database does not answer: {text}"))
+
+
+def unknown_outcome(failure: PlexusError) -> Failed:
+    """The connection was lost in mid-commit, and did not come back in time to ask."""
+    return Failed(
+        f"the connection was lost while this was committed, so it may be stored or not:"
+        f" {failure.message}",
+        code="storage",
+        data={"outcome": "unknown"},
+    )
+
+
+def _denied(text: str) -> Failed:
+    return Failed(f"the database refuses us: {text}", code="storage_denied")
+
+
+# --- sessions and transactions --------------------------------------------------------------------
 
 
 @functools.cache
@@ -95,7 +171,7 @@ class PostgresSession:
         try:
             connection = psycopg.connect(self._url, autocommit=True, connect_timeout=CONNECT_S)
         except psycopg.OperationalError as error:
-            raise connect_error_of(error) from error
+            raise _connect_error_of(error) from error
         except psycopg.Error as error:
             raise Failed(f"This is no address of a database: {error}", code="storage") from error
         # A number is always a bigint, so that no plan depends on how large it happens to be.
@@ -125,7 +201,7 @@ class PostgresSession:
         try:
             yield
         except psycopg.Error as error:
-            fault = error_of(error)
+            fault = _error_of(error)
             if isinstance(fault, Failed) and self.connection.closed:
                 fault = ConnectionLost(fault)  # in any case the transaction was lost with it
             raise fault from error

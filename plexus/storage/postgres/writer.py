@@ -21,11 +21,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from plexus.errors import PlexusError
+from plexus.storage.engine import Component, Transaction
 from plexus.storage.errors import queue_full, storage_failed
-from plexus.storage.migrations import Component
-from plexus.storage.postgres.errors import ConnectionLost, unknown_outcome
-from plexus.storage.postgres.session import PostgresSession, PostgresTransaction, roll_back
-from plexus.storage.transaction import Transaction
+from plexus.storage.postgres.session import (
+    ConnectionLost,
+    PostgresSession,
+    PostgresTransaction,
+    roll_back,
+    unknown_outcome,
+)
 
 __all__ = (
     "CREATE_WRITERS",

@@ -5,7 +5,7 @@
   other components out meanwhile, for as long as one such transaction takes.
 - A few threads read, each over a connection of its own. They see the last commit and wait for no
   writer.
-- One thread polls for commits of others, while there are subscribers.
+- One thread polls `PRAGMA data_version` for commits of others, while there are subscribers.
 
 Nothing else in this process may open the file with another copy of SQLite, such as `sqlite3`: it
 would release the locks of this one when it closes the file, and unmap its shared memory.
@@ -19,6 +19,7 @@ import errno
 import logging
 import os
 import queue
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
@@ -27,10 +28,8 @@ import apsw
 
 from plexus.errors import Failed
 from plexus.private_files import open_private
-from plexus.storage.engine import sqlite_path
+from plexus.storage.engine import Component, Transaction, sqlite_path
 from plexus.storage.errors import closed, damaged, storage_failed, storage_full
-from plexus.storage.migrations import Component
-from plexus.storage.sqlite.change_watcher import ChangeWatcher
 from plexus.storage.sqlite.file import (
     BUSY_S,
     BusyTimeout,
@@ -39,13 +38,13 @@ from plexus.storage.sqlite.file import (
     error_of,
     make_file,
     migrate_file,
+    pragma,
 )
 from plexus.storage.sqlite.file_checks import FileIdentity, check_disk
 from plexus.storage.sqlite.workers import WorkerPool
 from plexus.storage.sqlite.writer import GROUP, SqliteWriter
-from plexus.storage.transaction import Transaction
 
-__all__ = ("SqliteEngine", "open_engine")
+__all__ = ("ChangeWatcher", "SqliteEngine", "open_engine")
 
 T = TypeVar("T")
 
@@ -54,6 +53,9 @@ logger = logging.getLogger("plexus.storage")
 READERS: Final = 4
 #: How long each reader pauses, times the number of readers, while a writer is busy.
 PAUSE_S: Final = 0.00025
+#: How often the file is polled, and how long a poll may wait for a lock.
+POLL_S: Final = 0.04
+LOCK_S: Final = 0.05
 
 
 async def open_engine(database: str, component: Component) -> SqliteEngine:
@@ -267,3 +269,49 @@ class SqliteEngine:
         finally:
             target.close()
             source.close()
+
+
+class ChangeWatcher:
+    """A thread that calls `notify` after commits of others, while there are subscribers."""
+
+    def __init__(self, path: Path, notify: Callable[[], None], name: str) -> None:
+        self._path = path
+        self._notify = notify
+        self._name = name
+        self._active = threading.Event()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Poll from now on; the thread is started by the first call."""
+        self._active.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+
+    def pause(self) -> None:
+        """Poll no more until the next start."""
+        self._active.clear()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._active.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        connection: apsw.Connection | None = None
+        seen: int | None = None
+        while self._active.wait() and not self._stopped.is_set():
+            # An error passes, or is reported by reads and writes; here it only means to retry.
+            with contextlib.suppress(apsw.Error):
+                if connection is None:
+                    connection = connect(self._path, BusyTimeout(LOCK_S))
+                version = pragma(connection, "data_version")
+                if version != seen:
+                    seen = version
+                    self._notify()
+            self._stopped.wait(POLL_S)
+        if connection is not None:
+            connection.close()

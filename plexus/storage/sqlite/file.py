@@ -16,10 +16,10 @@ import apsw
 
 from plexus.errors import PlexusError
 from plexus.private_files import make_folders, open_private
+from plexus.storage.engine import Component, Dialect, Row, Transaction
 from plexus.storage.errors import corrupt, locked, read_only, storage_failed, storage_full
-from plexus.storage.migrations import Component, DatabaseVersion, migrate, version_of
+from plexus.storage.migrations import DatabaseVersion, migrate, version_of
 from plexus.storage.sqlite.file_checks import LogSummary, read_log
-from plexus.storage.transaction import Dialect, Row, Transaction
 
 __all__ = (
     "APPLICATION_ID",

@@ -11,9 +11,9 @@ from typing import Any, Final, TypeVar
 
 import apsw
 
+from plexus.storage.engine import Transaction
 from plexus.storage.errors import queue_full
 from plexus.storage.sqlite.file import SqliteTransaction, error_of
-from plexus.storage.transaction import Transaction
 
 __all__ = ("Job", "WorkerPool")
 
