@@ -15,7 +15,7 @@ import click
 
 from substrate.cli.main import files_of, loaded_of, settings_of
 from substrate.cli.schema_options import as_written
-from substrate.cli.terminal.tables import print_json_line
+from substrate.cli.terminal.tables import new_table, print_columns, print_json_line
 from substrate.server.limits import ServerLimits
 from substrate.settings import FILE, Loaded, Settings, allowed, setting_names
 
@@ -45,6 +45,10 @@ class LimitRow:
     unit: str
     reason: str
     past: str
+
+    @property
+    def amount(self) -> str:
+        return f"{as_written(self.value)} {self.unit}".strip()
 
 
 @click.group(short_help="Show every setting and where it comes from.", invoke_without_command=True)
@@ -159,43 +163,32 @@ def _comments(source: str) -> dict[str, str]:
 
 
 def _print_plain(rows: Sequence[Row]) -> None:
-    cells = [(row.setting, as_written(row.value), row.origin, row.meaning) for row in rows]
-    widths = [max(len(cell[column]) for cell in cells) for column in range(3)]
-    for setting, value, origin, meaning in cells:
-        columns = (setting.ljust(widths[0]), value.ljust(widths[1]), origin.ljust(widths[2]))
-        click.echo("  ".join([*columns, meaning]).rstrip())
+    print_columns([(row.setting, as_written(row.value), row.origin, row.meaning) for row in rows])
 
 
 def _print_limits_plain(rows: Sequence[LimitRow]) -> None:
-    cells = [(row.limit, f"{as_written(row.value)} {row.unit}".strip()) for row in rows]
-    widths = [max(len(cell[column]) for cell in cells) for column in range(2)]
-    for row, (name, value) in zip(rows, cells, strict=True):
-        said = f"{row.reason} Past it: {row.past}"
-        click.echo(f"{name.ljust(widths[0])}  {value.ljust(widths[1])}  {said}")
+    print_columns([(row.limit, row.amount, f"{row.reason} {PAST}{row.past}") for row in rows])
 
 
 def _print_limit_table(rows: Sequence[LimitRow]) -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table = new_table()
     table.add_column("Limit", style="green", no_wrap=True)
     table.add_column("Value", no_wrap=True)
     table.add_column("Why")
     table.add_column("Past it")
     for row in rows:
-        value = f"{as_written(row.value)} {row.unit}".strip()
-        table.add_row(row.limit, value, Text(row.reason), Text(row.past))
+        table.add_row(row.limit, row.amount, Text(row.reason), Text(row.past))
     Console().print(table)
 
 
 def _print_table(rows: Sequence[Row]) -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table = new_table()
     table.add_column("Setting", style="green", no_wrap=True)
     table.add_column("Value", no_wrap=True, overflow="ellipsis")
     table.add_column("From", no_wrap=True)

@@ -53,11 +53,7 @@ OPEN_FILES: Final = 1024
 FREE_BYTES: Final = 200 * 1024 * 1024
 MIB: Final = 1024 * 1024
 OLDEST: Final = (3, 11)
-MARKS: Final = {
-    "ok": ("OK", "green"),
-    "warning": ("warning", "yellow"),
-    "problem": ("problem", "red"),
-}
+COLOURS: Final = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,7 +73,7 @@ class Check:
 def doctor(ctx: click.Context, *, as_json: bool) -> None:
     """Check this machine, the server on the port of the settings, what is stored, plugins, models
     and the entries in MCP hosts. The exit code is 1 if there is a problem."""
-    counts = {"ok": 0, "warning": 0, "problem": 0}
+    counts = dict.fromkeys(COLOURS, 0)
     for result in _checks(ctx):
         counts[result.level] += 1
         if as_json:
@@ -110,9 +106,10 @@ def _checks(ctx: click.Context) -> Iterator[Check]:
 
 
 def _print(result: Check) -> None:
-    mark, colour = MARKS[result.level]
-    coloured = click.style(f"{mark:<8}", fg=colour) if sys.stdout.isatty() else f"{mark:<8}"
-    click.echo(f"{coloured} {result.check:<14} {result.message}")
+    mark = f"{'OK' if result.level == 'ok' else result.level:<8}"
+    if sys.stdout.isatty():
+        mark = click.style(mark, fg=COLOURS[result.level])
+    click.echo(f"{mark} {result.check:<14} {result.message}")
     if result.next:
         click.echo(f"{'':24}{result.next}")
 

@@ -1,20 +1,25 @@
-"""Runs as a person reads them: a table of all, or one in a line."""
+"""Output in rows: lines of JSON, columns, tables; and runs as a person reads them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from plexus.rpc import wire
+
+if TYPE_CHECKING:  # rich is imported when there is a terminal to print on
+    from rich.table import Table
 
 __all__ = (
     "COLOURS",
     "UNDER_WAY",
     "duration",
     "is_work",
+    "new_table",
+    "print_columns",
     "print_json_line",
     "print_runs",
     "result_of_run",
@@ -56,10 +61,9 @@ def result_of_run(run: Run) -> str:
 def print_runs(runs: Sequence[Run]) -> None:
     """Print a table on the terminal."""
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table = new_table()
     for title in ("Run", "Method", "State", "Started", "Took", "Items", "Begun by"):
         right = title in ("Took", "Items")
         table.add_column(title, no_wrap=True, justify="right" if right else "left")
@@ -100,6 +104,21 @@ def duration(ms: float) -> str:
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+
+
+def new_table() -> Table:
+    """An empty table without lines."""
+    from rich.table import Table
+
+    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+
+
+def print_columns(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in aligned columns, of which the last is as wide as it is."""
+    *widths, _ = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for *first, last in rows:
+        cells = [cell.ljust(width) for cell, width in zip(first, widths, strict=True)]
+        click.echo("  ".join([*cells, last]).rstrip())
 
 
 def print_json_line(value: Any) -> None:
