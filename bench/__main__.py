@@ -16,43 +16,40 @@ from pathlib import Path
 
 import click
 
-from bench import arbor, calls, cancel, chat, environment, memory, start, streams
-from bench.mcp import calls as mcp_calls
-from bench.mcp import contenders, lists, posts
-from bench.mcp import memory as mcp_memory
-from bench.mcp import start as mcp_start
+from bench import arbor, chat, memory, native
+from bench.mcp import contenders, http_calls, requests
 from bench.mcp import streams as mcp_streams
 from bench.measure import FULL, QUICK, Effort, Figure
+from bench.report import describe_environment, load, render
 from bench.servers import LIMIT_ASGI, LIMIT_STDIO, OURS_HTTP, OURS_STDIO, ROOT, ServerGone, shown
-from bench.table import render
 
 __all__ = ("MEASURES", "main")
 
 MEASURES: dict[str, Callable[[Effort], list[Figure]]] = {
-    "cold_start": start.cold_start,
-    "stream_stdio": streams.over_stdio,
-    "stream_sse": streams.over_sse,
-    "stream_ws": streams.over_ws,
-    "calls_latency": calls.latency,
-    "calls_pipelined": calls.pipelined,
+    "cold_start": native.cold_start,
+    "stream_stdio": native.over_stdio,
+    "stream_sse": native.over_sse,
+    "stream_ws": native.over_ws,
+    "calls_latency": native.latency,
+    "calls_pipelined": native.pipelined,
     "memory_idle": memory.idle,
     "memory_stream": memory.stream,
-    "cancel_tree": cancel.tree,
+    "cancel_tree": native.cancel_tree,
     "arbor_commit": arbor.commits,
     "arbor_group": arbor.groups,
     "arbor_path": arbor.paths,
     "arbor_readers": arbor.readers,
     "chat_first_token": chat.first_token,
     "chat_history": chat.history,
-    "mcp_start": mcp_start.cold_start,
-    "mcp_list": lists.lists,
-    "mcp_calls_latency": mcp_calls.latency,
-    "mcp_calls_pipelined": mcp_calls.pipelined,
+    "mcp_start": requests.cold_start,
+    "mcp_list": requests.lists,
+    "mcp_calls_latency": requests.latency,
+    "mcp_calls_pipelined": requests.pipelined,
     "mcp_stream_stdio": mcp_streams.over_stdio,
     "mcp_stream_sse": mcp_streams.over_sse,
-    "mcp_http_json": posts.answered_as_json,
-    "mcp_http_sse": posts.answered_as_sse,
-    "mcp_memory_streams": mcp_memory.streams,
+    "mcp_http_json": http_calls.answered_as_json,
+    "mcp_http_sse": http_calls.answered_as_sse,
+    "mcp_memory_streams": mcp_streams.memory,
 }
 MEASURED = {
     "stdio": shown(OURS_STDIO),
@@ -92,7 +89,7 @@ def main(*, quick: bool, only: tuple[str, ...], file: Path, names: tuple[str, ..
     """Measure the installed program, as ratios to a bare loop that does the same wire work."""
     chosen = [name for name in MEASURES if name.startswith((*only, *names))] or list(MEASURES)
     command = _command(quick, chosen)
-    where = environment.describe()
+    where = describe_environment()
     figures: list[Figure] = []
     begun = time.monotonic()
     for name in chosen:
@@ -102,7 +99,7 @@ def main(*, quick: bool, only: tuple[str, ...], file: Path, names: tuple[str, ..
         except (ServerGone, OSError) as error:
             notes = getattr(error, "__notes__", [])
             raise click.ClickException("\n".join([f"{name}: {error}", *notes])) from error
-    where["load_1_min_after"] = environment.load()
+    where["load_1_min_after"] = load()
     result = {
         "command": command,
         "quick": quick,

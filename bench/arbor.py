@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ from activations.arbor.queries.search import INDEX_EVERY
 from activations.arbor.schema import ARBOR
 from activations.arbor.store import Store, open_store
 from bench.measure import Effort, Figure, Target, compare, interleave, percentile
-from bench.servers import ROOT
+from bench.servers import scratch_folder
 from plexus.storage.migrations import statements
 
 __all__ = ("Ours", "append_bare", "bare_store", "commits", "groups", "paths", "readers")
@@ -48,7 +47,7 @@ def commits(effort: Effort) -> list[Figure]:
     """One node a commit, each after the one before."""
     count = effort.arbor_commits
     with (
-        _folder() as folder,
+        scratch_folder() as folder,
         Ours(folder / "ours.db") as ours,
         bare_store(folder / "bare.db") as bare,
     ):
@@ -64,7 +63,7 @@ def commits(effort: Effort) -> list[Figure]:
 def groups(effort: Effort) -> list[Figure]:
     """Many writers at once, whose commits are shared."""
     count = effort.arbor_commits
-    with _folder() as folder, Ours(folder / "ours.db") as ours:
+    with scratch_folder() as folder, Ours(folder / "ours.db") as ours:
         together, singly = interleave(
             lambda: ours.append_together(count),
             lambda: ours.append_singly(count),
@@ -77,7 +76,7 @@ def groups(effort: Effort) -> list[Figure]:
 def paths(effort: Effort) -> list[Figure]:
     """From the deepest node up to the root."""
     depth = effort.arbor_depth
-    with _folder() as folder, Ours(folder / "ours.db") as ours:
+    with scratch_folder() as folder, Ours(folder / "ours.db") as ours:
         deepest = ours.make_chain(depth)
         # A copy: two SQLite libraries in one process must not hold the same file.
         ours.backup(folder / "copy.db")
@@ -94,7 +93,7 @@ def paths(effort: Effort) -> list[Figure]:
 def readers(effort: Effort) -> list[Figure]:
     """A writer while others walk a large tree, beside the writer alone."""
     count = effort.arbor_commits
-    with _folder() as folder, Ours(folder / "ours.db") as ours:
+    with scratch_folder() as folder, Ours(folder / "ours.db") as ours:
         ours.make_large(effort.arbor_nodes)
         mixed, alone = interleave(
             lambda: ours.append_among_readers(count),
@@ -107,13 +106,6 @@ def readers(effort: Effort) -> list[Figure]:
         f" nodes; L is the writer alone; 99 of 100 took less than {slowest:.1f} ms"
     )
     return [compare("arbor_readers", "us/commit", mixed, alone, Target("ratio", 2.0), note)]
-
-
-@contextlib.contextmanager
-def _folder() -> Iterator[Path]:
-    (ROOT / "artifacts").mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=ROOT / "artifacts") as folder:
-        yield Path(folder)
 
 
 class Ours:

@@ -8,23 +8,19 @@ The limit is a socket that reads the stand-in itself.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import os
 import re
 import socket
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from importlib import util
 from pathlib import Path
 
 from activations.arbor.model import NewNode
 from activations.arbor.store import Store, open_store
-from bench.clients import write_all
+from bench.clients import CALL_READ, read_some, write_all
 from bench.measure import Effort, Figure, Target, compare, interleave, single
-from bench.servers import OURS_STDIO, ROOT, Server, ServerGone, start, start_http
+from bench.servers import OURS_STDIO, Server, ServerGone, scratch_folder, start, start_http
 
 __all__ = ("first_token", "history")
 
@@ -35,14 +31,13 @@ STAMP = re.compile(rb"@(\d+) ")
 TEXT = "A message of a usual length, such as people and programs send to each other, no more."
 REQUEST = b"POST /v1/messages HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 2\r\n\r\n{}"
 TERMINAL = re.compile(rb'"result":\{"type":"(complete|error|cancelled)"')
-READ = 64 * 1024
 
 
 def first_token(effort: Effort) -> list[Figure]:
     """From the provider's first word to the client's."""
     if util.find_spec("pydantic_ai") is None:
         return []
-    with start_http(STAND_IN) as (_, port), _folder() as folder:
+    with start_http(STAND_IN) as (_, port), scratch_folder() as folder:
         environment = {
             "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{port}",
             "ANTHROPIC_API_KEY": "none",
@@ -59,7 +54,7 @@ def first_token(effort: Effort) -> list[Figure]:
 def history(effort: Effort) -> list[Figure]:
     """A message in a long conversation: from sending it to the first word of the answer."""
     count = effort.chat_messages
-    with _folder() as folder:
+    with scratch_folder() as folder:
         for name, messages in (("long", count), ("short", 10)):
             asyncio.run(_make_history(folder / f"{name}.db", messages))
         with (
@@ -87,7 +82,7 @@ class _Turns:
         _send(self._server, "chat.send", session="bench", message="Hello", ephemeral=True)
         seen, late = b"", 0.0
         while not TERMINAL.search(seen):
-            seen += _read(self._server)
+            seen += read_some(self._server.output_fd, CALL_READ)
             if not late and (stamp := STAMP.search(seen)):
                 late = (time.monotonic_ns() - int(stamp[1])) / 1e6
         if not late:
@@ -100,7 +95,7 @@ def _first_word(server: Server) -> float:
     _send(server, "chat.send", session="bench", message="Hello", ephemeral=True)
     seen, taken = b"", 0.0
     while not TERMINAL.search(seen):
-        seen += _read(server)
+        seen += read_some(server.output_fd, CALL_READ)
         if not taken and b'"type":"content"' in seen:
             taken = time.perf_counter() - begun
     if not taken:
@@ -112,7 +107,7 @@ def _call(server: Server, method: str, **params: object) -> None:
     _send(server, method, **params)
     seen = b""
     while (found := TERMINAL.search(seen)) is None:
-        seen += _read(server)
+        seen += read_some(server.output_fd, CALL_READ)
     if found[1] != b"complete":
         raise ServerGone(f"{method} failed: {seen[-500:]!r}")
 
@@ -120,13 +115,6 @@ def _call(server: Server, method: str, **params: object) -> None:
 def _send(server: Server, method: str, **params: object) -> None:
     request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     write_all(server.input_fd, json.dumps(request).encode() + b"\n")
-
-
-def _read(server: Server) -> bytes:
-    data = os.read(server.output_fd, READ)
-    if not data:
-        raise ServerGone("the output was cut off")
-    return data
 
 
 async def _make_history(path: Path, messages: int) -> None:
@@ -152,17 +140,10 @@ def _read_itself(port: int) -> float:
         connection.sendall(REQUEST)
         seen, late = b"", 0.0
         while not seen.endswith(b"0\r\n\r\n"):
-            data = connection.recv(READ)
+            data = connection.recv(CALL_READ)
             if not data:
                 raise ServerGone("the stand-in hung up")
             seen += data
             if not late and (stamp := STAMP.search(seen)):
                 late = (time.monotonic_ns() - int(stamp[1])) / 1e6
         return late
-
-
-@contextlib.contextmanager
-def _folder() -> Iterator[Path]:
-    (ROOT / "artifacts").mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=ROOT / "artifacts") as folder:
-        yield Path(folder)

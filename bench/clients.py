@@ -21,6 +21,7 @@ __all__ = (
     "call_pipelined",
     "call_singly",
     "count_lines",
+    "read_some",
     "read_until",
     "stream_sse",
     "stream_stdio",
@@ -59,6 +60,14 @@ def read_until(read: Callable[[], bytes], mark: bytes) -> int:
         tail = data[-length:] if len(data) >= length else (tail + data)[-length:]
         if tail == mark:
             return total
+
+
+def read_some(fd: int, size: int) -> bytes:
+    """Read what is there from a blocking descriptor; raises ServerGone at the end of the output."""
+    data = os.read(fd, size)
+    if not data:
+        raise ServerGone("the output was cut off")
+    return data
 
 
 def write_all(fd: int, data: bytes) -> None:
@@ -104,10 +113,7 @@ def call_pipelined(
     begun = time.perf_counter()
     write_all(server.input_fd, requests[: sent * length])
     while ended < calls:
-        data = os.read(server.output_fd, CALL_READ)
-        if not data:
-            raise ServerGone("the output was cut off")
-        data = tail + data
+        data = tail + read_some(server.output_fd, CALL_READ)
         ended += data.count(end)
         tail = data[len(data) - keep :]
         more = min(ended + in_flight, calls) - sent
@@ -121,10 +127,7 @@ def count_lines(server: Server, lines: int) -> int:
     """Read until at least so many lines have come; returns how many did."""
     seen = 0
     while seen < lines:
-        data = os.read(server.output_fd, STREAM_READ)
-        if not data:
-            raise ServerGone("the output was cut off")
-        seen += data.count(b"\n")
+        seen += read_some(server.output_fd, STREAM_READ).count(b"\n")
     return seen
 
 

@@ -8,18 +8,15 @@ send, because ASGI has no other way.
 
 from __future__ import annotations
 
-import asyncio
-import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import chain, count, islice
 
 import orjson
-import uvicorn
-import uvloop
 
 from bench import limit_stdio
 from bench.limit_stdio import Message
+from bench.uvicorn_server import serve
 
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -177,27 +174,14 @@ def main() -> None:
     """Serve on a free port and say which."""
     for file in sys.argv[1:]:
         limit_stdio.load(file)
-    with socket.socket() as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(("127.0.0.1", 0))
-        sock.listen(2048)
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                http="httptools",
-                ws="websockets-sansio",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                ws_per_message_deflate=False,
-                timeout_graceful_shutdown=1,
-            )
-        )
-        sys.stderr.write(f"on http://127.0.0.1:{sock.getsockname()[1]}\n")
-        sys.stderr.flush()
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(server.serve(sockets=[sock]))
+    # With uvicorn's default for proxy headers, as in all figures so far.
+    serve(
+        app,
+        ws="websockets-sansio",
+        lifespan="off",
+        ws_per_message_deflate=False,
+        proxy_headers=True,
+    )
 
 
 if __name__ == "__main__":

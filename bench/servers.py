@@ -29,6 +29,7 @@ __all__ = (
     "ServerGone",
     "port_of",
     "resident_kb",
+    "scratch_folder",
     "shown",
     "start",
     "start_http",
@@ -138,6 +139,14 @@ def port_of(server: Server) -> int:
             raise ServerGone("a server did not say where it listens")
         time.sleep(0.01)
     return int(address[1])
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A temporary folder on the disk of the repository."""
+    (ROOT / "artifacts").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=ROOT / "artifacts") as folder:
+        yield Path(folder)
 
 
 def resident_kb(pid: int) -> int:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from typing import Literal, TypeAlias
 
-from bench.mcp import messages, pipes
+from bench.mcp import messages, stdio_client
 from bench.measure import LIMIT, OURS
 from bench.servers import LIMIT_ASGI, LIMIT_STDIO, Server, ServerGone, port_of, start
 
@@ -35,9 +35,9 @@ Answered = Literal["json", "sse"]
 
 #: By name: the distribution, the first major version that has what is used here, and the module.
 PEERS = {
-    "mcp": ("mcp", 2, "bench.peers.high"),
-    "mcp low": ("mcp", 2, "bench.peers.low"),
-    "fastmcp": ("fastmcp", 3, "bench.peers.fast"),
+    "mcp": ("mcp", 2, "bench.peers.mcp_server"),
+    "mcp low": ("mcp", 2, "bench.peers.mcp_lowlevel"),
+    "fastmcp": ("fastmcp", 3, "bench.peers.fastmcp_server"),
 }
 STARLETTE = "starlette"
 
@@ -104,7 +104,7 @@ def start_all(commands: Mapping[str, Command]) -> Iterator[dict[str, Server]]:
     """All of them on stdio, after their handshakes."""
     with _started(commands) as servers:
         for server in servers.values():
-            pipes.shake_hands(server)
+            stdio_client.shake_hands(server)
         yield servers
 
 
@@ -125,11 +125,11 @@ def _started(commands: Mapping[str, Command]) -> Iterator[dict[str, Server]]:
 def _ready(ours: Command) -> Iterator[tuple[str, int]]:
     """A file with what ours says about itself, for the limit to say the same, and its tools."""
     with start(ours) as server:
-        found = {"server/discover ": pipes.exchange(server, messages.discover())}
-        found["initialize "] = pipes.shake_hands(server)
+        found = {"server/discover ": stdio_client.exchange(server, messages.discover())}
+        found["initialize "] = stdio_client.shake_hands(server)
         cursor = ""
         tools = 0
-        for page in pipes.list_all(server):
+        for page in stdio_client.list_all(server):
             found[f"tools/list {cursor}"] = page
             result = json.loads(page)["result"]
             tools += len(result["tools"])

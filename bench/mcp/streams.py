@@ -1,14 +1,16 @@
-"""Progress: what one event costs when each is a notification of its own."""
+"""Streams of progress: the time that one event takes, and the memory that one stream takes."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 
 from bench.clients import write_all
-from bench.mcp import messages, pipes, sockets
+from bench.mcp import http_client, messages, stdio_client
 from bench.mcp.contenders import (
+    Command,
     http_commands,
     missing,
     start_all,
@@ -16,12 +18,16 @@ from bench.mcp.contenders import (
     stdio_commands,
 )
 from bench.measure import LIMIT, OURS, Effort, Figure, Target, compare_all, take_turns
-from bench.servers import Server, ServerGone
+from bench.servers import Server, ServerGone, resident_kb, start_http
 
-__all__ = ("over_sse", "over_stdio")
+__all__ = ("memory", "over_sse", "over_stdio")
 
 TARGETS = (Target("ratio", 3.0),)
 PROGRESS = b'"method":"notifications/progress"'
+
+#: After so many streams everything that is needed once has been made.
+WARM_STREAMS = 20
+SETTLE_S = 0.2
 
 #: Takes the number of events; returns the seconds and all that came.
 Stream = Callable[[int], tuple[float, bytes]]
@@ -38,7 +44,7 @@ def over_sse(effort: Effort) -> list[Figure]:
     """Server-sent events that answer a call."""
     with http_commands("sse") as commands, start_all_http(commands) as ports:
         streams = {
-            name: partial(_on_socket, sockets.shake_hands(port)) for name, port in ports.items()
+            name: partial(_on_socket, http_client.shake_hands(port)) for name, port in ports.items()
         }
         return [_compare("mcp_stream_sse", streams, effort)]
 
@@ -46,12 +52,12 @@ def over_sse(effort: Effort) -> list[Figure]:
 def _on_pipe(server: Server, events: int) -> tuple[float, bytes]:
     begun = time.perf_counter()
     write_all(server.input_fd, messages.call_count(events) + b"\n")
-    data = pipes.read_lines(server, events + 1)
+    data = stdio_client.read_lines(server, events + 1)
     return time.perf_counter() - begun, data
 
 
-def _on_socket(endpoint: sockets.Endpoint, events: int) -> tuple[float, bytes]:
-    return sockets.stream(endpoint.port, endpoint.request(messages.call_count(events)))
+def _on_socket(endpoint: http_client.Endpoint, events: int) -> tuple[float, bytes]:
+    return http_client.stream(endpoint.port, endpoint.request(messages.call_count(events)))
 
 
 def _compare(name: str, streams: Mapping[str, Stream], effort: Effort) -> Figure:
@@ -74,3 +80,36 @@ def _compare(name: str, streams: Mapping[str, Stream], effort: Effort) -> Figure
         f"answer; bytes per event of ours, the limit and peers: {shown}"
     )
     return compare_all(name, "us/event", missing(taken), TARGETS, note)
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def memory(effort: Effort) -> list[Figure]:
+    """What one more open stream costs, each time in a new process."""
+    number = effort.mcp_streams
+    fewer = int(number * effort.peer_share)
+    with http_commands("sse") as commands:
+        taken = take_turns(
+            {
+                name: partial(_stream_kib, command, number if name in (OURS, LIMIT) else fewer)
+                for name, command in commands.items()
+            },
+            effort.mcp_memory_rounds,
+            warm=False,
+        )
+    note = f"growth of the server with {number:,} open calls ({fewer:,} with peers), for each"
+    targets = (Target("value", 24.0),)
+    return [compare_all("mcp_memory_streams", "KiB", missing(taken), targets, note)]
+
+
+def _stream_kib(command: Command, number: int) -> float:
+    with start_http(command) as (server, port), ExitStack() as stack:
+        endpoint = http_client.shake_hands(port)
+        for request in range(1, WARM_STREAMS + 1):
+            http_client.hold(stack, port, endpoint.request(messages.call_hold(request)))
+        before = resident_kb(server.pid)
+        for request in range(WARM_STREAMS + 1, WARM_STREAMS + number + 1):
+            http_client.hold(stack, port, endpoint.request(messages.call_hold(request)))
+        time.sleep(SETTLE_S)
+        return (resident_kb(server.pid) - before) / number

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bench import clients, measure, servers
-from bench.table import render
+from bench.report import render
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

@@ -14,29 +14,29 @@ import pytest
 
 from bench import measure, servers
 from bench.clients import write_all
-from bench.mcp import contenders, messages, pipes, sockets
+from bench.mcp import contenders, http_client, messages, stdio_client
 from bench.measure import LIMIT, OURS
-from bench.table import render
+from bench.report import render
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 EVENTS = 3
 #: Clients of the benchmark that take either kind of answer, and that take only events.
-ACCEPTED = (sockets.Endpoint(0).accept, b"text/event-stream")
+ACCEPTED = (http_client.Endpoint(0).accept, b"text/event-stream")
 
 
 def on_stdio(command: contenders.Command) -> list[bytes]:
     """Everything that is asked on stdio, and what was answered."""
     with servers.start(command) as server:
         answers = [
-            pipes.exchange(server, messages.discover()),
-            pipes.shake_hands(server),
-            *pipes.list_all(server),
-            pipes.exchange(server, messages.call_echo(2)),
-            pipes.exchange(server, messages.call_echo(3, stateless=True)),
+            stdio_client.exchange(server, messages.discover()),
+            stdio_client.shake_hands(server),
+            *stdio_client.list_all(server),
+            stdio_client.exchange(server, messages.call_echo(2)),
+            stdio_client.exchange(server, messages.call_echo(3, stateless=True)),
         ]
         write_all(server.input_fd, messages.call_count(EVENTS) + b"\n")
-        return [*answers, pipes.read_lines(server, EVENTS + 1)]
+        return [*answers, stdio_client.read_lines(server, EVENTS + 1)]
 
 
 def over_http(command: contenders.Command) -> list[bytes]:
@@ -44,14 +44,16 @@ def over_http(command: contenders.Command) -> list[bytes]:
     answers: list[bytes] = []
     with servers.start_http(command) as (_, port):
         for accept in ACCEPTED:
-            endpoint = sockets.shake_hands(port, accept)
-            with sockets.connect(port) as sock:
+            endpoint = http_client.shake_hands(port, accept)
+            with http_client.connect(port) as sock:
                 answers += [
-                    sockets.exchange(sock, endpoint.request(messages.call_echo(2))),
-                    sockets.exchange(sock, sockets.Endpoint(port, accept).stateless_echo(3)),
+                    http_client.exchange(sock, endpoint.request(messages.call_echo(2))),
+                    http_client.exchange(
+                        sock, http_client.Endpoint(port, accept).stateless_echo(3)
+                    ),
                 ]
             request = endpoint.request(messages.call_count(EVENTS, 4))
-            answers.append(sockets.stream(port, request)[1])
+            answers.append(http_client.stream(port, request)[1])
     return [without_chance(answer) for answer in answers]
 
 
@@ -83,7 +85,7 @@ def test_the_program_lists_a_thousand_tools_besides_its_own() -> None:
         contenders.stdio_commands("Thousand", listing=True) as commands,
         contenders.start_all({OURS: commands[OURS]}) as started,
     ):
-        pages = pipes.list_all(started[OURS])
+        pages = stdio_client.list_all(started[OURS])
 
     names = [tool["name"] for page in pages for tool in json.loads(page)["result"]["tools"]]
     assert sum(name.startswith("many.tool_") for name in names) == 1_000
@@ -97,9 +99,9 @@ def test_peers_that_are_installed_answer_the_same_calls() -> None:
 
     with contenders.start_all(commands) as started:
         for server in started.values():
-            echoed = json.loads(pipes.exchange(server, messages.call_echo(2)))
+            echoed = json.loads(stdio_client.exchange(server, messages.call_echo(2)))
             write_all(server.input_fd, messages.call_count(EVENTS) + b"\n")
-            read = pipes.read_lines(server, EVENTS + 1).split(b"\n")[:-1]
+            read = stdio_client.read_lines(server, EVENTS + 1).split(b"\n")[:-1]
             *progress, counted = map(json.loads, read)
 
             assert [line["params"]["progress"] for line in progress] == [1, 2, 3]

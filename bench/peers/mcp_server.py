@@ -51,7 +51,7 @@ def main(transport: str, tools: int) -> None:
     if transport == "stdio":
         server.run("stdio")
         return
-    from bench.peers.serving import serve
+    from bench.uvicorn_server import serve
 
     serve(server.streamable_http_app(json_response=transport == "json"))
 

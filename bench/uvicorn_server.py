@@ -1,4 +1,4 @@
-"""How a peer is served over HTTP: by uvicorn, set up as the program sets it up.
+"""How the limit and peers are served over HTTP: by uvicorn, set up as the program sets it up.
 
 That is faster than what the frameworks start by themselves, so that what is compared is the
 framework and not its web server.
@@ -17,8 +17,8 @@ import uvloop
 __all__ = ("serve",)
 
 
-def serve(app: Any) -> None:
-    """Serve an ASGI app on a free port and say which."""
+def serve(app: Any, **options: Any) -> None:
+    """Serve an ASGI app on a free port, with further options of uvicorn, and say which."""
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(("127.0.0.1", 0))
@@ -29,9 +29,9 @@ def serve(app: Any) -> None:
                 http="httptools",
                 log_config=None,
                 access_log=False,
-                proxy_headers=False,
                 server_header=False,
                 timeout_graceful_shutdown=1,
+                **{"proxy_headers": False, **options},
             )
         )
         sys.stderr.write(f"on http://127.0.0.1:{sock.getsockname()[1]}\n")

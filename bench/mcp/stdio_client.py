@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 
-from bench.clients import STREAM_READ, write_all
+from bench.clients import STREAM_READ, read_some, write_all
 from bench.mcp import messages
 from bench.servers import Server, ServerGone
 
@@ -25,9 +24,7 @@ def read_lines(server: Server, lines: int) -> bytes:
     parts: list[bytes] = []
     seen = 0
     while seen < lines:
-        data = os.read(server.output_fd, STREAM_READ)
-        if not data:
-            raise ServerGone("the output was cut off")
+        data = read_some(server.output_fd, STREAM_READ)
         seen += data.count(b"\n")
         parts.append(data)
     if seen > lines or not data.endswith(b"\n"):

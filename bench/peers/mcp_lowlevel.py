@@ -75,7 +75,7 @@ def main(transport: str, tools: int) -> None:
     if transport == "stdio":
         anyio.run(serve_stdio, server)
         return
-    from bench.peers.serving import serve
+    from bench.uvicorn_server import serve
 
     serve(server.streamable_http_app(json_response=transport == "json"))
 

@@ -52,7 +52,7 @@ def main(transport: str, tools: int) -> None:
     if transport == "stdio":
         server.run("stdio", show_banner=False)
         return
-    from bench.peers.serving import serve
+    from bench.uvicorn_server import serve
 
     serve(server.http_app(path="/mcp", json_response=transport == "json"))
 

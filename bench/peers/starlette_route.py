@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from bench.peers.serving import serve
+from bench.uvicorn_server import serve
 
 
 async def answer(request: Request) -> JSONResponse:

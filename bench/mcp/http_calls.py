@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from bench.mcp import messages, sockets
+from bench.mcp import http_client, messages
 from bench.mcp.contenders import STARLETTE, Answered, http_commands, missing, start_all_http
 from bench.measure import LIMIT, OURS, Effort, Figure, Target, compare_all, percentile, take_turns
 from bench.servers import ServerGone
@@ -20,7 +20,7 @@ __all__ = ("answered_as_json", "answered_as_sse")
 
 CONNECTIONS = 64
 STATELESS = " stateless"
-ROUTE = (sys.executable, "-m", "bench.peers.route")
+ROUTE = (sys.executable, "-m", "bench.peers.starlette_route")
 
 #: Makes the request with this id.
 Ask = Callable[[int], bytes]
@@ -62,12 +62,12 @@ def _measure(answered: Answered, effort: Effort) -> list[Figure]:
 
 
 def _latency_us(port: int, ask: Ask, calls: int) -> float:
-    return percentile(sockets.serially(port, ask(1), calls), 50) * 1e6
+    return percentile(http_client.serially(port, ask(1), calls), 50) * 1e6
 
 
 def _parallel_us(port: int, ask: Ask, calls: int) -> float:
     requests = [ask(request) for request in range(1, CONNECTIONS + 1)]
-    return sockets.parallel(port, requests, calls) / calls * 1e6
+    return http_client.parallel(port, requests, calls) / calls * 1e6
 
 
 def _share(name: str, calls: int, effort: Effort) -> int:
@@ -92,19 +92,19 @@ def _figures(
 @contextmanager
 def _contenders(answered: Answered) -> Iterator[dict[str, tuple[int, Ask]]]:
     """All of them: where each listens, and how it is asked. Each has answered once."""
-    both = sockets.Endpoint(0).accept
+    both = http_client.Endpoint(0).accept
     accept = both if answered == "json" else b"text/event-stream"
     with http_commands(answered) as commands:
         commands[STARLETTE] = ROUTE
         with start_all_http(commands) as ports:
             asks: dict[str, tuple[int, Ask]] = {}
             for name, port in ports.items():
-                plain = sockets.Endpoint(port, accept)
+                plain = http_client.Endpoint(port, accept)
                 if name == STARLETTE:
                     asks[name] = port, partial(_echo, plain)
                     continue
                 # Peers want a client to accept both, and go by how they were started.
-                endpoint = sockets.shake_hands(port, accept if name in (OURS, LIMIT) else both)
+                endpoint = http_client.shake_hands(port, accept if name in (OURS, LIMIT) else both)
                 asks[name] = port, partial(_echo, endpoint)
                 if name in (OURS, LIMIT):
                     asks[name + STATELESS] = port, plain.stateless_echo
@@ -113,13 +113,13 @@ def _contenders(answered: Answered) -> Iterator[dict[str, tuple[int, Ask]]]:
             yield asks
 
 
-def _echo(endpoint: sockets.Endpoint, request: int) -> bytes:
+def _echo(endpoint: http_client.Endpoint, request: int) -> bytes:
     return endpoint.request(messages.call_echo(request))
 
 
 def _check(name: str, port: int, ask: Ask, answered: str) -> None:
-    with sockets.connect(port) as sock:
-        answer = sockets.exchange(sock, ask(1))
+    with http_client.connect(port) as sock:
+        answer = http_client.exchange(sock, ask(1))
     kind = {"json": b"application/json", "sse": b"text/event-stream"}[answered]
     right = answer.startswith(b"HTTP/1.1 200 ") and b"content-type: " + kind in answer.lower()
     if not right or messages.ECHOED not in answer:

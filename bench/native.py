@@ -1,0 +1,225 @@
+"""The native protocol: cold start, streams, short calls and cancellation, beside the limit."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.clients import (
+    CALL_READ,
+    TERMINAL,
+    ask_count,
+    ask_count_line,
+    call_pipelined,
+    call_singly,
+    read_some,
+    stream_sse,
+    stream_stdio,
+    stream_ws,
+    write_all,
+)
+from bench.measure import Effort, Figure, Target, compare, interleave, percentile, single
+from bench.servers import (
+    LIMIT_ASGI,
+    LIMIT_STDIO,
+    OURS_HTTP,
+    OURS_STDIO,
+    Server,
+    ServerGone,
+    start,
+    start_http,
+)
+
+__all__ = (
+    "cancel_tree",
+    "cold_start",
+    "latency",
+    "over_sse",
+    "over_stdio",
+    "over_ws",
+    "pipelined",
+)
+
+FIRST_ITEM = b'"seq":1,"result":{"type":"content","text":"1 "}}}\n'
+#: Runs one stream and returns its seconds and its bytes.
+Stream = Callable[[], tuple[float, int]]
+IN_FLIGHT = 64
+END = TERMINAL + b"\n"
+#: One child in a session of its own, one in the background, and the shell that waits for both.
+COMMAND = "setsid sleep 300 & echo $!; sleep 300 & echo $!; wait"
+POLL_S = 0.001
+PATIENCE_S = 10.0
+
+
+def cold_start(effort: Effort) -> list[Figure]:
+    """Both commands in turn, each time a new process."""
+    ours, limit = interleave(
+        lambda: _first_answer(OURS_STDIO), lambda: _first_answer(LIMIT_STDIO), effort.start_rounds
+    )
+    note = "process start to the reply and first item of a call on stdio"
+    return [compare("cold_start", "ms", ours, limit, Target("ratio", 3.0), note)]
+
+
+def _first_answer(command: Sequence[str]) -> float:
+    request = ask_count(1) + b"\n"
+    begun = time.perf_counter()
+    with start(command) as server:
+        write_all(server.input_fd, request)
+        seen = b""
+        while FIRST_ITEM not in seen:
+            seen += read_some(server.output_fd, CALL_READ)
+        return (time.perf_counter() - begun) * 1e3
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+
+def over_stdio(effort: Effort) -> list[Figure]:
+    """Lines on a pipe."""
+    events = effort.stream_events
+    with start(OURS_STDIO) as ours, start(LIMIT_STDIO) as limit:
+        return [
+            _compare(
+                "stream_stdio",
+                lambda: stream_stdio(ours, events),
+                lambda: stream_stdio(limit, events),
+                effort,
+            )
+        ]
+
+
+def over_sse(effort: Effort) -> list[Figure]:
+    """Server-sent events on a socket."""
+    return [_over_http("stream_sse", stream_sse, effort)]
+
+
+def over_ws(effort: Effort) -> list[Figure]:
+    """WebSocket messages on a socket."""
+    return [_over_http("stream_ws", stream_ws, effort)]
+
+
+def _over_http(
+    name: str, client: Callable[[int, int], tuple[float, int]], effort: Effort
+) -> Figure:
+    events = effort.stream_events
+    with start_http(OURS_HTTP) as (_, ours), start_http(LIMIT_ASGI) as (_, limit):
+        return _compare(name, lambda: client(ours, events), lambda: client(limit, events), effort)
+
+
+def _compare(name: str, ours: Stream, limit: Stream, effort: Effort) -> Figure:
+    events = effort.stream_events
+    mine, best = interleave(ours, limit, effort.stream_rounds)
+    sizes = mine[0][1] / events, best[0][1] / events
+    note = f"{events:,} events, request to last byte; bytes per event %.0f and %.0f" % sizes
+    return compare(
+        name,
+        "us/event",
+        [seconds / events * 1e6 for seconds, _ in mine],
+        [seconds / events * 1e6 for seconds, _ in best],
+        Target("ratio", 1.5),
+        note,
+    )
+
+
+# --- short calls ----------------------------------------------------------------------------------
+
+
+def latency(effort: Effort) -> list[Figure]:
+    """Each call after the one before has ended: reply, item and terminal."""
+
+    def block(server: Server) -> tuple[float, float]:
+        taken = call_singly(server, ask_count_line(1), END, effort.single_calls)
+        return percentile(taken, 50) * 1e6, percentile(taken, 99) * 1e6
+
+    with start(OURS_STDIO) as ours, start(LIMIT_STDIO) as limit:
+        mine, best = interleave(lambda: block(ours), lambda: block(limit), effort.call_rounds)
+    note = f"of {effort.single_calls} calls one after the other: reply, item, terminal"
+    return [
+        compare(
+            f"calls_latency {name}",
+            "us",
+            [round_[column] for round_ in mine],
+            [round_[column] for round_ in best],
+            None,
+            f"{name} {note}",
+        )
+        for column, name in enumerate(("p50", "p99"))
+    ]
+
+
+def pipelined(effort: Effort) -> list[Figure]:
+    """Many calls under way on one connection."""
+    calls = effort.pipelined_calls
+
+    def block(server: Server) -> float:
+        return call_pipelined(server, ask_count_line, END, calls, IN_FLIGHT) / calls * 1e6
+
+    with start(OURS_STDIO) as ours, start(LIMIT_STDIO) as limit:
+        mine, best = interleave(lambda: block(ours), lambda: block(limit), effort.call_rounds)
+    figure = compare("calls_pipelined", "us/call", mine, best, Target("ratio", 4.0))
+    assert figure.limit is not None
+    rates = 1e6 / figure.ours.median, 1e6 / figure.limit.median
+    note = f"{IN_FLIGHT} in flight; calls per second: %s and %s"
+    return [dataclasses.replace(figure, note=note % tuple(f"{rate:,.0f}" for rate in rates))]
+
+
+# --- cancellation ---------------------------------------------------------------------------------
+
+
+def cancel_tree(effort: Effort) -> list[Figure]:
+    """From sending `plexus.unsubscribe` until no process of the command is left."""
+    with start(OURS_STDIO) as server:
+        lines = _lines(server)
+        _cancel_ms(server, lines)  # the first starts the supervisor of commands
+        taken = [_cancel_ms(server, lines) for _ in range(effort.cancel_rounds)]
+    note = "plexus.unsubscribe until three processes, one in its own session, are gone"
+    return [single("cancel_tree", "ms", taken, Target("value", 100.0), note)]
+
+
+def _cancel_ms(server: Server, lines: Iterator[dict[str, Any]]) -> float:
+    _request(server, 1, "bash.execute", {"command": COMMAND})
+    number = next(lines)["result"]
+    pids = [next(lines)["params"]["result"]["pid"]]
+    text = ""
+    while text.count("\n") < 2:
+        text += next(lines)["params"]["result"]["data"]
+    pids += map(int, text.split())
+    _wait(lambda: _session(pids[1]) == pids[1])
+    begun = time.perf_counter()
+    _request(server, 2, "plexus.unsubscribe", {"subscription": number})
+    folders = [Path(f"/proc/{pid}") for pid in pids]
+    _wait(lambda: not any(folder.exists() for folder in folders))
+    taken = (time.perf_counter() - begun) * 1e3
+    while next(lines).get("id") != 2:
+        pass
+    return taken
+
+
+def _request(server: Server, number: int, method: str, params: dict[str, Any]) -> None:
+    message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+    write_all(server.input_fd, json.dumps(message).encode() + b"\n")
+
+
+def _lines(server: Server) -> Iterator[dict[str, Any]]:
+    rest = b""
+    while True:
+        *lines, rest = (rest + read_some(server.output_fd, CALL_READ)).split(b"\n")
+        yield from map(json.loads, lines)
+
+
+def _session(pid: int) -> int:
+    """The session of a process. Its name, in brackets before, may have blanks in it."""
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[3])
+
+
+def _wait(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not holds():
+        if time.monotonic() > until:
+            raise ServerGone(f"what was waited for did not happen in {PATIENCE_S:g} s")
+        time.sleep(POLL_S)
