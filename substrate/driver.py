@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from plexus.defects import report
-from plexus.errors import Busy, NotFound, PlexusError
+from plexus.errors import NotFound, PlexusError
 from plexus.principal import Principal
 from plexus.rpc import wire
 from plexus.rpc.effects import (
@@ -39,7 +39,7 @@ from plexus.runtime.hub import Plexus
 from plexus.runtime.log import Batch
 from plexus.runtime.reader import Reader
 from plexus.runtime.run import Run
-from plexus.runtime.shares import connection_full
+from plexus.runtime.shares import connection_full, watches_full
 
 __all__ = ("Connection", "View")
 
@@ -107,9 +107,7 @@ class Connection:
             effects = self._view.receive(message)
         except Exception as error:  # noqa: BLE001 - a defect; what was asked is answered all the same
             effects = self._view.on_defect(_requests_in(message), report("a request", error))
-        self._run(effects)
-        if self._frames:
-            self._wake()
+        self.perform(effects)
 
     def collect(self) -> list[bytes]:
         """What there is to write now: replies first, then what each run has said since."""
@@ -207,21 +205,11 @@ class Connection:
             self._unwatch()
             self._unwatch = None
 
-    def perform(self, effects: list[Effect]) -> None:
-        """Carry out what the view wants without having been sent a message."""
-        self._run(effects)
-        if self._frames:
-            self._wake()
-
-    def wake(self) -> None:
-        """Wake the transport, to check again."""
-        self._wake()
-
     def finish(self) -> None:
         """No more messages will come; `finished` turns true when all is collected."""
         self._run(self._view.on_shutdown())
         self._finishing = True
-        self._wake()
+        self.wake()
 
     def revoke(self, reason: str) -> None:
         """End because the peer's credential is no longer valid.
@@ -235,7 +223,7 @@ class Connection:
         self._run(self._view.revoked(reason))
         self._stop_listening()
         self._finishing = True
-        self._wake()
+        self.wake()
 
     @property
     def finished(self) -> bool:
@@ -243,6 +231,12 @@ class Connection:
         return self._finishing and not self._readers and not self._frames
 
     # --- effects ------------------------------------------------------------------------------
+
+    def perform(self, effects: list[Effect]) -> None:
+        """Carry out effects and wake the transport if there is something to write."""
+        self._run(effects)
+        if self._frames:
+            self.wake()
 
     def _run(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -262,16 +256,14 @@ class Connection:
                 asks=effect.asks,
                 trace=effect.trace,
             )
-        except PlexusError as error:
-            self._refuse_call(effect, error)
-            return
         except Exception as error:  # noqa: BLE001 - as for a message
-            self._refuse_call(effect, report(f"a call of {effect.method}", error))
+            called = f"a call of {effect.method}"
+            refusal = error if isinstance(error, PlexusError) else report(called, error)
+            self._hub.runs.notify_refused(effect.method, self._principal, refusal)
+            self._run(self._view.on_refused(effect.call, refusal))
             return
         self.attach(effect.call, call.run, call.after, owner=call.owned and effect.owns)
-        effects = self._tried(effect.call, self._view.on_started, effect.call, call.run)
-        if effects:
-            self._run(effects)
+        self._run(self._tried(effect.call, self._view.on_started, effect.call, call.run))
 
     def _check_room(self, effect: StartCall) -> None:
         """Raise Busy if this connection may not begin one more call of this kind."""
@@ -285,11 +277,7 @@ class Connection:
             return
         self._watches.intersection_update(self._readers.values())
         if len(self._watches) >= limit:
-            reason = (
-                f"This connection has limits.connection_watches = {limit} standing watches. "
-                "Stop one with plexus.unsubscribe or plexus.cancel, or open another connection."
-            )
-            raise Busy(reason, data={"limit": limit, "name": "connection_watches"})
+            raise watches_full(limit)
 
     def _attach_call(self, effect: AttachCall) -> None:
         try:
@@ -301,10 +289,6 @@ class Connection:
             return
         self.attach(effect.call, run, effect.after, owner=effect.owns)
         self._run(self._tried(effect.call, self._view.on_started, effect.call, run))
-
-    def _refuse_call(self, effect: StartCall, error: PlexusError) -> None:
-        self._hub.runs.notify_refused(effect.method, self._principal, error)
-        self._run(self._view.on_refused(effect.call, error))
 
     def _tried(self, call: Any, handler: Callable[..., list[Effect]], *given: Any) -> list[Effect]:
         """Return what a handler of the view wants, or what ends the call if the handler fails."""
@@ -363,12 +347,25 @@ class Connection:
     # --- runs ---------------------------------------------------------------------------------
 
     def _answer_question(self, effect: AnswerQuestion) -> None:
-        self._run(self._tried(effect.call, self._try_answer, effect))
-
-    def _try_answer(self, effect: AnswerQuestion) -> list[Effect]:
-        try:
+        def answer() -> None:
             run = self._hub.find_run_to_control(effect.run, self._principal)
             run.answer(effect.request, effect.answer)
+
+        self._run(self._tried(effect.call, self._outcome, effect, answer))
+
+    def _keep_run(self, effect: KeepRun) -> None:
+        def keep() -> None:
+            runs = self._hub.runs
+            runs.keep(runs.find(effect.run, self._principal), effect.for_s)
+
+        self._run(self._tried(effect.call, self._outcome, effect, keep))
+
+    def _outcome(
+        self, effect: AnswerQuestion | KeepRun, change: Callable[[], None]
+    ) -> list[Effect]:
+        """Change a run, and return what the view does about the outcome."""
+        try:
+            change()
         except PlexusError as error:
             return self._view.on_outcome(effect, error)
         return self._view.on_outcome(effect, None)
@@ -380,19 +377,7 @@ class Connection:
 
     def _cancel_run(self, effect: CancelRun) -> None:
         with contextlib.suppress(NotFound):  # it ended long ago
-            run = self._hub.find_run_to_control(effect.run, self._principal)
-            run.cancel(effect.reason)
-
-    def _keep_run(self, effect: KeepRun) -> None:
-        self._run(self._tried(effect.call, self._try_keep, effect))
-
-    def _try_keep(self, effect: KeepRun) -> list[Effect]:
-        runs = self._hub.runs
-        try:
-            runs.keep(runs.find(effect.run, self._principal), effect.for_s)
-        except PlexusError as error:
-            return self._view.on_outcome(effect, error)
-        return self._view.on_outcome(effect, None)
+            self._hub.find_run_to_control(effect.run, self._principal).cancel(effect.reason)
 
     #: How each effect but `Send` is carried out. It is no part of an instance: over HTTP every
     #: message has a connection of its own.
@@ -412,9 +397,10 @@ class Connection:
 
     def _reader_woke(self, reader: Reader) -> None:
         self._awake.append(reader)
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Wake the transport, to check again."""
         waiter = self._waiter
         if waiter is not None:
             self._waiter = None  # a burst of messages wakes once

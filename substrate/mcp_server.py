@@ -6,11 +6,15 @@ import os
 import time
 
 from mcp_view.catalogue import SPELLINGS
+from mcp_view.protocol import McpConnection
 from mcp_view.server import McpOptions, McpServer
+from mcp_view.session import Session
+from native_rpc.framing import LINES
+from native_rpc.protocol import NativeConnection
 from plexus.runtime.hub import Plexus
 from substrate.settings import Settings
 
-__all__ = ("make_mcp_server", "mcp_options")
+__all__ = ("make_mcp_server", "mcp_options", "stdio_view")
 
 INSTRUCTIONS = (
     "Every tool is a method that streams; the result holds all it said. "
@@ -42,3 +46,10 @@ def make_mcp_server(hub: Plexus, options: McpOptions) -> McpServer:
     )
     hub.on_change(server.on_change)
     return server
+
+
+def stdio_view(hub: Plexus, settings: Settings) -> McpConnection:
+    """The view of a client on stdin and stdout, with namespaced methods beside MCP."""
+    server = make_mcp_server(hub, mcp_options(settings))
+    native = NativeConnection(LINES, hub.limits, hub.new_id)
+    return McpConnection(server, Session(), LINES, fallback=native)

@@ -39,7 +39,6 @@ __all__ = (
     "did_you_mean",
     "files_to_trust",
     "is_there",
-    "load_settings",
     "operator_folder",
     "parse_value",
     "read_settings",
@@ -226,15 +225,10 @@ def is_there(path: Path) -> bool:
     return not (stat.S_ISDIR(mode) and stat.S_IMODE(mode) == PLACEHOLDER_MODE)
 
 
-def load_settings(flags: Mapping[str, Any], content: bytes | None = None) -> Settings:
-    """Settings from everywhere. A flag that is None was not given. Raises SettingsError."""
-    return read_settings(flags, content).settings
-
-
 def read_settings(flags: Mapping[str, Any], content: bytes | None = None) -> Loaded:
     """Settings from flags, variables and the content of `substrate.toml`, with their origins.
 
-    Raises SettingsError.
+    A flag that is None was not given. Raises SettingsError.
     """
     given = {name: value for name, value in flags.items() if value not in (None, ())}
     by_flag = dict.fromkeys(given, "flag")

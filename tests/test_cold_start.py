@@ -110,8 +110,8 @@ def test_reading_settings_imports_no_package_of_others(tmp_path: Path) -> None:
 
 def test_a_start_in_a_folder_with_nothing_to_trust_imports_nothing_of_trust(tmp_path: Path) -> None:
     script = (
-        "import sys, substrate.cli.main, substrate.stdio.transport\n"
-        "substrate.stdio.transport.serve_stdio = lambda *_: None\n"
+        "import sys, substrate.cli.main, substrate.stdio\n"
+        "substrate.stdio.serve_stdio = lambda *_: None\n"
         "try:\n    substrate.cli.main.cli(['--stdio'])\nexcept SystemExit:\n    pass\n"
         "trust = 'substrate.security.folder_trust'\n"
         "print([name for name in sys.modules if name.startswith(trust)])"

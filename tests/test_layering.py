@@ -105,7 +105,7 @@ BROAD_EXCEPTS = {
     ),
     "mcp_view.protocol": (1, "a handler's defect: its request is answered, and so is its batch"),
     "substrate.driver": (4, "a view's defect: what was asked is answered all the same"),
-    "substrate.server.error_boundary": (
+    "substrate.server.app": (
         2,
         "a route's defect: the request is answered, if it still can",
     ),

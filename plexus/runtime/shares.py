@@ -23,7 +23,7 @@ from typing import Final, Generic, TypeVar
 from plexus.errors import Busy
 from plexus.principal import LOCAL
 
-__all__ = ("FairCache", "FairPool", "connection_full", "weight")
+__all__ = ("FairCache", "FairPool", "connection_full", "watches_full", "weight")
 
 #: How many times what is left one principal may hold.
 FACTOR: Final = 7
@@ -51,6 +51,15 @@ def connection_full(limit: int) -> Busy:
         "ends, stop one, or open another connection."
     )
     return Busy(reason, data={"limit": limit, "name": "calls_in_flight"})
+
+
+def watches_full(limit: int) -> Busy:
+    """The error for a call on a connection that has as many standing watches as it may."""
+    reason = (
+        f"This connection has limits.connection_watches = {limit} standing watches. Stop one with "
+        "plexus.unsubscribe or plexus.cancel, or open another connection."
+    )
+    return Busy(reason, data={"limit": limit, "name": "connection_watches"})
 
 
 class FairPool:

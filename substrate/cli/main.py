@@ -252,11 +252,7 @@ def server_entry(ctx: click.Context, *, stdio: bool, mcp: bool) -> Callable[...,
         raise click.UsageError("--mcp goes with --stdio; over HTTP, MCP is always at /mcp.", ctx)
     entry = "substrate.server.serve:serve_http"
     if stdio:
-        entry = (
-            "substrate.stdio.mcp:serve_mcp_stdio"
-            if mcp
-            else "substrate.stdio.transport:serve_stdio"
-        )
+        entry = "substrate.stdio:serve_mcp_stdio" if mcp else "substrate.stdio:serve_stdio"
     serve: Callable[..., None] = resolve(entry)
     return serve
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from starlette.types import Message, Send
 
-from substrate.server.responses import Headers
+from substrate.server.asgi import Headers
 
 __all__ = ("is_preflight", "send_preflight", "with_origin")
 

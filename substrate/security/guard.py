@@ -26,7 +26,7 @@ from substrate.security.cors import is_preflight, send_preflight, with_origin
 from substrate.security.credential_watch import REVOKED, CredentialWatch
 from substrate.security.errors import AccessRefused
 from substrate.security.tickets import take_ticket, takes_ticket
-from substrate.server.responses import Headers, send_json, send_unread
+from substrate.server.asgi import Headers, send_json, send_unread
 from substrate.telemetry.refusals import OnRefused, address_of
 
 __all__ = ("Guard", "Names", "allowed_names", "local_names")

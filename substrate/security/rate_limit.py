@@ -20,9 +20,9 @@ from plexus.rpc import wire
 from plexus.runtime.hub import STOPPING, Plexus
 from plexus.token_bucket import TokenBucket
 from substrate.security.exposure import is_local
+from substrate.server.asgi import JSON, Headers
 from substrate.server.limits import ServerLimits
-from substrate.server.open_connections import OpenConnections
-from substrate.server.responses import JSON, Headers
+from substrate.server.listener import OpenConnections
 from substrate.telemetry.refusals import OnRefused, address_of
 
 __all__ = ("REMEMBERED", "Admission", "Buckets")

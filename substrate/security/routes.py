@@ -13,14 +13,16 @@ from plexus.rpc import wire
 from substrate.security.authentication import Access
 from substrate.security.errors import AccessRefused, Forbidden, TooMany
 from substrate.security.tickets import TICKET_PATHS, is_ticket_path
-from substrate.server.limits import ServerLimits
-from substrate.server.requests import BodyTooBig, header, read_body
-from substrate.server.responses import (
+from substrate.server.asgi import (
+    BodyTooBig,
+    header,
+    read_body,
     send_empty,
     send_json,
     send_too_big,
     send_wrong_method,
 )
+from substrate.server.limits import ServerLimits
 
 __all__ = ("OAuthMetadata", "RotateToken", "SessionEndpoint", "SessionProof", "TicketEndpoint")
 

@@ -1,15 +1,27 @@
-"""The HTTP app: its routes, inside the guard."""
+"""The HTTP app: its routes, inside the guard and the error boundary.
+
+An exception in a route is answered and logged. The peer gets a JSON 500 with the reference under
+which the log has the traceback, and nothing else of the exception. A WebSocket is closed with 1011.
+A response that has begun cannot become another one: returning before its end makes the HTTP server
+close the connection.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from typing import Final
+
 from starlette.routing import Route, Router, WebSocketRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.utils import ClientDisconnected
 
 from mcp_view.protocol import McpConnection
 from mcp_view.server import McpServer
 from mcp_view.session import Session
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
+from plexus.defects import report
+from plexus.errors import PlexusError
 from plexus.principal import Principal
 from plexus.rpc import wire
 from plexus.runtime.hub import Plexus
@@ -26,25 +38,25 @@ from substrate.security.routes import (
     SessionProof,
     TicketEndpoint,
 )
-from substrate.server.error_boundary import ErrorBoundary
+from substrate.server.asgi import header, send_bytes, send_unread
 from substrate.server.limits import ServerLimits
+from substrate.server.listener import OpenConnections
 from substrate.server.mcp.endpoint import McpEndpoint
 from substrate.server.mcp.legacy_sse import PairMessages, PairStream
 from substrate.server.mcp.sessions import Sessions
-from substrate.server.open_connections import OpenConnections
 from substrate.server.page.static_files import PageFiles, send_page
-from substrate.server.requests import header
-from substrate.server.responses import send_bytes
 from substrate.server.rpc_http import RpcEndpoint, RunEvents
 from substrate.server.shutdown import OpenStreams
 from substrate.server.websocket import MessageSocket
 from substrate.telemetry.metrics import Metrics
 from substrate.telemetry.refusals import Refusals
 
-__all__ = ("IDENTITY", "HotRoute", "build_app")
+__all__ = ("IDENTITY", "ErrorBoundary", "HotRoute", "build_app")
 
 #: How a client knows that whoever answers on this port is a server of ours.
 IDENTITY = "substrate"
+#: The WebSocket close code for an unexpected condition in the server.
+INTERNAL_ERROR: Final = 1011
 
 
 class HotRoute:
@@ -144,3 +156,44 @@ def build_app(
         connections=connections,
     )
     return ErrorBoundary(Guard(admission, names, access, hub.limits, on_refused, credentials))
+
+
+class ErrorBoundary:
+    """Answers what raises inside an app."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and answer it if that raises."""
+        started = False
+
+        async def send_noted(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_noted)
+        except ClientDisconnected:
+            raise  # raised by `send` for a peer that is gone; uvicorn ignores it
+        except Exception as error:  # noqa: BLE001 - every request is answered, whatever raised
+            # The path is not part of the text: it may hold what only the client should see.
+            failed = report(f"a request ({scope['type']})", error)
+            # The peer may be gone, or its connection broken: then there is nothing to answer.
+            with contextlib.suppress(Exception):
+                await _answer(scope, receive, send, failed, started=started)
+
+
+async def _answer(
+    scope: Scope, receive: Receive, send: Send, failed: PlexusError, *, started: bool
+) -> None:
+    if scope["type"] == "websocket":
+        if not started:
+            # Accepted first: a close code reaches the client in no other way.
+            await send({"type": "websocket.accept"})
+        await send(
+            {"type": "websocket.close", "code": INTERNAL_ERROR, "reason": failed.message[:120]}
+        )
+    elif not started:
+        await send_unread(receive, send, 500, {"error": failed.message, "data": failed.data})

@@ -21,10 +21,10 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from plexus.rpc import wire
-from substrate.server.dead_peers import StuckPeer
 from substrate.server.limits import ServerLimits
-from substrate.server.open_connections import OpenConnections
-from substrate.server.websocket_connection import WebSocketProtocol
+from substrate.server.listener import OpenConnections
+from substrate.server.peers import StuckPeer
+from substrate.server.websocket import WebSocketProtocol
 from substrate.telemetry.refusals import OnRefused
 
 __all__ = ("HttpProtocol", "LimitedConfig")

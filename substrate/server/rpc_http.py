@@ -20,24 +20,22 @@ from plexus.runtime.run import Run
 from substrate.driver import Connection
 from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
-from substrate.server.disconnect import Peer
-from substrate.server.limits import ServerLimits
-from substrate.server.requests import (
+from substrate.server.asgi import (
     BodyTooBig,
+    Headers,
     accept_of,
     header,
     headers_of,
     read_body,
-    whole_number,
-)
-from substrate.server.responses import (
-    Headers,
     send_bytes,
     send_empty,
     send_json,
     send_too_big,
     send_wrong_method,
+    whole_number,
 )
+from substrate.server.limits import ServerLimits
+from substrate.server.peers import Peer
 from substrate.server.sse import EVENT_STREAM as EVENT_STREAM_TYPE
 from substrate.server.sse import write_events
 

@@ -28,10 +28,9 @@ from substrate.security.page_sessions import SessionFile
 from substrate.security.tokens import TokenFile, new_token
 from substrate.server.app import build_app
 from substrate.server.connections import HttpProtocol, LimitedConfig
-from substrate.server.dead_peers import watch_for_dead_peers
 from substrate.server.limits import ServerLimits
-from substrate.server.listener import Listener
-from substrate.server.open_connections import OpenConnections
+from substrate.server.listener import Listener, OpenConnections
+from substrate.server.peers import watch_for_dead_peers
 from substrate.server.shutdown import (
     OpenStreams,
     StopSignals,
@@ -39,11 +38,11 @@ from substrate.server.shutdown import (
     wait_for_first,
 )
 from substrate.settings import ProjectFiles, Settings, SettingsError
-from substrate.telemetry.call_origin import WithOrigin
 from substrate.telemetry.logging import announce
 from substrate.telemetry.metrics import Metrics
 from substrate.telemetry.observers import Observers
 from substrate.telemetry.refusals import Refusals
+from substrate.telemetry.tracing import WithOrigin
 
 __all__ = ("Server", "bind", "serve_http")
 

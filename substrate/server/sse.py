@@ -8,9 +8,9 @@ from typing import Final, Protocol
 from starlette.types import Send
 
 from substrate.driver import Connection
-from substrate.server.disconnect import Peer
+from substrate.server.asgi import Headers
 from substrate.server.limits import ServerLimits
-from substrate.server.responses import Headers
+from substrate.server.peers import Peer
 
 __all__ = ("EVENT_STREAM", "EventSource", "start_stream", "write_events")
 

@@ -18,8 +18,7 @@ from starlette.types import Receive, Scope, Send
 from activations.arbor import Arbor
 from plexus.runtime.hub import Plexus
 from plexus.runtime.run import Run
-from substrate.server.requests import header
-from substrate.server.responses import send_bytes, send_wrong_method
+from substrate.server.asgi import header, send_bytes, send_wrong_method
 from substrate.telemetry.refusals import Refusals
 
 if TYPE_CHECKING:  # imported when somebody asks

@@ -5,6 +5,10 @@ Off, and nothing of it imported, unless the standard variables ask for it: an ad
 `OTEL_TRACES_EXPORTER=otlp`; `OTEL_SDK_DISABLED=true` and `OTEL_TRACES_EXPORTER=none` forbid it.
 The library reads all other variables itself.
 
+Where a call comes from is a context variable, because nothing between the transport and the run has
+any use for it: whoever watches runs looks here when one begins, which happens in the context of its
+request. A run that another run began has that one as its origin, and nothing is to be found here.
+
 A span says what was called and how it ended. It holds no argument, no result and no text of an
 error. Spans wait in a bounded queue for a thread that sends them; what does not fit is dropped.
 """
@@ -15,20 +19,21 @@ import importlib.util
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from plexus.events import ErrorEvent
 from plexus.runtime.run import Run
 from plexus.runtime.runs import Runs
 from plexus.version import __version__
-from substrate.telemetry.call_origin import ORIGIN
 
 if TYPE_CHECKING:  # imported when it is asked for
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Span
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ("Tracing", "is_wanted", "open_tracing")
+__all__ = ("ORIGIN", "STDIO", "Origin", "Tracing", "WithOrigin", "is_wanted", "open_tracing")
 
 logger = logging.getLogger("substrate.telemetry.tracing")
 
@@ -37,6 +42,39 @@ ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_EN
 NEEDED: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 #: How long the last spans may take to be sent when the server ends.
 FLUSH_S: Final = 1.0
+#: Headers of a request that say which trace it belongs to.
+TRACE_HEADERS: Final = {b"traceparent": "traceparent", b"tracestate": "tracestate"}
+
+
+class Origin(NamedTuple):
+    """How a call came in."""
+
+    #: `stdio`, `http` or `websocket`.
+    transport: str
+    #: The trace context in its headers, if any.
+    trace: Mapping[str, str] | None = None
+
+
+STDIO: Final = Origin("stdio")
+ORIGIN: Final[ContextVar[Origin | None]] = ContextVar("origin", default=None)
+
+
+class WithOrigin:
+    """Around an app: whatever it does for a request is known to come from there."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Note the origin and pass the request on. Every request has a context of its own."""
+        if scope["type"] != "lifespan":
+            found = {
+                TRACE_HEADERS[name]: value.decode("latin-1")
+                for name, value in scope["headers"]
+                if name in TRACE_HEADERS
+            }
+            ORIGIN.set(Origin(scope["type"], found if "traceparent" in found else None))
+        await self._app(scope, receive, send)
 
 
 def is_wanted(environ: Mapping[str, str]) -> bool:

@@ -16,7 +16,7 @@ from native_rpc.framing import LINES
 from substrate.mcp_server import make_mcp_server
 from substrate.security.authentication import Access
 from substrate.server.serve import bind, make_server
-from substrate.stdio.transport import StdioServer, claim_stdio
+from substrate.stdio import StdioServer, claim_stdio
 
 from .serving import build_hub, options_for
 

@@ -23,7 +23,7 @@ from network import ANSWER_S, Server
 from raw_peer import RawPeer, call_of, frame_of, limited
 from websockets.sync.client import ClientConnection, connect
 
-from substrate.server.dead_peers import watch_for_dead_peers
+from substrate.server.peers import watch_for_dead_peers
 from substrate.server.serve import bind
 
 LEAVING = str(Path(__file__).with_name("leaving.py"))

@@ -68,7 +68,7 @@ def test_an_unknown_variable_is_a_warning_that_names_the_nearest(
 
 def test_serving_on_stdio_imports_nothing_of_the_commands(project: Path) -> None:
     script = (
-        "import sys, substrate.cli.main, substrate.stdio.transport\n"
+        "import sys, substrate.cli.main, substrate.stdio\n"
         "print([m for m in sys.modules if m.startswith(('substrate.cli.commands', 'rich'))])"
     )
     loaded = subprocess.run(

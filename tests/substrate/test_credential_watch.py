@@ -20,7 +20,7 @@ from substrate.security.errors import Unauthenticated, Unavailable
 from substrate.security.page_sessions import SessionFile
 from substrate.security.private_files import UNREADABLE_S
 from substrate.security.tokens import TokenFile, digest_of
-from substrate.server.disconnect import LAST_WRITE_S
+from substrate.server.peers import LAST_WRITE_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

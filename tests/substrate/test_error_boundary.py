@@ -15,7 +15,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from substrate.server.error_boundary import ErrorBoundary
+from substrate.server.app import ErrorBoundary
 
 PLANTED = Path(__file__).with_name("planted_defects.py")
 

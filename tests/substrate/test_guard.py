@@ -21,8 +21,7 @@ from plexus.principal import Principal
 from substrate.mcp_server import make_mcp_server
 from substrate.security.authentication import Access
 from substrate.security.guard import Guard, allowed_names
-from substrate.server.app import HotRoute, build_app
-from substrate.server.error_boundary import ErrorBoundary
+from substrate.server.app import ErrorBoundary, HotRoute, build_app
 
 pytestmark = pytest.mark.anyio
 

@@ -18,10 +18,10 @@ from substrate.driver import Connection
 from substrate.mcp_server import make_mcp_server
 from substrate.security.authentication import Access, Credential
 from substrate.security.credential_watch import CredentialWatch
-from substrate.server.disconnect import Peer
 from substrate.server.mcp.endpoint import McpEndpoint
 from substrate.server.mcp.sessions import ENDED_S, ENDED_STREAMS, IDLE_S, HttpSession, Sessions
 from substrate.server.mcp.streams import KEPT_BYTES, EventLog
+from substrate.server.peers import Peer
 from substrate.server.shutdown import OpenStreams
 
 pytestmark = pytest.mark.anyio

@@ -35,7 +35,7 @@ from plexus.runtime.hub import Plexus
 from substrate.mcp_server import make_mcp_server
 from substrate.security.authentication import Access
 from substrate.server.serve import bind, make_server
-from substrate.stdio.transport import StdioServer
+from substrate.stdio import StdioServer
 from substrate.telemetry.tracing import Tracing, is_wanted, open_tracing
 
 ROOT = Path(__file__).parents[2]

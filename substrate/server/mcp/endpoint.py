@@ -27,18 +27,22 @@ from plexus.rpc.effects import WatchChanges
 from substrate.driver import Connection
 from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
-from substrate.server.disconnect import Peer
-from substrate.server.mcp.responder import Answers, Post, Posted, Rest, http_status
-from substrate.server.mcp.sessions import HttpSession, Sessions
-from substrate.server.mcp.streams import EventLog
-from substrate.server.requests import BodyTooBig, accept_of, headers_of, read_body
-from substrate.server.responses import (
+from substrate.server.asgi import (
+    BodyTooBig,
+    accept_of,
+    headers_of,
+    read_body,
     send_bytes,
     send_empty,
     send_json,
     send_too_big,
     send_wrong_method,
 )
+from substrate.server.mcp.errors import http_status
+from substrate.server.mcp.responder import Answers, Post, Posted, Rest, http_status
+from substrate.server.mcp.sessions import HttpSession, Sessions
+from substrate.server.mcp.streams import EventLog
+from substrate.server.peers import Peer
 from substrate.server.shutdown import OpenStreams
 from substrate.server.sse import EVENT_STREAM
 

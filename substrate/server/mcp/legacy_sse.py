@@ -26,11 +26,19 @@ from plexus.rpc import effects, wire
 from substrate.driver import Connection
 from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
-from substrate.server.disconnect import Peer
+from substrate.server.asgi import (
+    BodyTooBig,
+    accept_of,
+    headers_of,
+    read_body,
+    send_bytes,
+    send_json,
+    send_too_big,
+    send_wrong_method,
+)
 from substrate.server.limits import ServerLimits
 from substrate.server.mcp.streams import Events, EventWriter
-from substrate.server.requests import BodyTooBig, accept_of, headers_of, read_body
-from substrate.server.responses import send_bytes, send_json, send_too_big, send_wrong_method
+from substrate.server.peers import Peer
 from substrate.server.shutdown import OpenStreams
 
 __all__ = ("PairMessages", "PairStream")

@@ -26,12 +26,11 @@ from plexus.rpc import wire
 from substrate.driver import Connection
 from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
-from substrate.server.disconnect import Peer
+from substrate.server.asgi import Accept, Headers, send_bytes, send_empty
 from substrate.server.limits import ServerLimits
 from substrate.server.mcp.sessions import HttpSession
 from substrate.server.mcp.streams import Events, EventWriter, SessionEvents, unnumbered
-from substrate.server.requests import Accept
-from substrate.server.responses import Headers, send_bytes, send_empty
+from substrate.server.peers import Peer
 from substrate.server.shutdown import OpenStreams
 from substrate.server.sse import EVENT_STREAM
 

@@ -30,8 +30,8 @@ from plexus.principal import Principal
 from plexus.rpc import wire
 from plexus.runtime.shares import FairCache, weight
 from substrate.driver import Connection
-from substrate.server.disconnect import Peer
 from substrate.server.mcp.streams import EventLog, SessionEvents
+from substrate.server.peers import Peer
 
 __all__ = ("HttpSession", "Sessions")
 

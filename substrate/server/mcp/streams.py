@@ -16,8 +16,8 @@ from starlette.types import Send
 from mcp_view.protocol import McpConnection
 from plexus.rpc import wire
 from substrate.driver import Connection
-from substrate.server.disconnect import Peer
 from substrate.server.limits import ServerLimits
+from substrate.server.peers import Peer
 from substrate.server.shutdown import OpenStreams
 from substrate.server.sse import write_events
 

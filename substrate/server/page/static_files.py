@@ -19,8 +19,7 @@ from typing import Final, NamedTuple
 
 from starlette.types import Receive, Scope, Send
 
-from substrate.server.requests import header
-from substrate.server.responses import Headers, send_bytes, send_empty, send_wrong_method
+from substrate.server.asgi import Headers, header, send_bytes, send_empty, send_wrong_method
 
 __all__ = ("ASSETS", "INDEX_FILE", "PageFiles", "send_page")
 

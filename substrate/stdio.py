@@ -22,7 +22,7 @@ import stat
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from native_rpc.framing import LINES
 from native_rpc.protocol import NativeConnection
@@ -34,12 +34,12 @@ from substrate.build_hub import NO_FILES, MakeHub, build_hub, close_runner
 from substrate.driver import Connection, View
 from substrate.publishing.lookout import Lookout
 from substrate.settings import ProjectFiles, Settings
-from substrate.telemetry.call_origin import ORIGIN, STDIO
 from substrate.telemetry.observers import Observers
+from substrate.telemetry.tracing import ORIGIN, STDIO
 
-__all__ = ("StdioServer", "claim_stdio", "serve_stdio", "serve_view")
+__all__ = ("StdioServer", "claim_stdio", "serve_mcp_stdio", "serve_stdio")
 
-logger = logging.getLogger("substrate.stdio.transport")
+logger = logging.getLogger("substrate.stdio")
 
 READ_BYTES = 64 * 1024
 #: What the pipe to the client shall hold, where that can be chosen: more than the usual 64 KiB,
@@ -51,6 +51,10 @@ FLUSH_S = 2.0
 UNSENT_BYTES = 1024 * 1024
 #: Imported only if a server is wanted beside.
 BESIDE = "substrate.publishing.beside:see_to_server"
+#: Imported only if MCP is served.
+MCP_VIEW = "substrate.mcp_server:stdio_view"
+
+MakeView: TypeAlias = Callable[[Plexus, Settings], View]
 
 
 def claim_stdio() -> tuple[int, int]:
@@ -247,18 +251,22 @@ def serve_stdio(
     settings: Settings, files: ProjectFiles = NO_FILES, make_hub: MakeHub = build_hub
 ) -> None:
     """`substrate --stdio`: serve the native view until the input ends."""
-    serve_view(settings, _native_view, files, make_hub)
+    _serve_view(settings, _native_view, files, make_hub)
+
+
+def serve_mcp_stdio(
+    settings: Settings, files: ProjectFiles = NO_FILES, make_hub: MakeHub = build_hub
+) -> None:
+    """`substrate --stdio --mcp`: serve MCP, and namespaced methods beside it."""
+    _serve_view(settings, resolve(MCP_VIEW), files, make_hub)
 
 
 def _native_view(hub: Plexus, _: Settings) -> View:
     return NativeConnection(LINES, hub.limits, hub.new_id)
 
 
-def serve_view(
-    settings: Settings,
-    make_view: Callable[[Plexus, Settings], View],
-    files: ProjectFiles = NO_FILES,
-    make_hub: MakeHub = build_hub,
+def _serve_view(
+    settings: Settings, make_view: MakeView, files: ProjectFiles, make_hub: MakeHub
 ) -> None:
     """Serve a view of the hub that the settings describe, until the input ends."""
     input_fd, output_fd = claim_stdio()
@@ -270,7 +278,7 @@ def serve_view(
 
 async def _run(
     settings: Settings,
-    make_view: Callable[[Plexus, Settings], View],
+    make_view: MakeView,
     files: ProjectFiles,
     make_hub: MakeHub,
     input_fd: int,

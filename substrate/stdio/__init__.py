@@ -1,1 +1,0 @@
-"""The stdio transport, for the native protocol and for MCP."""
