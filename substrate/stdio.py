@@ -103,19 +103,21 @@ class StdioServer:
         for number in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(number, self._end, f"{signal.Signals(number).name} came")
         self._prepare_output()
-        writer = self._loop.create_task(self._write())
-        reader = self._start_reading()
-        try:
-            why = await self._why_to_end()
-            self._unwatch_input()
-            await self._hub.close(reason=f"{why}; the server is stopping")
-            self._connection.finish()
-            await self._flushed(writer)
-        finally:
-            self._unwatch_input()
-            for task in (writer, reader):
-                if task is not None:
-                    task.cancel()
+        # The standard library's: importing anyio would cost a good part of a cold start.
+        async with asyncio.TaskGroup() as tasks:
+            writer = tasks.create_task(self._write())
+            reader = self._start_reading(tasks)
+            try:
+                why = await self._why_to_end()
+                self._unwatch_input()
+                await self._hub.close(reason=f"{why}; the server is stopping")
+                self._connection.finish()
+                await self._flushed(writer)
+            finally:
+                self._unwatch_input()
+                for task in (writer, reader):
+                    if task is not None:
+                        task.cancel()
 
     async def _why_to_end(self) -> str:
         """Wait for the end of the input, and then for the runs, or for being told to end."""
@@ -151,19 +153,18 @@ class StdioServer:
 
     # --- reading ------------------------------------------------------------------------------
 
-    def _start_reading(self) -> asyncio.Task[None] | None:
+    def _start_reading(self, tasks: asyncio.TaskGroup) -> asyncio.Task[None] | None:
         try:
-            self._loop.add_reader(self._input, self._readable)
+            self._watch_input()
         except OSError as error:
             if error.errno != errno.EPERM:
                 raise
-            return self._loop.create_task(self._read_file())
-        self._watched = True
+            return tasks.create_task(self._read_file())
         return None
 
     def _watch_input(self) -> None:
-        self._watched = True
         self._loop.add_reader(self._input, self._readable)
+        self._watched = True
 
     def _unwatch_input(self) -> None:
         if self._watched:

@@ -106,7 +106,7 @@ class RpcEndpoint:
     ) -> None:
         view = NativeConnection(EVENT_STREAM, self._hub.limits, self._hub.new_id, resumable=True)
         connection = Connection(self._hub, view, credential.principal)
-        async with self._peer(receive, connection, credential) as peer:
+        async with Peer(receive, connection, self._credentials, credential, resumable=True) as peer:
             connection.receive(message)
             if view.idle and not connection.unsent:
                 await send_empty(send, 202)
@@ -117,9 +117,6 @@ class RpcEndpoint:
                 await send_bytes(send, 403, body, EVENT_STREAM_TYPE, challenge)
                 return
             await _stream_frames(view, connection, peer, send, self._hub)
-
-    def _peer(self, receive: Receive, connection: Connection, credential: Credential) -> Peer:
-        return Peer(receive, connection, self._credentials, credential, resumable=True)
 
 
 class RunEvents:

@@ -13,11 +13,14 @@ from substrate.settings import (
     Settings,
     SettingsError,
     allowed,
-    load_settings,
     parse_value,
     read_settings,
     setting_names,
 )
+
+
+def load_settings(flags: dict[str, Any], content: bytes | None = None) -> Settings:
+    return read_settings(flags, content).settings
 
 
 @pytest.fixture(autouse=True)

@@ -38,7 +38,6 @@ from substrate.server.asgi import (
     send_too_big,
     send_wrong_method,
 )
-from substrate.server.mcp.errors import http_status
 from substrate.server.mcp.responder import Answers, Post, Posted, Rest, http_status
 from substrate.server.mcp.sessions import HttpSession, Sessions
 from substrate.server.mcp.streams import EventLog
