@@ -1,4 +1,4 @@
-"""The `bash` activation: shell commands whose whole process tree is known and ended."""
+"""The `bash` activation: shell commands whose whole process tree is tracked and terminated."""
 
 from __future__ import annotations
 

@@ -1,12 +1,15 @@
-"""bash: run a command and stream what it writes.
+"""The `bash` activation: run a command and stream its output.
 
-What a call promises:
-- Both outputs come live, in chunks as they are written; a prompt without a newline is seen.
-- When the run ends, in whichever way, no process that came of it is left.
-- A command whose output nobody takes is held; one that writes more than `max_output_bytes` is
-  killed, because cutting its output while it runs on would hide what it does.
-- A command that does not start is an error and yields no event; one that starts and fails is a
-  complete run with a non-zero exit code.
+Guarantees of a call:
+
+- Both outputs are streamed live, in chunks as they are written. A prompt without a newline is
+  visible immediately.
+- When the run ends, for whatever reason, no process that it started is left.
+- Backpressure: a command blocks while its output is not read. A command that writes more than
+  `max_output_bytes` is killed, because truncating its output while it keeps running would hide what
+  it does.
+- A command that does not start is an error and yields no event. A command that starts and fails is
+  a complete run with a non-zero exit code.
 """
 
 from __future__ import annotations
@@ -40,19 +43,21 @@ __all__ = ("Bash",)
 DEFAULT_TIMEOUT_S = 600.0
 DEFAULT_OUTPUT_BYTES = 8 * 1024 * 1024
 
-#: What a failure to start means in words, by the step at which it happened.
+#: Error text for a failed start, by the step that failed.
 _STEPS = {
     "cwd": "the directory {directory} cannot be entered",
     "exec": "{program} cannot be run",
-    "start": "the supervisor of commands does not answer",
-    "fork": "no process can be made",
+    "start": "the command supervisor does not respond",
+    "fork": "no process can be created",
 }
 
-TOO_LONG = "the command or its environment is too long for the system; use stdin"
+TOO_LONG = (
+    "the command or its environment exceeds the system's size limit; pass long input by stdin"
+)
 
 
 class Bash(Activation):
-    """Runs shell commands and streams their output."""
+    """Run shell commands and stream their output."""
 
     namespace = "bash"
     version = "1.0.0"
@@ -63,10 +68,10 @@ class Bash(Activation):
         workspace: str | None = None,
         own_paths: OwnPaths | None = None,
     ) -> None:
-        """Choose where commands run.
+        """Configure where commands run.
 
-        workspace: the one folder that a confined command can write.
-        own_paths: files of the server that a confined command must not see or change.
+        workspace: the only folder that a sandboxed command can write to.
+        own_paths: files of the server that a sandboxed command must not read or change.
         """
         self._profile = sandbox
         self._workspace = Path(workspace or ".").resolve()
@@ -75,7 +80,7 @@ class Bash(Activation):
         self._own_paths = own_paths or OwnPaths()
         self._launcher = Launcher()
         self._sandbox_works = False
-        #: Whether bwrap can limit the size of a file system; found out by trying.
+        #: Whether bwrap can limit the size of a file system; detected by the first trial.
         self._sized = True
 
     @method(
@@ -94,32 +99,32 @@ class Bash(Activation):
         timeout_s: float | None = DEFAULT_TIMEOUT_S,
         max_output_bytes: int = DEFAULT_OUTPUT_BYTES,
     ) -> AsyncIterator[Start | Stdout | Stderr | Truncated | Exit]:
-        """Run a command with bash and stream its output as it is written.
+        """Run a shell command with bash and stream its output, then its exit code.
 
-        The run ends when the command does: what it left running in the background is ended too.
-        Background work belongs in a call of its own, which can be cancelled.
+        Use it to build, test, search and edit files. Background processes are killed when the
+        command exits, so run a long-lived process in a separate call and cancel it when done.
 
         Args:
-            command: The command line or script, as after `bash -c`.
-            cwd: The directory to run in; the server's own, or the sandbox's workspace, if left out.
-            env: Environment variables to add or to replace. A sandboxed command gets few others.
-            stdin: Text that the command can read from its standard input, which is empty if left
-                out.
-            timeout_s: Seconds after which the command is killed and the run fails; null for never.
-            max_output_bytes: How much the command may write in all; it is killed if it writes more.
+            command: Command line or script, as in `bash -c`. Example: "pytest -q tests".
+            cwd: Working directory. Default: the server's directory, or the workspace in a sandbox.
+            env: Environment variables to add or replace. A sandboxed command inherits few others.
+            stdin: Text for the command's standard input. Default: empty.
+            timeout_s: Seconds until the command is killed and the run fails. Null: no timeout.
+            max_output_bytes: Maximum bytes of stdout and stderr together. The command is killed if
+                it writes more.
         """
         _check("timeout_s", timeout_s is None or 0 < timeout_s < math.inf, "must be above zero")
         _check("max_output_bytes", max_output_bytes >= 0, "must not be negative")
         for name in env or {}:
             _check("env", bool(name) and "=" not in name, f"{name!r} cannot name a variable")
 
-        with contextlib.suppress(OSError):  # which comes again, and is reported, when starting
+        with contextlib.suppress(OSError):  # it is raised again, and reported, by the start
             self._launcher.prepare()
-        from aiostream import stream  # here, where the import costs nothing: the supervisor boots
+        from aiostream import stream  # imported while the supervisor boots, so it adds no latency
 
         if not self._sandbox_works:
             await self._try_sandbox()
-        with self._prepared(command, cwd, env or {}) as prepared:
+        with self._prepare(command, cwd, env or {}) as prepared:
             process = await self._start(prepared, stdin)
             try:
                 if timeout_s is not None:
@@ -135,34 +140,35 @@ class Bash(Activation):
                         async for event in output:
                             yield event
                     except BaseException:
-                        process.kill()  # before the streams are closed: the tree should go at once
+                        process.kill()  # before the streams are closed, so the tree ends first
                         raise
                 if budget.exceeded:
                     yield Truncated(limit_bytes=max_output_bytes)
-                await process.gone()
+                await process.wait()
             finally:
                 await process.end()
         if process.expired and timeout_s is not None:
             raise DeadlineExceeded(
-                f"the command was killed after {timeout_s:g} s", data={"limit_s": timeout_s}
+                f"the command was killed after the timeout of {timeout_s:g} s",
+                data={"limit_s": timeout_s},
             )
         yield _exit(process, budget.exceeded)
 
     async def check_health(self) -> str:
-        """Say how commands are run; raises Failed if they cannot be."""
+        """Return the bash path and the sandbox profile. Raises Failed if commands cannot run."""
         bash = _find("bash")
         await self._try_sandbox()
         return f"{bash}, sandbox {self._profile}"
 
     async def close(self) -> None:
-        """End every command and the supervisor."""
+        """Terminate every command and the supervisor."""
         await self._launcher.close()
 
     async def _start(self, command: Command, stdin: str | None) -> Process:
         try:
             feed = None if stdin is None else stdin.encode()
             return await self._launcher.start(command, feed)
-        except ValueError as error:  # characters that no program can be given
+        except ValueError as error:  # a NUL character cannot be passed to a program
             raise _cannot_pass(error) from error
         except CannotStart as error:
             meaning = _STEPS.get(error.step, "the command cannot be started").format(
@@ -175,8 +181,11 @@ class Bash(Activation):
             raise _spawn_failed("the command cannot be started", error.errno or 0) from error
 
     @contextlib.contextmanager
-    def _prepared(self, script: str, cwd: str | None, env: dict[str, str]) -> Iterator[Command]:
-        """Give what to start, and hold what it needs. Raises Failed and InvalidParams."""
+    def _prepare(self, script: str, cwd: str | None, env: dict[str, str]) -> Iterator[Command]:
+        """Yield the command to start, and keep its resources open.
+
+        Raises Failed and InvalidParams.
+        """
         if self._profile == "off":
             variables = sandboxes.environment("off", os.environ) | env
             directory = str(_working_directory() / (cwd or ""))
@@ -186,26 +195,29 @@ class Bash(Activation):
             self._profile, self._workspace, self._own_paths, sized=self._sized
         ) as sandbox:
             try:
-                prepared = sandbox.command(script, cwd, env)
+                command = sandbox.command(script, cwd, env)
             except ValueError as error:
                 raise _cannot_pass(error) from error
             except CannotStart as error:
                 raise _spawn_failed(TOO_LONG, error.errno) from error
             except OSError as error:
                 raise _spawn_failed("the sandbox cannot be prepared", error.errno or 0) from error
-            yield prepared
+            yield command
 
     async def _try_sandbox(self) -> None:
-        """Run nothing in the sandbox to find out whether it works; raises Failed if not."""
+        """Check that the sandbox works by running an empty command in it.
+
+        Raises Failed if it does not.
+        """
         if self._profile == "off":
             self._sandbox_works = True
             return
-        refusal = f"commands are refused because the sandbox {self._profile!r} was asked for and "
+        refusal = f"commands are refused: the sandbox {self._profile!r} is required, but "
         try:
-            code, complaint = await self._trial()
+            code, complaint = await self._run_trial()
             if code != 0 and "--size" in complaint:
                 self._sized = False
-                code, complaint = await self._trial()
+                code, complaint = await self._run_trial()
         except Failed as error:
             if error.code != "spawn_failed":
                 raise
@@ -217,13 +229,13 @@ class Bash(Activation):
             raise Failed(f"{refusal}it does not work: {reason}{remedy}", code="sandbox_unavailable")
         self._sandbox_works = True
 
-    async def _trial(self) -> tuple[int | None, str]:
-        """Return the exit code of a command that does nothing, and what bwrap wrote."""
-        with self._prepared("true", None, {}) as trial:
+    async def _run_trial(self) -> tuple[int | None, str]:
+        """Return the exit code of a command that does nothing, and bwrap's error output."""
+        with self._prepare("true", None, {}) as trial:
             process = await self._start(trial, None)
             try:
                 complaint = b"".join([data async for data in process.stderr])
-                await process.gone()
+                await process.wait()
             finally:
                 await process.end()
         return process.returncode, complaint.decode(errors="backslashreplace")
@@ -232,7 +244,7 @@ class Bash(Activation):
 def _exit(process: Process, truncated: bool) -> Exit:
     code = process.returncode
     if code is None:
-        raise Failed("the guard of the command was killed, and the command with it", code="lost")
+        raise Failed("the guard of the command was killed, and so was the command", code="lost")
     return Exit(
         exit_code=code if code >= 0 else 128 - code,
         duration_ms=round(process.duration_s * 1000),
@@ -244,12 +256,12 @@ def _exit(process: Process, truncated: bool) -> Exit:
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # most real-time signals have no name of their own
+    except ValueError:  # most real-time signals have no name
         return f"SIG{number}"
 
 
 def _find(program: str) -> str:
-    import shutil  # here because it costs more to import than the rest of this module
+    import shutil  # slower to import than the rest of this module together
 
     path = shutil.which(program)
     if path is None:
@@ -261,7 +273,7 @@ def _working_directory() -> Path:
     try:
         return Path.cwd()
     except OSError as error:
-        raise _spawn_failed("the server's directory is gone", error.errno or 0) from error
+        raise _spawn_failed("the server's directory no longer exists", error.errno or 0) from error
 
 
 def _spawn_failed(meaning: str, number: int) -> Failed:
@@ -270,9 +282,9 @@ def _spawn_failed(meaning: str, number: int) -> Failed:
 
 
 def _cannot_pass(error: ValueError) -> InvalidParams:
-    return InvalidParams(f"the command cannot be passed on: {error}")
+    return InvalidParams(f"the command cannot be passed to the system: {error}")
 
 
-def _check(argument: str, holds: bool, complaint: str) -> None:
-    if not holds:
-        raise InvalidParams.at(argument, complaint)
+def _check(argument: str, valid: bool, message: str) -> None:
+    if not valid:
+        raise InvalidParams.at(argument, message)

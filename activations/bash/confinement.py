@@ -1,11 +1,12 @@
-"""One confined command: what has to be held while it runs, and how it is started.
+"""One sandboxed command: the resources it needs while it runs, and how it is started.
 
-    bash (the stage) --exec--> bwrap --> bash: the limit of processes --exec--> bash: the command
+    bash (the stage) --exec--> bwrap --> bash: process limit --exec--> bash: the command
 
-The stage and bwrap run outside the sandbox. So nothing that a caller can choose reaches them but
-the directory: their environment is empty (the loader obeys LD_PRELOAD and others), their programs
-are found outside the workspace, and the options of bwrap, which hold the command's environment,
-are read from a descriptor. Arguments would be visible to every user of the machine.
+The stage and bwrap run outside the sandbox. Therefore nothing that a caller can choose reaches them
+except the directory: their environment is empty (the loader reads LD_PRELOAD and similar
+variables), their programs are looked up outside the workspace, and the options of bwrap, which
+contain the command's environment, are read from a descriptor. Arguments would be visible to every
+user of the machine.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from plexus import Failed
 
 __all__ = ("LIMIT_PROCESSES", "STAGE", "Confinement", "find_program")
 
-#: Run outside the sandbox. Opens the descriptors that bwrap reads, by paths that lead to those of
-#: the server, and makes the command the first that the kernel kills when memory is short.
+#: Script that runs outside the sandbox. Opens the descriptors that bwrap reads, by paths to those
+#: of the server, and makes the command the first candidate of the kernel's OOM killer.
 STAGE = """
 exec 3<"$1" || exit; [ -z "$2" ] || exec 4<"$2" || exit; [ -z "$3" ] || exec 5<"$3" || exit
 echo 1000 2>/dev/null >/proc/self/oom_score_adj
@@ -35,28 +36,28 @@ shift 3; exec "$@"
 """
 OPTIONS_FD, COMMON_DIR_FD, FILTER_FD = 3, 4, 5
 
-#: Run inside the sandbox: outside of it, all processes of the user would be counted.
+#: Runs inside the sandbox: outside of it, all processes of the user would be counted.
 LIMIT_PROCESSES = 'ulimit -u "$0" && exec "$@"'
 #: Since this version the kernel counts processes per user namespace.
 COUNTED_PER_SANDBOX = (5, 14)
 
-#: bwrap refuses more options than this.
-MOST_OPTIONS = 9000
-#: What the kernel takes as one variable, and what it takes of all of them on every machine.
-VARIABLE_BYTES = 128 * 1024
-VARIABLES_BYTES = 1024 * 1024
+#: Maximum number of options that bwrap accepts.
+MAX_OPTIONS = 9000
+#: Maximum size of one variable, and of all variables together, that every kernel accepts.
+MAX_VARIABLE_BYTES = 128 * 1024
+MAX_ENVIRONMENT_BYTES = 1024 * 1024
 
 
 class Confinement:
-    """Confines commands to a workspace.
+    """Sandbox of one command, confined to a workspace.
 
-    A context manager for one command: it holds what that command needs until the command has ended.
+    A context manager: it keeps what the command needs open until the command has ended.
     """
 
     def __init__(
         self, profile: sandbox.Profile, workspace: Path, own: OwnPaths, *, sized: bool = True
     ) -> None:
-        """Choose a profile. `sized` says whether bwrap can limit the size of a file system."""
+        """Choose a profile. `sized`: whether bwrap can limit the size of a file system."""
         self._profile = profile
         self._workspace = workspace
         self._own = own
@@ -79,7 +80,10 @@ class Confinement:
             self._protected.release()
 
     def command(self, script: str, cwd: str | None, env: dict[str, str]) -> Command:
-        """Return what to start. Raises Failed, OSError, or ValueError for what cannot be passed."""
+        """Return the command to start.
+
+        Raises Failed, OSError, or ValueError for a NUL character.
+        """
         bwrap = find_program("bwrap", self._workspace)
         bash = find_program("bash", self._workspace)
         directory = self._workspace / (cwd or "")
@@ -104,12 +108,14 @@ class Confinement:
     def _protect(self) -> protected_paths.ProtectedPaths:
         always = (*self._own.protected(self._workspace), *protected_paths.ALWAYS)
         try:
-            return protected_paths.ProtectedPaths(self._workspace, always, protected_paths.IF_THERE)
+            return protected_paths.ProtectedPaths(
+                self._workspace, always, protected_paths.IF_PRESENT
+            )
         except protected_paths.Unprotectable as error:
             raise Failed(f"the command is refused: {error}", code="sandbox_unavailable") from error
 
     def _policy(self, protected: protected_paths.Mounts) -> sandbox.Policy:
-        self._own.make_hideable()
+        self._own.create_private_folders()
         homes = hidden_paths.homes(os.environ)
         # The filter of `strict` refuses all sockets of other programs.
         is_strict = self._profile == "strict"
@@ -125,7 +131,7 @@ class Confinement:
         )
 
     def _descriptor(self, data: bytes) -> str:
-        """Keep these bytes in memory, and return the path by which our children can open them."""
+        """Store these bytes in memory and return the path by which our children can open them."""
         fd = os.memfd_create("sandbox")
         self._descriptors.append(fd)
         with os.fdopen(os.dup(fd), "wb") as file:
@@ -134,9 +140,9 @@ class Confinement:
 
 
 def find_program(name: str, workspace: Path) -> str:
-    """Return the absolute path of a program that a confined command cannot have put there.
+    """Return the absolute path of a program that a sandboxed command cannot have put there.
 
-    Links are resolved, and folders of PATH that are relative are not searched. Raises Failed.
+    Symbolic links are resolved, and relative folders of PATH are skipped. Raises Failed.
     """
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         path = Path(folder, name)
@@ -164,23 +170,23 @@ def _filter() -> bytes:
 
 
 def _process_limit(bash: str, profile: sandbox.Profile) -> list[str]:
-    """Return what goes before the command to limit its processes, where the kernel can."""
+    """Return the arguments that precede the command to limit its processes, if the kernel can."""
     release = platform.release().split(".")
     version = tuple(int("".join(filter(str.isdigit, part)) or 0) for part in release[:2])
     if os.getuid() == 0 or version < COUNTED_PER_SANDBOX:
         return []
-    most = sandbox.PROCESSES[profile]
+    limit = sandbox.PROCESSES[profile]
     hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     if hard != resource.RLIM_INFINITY:
-        most = min(most, hard)
-    return [bash, "-p", "-c", LIMIT_PROCESSES, str(most)]
+        limit = min(limit, hard)
+    return [bash, "-p", "-c", LIMIT_PROCESSES, str(limit)]
 
 
 def _check_size(variables: Mapping[str, str]) -> None:
-    """Raise OSError for variables that bwrap could not pass on."""
+    """Raise CannotStart for variables that bwrap could not pass on."""
     sizes = [len(os.fsencode(name)) + len(os.fsencode(variables[name])) + 2 for name in variables]
-    too_many = len(sizes) > MOST_OPTIONS // 6
-    if too_many or max(sizes, default=0) > VARIABLE_BYTES or sum(sizes) > VARIABLES_BYTES:
+    too_many = len(sizes) > MAX_OPTIONS // 6
+    if too_many or max(sizes, default=0) > MAX_VARIABLE_BYTES or sum(sizes) > MAX_ENVIRONMENT_BYTES:
         raise CannotStart("exec", errno.E2BIG)
 
 

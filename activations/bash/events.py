@@ -1,7 +1,7 @@
-"""What `bash.execute` yields, and how the bytes of two pipes become it.
+"""Events of `bash.execute`, and the decoding of two pipes into events.
 
-Output is cut into pieces that end between characters. Bytes that are not UTF-8 stay visible as
-`\\\\xff`. Both pipes draw on one budget; when it is spent, nothing more is read.
+Output is split into chunks that end between characters. Bytes that are not UTF-8 stay visible as
+`\\\\xff`. Both pipes share one budget; when it is spent, nothing more is read.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from plexus import Complete, Event
 
 __all__ = ("Budget", "Exit", "Start", "Stderr", "Stdout", "Truncated", "read_output")
 
-#: The most characters in one event: an undecodable byte becomes four of them.
+#: Maximum characters in one event: an undecodable byte becomes four of them.
 EVENT_CHARS = 64 * 1024
 
 
 class Start(Event):
-    """The command runs."""
+    """The command has started."""
 
     pid: int
 
@@ -27,7 +27,7 @@ class Start(Event):
 
 
 class Stdout(Event):
-    """Some of the command's standard output, as it came; a chunk, not a line."""
+    """A chunk of the command's standard output, not necessarily a line."""
 
     data: str
 
@@ -36,7 +36,7 @@ class Stdout(Event):
 
 
 class Stderr(Event):
-    """Some of the command's standard error, as it came; a chunk, not a line."""
+    """A chunk of the command's standard error, not necessarily a line."""
 
     data: str
 
@@ -45,7 +45,7 @@ class Stderr(Event):
 
 
 class Truncated(Event):
-    """The command wrote more than it may: the rest is lost and the command is killed."""
+    """The command exceeded its output limit: the rest is lost and the command was killed."""
 
     limit_bytes: int
 
@@ -54,7 +54,7 @@ class Truncated(Event):
 
 
 class Exit(Complete):
-    """How the command ended. A signal's death has the exit code a shell gives it, 128 + n."""
+    """How the command ended. After a signal n, the exit code is 128 + n, as in a shell."""
 
     exit_code: int
     duration_ms: int
@@ -71,7 +71,10 @@ class Exit(Complete):
 
 
 class Budget:
-    """How many bytes may still be delivered; calls `on_exceeded` once when more were written."""
+    """Number of bytes that may still be delivered.
+
+    Calls `on_exceeded` once when more are written.
+    """
 
     def __init__(self, limit: int, on_exceeded: Callable[[], None]) -> None:
         self.exceeded = False
@@ -79,7 +82,7 @@ class Budget:
         self._on_exceeded = on_exceeded
 
     def take(self, data: bytes) -> bytes:
-        """As much of this as there is room for."""
+        """Return the part of the data that is within the budget."""
         kept = data[: self._left]
         self._left -= len(kept)
         if len(kept) < len(data) and not self.exceeded:
@@ -91,13 +94,13 @@ class Budget:
 async def read_output(
     pipe: AsyncIterable[bytes], event: type[Stdout] | type[Stderr], budget: Budget
 ) -> AsyncIterator[Stdout | Stderr]:
-    """Read one pipe until its end or that of the budget."""
+    """Yield the events of one pipe until it ends or the budget is spent."""
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
     async for data in pipe:
         text = decoder.decode(budget.take(data))
         for begin in range(0, len(text), EVENT_CHARS):
             yield event(data=text[begin : begin + EVENT_CHARS])
         if budget.exceeded:
-            return  # and without the rest of a character that our cut has split
+            return  # without flushing the decoder: truncation may have split a character
     if tail := decoder.decode(b"", final=True):
         yield event(data=tail)

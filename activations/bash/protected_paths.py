@@ -1,17 +1,16 @@
-"""Files of a workspace that a confined command cannot change: they are run outside the sandbox.
+"""Workspace files that a sandboxed command cannot change: they are run outside the sandbox.
 
-A command may write its workspace, and the next start of the server, of git or of an editor runs
-some of what is there. Those paths are mounted read-only for the command, and the folders that lead
-to them are mount points too, because the parent of a mount point can be renamed and a mount point
+A command may write to its workspace, and the next start of the server, of git or of an editor
+executes some of the files there. Those paths are mounted read-only for the command. Their parent
+folders are mount points too, because the parent of a mount point can be renamed and a mount point
 cannot.
 
-A path that does not exist can not be mounted, and a command must not be able to create it. So a
-placeholder is there while a confined command runs, and is removed after the last one: an empty
-folder, also in place of a file, as git ignores it and every reader takes it for "not a file".
-Its mode distinguishes it from any other folder, also when a server was killed and could not
-remove it. Each call holds a shared lock on the placeholders that it relies on, because a mount
-goes with the file it is on. The command itself sees an empty file system in its place, and so it
-cannot hold the lock.
+A missing path cannot be mounted, and a command must not be able to create it. So a placeholder
+exists while a sandboxed command runs, and is removed after the last one: an empty folder, also
+instead of a file, because git ignores it and every reader treats it as "not a file". Its mode
+distinguishes it from any other folder, also after a server was killed and could not remove it. Each
+call acquires a shared lock on its placeholders, because a mount disappears with the file it is on.
+The command itself sees an empty file system instead, so it cannot acquire the lock.
 """
 
 from __future__ import annotations
@@ -26,60 +25,61 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ("ALWAYS", "COMMON_DIR_TEXT", "IF_THERE", "Mounts", "ProtectedPaths", "Unprotectable")
+__all__ = ("ALWAYS", "COMMON_DIR_TEXT", "IF_PRESENT", "Mounts", "ProtectedPaths", "Unprotectable")
 
-#: What is run without anybody asking for it, whether it exists or not.
+#: Paths that are executed without confirmation, whether they exist or not.
 ALWAYS = (
-    ".venv",  # the usual place of the environment that programs of the project are started from
+    ".venv",  # the usual place of the environment that runs the project's programs
     ".git/hooks",
     ".git/config",  # core.fsmonitor, core.hooksPath, aliases, filters
     ".git/config.worktree",
-    ".git/commondir",  # names another folder whose config is obeyed
+    ".git/commondir",  # names another folder whose config git reads
     ".claude",  # hooks in its settings
 )
-#: What a program asks its user about when it is new, but not when it has changed.
-IF_THERE = (".mcp.json", ".vscode", ".cursor")
+#: Paths for which programs require confirmation when they are new, but not when they change.
+IF_PRESENT = (".mcp.json", ".vscode", ".cursor")
 
-#: With both, and a HEAD, the workspace itself is a repository to git. One that is missing stays so.
+#: With both and a HEAD, git treats the workspace itself as a repository. A missing one stays
+#: missing.
 BARE_REPOSITORY = ("refs", "objects")
 
-#: A mode that no other folder has: it can be read and entered by its owner, and is sticky.
+#: A mode that no other folder has: readable and searchable by its owner, and sticky.
 PLACEHOLDER_MODE = 0o1500
-#: git reads this file if it exists, and cannot do without it then: "the folder is this one".
+#: If this file exists, git requires it to be readable. The content means "this folder".
 COMMON_DIR = ".git/commondir"
 COMMON_DIR_TEXT = b".\n"
 
-#: How often to try again when a placeholder is removed by another call at the same moment.
+#: Maximum attempts when another call removes a placeholder at the same moment.
 ATTEMPTS = 100
 
-#: What in a repository's config leads to files that are run or obeyed.
+#: Keys of a repository's config that name files which git executes or reads.
 _LEADS_TO = re.compile(r'(?im)^\s*(hooksPath|path)\s*=\s*"?([^"\n;#]+?)"?\s*$')
-#: More of a config is not looked at. Real ones have a few kilobytes.
+#: Maximum bytes of a config that are read. Real ones have a few kilobytes.
 CONFIG_BYTES = 256 * 1024
 
 
 class Unprotectable(Exception):
-    """Something in the workspace cannot be protected; the message says what and why."""
+    """A path in the workspace cannot be protected. The message says which and why."""
 
 
 class Mounts(NamedTuple):
-    """What to mount over a workspace."""
+    """Mounts over a workspace."""
 
-    #: Folders that lead to a protected path: mount points that stay writable.
+    #: Parents of protected paths: mount points that stay writable.
     pinned: tuple[Path, ...]
-    #: What exists and is to be read-only.
+    #: Existing paths to mount read-only.
     read_only: tuple[Path, ...]
-    #: Placeholders that are to be covered by an empty, read-only file system.
+    #: Placeholders to cover with an empty, read-only file system.
     empty: tuple[Path, ...]
-    #: Placeholders that are to be covered by `COMMON_DIR_TEXT`.
+    #: Placeholders to cover with `COMMON_DIR_TEXT`.
     common_dir: tuple[Path, ...]
 
 
 class ProtectedPaths:
-    """The protected paths of a workspace, held for one command until `release()`."""
+    """The protected paths of a workspace, locked for one command until `release()`."""
 
-    def __init__(self, workspace: Path, always: Iterable[str], if_there: Iterable[str]) -> None:
-        """Look at the workspace and create placeholders.
+    def __init__(self, workspace: Path, always: Iterable[str], if_present: Iterable[str]) -> None:
+        """Inspect the workspace and create placeholders.
 
         Raises Unprotectable, and OSError if a placeholder cannot be created.
         """
@@ -89,10 +89,10 @@ class ProtectedPaths:
         self._read_only: dict[Path, None] = {}
         with contextlib.ExitStack() as undo:
             undo.callback(self.release)
-            hooks, includes = _of_git_config(workspace)
+            hooks, includes = _read_git_config(workspace)
             for name in (*always, *hooks, *_missing(workspace, BARE_REPOSITORY)[:1]):
                 self._protect(name, create=True)
-            for name in (*if_there, *includes):
+            for name in (*if_present, *includes):
                 self._protect(name, create=False)
             undo.pop_all()
 
@@ -107,11 +107,11 @@ class ProtectedPaths:
         )
 
     def release(self) -> None:
-        """Remove the placeholders that no other command relies on. May be repeated."""
+        """Remove the placeholders that no other command uses. Idempotent."""
         while self._locks:
             path, lock = self._locks.popitem()
             try:
-                with contextlib.suppress(OSError):  # another command holds it, or it is not empty
+                with contextlib.suppress(OSError):  # another command uses it, or it is not empty
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     if _is_same(path, lock):
                         _remove(path)
@@ -123,22 +123,26 @@ class ProtectedPaths:
         path = self._workspace
         for place, part in enumerate(parts):
             path /= part
-            found = self._look(path, create)
+            found = self._stat_or_create(path, create)
             if found is None:
                 return
             if stat.S_ISLNK(found.st_mode):
-                # A mount goes where a link leads, and the link itself could be replaced.
+                # A mount follows the link, and the link itself could be replaced.
                 raise Unprotectable(
                     f"{path} is a symbolic link, which cannot be protected from the command;"
-                    " put the file or folder itself there"
+                    " replace it with the file or folder itself"
                 )
             if place == len(parts) - 1 or not stat.S_ISDIR(found.st_mode):
                 self._read_only[path] = None
             else:
                 self._pinned[path] = None
 
-    def _look(self, path: Path, create: bool) -> os.stat_result | None:
-        """Return what is there; None if there is a placeholder, or nothing and none is wanted."""
+    def _stat_or_create(self, path: Path, create: bool) -> os.stat_result | None:
+        """Return the status of the path.
+
+        None if it is a placeholder, is covered by a protected folder, or is missing and not to be
+        created.
+        """
         if path in self._locks or any(path.is_relative_to(above) for above in self._read_only):
             return None
         for _ in range(ATTEMPTS):
@@ -160,10 +164,10 @@ class ProtectedPaths:
                 return found
             if self._lock(path):
                 return None
-        raise Unprotectable(f"{path} is created and removed by another program all the time")
+        raise Unprotectable(f"{path} is continually created and removed by another program")
 
     def _lock(self, path: Path) -> bool:
-        """Take a share of a placeholder; False if it is being removed."""
+        """Acquire a shared lock on a placeholder. False if it is being removed."""
         try:
             lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
@@ -178,7 +182,7 @@ class ProtectedPaths:
 
 
 def _missing(workspace: Path, names: Iterable[str]) -> list[str]:
-    """Return those that do not exist, or only as a placeholder."""
+    """Return the names that do not exist, or exist only as a placeholder."""
     missing = []
     for name in names:
         try:
@@ -189,15 +193,15 @@ def _missing(workspace: Path, names: Iterable[str]) -> list[str]:
     return missing
 
 
-def _of_git_config(workspace: Path) -> tuple[list[str], list[str]]:
-    """Return the folders of hooks and the further configs that the repository's config names.
+def _read_git_config(workspace: Path) -> tuple[list[str], list[str]]:
+    """Return the hook folders and the included configs that the repository's config names.
 
-    Raises Unprotectable for a config that does not exist: git can not do with a placeholder there.
+    Raises Unprotectable for a missing config: git fails on a placeholder there.
     """
     try:
         with (workspace / ".git" / "config").open(errors="surrogateescape") as file:
             text = file.read(CONFIG_BYTES)
-    except OSError:  # there is none, or `.git` is a file
+    except OSError:  # it does not exist, or `.git` is a file
         return [], []
     hooks: list[str] = []
     includes: list[str] = []
@@ -208,8 +212,8 @@ def _of_git_config(workspace: Path) -> tuple[list[str], list[str]]:
             continue
         if not is_hooks and not os.path.lexists(path):
             raise Unprotectable(
-                f"the config of the repository includes {path}, which does not exist and could be"
-                " created by the command; create it, or remove the include"
+                f"the repository's config includes {path}, which does not exist, so the command"
+                " could create it; create it first, or remove the include"
             )
         (hooks if is_hooks else includes).append(str(path.relative_to(workspace)))
     return hooks, includes
@@ -219,13 +223,13 @@ def _create(path: Path, *, is_file: bool) -> None:
     if not is_file:
         path.mkdir(PLACEHOLDER_MODE)
         return
-    # Whole or not at all, as git may read it at any moment.
+    # Atomic, because git may read it at any moment.
     unfinished = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         os.write(fd, COMMON_DIR_TEXT)
         os.fchmod(fd, PLACEHOLDER_MODE)
-        path.hardlink_to(unfinished)  # unlike a rename, it replaces nothing
+        path.hardlink_to(unfinished)  # unlike a rename, it never replaces a file
     finally:
         os.close(fd)
         unfinished.unlink()
@@ -236,7 +240,7 @@ def _is_placeholder(found: os.stat_result) -> bool:
 
 
 def _is_same(path: Path, fd: int) -> bool:
-    """Whether the path still leads to the placeholder that is open."""
+    """Return whether the path still refers to the open placeholder."""
     try:
         there = path.lstat()
     except FileNotFoundError:

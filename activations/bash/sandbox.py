@@ -1,15 +1,15 @@
-"""Sandbox profiles: from a policy to the options of bubblewrap (`bwrap`) and the environment.
+"""Sandbox profiles: translate a policy into bubblewrap (`bwrap`) options and an environment.
 
 This module starts nothing and changes nothing: it decides what is mounted, hidden and limited.
 
-- `workspace`: the file system is read-only except for the workspace; /tmp, /proc, /dev and /run
-  are private; secrets are hidden; the network is allowed. It keeps a command from damaging what
-  it should not touch.
-- `strict`: the same without a network and without sockets of other programs, with a home folder of
-  which only the workspace is seen, with four environment variables and with resource limits. It is
-  for commands that were not reviewed.
+- `workspace`: the file system is read-only except for the workspace; /tmp, /proc, /dev and /run are
+  private; secrets are hidden; the network is allowed. It prevents a command from damaging files
+  outside its task.
+- `strict`: the same without a network and without other programs' sockets, with only the workspace
+  visible in the home folder, four environment variables and resource limits. It is meant for
+  commands that were not reviewed.
 
-Neither limits the use of processors, and only `strict` limits memory.
+Neither limits CPU usage across processes, and only `strict` limits memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ("LIMITS", "PROCESSES", "Policy", "Profile", "environment", "options")
 
 Profile = Literal["off", "workspace", "strict"]
 
-#: What programs need of /run: how names are resolved, and NixOS's programs.
+#: Parts of /run that programs need: name resolution, and NixOS's programs.
 RUN_NEEDED = (
     "/run/systemd/resolve",
     "/run/resolvconf",
@@ -34,14 +34,14 @@ RUN_NEEDED = (
     "/run/current-system",
 )
 
-#: Private file systems; what is below them on the machine is not seen.
+#: Private file systems: their content on the machine is invisible.
 PRIVATE = (Path("/tmp"), Path("/run"), Path("/dev"), Path("/proc"))
 
 MIB = 1024 * 1024
 
-#: Resource limits of each process, by profile. DATA is what a process may allocate: unlike a limit
-#: of the address space it does not count what garbage collectors reserve and never use. The
-#: profile `workspace` has none, because sanitizers of compilers allocate terabytes and use little.
+#: Resource limits of each process, by profile. DATA limits allocations: unlike a limit of the
+#: address space it does not count what garbage collectors reserve and never use. The profile
+#: `workspace` has none, because compiler sanitizers allocate terabytes and use little.
 LIMITS: Mapping[Profile, Mapping[str, int]] = {
     "off": {},
     "workspace": {},
@@ -54,17 +54,17 @@ LIMITS: Mapping[Profile, Mapping[str, int]] = {
     },
 }
 
-#: Processes and threads of one command together. Counted by the kernel per user namespace, and not
+#: Maximum processes and threads of one command. The kernel counts them per user namespace, and not
 #: for root.
 PROCESSES: Mapping[Profile, int] = {"workspace": 4096, "strict": 256}
 
 #: The size of /tmp, of /dev/shm and of the home folder of `strict`, each. They are in memory.
 TMP_BYTES: Mapping[Profile, int] = {"workspace": 4096 * MIB, "strict": 256 * MIB}
-#: The size of file systems that nothing has to be written to.
+#: The size of file systems that need no writes.
 SMALL_BYTES = 1 * MIB
 
-#: What a confined command sees of the server's environment. An allow-list: any other variable may
-#: hold a secret, whatever its name.
+#: Variables that a sandboxed command inherits from the server. An allow-list: any other variable
+#: may contain a secret, whatever its name.
 STRICT_VARIABLES = frozenset({"PATH", "HOME", "LANG", "TERM"})
 WORKSPACE_VARIABLES = STRICT_VARIABLES | {
     *("USER", "LOGNAME", "SHELL", "LANGUAGE", "TZ", "COLORTERM", "NO_COLOR", "FORCE_COLOR"),
@@ -76,15 +76,16 @@ WORKSPACE_VARIABLES = STRICT_VARIABLES | {
     *("VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "NVM_DIR", "JAVA_HOME", "GOPATH", "GOROOT"),
     *("CARGO_HOME", "RUSTUP_HOME", "CC", "CXX", "PKG_CONFIG_PATH"),
 }
-#: The same by their beginnings and, in either case, their ends.
+#: The same by prefix and, in upper or lower case, by suffix.
 WORKSPACE_PREFIX = "LC_"
 WORKSPACE_SUFFIX = "_PROXY"
 
 
 def environment(profile: Profile, server: Mapping[str, str]) -> dict[str, str]:
-    """Return what a command sees of the server's environment.
+    """Return the variables that a command inherits from the server.
 
-    An unconfined command sees everything except the server's settings and keys of model providers.
+    An unconfined command inherits everything except the server's settings and keys of model
+    providers.
     """
     if profile == "off":
         return {name: value for name, value in server.items() if not _is_ours(name)}
@@ -99,21 +100,21 @@ def _is_allowed(profile: Profile, name: str, value: str) -> bool:
     if profile == "strict":
         return name in STRICT_VARIABLES
     if name.upper().endswith(WORKSPACE_SUFFIX):
-        return "@" not in value  # the address of a proxy can hold a password
+        return "@" not in value  # the URL of a proxy can contain a password
     return name in WORKSPACE_VARIABLES or name.startswith(WORKSPACE_PREFIX)
 
 
 class Policy(NamedTuple):
-    """What a command may use, apart from its profile."""
+    """Files and features that a command may use, in addition to its profile."""
 
     workspace: Path
     #: The user's home folders.
     homes: tuple[Path, ...]
-    #: What it must not see.
+    #: Paths that it must not see.
     hidden: tuple[Path, ...]
     #: Sockets of other programs.
     sockets: tuple[Path, ...]
-    #: What of the workspace it must not change.
+    #: Paths of the workspace that it must not change.
     protected: Mounts
     #: The descriptor with the text that covers a placeholder of `.git/commondir`.
     common_dir_fd: int
@@ -129,25 +130,25 @@ def options(profile: Profile, policy: Policy, cwd: Path, variables: Mapping[str,
     if profile == "strict":
         given += ["--unshare-net"]
     given += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-    room = TMP_BYTES[profile]
-    given += _tmpfs(Path("/tmp"), room, policy) + _tmpfs(Path("/run"), SMALL_BYTES, policy)
-    given += [*_tmpfs(Path("/dev/shm"), room, policy), "--remount-ro", "/dev"]
+    size = TMP_BYTES[profile]
+    given += _tmpfs(Path("/tmp"), size, policy) + _tmpfs(Path("/run"), SMALL_BYTES, policy)
+    given += [*_tmpfs(Path("/dev/shm"), size, policy), "--remount-ro", "/dev"]
     for needed in RUN_NEEDED:
         given += ["--ro-bind-try", needed, needed]
     workspace = policy.workspace
-    # What leads to the workspace is hidden before the workspace is mounted on top of it.
+    # Parents of the workspace are hidden before the workspace is mounted on top of them.
     outer = [path for path in policy.hidden if workspace.is_relative_to(path)]
     below = [*PRIVATE, *outer]
     if profile == "strict":
         for home in policy.homes:
-            given += _tmpfs(home, room, policy)
+            given += _tmpfs(home, size, policy)
         below += policy.homes
     for hidden in outer:
         given += _tmpfs(hidden, SMALL_BYTES, policy)
     given += ["--bind", str(workspace), str(workspace)]
     given += _protection(policy)
     above: list[Path] = []
-    # Folders first: what is in one of them needs no mount of its own.
+    # Folders first: a path inside a hidden folder needs no separate mount.
     for hidden in [*sorted({*policy.hidden} - {*outer}, key=_folders_first), *policy.sockets]:
         candidates = above if hidden.is_relative_to(workspace) else [*below, *above]
         if any(hidden.is_relative_to(cover) for cover in candidates):
@@ -164,7 +165,7 @@ def options(profile: Profile, policy: Policy, cwd: Path, variables: Mapping[str,
 
 
 def _protection(policy: Policy) -> list[str]:
-    """Keep the command from changing what is run outside the sandbox."""
+    """Return the mounts that prevent the command from changing what runs outside the sandbox."""
     given = []
     for path in policy.protected.pinned:
         given += ["--bind", str(path), str(path)]

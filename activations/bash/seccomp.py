@@ -1,12 +1,12 @@
-"""The system call filter of the profile `strict`, as a program for the kernel's seccomp.
+"""System call filter of the profile `strict`, as a seccomp program.
 
 Mounts decide which files a command can open, but not which sockets it can connect to: a socket in
 the file system can be connected to through a read-only mount, and some address families (AF_VSOCK)
 do not belong to any network namespace. So `strict` permits three address families. The other rules
-keep a command from going around that one (io_uring, foreign system call tables), from the keys of
-the session, and from the parts of the kernel that need a user namespace.
+prevent a command from bypassing this one (io_uring, foreign system call tables), from reading the
+keys of the session, and from using the parts of the kernel that need a user namespace.
 
-`socketpair` stays: such sockets are connected to each other and to nothing else.
+`socketpair` is allowed: such sockets are connected only to each other.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import struct
 
 __all__ = ("strict_filter",)
 
-#: AF_INET, AF_INET6 and AF_NETLINK: what a program needs to use its own loopback interface.
+#: AF_INET, AF_INET6 and AF_NETLINK: needed to use the loopback interface of the sandbox.
 FAMILIES = (2, 10, 16)
 CLONE_NEWUSER = 0x10000000
 
-#: System calls by number: x86-64 has a table of its own, newer machines share one.
+#: System call numbers: x86-64 has a separate table, newer machines share one.
 _X86_64 = {
     "socket": 41,
     "clone": 56,
@@ -40,7 +40,7 @@ _GENERIC = {
     "request_key": 218,
     "keyctl": 219,
 }
-#: The same number everywhere.
+#: Numbers that are the same on every machine.
 _EVERYWHERE = {
     "io_uring_setup": 425,
     "io_uring_enter": 426,
@@ -48,17 +48,18 @@ _EVERYWHERE = {
     "clone3": 435,
 }
 
-#: AUDIT_ARCH_* of the machines that the filter is known for, and their tables.
+#: AUDIT_ARCH_* of the supported machines, and their tables.
 _MACHINES = {
     "x86_64": (0xC000003E, _X86_64),
     "aarch64": (0xC00000B7, _GENERIC),
     "riscv64": (0xC00000F3, _GENERIC),
     "loongarch64": (0xC0000102, _GENERIC),
 }
-#: Numbers from here on are x86-64's second table (x32), which would pass the comparisons below.
+#: Numbers from here on belong to x86-64's second table (x32), which would pass the comparisons
+#: below.
 _X32 = 0x40000000
 
-# Instructions of the filter, and what of the call it can load: `struct seccomp_data`.
+# Instructions of the filter, and the offsets in `struct seccomp_data` that it can load.
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
 
@@ -70,7 +71,7 @@ def strict_filter(machine: str | None = None) -> bytes:
     name = machine or platform.machine()
     if name not in _MACHINES:
         known = ", ".join(_MACHINES)
-        raise LookupError(f"its system call filter is known for {known}, and not for {name}")
+        raise LookupError(f"its system call filter supports {known}, not {name}")
     architecture, table = _MACHINES[name]
     numbers = table | _EVERYWHERE
     program = [
@@ -82,7 +83,7 @@ def strict_filter(machine: str | None = None) -> bytes:
         program += _if(_AT_LEAST, _X32, _KILL)
     for call in ("unshare", "setns", "add_key", "request_key", "keyctl"):
         program += _if(_EQUAL, numbers[call], _FAIL | errno.EPERM)
-    # As on a kernel that does not have them: programs then use the older calls.
+    # As on a kernel without them: programs then fall back to the older calls.
     for call in ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register"):
         program += _if(_EQUAL, numbers[call], _FAIL | errno.ENOSYS)
     # The flags of clone3 are in memory, which a filter cannot read; those of clone are not.

@@ -1,1 +1,1 @@
-"""Programs that are run for somebody: started without blocking, and ended with all they started."""
+"""Child programs: started without blocking, and ended with all processes that they started."""

@@ -1,7 +1,8 @@
-"""The children of a process, adopted ones included, and what the kernel does for their end.
+"""Children of a process, adopted ones included, and the kernel features that help to end them.
 
-The supervisor and its guards use it, and the server for what lost both (`descendants.py`). It
-needs the standard library alone, and little of it, so that the supervisor is loaded quickly.
+The supervisor and its guards use this module, and the server uses it for processes that lost both
+(`descendants.py`). It imports only the standard library, and little of it, so that the supervisor
+starts quickly.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Collection
 __all__ = (
     "Children",
     "children_of",
-    "continue_when_the_parent_dies",
+    "continue_on_parent_death",
     "harden",
     "kill_group",
     "read_record",
@@ -28,27 +29,33 @@ PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 
-#: The mark of processes below a server that has no limit of its own. In microseconds: 146,000
+#: Value of the mark (a hard limit) below a server that has no such limit. In microseconds: 146,000
 #: years of real-time scheduling.
 MARK = 2**62
 
 
 class Children:
-    """Our children, adopted ones included, and a descriptor that turns readable when one ends."""
+    """Children of this process, adopted ones included.
+
+    `wakeup_fd` is a descriptor that becomes readable when a child exits.
+    """
 
     def __init__(self) -> None:
         set_subreaper(True)
-        self.bell, ringer = os.pipe()
-        os.set_blocking(self.bell, False)
-        os.set_blocking(ringer, False)
-        signal.set_wakeup_fd(ringer, warn_on_full_buffer=False)
+        self.wakeup_fd, write_end = os.pipe()
+        os.set_blocking(self.wakeup_fd, False)
+        os.set_blocking(write_end, False)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self.empty = True
 
     def reap(self) -> dict[int, int]:
-        """Reap the dead: pid to wait status. Sets `empty` to whether no child is left."""
+        """Reap exited children and return their wait statuses by pid.
+
+        Sets `empty` to whether no child is left.
+        """
         with contextlib.suppress(BlockingIOError):
-            while os.read(self.bell, 4096):
+            while os.read(self.wakeup_fd, 4096):
                 pass
         dead = {}
         try:
@@ -60,38 +67,38 @@ class Children:
         return dead
 
     def kill(self, spare: Collection[int] = ()) -> bool:
-        """Kill each child that is not spared, with its process group. False if there was none."""
+        """Kill each child that is not spared, with its process group. False if there is none."""
         own_group = os.getpgrp()
         me = os.getpid()
-        doomed = [pid for pid in children_of(me, me) if pid not in spare]
-        for pid in doomed:
-            group = os.getpgid(pid)  # it is our child and not reaped, so it is there
+        targets = [pid for pid in children_of(me, me) if pid not in spare]
+        for pid in targets:
+            group = os.getpgid(pid)  # our child, and not reaped yet, so it exists
             if group != own_group:
                 kill_group(group)
-            else:  # it was forked a moment ago and has no session yet
+            else:  # just forked, and without its own session yet
                 os.kill(pid, signal.SIGKILL)
-        return bool(doomed)
+        return bool(targets)
 
 
 def kill_group(group: int) -> None:
-    """Kill a process group, if it exists and may be killed."""
-    # A program that changed its user may be out of our reach; it is tried again.
+    """Kill a process group, if it exists and we have permission."""
+    # We may lack permission if a program changed its user; the kill is retried.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
 
 
-def set_subreaper(wanted: bool) -> None:
-    """Adopt the orphans among this process's descendants, or stop doing so."""
-    _prctl(PR_SET_CHILD_SUBREAPER, int(wanted))
+def set_subreaper(enabled: bool) -> None:
+    """Start or stop adopting the orphans among this process's descendants."""
+    _prctl(PR_SET_CHILD_SUBREAPER, int(enabled))
 
 
-def continue_when_the_parent_dies() -> None:
-    """Have the kernel send SIGCONT when the parent ends: a stopped process would not notice."""
+def continue_on_parent_death() -> None:
+    """Have the kernel send SIGCONT when the parent dies: a stopped process would not notice."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
 def harden() -> None:
-    """Mark what is started from here on and refuse to be traced; see `supervisor.py`."""
+    """Set the mark that child processes inherit, and refuse to be traced; see `supervisor.py`."""
     if sys.platform != "linux":
         return
     _prctl(PR_SET_DUMPABLE, 0)
@@ -100,26 +107,26 @@ def harden() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_RTTIME)
     mark = MARK if hard == resource.RLIM_INFINITY else max(hard - 1, 0)
     soft = mark if soft == resource.RLIM_INFINITY else min(soft, mark)
-    # Not every system that calls itself Linux has this limit; without it there is no mark.
+    # Some systems that report Linux lack this limit; then there is no mark.
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_RTTIME, (soft, mark))
 
 
 def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
-        _prctl_of_the_c_library()(option, value, 0, 0, 0)
+        _libc_prctl()(option, value, 0, 0, 0)
 
 
 @functools.cache
-def _prctl_of_the_c_library() -> Callable[..., int]:
-    import ctypes  # the server needs it when a command is first run, and not to start
+def _libc_prctl() -> Callable[..., int]:
+    import ctypes  # needed for the first command, not for the start of the server
 
     function: Callable[..., int] = ctypes.CDLL(None).prctl
     return function
 
 
 def children_of(pid: int, thread: int) -> list[int]:
-    """Return the children of one thread of a process, dead ones that were not reaped included."""
+    """Return the children of one thread of a process, including exited ones that are not reaped."""
     try:
         return [int(child) for child in read_record(f"/proc/{pid}/task/{thread}/children").split()]
     except FileNotFoundError:
@@ -127,14 +134,14 @@ def children_of(pid: int, thread: int) -> list[int]:
 
 
 def _children_by_search(parent: int) -> list[int]:
-    """The same from each process's own record, for kernels built without that list."""
+    """Return the same from each process's own record, for kernels built without that list."""
     found = []
     for entry in os.scandir("/proc") if sys.platform == "linux" else ():
         if not entry.name.isdigit():
             continue
         try:
             fields = status_fields(int(entry.name))
-        except OSError:  # it has ended meanwhile
+        except OSError:  # it has exited meanwhile
             continue
         if int(fields[1]) == parent:
             found.append(int(entry.name))
@@ -142,16 +149,17 @@ def _children_by_search(parent: int) -> list[int]:
 
 
 def status_fields(pid: int) -> list[bytes]:
-    """Return the status of a process from /proc: its state, its parent and so on.
+    """Return the status fields of a process from /proc: its state, its parent and so on.
 
-    Raises OSError if it is gone or hidden. The program's name, which may hold anything, is left
-    out. `plexus.process_identity` is not used: a supervisor is loaded without the core.
+    Raises OSError if the process does not exist or is hidden. The program's name, which may contain
+    any character, is left out. `plexus.process_identity` is not used: a supervisor does not import
+    the core.
     """
     return read_record(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
 def read_record(path: str) -> bytes:
-    """Return what a file in /proc holds, without what pathlib and buffers cost."""
+    """Return the content of a file in /proc, without the overhead of pathlib and buffers."""
     fd = os.open(path, os.O_RDONLY)
     try:
         parts = []

@@ -1,13 +1,13 @@
-"""The server as the last resort: it signals its helpers and ends orphans that have none.
+"""The server as the last resort: it signals its helpers and kills orphans that have none.
 
-A command without a sandbox can stop and kill its guard and its supervisor. What loses both is
-adopted by the server, which is a subreaper while commands run. It tells orphans of commands from
-other children, which belong to other code in this process, by a mark that they cannot remove: a
-hard limit that is lower than the server's own (`supervisor.py` says more). It signals and reaps
-marked children alone, so their pids cannot have passed to strangers.
+A command without a sandbox can stop and kill its guard and its supervisor. Processes that lose both
+are adopted by the server, which is a subreaper while commands run. It distinguishes orphans of
+commands from other children, which belong to other code in this process, by a mark that they cannot
+remove: a hard limit that is lower than the server's own (see `supervisor.py`). It signals and reaps
+only marked children, so their pids cannot have been reused.
 
-While commands run, an orphan of another program that this process started becomes its child too.
-It is left alone: nothing here can tell it from a child whose exit status other code waits for.
+While commands run, an orphan of another program that this process started becomes its child too. It
+is left alone: it cannot be distinguished from a child whose exit status other code waits for.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ from activations.processes.pipes import resolve
 
 __all__ = ("HELPERS", "PidHandle", "adopt_orphans", "is_stopped", "kill_orphans", "sweep_orphans")
 
-#: The supervisors and guards of this process that are trusted, by pid. They are no orphans.
+#: Trusted supervisors and guards of this process, by pid. They are not orphans.
 HELPERS: set[int] = set()
 
-#: How long to wait for killed orphans before looking again.
-PAUSE_S = 0.001
+#: Seconds between two checks for killed orphans.
+POLL_S = 0.001
 
-#: The number of launchers with commands: orphans are adopted while it is above zero.
+#: Number of launchers with commands: orphans are adopted while it is above zero.
 _adopting = 0
 
-#: The limit of this process when it first adopted. Later is too late: a command can lower it.
+#: Limit of this process when it first adopted orphans. Read once: a command can lower it later.
 _own_limit: int | None = None
 _own_limit_is_known = False
 
 
 class PidHandle:
-    """A process to signal. The pidfd stays its own, also when the pid passes to a stranger."""
+    """A process to signal. The pidfd refers to it even after the pid was reused."""
 
     def __init__(self, pid: int, pidfd: int) -> None:
         self.pid = pid
         self._pidfd = pidfd
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, unless the process is gone or out of reach."""
+        """Send a signal, unless the process has exited or we lack permission."""
         if self._pidfd >= 0 and sys.platform == "linux":
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 signal.pidfd_send_signal(self._pidfd, number)
 
-    async def ended(self, seconds: float) -> None:
-        """Wait until it has ended and its children have passed to the next subreaper."""
+    async def wait(self, seconds: float) -> None:
+        """Wait until it has exited and its children have passed to the next subreaper."""
         if self._pidfd < 0:
             return
         loop = asyncio.get_running_loop()
-        ended: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(self._pidfd, resolve, ended)
+        exited: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(self._pidfd, resolve, exited)
         try:
-            await asyncio.wait([ended], timeout=seconds)
+            await asyncio.wait([exited], timeout=seconds)
         finally:
             loop.remove_reader(self._pidfd)
 
@@ -70,33 +70,36 @@ class PidHandle:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process is held by a signal or by a tracer."""
+    """Return whether a process is stopped by a signal or by a tracer."""
     try:
         return status_fields(pid)[0] in (b"T", b"t")
-    except OSError:  # it is gone, or hidden from us: deadlines decide
+    except OSError:  # it has exited, or is hidden from us: deadlines apply
         return False
 
 
-def adopt_orphans(wanted: bool) -> None:
-    """Begin to adopt orphans, or stop. Each call with True needs one with False."""
-    # The kernel keeps these for the process, so they cannot be an object's.
+def adopt_orphans(enabled: bool) -> None:
+    """Start or stop adopting orphans. Each call with True needs one with False."""
+    # The kernel keeps this state per process, so it cannot belong to an object.
     global _adopting, _own_limit, _own_limit_is_known
 
     if not _own_limit_is_known:
         _own_limit = _hard_limit(os.getpid())
         _own_limit_is_known = True
-    _adopting += 1 if wanted else -1
+    _adopting += 1 if enabled else -1
     set_subreaper(_adopting > 0)
 
 
 def kill_orphans() -> bool:
-    """Kill and reap children that came of a command and have no helper; False if there was none."""
+    """Kill and reap children that came from a command and have no helper.
+
+    False if there is none.
+    """
     orphans = [pid for pid in _children() if pid not in HELPERS and _is_marked(pid)]
     for pid in orphans:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             group = os.getpgid(pid)
-            # Killing a group is atomic towards fork. A command cannot enter the group of a
-            # helper, but a child that a helper forked a moment ago is still in it.
+            # Killing a group is atomic with respect to fork. A command cannot join the group of a
+            # helper, but a child that a helper has just forked is still in it.
             if group in HELPERS or group == os.getpgrp():
                 os.kill(pid, signal.SIGKILL)
             else:
@@ -107,13 +110,13 @@ def kill_orphans() -> bool:
 
 
 async def sweep_orphans(seconds: float) -> bool:
-    """Kill orphans until none is left; False if some are after this time."""
+    """Kill orphans until none is left. False if some are left after this time."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while kill_orphans():
         if loop.time() > deadline:
             return False
-        await asyncio.sleep(PAUSE_S)
+        await asyncio.sleep(POLL_S)
     return True
 
 
@@ -133,8 +136,8 @@ def _is_marked(pid: int) -> bool:
 
 
 def _hard_limit(pid: int) -> int | None:
-    """Return the hard limit of real-time scheduling; None if there is none or it is gone."""
-    # Unlike prlimit, the file also tells of a process that runs as another user.
+    """Return the hard limit of real-time scheduling; None if unlimited or unknown."""
+    # Unlike prlimit, this also works for a process that runs as another user.
     with contextlib.suppress(OSError):
         for line in read_record(f"/proc/{pid}/limits").splitlines():
             if line.startswith(b"Max realtime timeout"):

@@ -1,9 +1,9 @@
-"""The server's ends of a command's standard streams, on the event loop and never blocking.
+"""The server's ends of a command's standard streams: on the event loop, never blocking.
 
-They are made together with the control socket, so that a command gets all of them or none.
+They are created together with the control socket, so that a command gets all of them or none.
 
-Nothing is read from a pipe before a reader asks for it, so a command whose output is not taken is
-held by the kernel once its pipe is full.
+Nothing is read from a pipe before a reader requests it, so the kernel blocks a command whose output
+is not read once its pipe is full.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from collections.abc import AsyncIterator, Callable
 
 __all__ = ("CHUNK_BYTES", "Ends", "InputPipe", "OutputPipe", "open_ends", "resolve")
 
-#: The most that is read in one go, and so the size of an event: what a pipe holds on Linux.
+#: Maximum bytes per read, and so per event: the capacity of a pipe on Linux.
 CHUNK_BYTES = 64 * 1024
 
 
 class OutputPipe:
-    """One of a command's two outputs: iterate over it, or read it piece by piece."""
+    """One of a command's two outputs: iterate over it, or read chunk by chunk."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -30,13 +30,16 @@ class OutputPipe:
         self._finished = False
 
     def finish(self) -> None:
-        """No process writes any more: read what is in the pipe, and wait for nothing."""
+        """Stop waiting for data, because no process writes any more.
+
+        Buffered data can still be read.
+        """
         self._finished = True
         if self._waiter is not None:
             resolve(self._waiter)
 
     async def read(self) -> bytes:
-        """What is there by now, waiting until something is; nothing at the end."""
+        """Return the available data, waiting for some if there is none; empty at the end."""
         while True:
             try:
                 return os.read(self._fd, CHUNK_BYTES)
@@ -65,9 +68,9 @@ class OutputPipe:
 
 
 class InputPipe:
-    """Feeds a command that may read what it is given, leave it or end before it has read it all.
+    """Standard input of a command, which may read all of it, a part or nothing.
 
-    It is closed when all of it is written, unless it stays open: then more can be written, until
+    It is closed when all data is written, unless `stays_open`: then more can be written, until
     `finish()`.
     """
 
@@ -80,9 +83,9 @@ class InputPipe:
         self._loop.add_writer(fd, self._write)
 
     async def write(self, data: bytes) -> None:
-        """Give it some more, and wait until no more than a chunk of all that is still unread.
+        """Write more data, and wait until at most one chunk of it is unread.
 
-        What is written after the end, ours or the command's, is lost, as it is in any pipe.
+        Data written after the pipe was closed, by us or by the command, is lost, as in any pipe.
         """
         if self._fd < 0 or not self._stays_open:
             return
@@ -97,7 +100,7 @@ class InputPipe:
                 self._waiters.discard(waiter)
 
     def finish(self) -> None:
-        """Nothing more is written: close it when what is left has been."""
+        """Close the pipe when the remaining data is written."""
         self._stays_open = False
         if self._fd >= 0:
             self._loop.add_writer(self._fd, self._write)
@@ -129,24 +132,24 @@ class InputPipe:
 
 
 def resolve(future: asyncio.Future[None]) -> None:
-    """Wake what waits for this future, unless it was woken already."""
+    """Wake the waiter of this future, unless it is done."""
     if not future.done():
         future.set_result(None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ends:
-    """What the server keeps of one command's channels."""
+    """The server's ends of one command's channels."""
 
     control: socket.socket
-    #: Of a command that reads from /dev/null: -1.
+    #: -1 if the command reads from /dev/null.
     stdin: int
     stdout: int
     stderr: int
 
 
 def open_ends(has_stdin: bool, hand_over: Callable[[list[int]], None]) -> Ends:
-    """Open a control socket and three streams, and hand over the other ends. Raises OSError."""
+    """Open a control socket and three streams, and pass the other ends on. Raises OSError."""
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
         control, guard_end = socket.socketpair()
         ours.enter_context(control)
@@ -169,7 +172,7 @@ def open_ends(has_stdin: bool, hand_over: Callable[[list[int]], None]) -> Ends:
 
 
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
-    """A pipe, each end of which is closed by the stack of the side that it belongs to."""
+    """Return a pipe whose ends are closed by the exit stack of the side that owns them."""
     ends = os.pipe()
     reader.callback(os.close, ends[0])
     writer.callback(os.close, ends[1])

@@ -1,10 +1,10 @@
 """The server's side of a command: its control socket, its deadlines, its end.
 
-Everything here happens on the event loop with descriptors that never block: no threads and no
-child watchers. How trees are ended is the business of `supervisor.py`, which the server asks to do
-so by closing one side of the control socket. The supervisor and the guard can be stopped or killed
-by the command, so every wait for them has a deadline, and a guard that misses it is killed: its
-tree then passes to the supervisor, and from a supervisor that fails too to the server.
+All of this happens on the event loop with non-blocking descriptors: no threads and no child
+watchers. Ending process trees is the job of `supervisor.py`; the server requests it by closing one
+side of the control socket. The command can stop or kill the supervisor and the guard, so every wait
+for them has a deadline, and a guard that misses it is killed: its tree then passes to the
+supervisor, and if that fails too, to the server.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ __all__ = (
     "Process",
 )
 
-#: How long a guard may take to end its tree. Then the supervisor does it.
+#: Timeout for a guard to end its tree. Then the supervisor does it.
 GONE_S = 2.0
 
-#: How long the supervisor and its guard may take to start a command on a busy machine.
+#: Timeout for the supervisor and its guard to start a command on a busy machine.
 START_S = 10.0
 
-#: Starts under way at once. The rest wait their turn, so that the link's buffer is never full and
-#: the kernel's bound on descriptors in flight is far.
-STARTS_AT_ONCE = 32
+#: Maximum number of concurrent starts. Others wait, so that the link's buffer is never full and the
+#: kernel's limit on descriptors in flight is not reached.
+MAX_CONCURRENT_STARTS = 32
 
-#: How often to try a start for which no guard came because the supervisor had just been killed.
+#: Maximum attempts for a start without a guard because the supervisor had just been killed.
 START_ATTEMPTS = 3
 
-#: How often to look for helpers that were stopped, while commands run. One that is found stopped
-#: is continued; one that is found stopped twice in a row is killed.
+#: Interval for checking helpers while commands run. A stopped helper is continued; a helper that is
+#: stopped at two checks in a row is killed.
 INSPECT_S = 1.0
 
 
@@ -77,14 +77,14 @@ class Process:
         self.stdout = stdout
         self.stderr = stderr
         self.pid = 0
-        #: Set when the command itself has ended: its exit code, or minus the signal's number.
+        #: Exit code, or the negative signal number; set when the command itself has exited.
         self.returncode: int | None = None
-        #: From the command's start to its own end.
+        #: Seconds from the command's start to its exit.
         self.duration_s = 0.0
-        #: Whether the command was still running when its time was up.
+        #: Whether the command was still running at its deadline.
         self.expired = False
-        #: Whether a guard was about to read the request, or why there was none is known.
-        self.was_taken = False
+        #: Whether a guard accepted the request, or the reason for its absence is known.
+        self.was_accepted = False
         self._supervisor = supervisor
         self._control = control
         self._guard: PidHandle | None = None
@@ -98,13 +98,13 @@ class Process:
         self._started: asyncio.Future[None] = self._loop.create_future()
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self._deadline: asyncio.TimerHandle | None = None
-        self._patience: asyncio.TimerHandle | None = None
+        self._recovery_timer: asyncio.TimerHandle | None = None
         self._loop.add_reader(control, self._on_control)
 
     async def start(self, request: bytes) -> None:
-        """Send the request and wait until the command runs; raises CannotStart."""
+        """Send the request and wait until the command runs. Raises CannotStart."""
         self.expire_after(START_S)
-        # A guard that failed has said so before it closed the socket: what it said is read below.
+        # A guard that fails reports it before it closes the socket; the report is read below.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             await self._loop.sock_sendall(self._control, request)
         await self._started
@@ -113,39 +113,39 @@ class Process:
         self._cancel_deadline()
 
     def expire_after(self, seconds: float | None) -> None:
-        """Kill the tree if the command still runs by then, and say so in `expired`; None: never.
+        """Kill the tree after this time, unless the command has exited, and set `expired`.
 
-        It takes the place of what was said before.
+        None removes the deadline. Replaces an earlier deadline.
         """
         self._cancel_deadline()
         if self.returncode is None and seconds is not None:
             self._deadline = self._loop.call_later(seconds, self._expire)
 
     def kill(self) -> None:
-        """Begin to end the tree, at once and without asking it. May be repeated."""
+        """Start killing the tree, without a graceful period. Idempotent."""
         if not self._gone.done():
-            with contextlib.suppress(OSError):  # not connected: the guard itself is gone
+            with contextlib.suppress(OSError):  # not connected: the guard itself is dead
                 self._control.shutdown(socket.SHUT_WR)
-            if self._guard is not None:  # a guard that was stopped would not notice
+            if self._guard is not None:  # a stopped guard would not notice
                 self._guard.signal(signal.SIGCONT)
-            self._expect_gone()
+            self._schedule_recovery()
 
     @property
     def is_running(self) -> bool:
         """Whether a process of the tree may be left."""
         return not self._gone.done()
 
-    async def gone(self) -> None:
+    async def wait(self) -> None:
         """Wait until no process of the tree is left."""
         await asyncio.shield(self._gone)
 
     async def end(self) -> None:
-        """Kill the tree, wait for its end however often we are cancelled meanwhile, and close."""
+        """Kill the tree, wait for its end even if cancelled, and close the descriptors."""
         self.kill()
         cancellation: asyncio.CancelledError | None = None
         while not self._gone.done():
             try:
-                await self.gone()
+                await self.wait()
             except asyncio.CancelledError as error:
                 cancellation = error
         self._control.close()
@@ -157,7 +157,7 @@ class Process:
             raise cancellation
 
     def inspect(self) -> None:
-        """Continue a guard that was stopped; kill it if it is stopped again."""
+        """Continue a stopped guard; kill it if it was stopped at the last check too."""
         if self._gone.done() or self._guard is None:
             return
         stopped = is_stopped(self._guard.pid)
@@ -177,7 +177,7 @@ class Process:
             os.set_inheritable(fd, False)
         *lines, self._received = (self._received + data).split(b"\n")
         for line in lines:
-            self.was_taken = True
+            self.was_accepted = True
             word, _, rest = line.decode().partition(" ")
             if word == "guard":
                 self._guard = PidHandle(int(rest), fds[0] if fds else -1)
@@ -200,7 +200,7 @@ class Process:
             self.returncode = int(rest) if word == "exited" else -int(rest)
             self.duration_s = self._loop.time() - self._started_at
             self._cancel_deadline()
-            self._expect_gone()
+            self._schedule_recovery()
         elif word == "stuck":
             self._is_stuck = True
         elif word == "gone":
@@ -214,20 +214,20 @@ class Process:
         if self._deadline is not None:
             self._deadline.cancel()
 
-    def _expect_gone(self) -> None:
-        if self._patience is None:
-            self._patience = self._loop.call_later(GONE_S, self._give_up)
+    def _schedule_recovery(self) -> None:
+        if self._recovery_timer is None:
+            self._recovery_timer = self._loop.call_later(GONE_S, self._on_recovery_timeout)
 
-    def _give_up(self) -> None:
-        # A program that changed its user cannot be killed, and one in the middle of a disk access
-        # takes its time. A guard that reports this is in order and stays with them.
+    def _on_recovery_timeout(self) -> None:
+        # A program that changed its user cannot be killed, and a process in the middle of a disk
+        # access takes its time. A guard that reports this works, and stays with them.
         if self._is_stuck:
             self._finish()
         else:
             self._recover()
 
     def _recover(self) -> None:
-        """End the tree without the guard, which died or did not do it in time."""
+        """End the tree without the guard, which died or missed its deadline."""
         if self._gone.done() or self._recovery is not None:
             return
         self._loop.remove_reader(self._control)
@@ -237,10 +237,9 @@ class Process:
 
     async def _sweep(self) -> None:
         try:
-            if (
-                self._guard is not None
-            ):  # it closes its descriptors before its children are passed on
-                await self._guard.ended(GONE_S)
+            # A guard closes its descriptors before its children pass to the supervisor.
+            if self._guard is not None:
+                await self._guard.wait(GONE_S)
             await self._supervisor.sweep()
         finally:
             self._finish()
@@ -250,8 +249,8 @@ class Process:
             return
         self._loop.remove_reader(self._control)
         self._cancel_deadline()
-        if self._patience is not None:
-            self._patience.cancel()
+        if self._recovery_timer is not None:
+            self._recovery_timer.cancel()
         if self._guard is not None:
             HELPERS.discard(self._guard.pid)
             self._guard.close()
@@ -263,23 +262,23 @@ class Process:
         self.stderr.finish()
 
 
-class _NotTaken(CannotStart):
-    """No guard took the request, so it can be given to another supervisor."""
+class _NotAccepted(CannotStart):
+    """No guard accepted the request, so another supervisor can be used."""
 
 
 class Launcher:
-    """Starts commands through a supervisor, which it starts when first needed."""
+    """Launcher of commands through a supervisor, which is started on first use."""
 
     def __init__(self) -> None:
         self._supervisor: SupervisorClient | None = None
         #: Supervisors that were killed and are not reaped yet.
         self._retired: list[SupervisorClient] = []
-        self._starting = asyncio.Semaphore(STARTS_AT_ONCE)
+        self._starting = asyncio.Semaphore(MAX_CONCURRENT_STARTS)
         self._processes: weakref.WeakSet[Process] = weakref.WeakSet()
         self._inspection: asyncio.TimerHandle | None = None
 
     def prepare(self) -> SupervisorClient:
-        """Start the supervisor unless it runs; it boots while the caller goes on."""
+        """Start the supervisor unless it runs. It boots concurrently with the caller."""
         if self._supervisor is None or not self._supervisor.is_usable():
             self._retire(self._supervisor)
             self._supervisor = SupervisorClient()
@@ -288,45 +287,46 @@ class Launcher:
     async def start(
         self, command: Command, stdin: bytes | None, *, stdin_stays_open: bool = False
     ) -> Process:
-        """Start a command; raises CannotStart, OSError, or ValueError for what cannot be passed.
+        """Start a command.
 
-        The caller must await `end()` of what is returned. Without `stdin` the command reads from
-        /dev/null, never from our own standard input, which may be somebody's protocol. If it
-        stays open, more can be written to it, and whoever writes must `finish()` it.
+        Raises CannotStart, OSError, or ValueError for a NUL character. The caller must await
+        `end()` of the result. Without `stdin` the command reads from /dev/null, never from our own
+        standard input, which may carry a protocol. With `stdin_stays_open` more can be written to
+        it, and the writer must `finish()` it.
         """
-        request = command.encoded()
+        request = command.encode()
         async with self._starting:
             for _ in range(START_ATTEMPTS - 1):
-                with contextlib.suppress(_NotTaken):
+                with contextlib.suppress(_NotAccepted):
                     return await self._attempt(request, stdin, stdin_stays_open)
             return await self._attempt(request, stdin, stdin_stays_open)
 
     async def _attempt(self, request: bytes, stdin: bytes | None, stays_open: bool) -> Process:
-        """Start a command; raises _NotTaken if the supervisor is gone and nothing was started."""
+        """Start a command. Raises _NotAccepted if the supervisor died and nothing was started."""
         supervisor = self.prepare()
         try:
             process = self._hand_over(supervisor, stdin, stays_open)
         except (BrokenPipeError, ConnectionResetError) as error:
             self._retire(supervisor)
-            raise _NotTaken("start", error.errno or errno.EPIPE) from error
-        self._begin_to_inspect()
+            raise _NotAccepted("start", error.errno or errno.EPIPE) from error
+        self._start_inspecting()
         try:
             await process.start(request)
-        except BaseException as error:  # a start that is cancelled leaves no process either
+        except BaseException as error:  # a cancelled start must leave no process either
             await process.end()
             if isinstance(error, CannotStart):
-                # One that cannot fork may have been given limits by a command.
-                if error.step == "fork" or not process.was_taken:
+                # If it cannot fork, a command may have lowered its limits.
+                if error.step == "fork" or not process.was_accepted:
                     self._retire(supervisor)
-                if not process.was_taken and not process.expired:
-                    raise _NotTaken(error.step, error.errno) from error
+                if not process.was_accepted and not process.expired:
+                    raise _NotAccepted(error.step, error.errno) from error
             raise
         return process
 
     def _hand_over(
         self, supervisor: SupervisorClient, stdin: bytes | None, stays_open: bool
     ) -> Process:
-        """Make the pipes and the control socket and send the supervisor its ends of them."""
+        """Create the pipes and the control socket and send the supervisor its ends of them."""
         ends = open_ends(stdin is not None, supervisor.hand_over)
         process = Process(
             supervisor,
@@ -347,19 +347,19 @@ class Launcher:
             await self._supervisor.close()
             self._retire(self._supervisor)
         for process in running:
-            await process.gone()
+            await process.wait()
         while self._retired:
             await self._retired.pop().close()
         self._stop_inspecting()
 
     def _retire(self, supervisor: SupervisorClient | None) -> None:
-        """Do without this supervisor, unless it was replaced already."""
+        """Stop using this supervisor, unless it was replaced already."""
         if supervisor is not None and supervisor is self._supervisor:
             supervisor.retire()
             self._retired.append(supervisor)
             self._supervisor = None
 
-    def _begin_to_inspect(self) -> None:
+    def _start_inspecting(self) -> None:
         if self._inspection is None:
             adopt_orphans(True)
             self._inspect_later()
@@ -374,7 +374,7 @@ class Launcher:
             adopt_orphans(False)
 
     def _inspect(self) -> None:
-        """Look after the helpers and what lost them, as long as there is a command."""
+        """Check the helpers, and kill what lost them, while a command runs."""
         if self._supervisor is not None and not self._supervisor.is_usable():
             self._retire(self._supervisor)
         for process in list(self._processes):

@@ -1,8 +1,8 @@
-"""The fork server: starts commands and answers for every process that comes of them.
+"""The fork server: starts commands and is responsible for every process that they start.
 
-This file is a program of its own, run with the bare interpreter and the standard library. It is
-single-threaded, so forking is safe, and small, so forking is quick. It owns the process trees;
-it knows nothing of events, output or sandboxes.
+This file is a separate program that runs with the bare interpreter and the standard library. It is
+single-threaded, so forking is safe, and small, so forking is fast. It owns the process trees; it
+knows nothing of events, output or sandboxes.
 
     server ---link---> supervisor --fork--> guard --fork--> the command
        `-------------control---------------'
@@ -10,42 +10,43 @@ it knows nothing of events, output or sandboxes.
 - The link (our standard input) carries one byte per request. `+` starts a call and has four
   descriptors attached: the call's control socket and the command's stdin, stdout and stderr. `?`
   has one, to which a byte is written when no orphan is left. When the link closes, the supervisor
-  ends as soon as its guards have; those that do not end in time are killed with their trees.
-- Each call gets a guard. It sends `guard PID` on the control socket, with a pidfd of its own
-  attached, so that the server can signal it without the risk of hitting another process. A call
-  whose control socket ends without this line was never begun and can be tried again. Then the
-  guard reads the request, starts the command and reports `started PID` or `failed ERRNO STEP`,
-  then `exited CODE` or `signalled NUMBER`, and `gone` when no process of the call is left, or
-  `stuck` when some cannot be killed. It ends the whole tree when the command ends, and at once
-  when the server closes its side of the control socket, which the kernel does for a server that
-  was killed.
-- A guard is a subreaper: whatever loses its parent below it becomes its child, also after setsid,
-  a double fork or with an empty environment. It only ever signals its own children and their
-  process groups. Nobody else can reap these children, so their pids cannot have passed to
-  strangers, and a session that began in the tree has no members outside it. Killing a group is
-  atomic towards fork. The next generation is then orphaned, becomes ours, and is killed in turn.
-- The supervisor is a subreaper too: if a guard is killed, its orphans end here. The server is the
-  next one up (`descendants.py`): it ends what lost its guard and its supervisor.
+  exits as soon as its guards have; guards that miss the deadline are killed with their trees.
+- Each call gets a guard. It sends `guard PID` on the control socket, with its own pidfd attached,
+  so that the server can signal it without the risk of hitting another process. A call whose control
+  socket ends without this line was never started and can be retried. Then the guard reads the
+  request, starts the command and reports `started PID` or `failed ERRNO STEP`, then `exited CODE`
+  or `signalled NUMBER`, and `gone` when no process of the call is left, or `stuck` when some cannot
+  be killed. It kills the whole tree when the command exits, and immediately when the server closes
+  its side of the control socket, which the kernel does for a server that was killed.
+- A guard is a subreaper: a process below it that loses its parent becomes its child, also after
+  setsid, a double fork or with an empty environment. It only signals its own children and their
+  process groups. No other process can reap these children, so their pids cannot have been reused,
+  and a session that started in the tree has no members outside it. Killing a group is atomic with
+  respect to fork. The next generation is then orphaned, becomes our child, and is killed in turn.
+- The supervisor is a subreaper too: if a guard is killed, its orphans are killed here. The server
+  is the next subreaper (`descendants.py`): it kills processes that lost their guard and their
+  supervisor.
 
-A command runs as the same user and can signal the supervisor and its guard. Against this:
+A command runs as the same user and can signal the supervisor and its guard. Countermeasures:
 
-- Each of the two is continued (SIGCONT) by the kernel when its parent dies, so that a stopped one
-  still ends its processes after the server was killed. The signal does no harm to one that runs,
-  so it does not matter that the kernel sends it when the parent's *thread* ends.
-- Neither can be traced or read by other processes of the user (not dumpable), unless by root.
+- Both are continued (SIGCONT) by the kernel when their parent dies, so that a stopped one still
+  ends its processes after the server was killed. The signal is harmless to a running process, so it
+  does not matter that the kernel sends it when the parent's *thread* ends.
+- Neither can be traced or read by other processes of the user (not dumpable), except by root.
 - The supervisor lowers its hard limit of RLIMIT_RTTIME, which has no effect on programs without
-  real-time scheduling. All that it starts inherits the limit, and a process without privileges
-  cannot raise it again: by this mark the server tells its orphans from other children.
+  real-time scheduling. All processes that it starts inherit the limit, and a process without
+  privileges cannot raise it again: by this mark the server distinguishes its orphans from other
+  children.
 
-What remains possible: after the server was killed, a process that stops the supervisor and its
-guard in a tight loop keeps them from ending it. Root can raise the limit and, having killed the
-supervisor and the guard, get away. A command can have another service start a process (cron,
-`systemd-run`, a container engine), which never was part of its tree. Where there is no subreaper
-(not Linux), only the command's process group is killed: a child that made a session of its own
-gets away, and so does every child of a guard that was killed. A sandbox closes all of these: its
-processes see neither the helpers nor other services.
+Remaining gaps: after the server was killed, a process that stops the supervisor and its guard in a
+tight loop prevents them from ending it. Root can raise the limit and, having killed the supervisor
+and the guard, escape. A command can have another service start a process (cron, `systemd-run`, a
+container engine), which is never part of its tree. Without a subreaper (not Linux), only the
+command's process group is killed: a child that created its own session escapes, and so does every
+child of a guard that was killed. A sandbox closes all of these: its processes see neither the
+helpers nor other services.
 
-The request is a four byte length and then fields parted by NUL bytes: the directory, the number
+The request is a four-byte length and then fields separated by NUL bytes: the directory, the number
 of limits, each limit as `NAME VALUE`, the number of arguments, the arguments, and the environment
 as `NAME=VALUE`. The first argument is the path of the program.
 """
@@ -63,39 +64,39 @@ from collections.abc import Iterable
 
 from activations.processes.children import (
     Children,
-    continue_when_the_parent_dies,
+    continue_on_parent_death,
     harden,
     kill_group,
 )
 
-#: We end when the server does, not when its process group is interrupted or terminated.
+#: We exit with the server, not when its process group is interrupted or terminated.
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
-#: What a command gets back: an ignored signal stays ignored over exec, and besides those above
-#: Python ignores SIGPIPE, and whoever started the server may have ignored others. Found once, as
-#: going through them all for every command would take a quarter of a millisecond.
+#: Signals to reset for a command: an ignored signal stays ignored over exec. Besides those above,
+#: Python ignores SIGPIPE, and the server's parent may have ignored others. Computed once, as
+#: checking all of them for every command would take a quarter of a millisecond.
 RESTORED = {*IGNORED} | {
     number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN
 }
 
-#: How long what a command leaves behind may take to end by itself. A `>(tee log)` is not waited
-#: for by bash and needs a moment to write what it was given last.
+#: Grace period for processes that a command leaves behind. A `>(tee log)` is not waited for by bash
+#: and needs a moment to write its last input.
 LINGER_S = 0.1
 
-#: How long to wait for a killed child before looking again; its death is usually heard sooner.
+#: Interval for checking for a killed child; its exit usually wakes us sooner.
 RETRY_S = 0.01
 
-#: After how long a guard reports that it kills without success. The server waits twice as long,
-#: and then takes a guard that has not reported for one that was stopped.
+#: Time after which a guard reports that killing has no effect. The server waits twice as long, and
+#: then treats a guard that has not reported as stopped.
 STUCK_S = 1.0
 
-#: How long guards may take to end their trees after the server is gone. One that takes longer was
-#: probably stopped; the supervisor then does its work.
+#: Timeout for guards to end their trees after the server died. A guard that exceeds it was probably
+#: stopped; the supervisor then does its work.
 GUARDS_S = 1.0
 
 
 def _wait(fds: Iterable[int], seconds: float | None = None) -> set[int]:
-    """Those of the descriptors that can be read or were closed at the other end."""
+    """Return the descriptors that are readable or were closed at the other end."""
     poll = select.poll()
     for fd in fds:
         poll.register(fd, select.POLLIN)
@@ -103,7 +104,7 @@ def _wait(fds: Iterable[int], seconds: float | None = None) -> set[int]:
 
 
 class Request:
-    """What the server wants to have run."""
+    """The command that the server requests."""
 
     def __init__(self, body: bytes) -> None:
         fields = iter(body.split(b"\0"))
@@ -114,21 +115,21 @@ class Request:
 
 
 def _receive_request(control: socket.socket) -> Request | None:
-    """Read the request; None if the server lost interest before all of it was sent."""
+    """Read the request; None if the server closed the socket before all of it was sent."""
     received = b""
-    wanted = 4
-    while len(received) < wanted:
+    expected = 4
+    while len(received) < expected:
         part = control.recv(65536)
         if not part:
             return None
         received += part
         if len(received) >= 4:
-            wanted = 4 + int.from_bytes(received[:4], "big")
+            expected = 4 + int.from_bytes(received[:4], "big")
     return Request(received[4:])
 
 
-def _become(request: Request, stdio: list[int], report: int) -> None:
-    """Turn this process into the command; on failure say at which step, and end."""
+def _exec_command(request: Request, stdio: list[int], report: int) -> None:
+    """Turn this process into the command. On failure, report the step and exit."""
     step = "session"
     try:
         os.setsid()
@@ -155,54 +156,54 @@ def _set_limits(limits: list[str]) -> None:
     import resource
 
     for limit in limits:
-        name, _, wanted = limit.partition(" ")
+        name, _, requested = limit.partition(" ")
         kind = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(kind)[1]
-        value = int(wanted) if hard == resource.RLIM_INFINITY else min(int(wanted), hard)
+        value = int(requested) if hard == resource.RLIM_INFINITY else min(int(requested), hard)
         resource.setrlimit(kind, (value, value))
 
 
 class Guard:
-    """Runs one command and sees to the end of everything that comes of it."""
+    """Guard process of one command: runs it and ends every process that it started."""
 
     def __init__(self, control: socket.socket, stdio: list[int]) -> None:
         self.control = control
         self.stdio = stdio
-        self.command = 0  # until it has started, and again when it has ended
+        self.command = 0  # its pid while it runs
 
     def run(self) -> None:
         os.setsid()
-        continue_when_the_parent_dies()
+        continue_on_parent_death()
         children = Children()
-        self._introduce_itself()
+        self._send_identity()
         request = _receive_request(self.control)
         if request is None:
             return
         group = self._start(request, children)
-        while not children.empty and not self._hears(children.bell):
-            self._note_dead(children.reap())
+        while not children.empty and not self._server_closed(children.wakeup_fd):
+            self._record_exits(children.reap())
             if not self.command:
                 self._linger(children)
                 break
         if sys.platform != "linux":
             kill_group(group)
         self._kill(children)
-        self._tell("gone")
+        self._report("gone")
 
     def _kill(self, children: Children) -> None:
         stuck_at = time.monotonic() + STUCK_S
         while not children.empty:
             children.kill()
-            _wait([children.bell], RETRY_S)
-            self._note_dead(children.reap())
+            _wait([children.wakeup_fd], RETRY_S)
+            self._record_exits(children.reap())
             if time.monotonic() > stuck_at:
-                self._tell("stuck")
+                self._report("stuck")
                 stuck_at = float("inf")
 
-    def _introduce_itself(self) -> None:
+    def _send_identity(self) -> None:
         """Send the server a pidfd, before the request is read."""
         message = f"guard {os.getpid()}\n".encode()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the server is gone
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the server is dead
             if sys.platform == "linux":
                 pidfd = os.pidfd_open(os.getpid())
                 socket.send_fds(self.control, [message], [pidfd])
@@ -211,59 +212,59 @@ class Guard:
                 self.control.sendall(message)
 
     def _start(self, request: Request, children: Children) -> int:
-        """Start the command; returns the process group that it leads."""
+        """Start the command and return the process group that it leads."""
         reports, report = os.pipe()
         group = self.command = os.fork()
         if self.command == 0:
-            _become(request, self.stdio, report)
+            _exec_command(request, self.stdio, report)
         children.empty = False
         for fd in (*self.stdio, report):
             os.close(fd)
-        # A directory on a dead network disk can hold the command here, so listen to both.
+        # A directory on a dead network disk can block the command here, so wait for both.
         if reports in _wait([reports, self.control.fileno()]):
             failure = os.read(reports, 100).decode()
-            self._tell(f"failed {failure}" if failure else f"started {self.command}")
+            self._report(f"failed {failure}" if failure else f"started {self.command}")
         os.close(reports)
         return group
 
-    def _hears(self, bell: int, seconds: float | None = None) -> bool:
-        """Wait for a death; True if the server closed its side, which is all it ever does."""
-        return self.control.fileno() in _wait([bell, self.control.fileno()], seconds)
+    def _server_closed(self, wakeup_fd: int, seconds: float | None = None) -> bool:
+        """Wait for the exit of a child or for the server; True if the server closed its side."""
+        return self.control.fileno() in _wait([wakeup_fd, self.control.fileno()], seconds)
 
     def _linger(self, children: Children) -> None:
         for _ in range(round(LINGER_S / RETRY_S)):
-            if children.empty or self._hears(children.bell, RETRY_S):
+            if children.empty or self._server_closed(children.wakeup_fd, RETRY_S):
                 break
-            self._note_dead(children.reap())
+            self._record_exits(children.reap())
 
-    def _note_dead(self, dead: dict[int, int]) -> None:
+    def _record_exits(self, dead: dict[int, int]) -> None:
         if self.command not in dead:
             return
         code = os.waitstatus_to_exitcode(dead[self.command])
         self.command = 0
-        self._tell(f"exited {code}" if code >= 0 else f"signalled {-code}")
+        self._report(f"exited {code}" if code >= 0 else f"signalled {-code}")
 
-    def _tell(self, message: str) -> None:
-        # If the server is gone, what is left to do does not need it.
+    def _report(self, message: str) -> None:
+        # If the server is dead, the remaining work does not need it.
         with contextlib.suppress(OSError):
             self.control.sendall(message.encode() + b"\n")
 
 
 class Supervisor:
-    """Starts a guard for each call and ends what a guard leaves behind."""
+    """Parent of the guards: starts one for each call and kills what a guard leaves behind."""
 
     def __init__(self, link: socket.socket) -> None:
         self.link = link
         self.children = Children()
         self.guards: set[int] = set()
         self.has_orphans = False
-        #: Descriptors to answer on when there is no orphan.
+        #: Descriptors to reply on when no orphan is left.
         self.sweeps: list[int] = []
 
     def run(self) -> None:
         is_open = True
         while is_open:
-            sources = [self.children.bell, self.link.fileno()]
+            sources = [self.children.wakeup_fd, self.link.fileno()]
             ready = _wait(sources, RETRY_S if self.has_orphans else None)
             self._end_orphans()
             if self.link.fileno() in ready:
@@ -271,7 +272,7 @@ class Supervisor:
         self._end_guards()
 
     def _receive(self) -> bool:
-        """Take one request from the server; False if it closed the link."""
+        """Receive one request from the server; False if it closed the link."""
         message, fds, _, _ = socket.recv_fds(self.link, 1, 4)
         for fd in fds:
             os.set_inheritable(fd, False)
@@ -284,10 +285,10 @@ class Supervisor:
 
     def _start_guard(self, fds: list[int]) -> None:
         try:
-            if len(fds) == 4:  # fewer come when we are out of descriptors; the server sees an end
+            if len(fds) == 4:  # fewer arrive if we have no free descriptors; the server sees EOF
                 guard = os.fork()
                 if guard == 0:
-                    _be_guard(self.link, fds)
+                    _run_guard(self.link, fds)
                 self.guards.add(guard)
         except OSError as error:
             os.write(fds[0], f"failed {error.errno} fork\n".encode())
@@ -302,24 +303,24 @@ class Supervisor:
         if not self.has_orphans:
             while self.sweeps:
                 fd = self.sweeps.pop()
-                with contextlib.suppress(OSError):  # the server may have lost interest
+                with contextlib.suppress(OSError):  # the server may have closed it
                     os.write(fd, b".")
                 os.close(fd)
 
     def _end_guards(self) -> None:
-        """Let the guards end their trees, and end what is left of both after a while."""
+        """Let the guards end their trees, and kill what is left of both after a timeout."""
         for guard in self.guards:
             os.kill(guard, signal.SIGCONT)
         deadline = time.monotonic() + GUARDS_S
         self._end_orphans()
         while not self.children.empty:
-            _wait([self.children.bell], RETRY_S)
+            _wait([self.children.wakeup_fd], RETRY_S)
             if time.monotonic() > deadline:
                 self.guards.clear()
             self._end_orphans()
 
 
-def _be_guard(link: socket.socket, fds: list[int]) -> None:
+def _run_guard(link: socket.socket, fds: list[int]) -> None:
     try:
         link.close()
         Guard(socket.socket(fileno=fds[0]), fds[1:]).run()
@@ -330,15 +331,15 @@ def _be_guard(link: socket.socket, fds: list[int]) -> None:
 
 
 def main() -> None:
-    # Descriptors 0 to 2 must all be taken, or a pipe could land there and be overwritten when the
+    # Descriptors 0 to 2 must all be in use, or a pipe could land there and be overwritten when the
     # command gets its own.
     while (null := os.open(os.devnull, os.O_RDWR)) < 3:
         pass
     link = socket.socket(fileno=os.dup(0))
-    os.dup2(null, 0)  # a guard must be able to let go of the link by closing it once
+    os.dup2(null, 0)  # so that a guard closes the link by closing one descriptor
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     os.chdir("/")
-    continue_when_the_parent_dies()
+    continue_on_parent_death()
     harden()
     Supervisor(link).run()

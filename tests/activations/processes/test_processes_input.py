@@ -111,7 +111,7 @@ async def test_a_deadline_can_be_taken_back(launcher: Launcher) -> None:
             await asyncio.sleep(0.2)
             await stdin.write(b"still\n")
             assert await process.stdout.read() == b"still\n"
-            await process.gone()
+            await process.wait()
             assert process.returncode == 0
             assert not process.expired
         finally:

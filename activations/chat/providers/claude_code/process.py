@@ -96,7 +96,7 @@ class ClaudeProcess:
         """Wait for its end after its output has ended: its exit code and the end of its standard
         error."""
         self._process.expire_after(EXIT_S)
-        await self._process.gone()
+        await self._process.wait()
         await asyncio.wait([self._listener])
         return self._process.returncode, bytes(self._stderr).decode(errors="replace").strip()
 
