@@ -21,7 +21,7 @@ from mcp_view.revisions import Revision
 from plexus.errors import InvalidParams
 from plexus.events import ErrorEvent, QuestionAsked, Terminal
 from plexus.limits import Limits
-from plexus.registry.json_schema import resolve_reference
+from plexus.registry.schema import resolve_reference
 from plexus.rpc import wire
 from plexus.runtime.run import Run
 

@@ -32,13 +32,12 @@ from mcp_view.replies import (
 from mcp_view.server import McpServer
 from mcp_view.session import Peer, Session, is_stateless
 from mcp_view.subscriptions import Listener, is_visible, session_notice
-from plexus.defects import report
-from plexus.errors import PlexusError
+from plexus.errors import Internal, PlexusError
 from plexus.limits import CONTROL_CALLS
 from plexus.principal import LOCAL, Principal
 from plexus.rpc import wire
-from plexus.rpc.batch_reply import BatchReply
 from plexus.rpc.effects import AnswerQuestion, AttachCall, Effect, KeepRun, LeaveCall, StartCall
+from plexus.rpc.replies import BatchReply
 from plexus.runtime.changes import Change
 from plexus.runtime.log import Batch
 from plexus.runtime.run import Run
@@ -142,7 +141,7 @@ class McpConnection:
         except ProtocolError as error:
             return self._writer.refuse(request.id, error, batch)
         except Exception as error:  # noqa: BLE001 - a handler's defect; the request is answered
-            failure = _internal(report(request.method[:128], error))
+            failure = _internal(Internal.report(request.method[:128], error))
             return self._writer.refuse(request.id, failure, batch)
 
     def _handle(self, request: wire.Request, batch: BatchReply | None) -> list[Effect]:

@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 from mcp_view.errors import ProtocolError
 from mcp_view.revisions import Revision
 from plexus.rpc import wire
-from plexus.rpc.batch_reply import BatchReply
 from plexus.rpc.effects import Effect, Send
+from plexus.rpc.replies import BatchReply
 
 __all__ = (
     "Answer",

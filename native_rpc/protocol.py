@@ -26,10 +26,9 @@ from plexus.errors import Denied, PlexusError
 from plexus.events import Cancelled, ErrorEvent, Terminal
 from plexus.limits import CONTROL_CALLS, Limits
 from plexus.rpc import wire
-from plexus.rpc.answer_buffer import AnswerBuffer
-from plexus.rpc.batch_reply import BatchReply
 from plexus.rpc.effects import AnswerQuestion, Effect, KeepRun, LeaveCall, Send, StartCall
-from plexus.runtime.call_params import TIMES
+from plexus.rpc.replies import AnswerBuffer, BatchReply
+from plexus.runtime.calls import TIMES
 from plexus.runtime.changes import Change
 from plexus.runtime.log import Batch
 from plexus.runtime.run import Run

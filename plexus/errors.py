@@ -22,6 +22,8 @@ wire is the business of that view's one table.
 
 from __future__ import annotations
 
+import logging
+import os
 from typing import Any, ClassVar, Self
 
 __all__ = (
@@ -41,6 +43,8 @@ __all__ = (
     "UnknownMethod",
     "Unsupported",
 )
+
+logger = logging.getLogger("plexus.defects")
 
 
 class PlexusError(Exception):
@@ -147,3 +151,13 @@ class Internal(PlexusError):
     """A defect. What really happened is in the server's log under `data["log_id"]`."""
 
     default_code = "internal"
+
+    @classmethod
+    def report(cls, subject: str, error: BaseException) -> Self:
+        """Log a defect, and make the error that says where to find it and nothing else."""
+        log_id = os.urandom(4).hex()
+        logger.error("%s failed [%s]", subject, log_id, exc_info=error)
+        return cls(
+            f"{subject} failed with {type(error).__name__}; the server's log has it as {log_id}",
+            data={"log_id": log_id},
+        )

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, overload
 
 from plexus.errors import InvalidParams
-from plexus.forms import all_among, read_form
 from plexus.registry.validation import check
 
 __all__ = (
@@ -31,6 +30,7 @@ __all__ = (
     "SampleResult",
     "Select",
     "SelectMany",
+    "read_form",
 )
 
 A = TypeVar("A")
@@ -140,7 +140,7 @@ class SelectMany(Choice[list[str]]):
         return {"type": "array", "items": items, "uniqueItems": True}
 
     def read(self, answer: Any) -> list[str]:
-        if not isinstance(answer, list) or not all_among(answer, self.values):
+        if not isinstance(answer, list) or not _all_among(answer, self.values):
             raise InvalidParams(f"the answer must be a list out of {', '.join(self.values)}")
         return list(dict.fromkeys(answer))
 
@@ -199,12 +199,8 @@ class Form(Question[A]):
             if isinstance(value, list | dict):
                 if name not in known:
                     raise InvalidParams(f"the form has no field {name[:100]!r}")
-                if fields.get(name, {}).get("type") in _PLAIN:
+                if fields.get(name, {}).get("type") in (*_KINDS, "null"):
                     raise InvalidParams(f"{name!r} must be a {fields[name]['type']}")
-
-
-#: Types of JSON Schema that are no list and no object.
-_PLAIN = frozenset({"boolean", "integer", "null", "number", "string"})
 
 
 class SampleResult(NamedTuple):
@@ -334,3 +330,73 @@ class OpenUrl(Confirm):
 
     def details(self) -> dict[str, Any]:
         return {"url": self.url}
+
+
+# --- answers to a form that is described by a JSON Schema -------------------------------------
+
+
+def read_form(schema: dict[str, Any], answer: Any) -> dict[str, Any]:
+    """The fields of the answer, with defaults for those that were left out; raises InvalidParams.
+
+    What the form does not ask for is dropped.
+    """
+    if not isinstance(answer, dict):
+        raise InvalidParams("the answer must be an object")
+    required = schema.get("required", ())
+    fields: dict[str, Any] = {}
+    for name, field in schema.get("properties", {}).items():
+        value = answer.get(name)
+        if value is not None:
+            fields[name] = _read(name, field, value)
+        elif name in required:
+            raise InvalidParams(f"the answer must have {name!r}")
+        elif "default" in field:
+            fields[name] = field["default"]
+    return fields
+
+
+def _all_among(entries: list[Any], texts: list[Any]) -> bool:
+    """Return whether all entries are texts of this list, in linear time: an answer may have a
+    mebibyte of them."""
+    known = {text for text in texts if isinstance(text, str)}
+    return {str}.issuperset(map(type, entries)) and known.issuperset(entries)
+
+
+def _read(name: str, field: dict[str, Any], value: Any) -> Any:
+    kind = field.get("type")
+    if kind == "array":
+        if not isinstance(value, list):
+            raise InvalidParams(f"{name!r} must be a list")
+        items: dict[str, Any] = {"type": "string"} | field.get("items", {})
+        choices = _choices(items)
+        if choices is not None and _all_among(value, choices):
+            return value
+        return [_read(name, items, entry) for entry in value]
+    if kind == "integer" and isinstance(value, float) and value.is_integer():
+        value = int(value)  # JSON knows no difference between 5 and 5.0
+    if kind in _KINDS:
+        classes, words = _KINDS[kind]
+        if not isinstance(value, classes) or (isinstance(value, bool) and kind != "boolean"):
+            raise InvalidParams(f"{name!r} must be {words}")
+    choices = _choices(field)
+    if choices is not None and value not in choices:
+        raise InvalidParams(f"{name!r} must be one of {', '.join(map(str, choices))}")
+    return value
+
+
+_KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "string": (str, "text"),
+    "number": ((int, float), "a number"),
+    "integer": (int, "a whole number"),
+    "boolean": (bool, "true or false"),
+}
+
+
+def _choices(field: dict[str, Any]) -> list[Any] | None:
+    """What may be chosen, however the schema says it; None if anything may."""
+    if "enum" in field:
+        return list(field["enum"])
+    for word in ("oneOf", "anyOf"):
+        if word in field:
+            return [option["const"] for option in field[word] if "const" in option]
+    return None

@@ -24,7 +24,8 @@ from plexus.events import Cancelled, ErrorEvent, Event, Progress, QuestionAsked,
 from plexus.limits import Limits
 from plexus.principal import LOCAL, Principal
 from plexus.runtime.builtin import PlexusItself
-from plexus.runtime.hub import Call, Plexus
+from plexus.runtime.calls import Call
+from plexus.runtime.hub import Plexus
 from plexus.runtime.run import Run
 
 __all__ = ("Answers", "Expectation", "Local", "Stream", "expect", "local")

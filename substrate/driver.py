@@ -16,8 +16,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
-from plexus.defects import report
-from plexus.errors import NotFound, PlexusError
+from plexus.errors import Internal, NotFound, PlexusError
 from plexus.principal import Principal
 from plexus.rpc import wire
 from plexus.rpc.effects import (
@@ -36,8 +35,7 @@ from plexus.rpc.effects import (
 from plexus.rpc.wire import Message
 from plexus.runtime.changes import Change
 from plexus.runtime.hub import Plexus
-from plexus.runtime.log import Batch
-from plexus.runtime.reader import Reader
+from plexus.runtime.log import Batch, Reader
 from plexus.runtime.run import Run
 from plexus.runtime.shares import connection_full, watches_full
 
@@ -106,7 +104,8 @@ class Connection:
         try:
             effects = self._view.receive(message)
         except Exception as error:  # noqa: BLE001 - a defect; what was asked is answered all the same
-            effects = self._view.on_defect(_requests_in(message), report("a request", error))
+            defect = Internal.report("a request", error)
+            effects = self._view.on_defect(_requests_in(message), defect)
         self.perform(effects)
 
     def collect(self) -> list[bytes]:
@@ -258,7 +257,7 @@ class Connection:
             )
         except Exception as error:  # noqa: BLE001 - as for a message
             called = f"a call of {effect.method}"
-            refusal = error if isinstance(error, PlexusError) else report(called, error)
+            refusal = error if isinstance(error, PlexusError) else Internal.report(called, error)
             self._hub.runs.notify_refused(effect.method, self._principal, refusal)
             self._run(self._view.on_refused(effect.call, refusal))
             return
@@ -300,13 +299,13 @@ class Connection:
     def _call_defect(self, call: Any, error: Exception, seq: int) -> list[Effect]:
         """Return what ends a call whose view failed; its run is stopped."""
         if call is None:  # it was about no call, so nothing waits for an answer
-            report("a change notification", error)
+            Internal.report("a change notification", error)
             return []
         reader = self._readers.get(call)
         if reader is not None:
             reader.run.cancel("its answer could not be made")
         self._leave_call(LeaveCall(call))
-        return self._view.on_call_defect(call, report("an answer", error), seq)
+        return self._view.on_call_defect(call, Internal.report("an answer", error), seq)
 
     def _leave_call(self, effect: LeaveCall) -> None:
         reader = self._readers.pop(effect.call, None)

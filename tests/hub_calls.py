@@ -9,8 +9,8 @@ from typing import Any
 
 from plexus import Activation, Event, Plexus, Principal
 from plexus.principal import LOCAL
-from plexus.runtime.hub import Call
-from plexus.runtime.reader import Reader
+from plexus.runtime.calls import Call
+from plexus.runtime.log import Reader
 from plexus.runtime.run import LocalRun, Run
 
 #: No wait in these tests needs longer, on a busy machine either.

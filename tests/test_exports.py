@@ -22,7 +22,6 @@ NOT_OFFERED = {
     "plexus.context": {"value_of"},
     "plexus.runtime.pump": {"Pace"},
     "plexus.rpc.event_encoder": {"EventEncoders"},
-    "plexus.rpc.wire": {"JsonValidator"},
     "activations.health": {"Probe", "Report", "Status"},
     "native_rpc.client.http": {"HttpResponse"},
     "native_rpc.framing": {"EventStream", "Lines", "Messages"},

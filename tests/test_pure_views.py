@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from plexus.runtime.hub import Plexus
+from plexus.runtime.log import Reader, RunLog
 from plexus.runtime.question_feed import OpenQuestions
-from plexus.runtime.reader import Reader, RunLog
 from plexus.runtime.run import LocalRun, Run
 from plexus.runtime.runs import Runs
 
@@ -149,7 +149,7 @@ ATTRIBUTES = {
 READABLE = ATTRIBUTES.union(*READING.values())
 #: What live objects are called, as names and as attributes of others.
 LIVE_NAMES = {"hub", "log", "plexus", "pump", "reader", "run", "runs"}
-LIVE_TYPES = {"ItemLog", "LocalRun", "Plexus", "Reader", "Run", "RunLog", "Runs"}
+LIVE_TYPES = {"LocalRun", "Plexus", "Reader", "Run", "RunLog", "Runs"}
 #: What of a live object is live itself.
 LIVE_PARTS = LIVE_NAMES | {"find", "find_run_to_control", "kept", "of", "questions", "running"}
 

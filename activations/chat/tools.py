@@ -18,8 +18,9 @@ from plexus.errors import DeadlineExceeded, Declined, Unsupported
 from plexus.registry import schema
 from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
-from plexus.runtime.hub import Call, Plexus
-from plexus.runtime.transcript import text_of
+from plexus.rpc.wire import event_text
+from plexus.runtime.calls import Call
+from plexus.runtime.hub import Plexus
 from plexus.text import shorten
 
 __all__ = ("RESULT_CHARACTERS", "Approval", "StartedTool", "Tools", "ask_person", "chosen_methods")
@@ -155,7 +156,7 @@ async def _outcome(call: Call) -> tuple[str, bool]:
     half = RESULT_CHARACTERS // 2
     async with aclosing(call.run.batches(call.after, owner=call.owned)) as batches:
         async for batch in batches:
-            text = storable("".join([text_of(event) for event in batch.events]))
+            text = storable("".join([event_text(event) for event in batch.events]))
             size += len(text)
             if len(head) == 0 or kept < half:
                 head.append(text[: half - kept])

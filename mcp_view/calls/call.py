@@ -30,7 +30,6 @@ from plexus.errors import Declined, Denied, InvalidParams, PlexusError
 from plexus.events import Event, QuestionAsked
 from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
-from plexus.rpc.batch_reply import BatchReply
 from plexus.rpc.effects import (
     AnswerQuestion,
     AttachCall,
@@ -39,6 +38,7 @@ from plexus.rpc.effects import (
     RefuseQuestion,
     StartCall,
 )
+from plexus.rpc.replies import BatchReply
 from plexus.runtime.log import Batch
 from plexus.runtime.question_feed import OpenQuestion
 from plexus.runtime.run import Run

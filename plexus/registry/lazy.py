@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from plexus.activation import Activation, Hints, ResourceMark
-from plexus.defects import report
-from plexus.errors import PlexusError
+from plexus.errors import Internal, PlexusError
 from plexus.registry import schema
 from plexus.registry.activation_tree import Node, read_activation
 from plexus.registry.signature import MethodSpec, read_methods
@@ -115,7 +114,7 @@ def _lazy_node(entry: Mapping[str, Any], reference: str, make: Callable[[Any], A
             raise
         # Whatever an import or a constructor raises, the caller gets an error of ours.
         except Exception as error:
-            raise report(f"loading {node.path}", error) from error
+            raise Internal.report(f"loading {node.path}", error) from error
         return activation
 
     node = Node(

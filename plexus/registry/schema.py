@@ -3,7 +3,7 @@
 Importing pydantic is a large part of a cold start, so this module imports it inside its
 functions and a server that was never called has not paid for it. Schemas are 2020-12, objects
 are closed, every property says what it is, and the same code gives the same bytes at every boot.
-Nothing here raises for a registered method: `plexus.registry.schema_check` has tried it all.
+Nothing here raises for a registered method: `plexus.registry.activation_tree` has tried it all.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from __future__ import annotations
 import hashlib
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from plexus.activation import Hints, ResourceMark
-from plexus.defects import report
+from plexus.errors import Internal
 from plexus.events import Event
 from plexus.registry.signature import MethodSpec
-from plexus.registry.validation import Validate, all_errors, fail_fast
+from plexus.registry.validation import Validate, all_errors, fail_fast, validate_strictly
 from plexus.rpc import wire
 
 __all__ = (
@@ -29,12 +29,17 @@ __all__ = (
     "describe_method",
     "digest",
     "errors_in",
+    "find_definition",
     "parameters_schema",
+    "resolve_reference",
     "result_schema",
     "value_schema",
 )
 
 Schema = dict[str, Any]
+
+#: Where definitions are, in JSON Schema since 2019-09 and before.
+PREFIXES: Final = ("#/$defs/", "#/definitions/")
 
 
 def build_validator(spec: MethodSpec) -> Validate:
@@ -62,7 +67,7 @@ def _validate_and_fill(
                 valid[name] = make()
             # The author's function: a ValueError of it is no fault of the caller's.
             except Exception as error:
-                raise report(f"making the default of {name!r}", error) from error
+                raise Internal.report(f"making the default of {name!r}", error) from error
     return valid
 
 
@@ -70,7 +75,7 @@ def _validate_in_steps(plain: Validate, full: Any, arguments: dict[str, Any]) ->
     """Validate names and arguments of plain types first. Validating JSON takes longer, and an
     error there copies the value that is wrong: 50 ms for a mebibyte of numbers."""
     plain(arguments)
-    return wire.validate(full, arguments)
+    return validate_strictly(full, arguments)
 
 
 def errors_in(spec: MethodSpec, arguments: dict[str, Any], first: ValueError) -> ValueError:
@@ -82,7 +87,7 @@ def errors_in(spec: MethodSpec, arguments: dict[str, Any], first: ValueError) ->
 
             spec.validate_all = partial(SchemaValidator(plain).validate_python, strict=True)
         else:
-            spec.validate_all = partial(wire.validate, _adapter(spec).validator)
+            spec.validate_all = partial(validate_strictly, _adapter(spec).validator)
     return all_errors(spec.validate_all, arguments, first)
 
 
@@ -288,6 +293,32 @@ def _describe_properties(properties: Schema) -> None:
     for name, described in properties.items():
         described.pop("title", None)
         described.setdefault("description", name.replace("_", " "))
+
+
+def find_definition(reference: object, definitions: Mapping[str, Any]) -> str | None:
+    """Return the name of the definition that a `$ref` points to; None if there is none."""
+    from urllib.parse import unquote  # here: a start needs none
+
+    for prefix in PREFIXES:
+        if isinstance(reference, str) and reference.startswith(prefix):
+            name = unquote(reference.removeprefix(prefix)).replace("~1", "/").replace("~0", "~")
+            return name if name in definitions else None
+    return None
+
+
+def resolve_reference(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema:
+    """Return the schema that a reference leads to, with what stands beside the reference.
+
+    Members beside a reference win. An unknown definition, and a cycle, lead to any value.
+    """
+    resolved: Schema = {**schema}
+    visited: set[str] = set()
+    while "$ref" in resolved:
+        name = find_definition(resolved.pop("$ref"), definitions)
+        if name is not None and name not in visited:
+            visited.add(name)
+            resolved = {**definitions[name], **resolved}
+    return resolved
 
 
 def digest(value: Any) -> str:

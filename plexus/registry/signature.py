@@ -3,7 +3,7 @@
 Everything that can be wrong with a method is found here, at registration, and is said with the
 names of class, method and argument. What is costly, pydantic above all, waits until a method is
 called for the first time or its schema is asked for: see `plexus.schema`. Types and defaults are
-tried out by `plexus.registry.schema_check`.
+tried out by `plexus.registry.activation_tree`.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ import orjson
 
 from plexus.errors import InvalidEvent
 from plexus.events import Event, Result
-from plexus.rpc.json_forms import INTEGERS, find_fault, plain
+from plexus.rpc.json_values import INTEGERS, find_fault, plain
 
-__all__ = ("encode_event", "event_encoders")
+__all__ = ("encode_event", "event_encoders", "event_text")
 
 Encode = Callable[[Event], bytes]
 
@@ -192,3 +192,12 @@ event_encoders: Final = EventEncoders()
 def encode_event(event: Event) -> bytes:
     """Return the JSON bytes of an event; raises InvalidEvent if it holds what JSON cannot."""
     return event_encoders[event.__class__](event)
+
+
+def event_text(event: Event) -> str:
+    """An event as text; what has no text is shown as JSON."""
+    if isinstance(event, Result) and event.result is not None and not isinstance(event.result, str):
+        return orjson.dumps(event.result, plain, orjson.OPT_INDENT_2).decode()
+    if not event.speaks and not event.terminal:
+        return encode_event(event).decode() + "\n"
+    return event.as_text()

@@ -6,27 +6,46 @@ it is declared, so that it has a schema, and says so to everybody else.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
 from plexus.activation import Activation, PromptInfo, ResourceInfo, completer, method, resource
 from plexus.context import Context
 from plexus.errors import InvalidParams, NotFound, PlexusError
-from plexus.events import ErrorEvent
+from plexus.events import ErrorEvent, Event
 from plexus.principal import READ, Principal
 from plexus.registry.roles import complete
-from plexus.rpc.answer_buffer import AnswerBuffer
-from plexus.runtime.hub import Call, Plexus
+from plexus.rpc import wire
+from plexus.rpc.replies import AnswerBuffer
+from plexus.runtime.calls import Call
+from plexus.runtime.hub import Plexus
 from plexus.runtime.run import Run
-from plexus.runtime.run_changes import RunsChanged, changes
-from plexus.runtime.transcript import transcript
+from plexus.runtime.runs import Runs
 
-__all__ = ("PlexusItself",)
-
+__all__ = ("IN_EVENT", "PlexusItself", "RunsChanged", "changes", "transcript")
 
 #: How many runs are listed as resources. Older ones can still be read by their numbers.
 NEWEST_RUNS = 100
+#: How seldom and how often it may look, in seconds.
+SELDOM_S, OFTEN_S = 60.0, 0.1
+#: How many runs one event tells of.
+IN_EVENT = 500
+#: About how many characters of a transcript make a page: what a client shows, or gives to a
+#: model, at once.
+PAGE_CHARACTERS = 200_000
+
+
+class RunsChanged(Event):
+    """Runs that are new or have changed, as `plexus.runs` describes them, and the numbers of those
+    that are no longer kept."""
+
+    runs: list[dict[str, Any]]
+    gone: list[int]
+
+    def as_text(self) -> str:
+        return "".join(f"{run['run']} {run['method']} {run['state']}\n" for run in self.runs)
 
 
 class PlexusItself(Activation):
@@ -268,3 +287,51 @@ async def _buffered(call: Call, limit: int) -> dict[str, Any]:
     if isinstance(terminal, ErrorEvent):
         raise PlexusError(terminal.message, code=terminal.code, data=answer)
     return answer
+
+
+async def changes(
+    runs: Runs, principal: Principal, own: int, interval_s: float
+) -> AsyncGenerator[RunsChanged, None]:
+    """All runs of a principal save this one, then what changes, without an end."""
+    known: dict[int, dict[str, Any]] = {}
+    first = True
+    while True:
+        listed = {run.id: run.described() for run in runs.of(principal) if run.id != own}
+        changed = [said for number, said in listed.items() if known.get(number) != said]
+        gone = [number for number in known if number not in listed]
+        known = listed
+        if first or changed or gone:
+            yield RunsChanged(changed[:IN_EVENT], gone)
+        for start in range(IN_EVENT, len(changed), IN_EVENT):
+            yield RunsChanged(changed[start : start + IN_EVENT], [])
+        first = False
+        await asyncio.sleep(min(max(interval_s, OFTEN_S), SELDOM_S))
+
+
+def transcript(run: Run, after: int = 0) -> str:
+    """The text of the items after this one; a last line says where more is to be had."""
+    log = run.log
+    seq = min(max(after, 0), log.last)
+    text = ""
+    if seq + 1 < log.first:
+        text = f"[items {seq + 1} to {log.first - 1} are no longer kept]\n"
+        seq = log.first - 1
+    pieces = [text]
+    size = 0
+    for number, event in log.numbered(seq):
+        piece = wire.event_text(event)
+        if size and size + len(piece) > PAGE_CHARACTERS:
+            break
+        # How a run ended is a line of its own.
+        if event.terminal and piece and size and not pieces[-1].endswith("\n"):
+            piece = f"\n{piece}"
+        if piece:
+            pieces.append(piece)
+        size += len(piece)
+        seq = number
+    text = "".join(pieces)
+    more = "continues" if seq < log.last else "still running" if run.terminal is None else None
+    if more is None:
+        return text
+    newline = "\n" if text and not text.endswith("\n") else ""
+    return f"{text}{newline}[{more}: run://{run.id}?after={seq}]"

@@ -24,8 +24,7 @@ from plexus.events import (
 )
 from plexus.limits import Limits
 from plexus.rpc import wire
-from plexus.runtime.log import Batch
-from plexus.runtime.reader import Reader, RunLog
+from plexus.runtime.log import Batch, Reader, RunLog
 
 __all__ = ("READING", "CopiedLog", "CopyReader", "read_event")
 

@@ -25,9 +25,8 @@ from plexus.questions import Question
 from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
 from plexus.runtime.copied import CopiedLog, CopyReader, read_event
-from plexus.runtime.log import WALL
+from plexus.runtime.log import WALL, Reader
 from plexus.runtime.question_feed import OpenQuestion, OpenQuestions, QuestionChanged
-from plexus.runtime.reader import Reader
 from plexus.runtime.run import Run
 
 __all__ = ("Elsewhere", "HomeProcess", "RunElsewhere")

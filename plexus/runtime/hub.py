@@ -8,16 +8,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from plexus.activation import Activation, PromptInfo, ResourceInfo
 from plexus.context import Context
-from plexus.defects import report
 from plexus.errors import (
     Busy,
     Denied,
     NotFound,
-    PlexusError,
     RegistrationError,
     UnknownMethod,
 )
@@ -27,19 +25,17 @@ from plexus.registry import schema
 from plexus.registry.activation_tree import (
     NAME_LENGTH,
     Node,
+    check_node,
     describe,
     methods_of,
     read_activation,
     seen,
     walk,
 )
-from plexus.registry.prompts import Prompts
-from plexus.registry.resources import Resources
-from plexus.registry.schema_check import check_node
+from plexus.registry.catalogue import Prompts, Resources
 from plexus.registry.signature import MethodSpec
-from plexus.registry.suggestions import nearest
-from plexus.registry.validation import invalid_params
-from plexus.runtime.call_params import read_params
+from plexus.registry.validation import nearest
+from plexus.runtime.calls import Call, read_arguments
 from plexus.runtime.changes import LISTS, Change, Notice, lists_of
 from plexus.runtime.pump import Pump
 from plexus.runtime.question_feed import Questions
@@ -48,7 +44,7 @@ from plexus.runtime.runs import Runs, random_numbers
 from plexus.text import shorten
 from plexus.version import __version__
 
-__all__ = ("Call", "Plexus")
+__all__ = ("Plexus",)
 
 logger = logging.getLogger("plexus.runtime.hub")
 
@@ -56,17 +52,6 @@ logger = logging.getLogger("plexus.runtime.hub")
 STOPPING = "the server is stopping"
 #: For how many sets of scopes the schema is kept. Tokens of others may have any scopes at all.
 VARIANTS = 64
-
-
-class Call(NamedTuple):
-    """A call that was accepted: the run it leads to, and the item after which to read it."""
-
-    run: Run
-    after: int
-    #: Whether the caller owns the run: it began it now, or came back to it by its key.
-    owned: bool
-    #: Whether the run began with this call.
-    fresh: bool
 
 
 class Plexus:
@@ -120,29 +105,10 @@ class Plexus:
         node = activation if isinstance(activation, Node) else read_activation(activation)
         if not checked:
             check_node(node)
-        methods = {spec.name: spec for spec in methods_of(node)}
         old = self._nodes.get(node.path)
-        replaced = {spec.name for spec in methods_of(old)} if old else set()
-        legacy = {name: dotted for name, dotted in self._legacy.items() if dotted not in replaced}
-        for name in methods:
-            flat = name.replace(".", "_")
-            if flat in legacy:
-                raise RegistrationError(
-                    f"{name} and {legacy[flat]} differ only in dots and underscores, "
-                    "and many clients cannot tell them apart"
-                )
-            legacy[flat] = name
-        kept = {name: spec for name, spec in self._methods.items() if name not in replaced}
-        methods = kept | methods
-        resources = Resources(methods.values())
-        prompts = Prompts(methods.values())
+        self._replace(old, node)
         for inner in walk(node):
             inner.attach(self)
-        self._methods = methods
-        self._scopes = frozenset(spec.scope for spec in methods.values())
-        self._resources = resources
-        self._prompts = prompts
-        self._legacy = legacy
         self._nodes[node.path] = node
         self.switched_off.pop(node.path, None)
         self._changed(node, old)
@@ -152,13 +118,29 @@ class Plexus:
         old = self._nodes.pop(namespace, None)
         if old is None:
             raise NotFound(f"there is no activation {namespace}")
-        gone = {spec.name for spec in methods_of(old)}
-        self._methods = {name: spec for name, spec in self._methods.items() if name not in gone}
-        self._scopes = frozenset(spec.scope for spec in self._methods.values())
-        self._resources = Resources(self._methods.values())
-        self._prompts = Prompts(self._methods.values())
-        self._legacy = {flat: name for flat, name in self._legacy.items() if name not in gone}
+        self._replace(old, None)
         self._changed(None, old)
+
+    def _replace(self, old: Node | None, new: Node | None) -> None:
+        """Replace the methods of an activation by those of another. Raises RegistrationError and
+        changes nothing."""
+        gone = set() if old is None else {spec.name for spec in methods_of(old)}
+        methods = {name: spec for name, spec in self._methods.items() if name not in gone}
+        legacy = {flat: name for flat, name in self._legacy.items() if name not in gone}
+        added = {} if new is None else {spec.name: spec for spec in methods_of(new)}
+        for name in added:
+            flat = name.replace(".", "_")
+            if flat in legacy:
+                raise RegistrationError(
+                    f"{name} and {legacy[flat]} differ only in dots and underscores, "
+                    "and many clients cannot tell them apart"
+                )
+            legacy[flat] = name
+        methods |= added
+        resources, prompts = Resources(methods.values()), Prompts(methods.values())
+        self._methods, self._legacy = methods, legacy
+        self._resources, self._prompts = resources, prompts
+        self._scopes = frozenset(spec.scope for spec in methods.values())
 
     def switch_off(self, namespace: str, reason: str) -> None:
         """Unregister an activation that must not serve, until another is registered in its place.
@@ -294,20 +276,7 @@ class Plexus:
             spec = method
         if principal.scopes is not None:
             self.check_scope(spec, principal)
-        arguments, key, after = read_params(spec, params)
-        try:
-            arguments = (spec.validate or schema.build_validator(spec))(arguments)
-        except ValueError as error:
-            unknown = [each for each in arguments if each not in spec.names]
-            listed = self.limits.errors_listed
-            if len(unknown) < listed:
-                error = schema.errors_in(spec, arguments, error)
-            raise invalid_params(spec.name, error, unknown, spec.names, listed) from None
-        except PlexusError:
-            raise
-        # An author's own validator may raise anything.
-        except Exception as error:
-            raise report(f"validating the parameters of {spec.name}", error) from error
+        arguments, key, after = read_arguments(spec, params, self.limits.errors_listed)
         if spec.principal_name is not None:
             arguments[spec.principal_name] = principal
         if spec.kind == "follow":

@@ -18,11 +18,10 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from types import AsyncGeneratorType
 from typing import Any
 
-from plexus.defects import report
-from plexus.errors import InvalidEvent, PlexusError
+from plexus.errors import Internal, InvalidEvent, PlexusError
 from plexus.events import Cancelled, Complete, ErrorEvent, Event, Result, Terminal
 from plexus.rpc import wire
-from plexus.runtime.reader import RunLog
+from plexus.runtime.log import RunLog
 from plexus.runtime.run import LocalRun
 
 __all__ = ("Pump",)
@@ -279,7 +278,7 @@ def _stopped(run: LocalRun) -> Terminal:
 
 
 def _defect(run: LocalRun, error: BaseException) -> Terminal:
-    internal = report(f"run {run.id} of {run.method}", error)
+    internal = Internal.report(f"run {run.id} of {run.method}", error)
     return ErrorEvent(internal.code, internal.message, internal.data)
 
 

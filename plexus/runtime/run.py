@@ -4,7 +4,7 @@ Rules:
 - `Run` is what views and the hub know of any run: what it is, how to read it, how to stop it and
   how to answer it. `LocalRun` is driven by the pump of this process. A run of another process
   implements the same methods by passing them on.
-- The log and its readers are in `plexus.runtime.reader`, open questions in
+- The log and its readers are in `plexus.runtime.log`, open questions in
   `plexus.runtime.question_feed`.
 - A run ends with exactly one terminal, however often and by whatever it is ended.
 """
@@ -24,9 +24,8 @@ from plexus.principal import Principal
 from plexus.questions import Question
 from plexus.registry.signature import MethodSpec, Purpose
 from plexus.rpc import wire
-from plexus.runtime.log import Batch, wall_ms
+from plexus.runtime.log import Batch, Reader, RunLog, wall_ms
 from plexus.runtime.question_feed import OpenQuestion, OpenQuestions, QuestionChanged
-from plexus.runtime.reader import Reader, RunLog
 
 __all__ = ("LocalRun", "Run")
 

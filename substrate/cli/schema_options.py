@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 
 from plexus.errors import PlexusError
 from plexus.limits import Limits
-from plexus.registry.json_schema import resolve_reference
+from plexus.registry.schema import resolve_reference
 from plexus.rpc import wire
 
 __all__ = (

@@ -31,9 +31,8 @@ from plexus.principal import LOCAL
 from plexus.process_identity import start_time
 from plexus.rpc import wire
 from plexus.runtime.hub import Plexus
-from plexus.runtime.log import wall_ms
+from plexus.runtime.log import Reader, wall_ms
 from plexus.runtime.question_feed import OpenQuestion
-from plexus.runtime.reader import Reader
 from plexus.runtime.run import Run
 from substrate.publishing.frames import CALLS, PATH, frame, read_frame
 from substrate.security.lockfile import Running

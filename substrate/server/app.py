@@ -20,8 +20,7 @@ from mcp_view.server import McpServer
 from mcp_view.session import Session
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
-from plexus.defects import report
-from plexus.errors import PlexusError
+from plexus.errors import Internal, PlexusError
 from plexus.principal import Principal
 from plexus.rpc import wire
 from plexus.runtime.hub import Plexus
@@ -179,7 +178,7 @@ class ErrorBoundary:
             raise  # raised by `send` for a peer that is gone; uvicorn ignores it
         except Exception as error:  # noqa: BLE001 - every request is answered, whatever raised
             # The path is not part of the text: it may hold what only the client should see.
-            failed = report(f"a request ({scope['type']})", error)
+            failed = Internal.report(f"a request ({scope['type']})", error)
             # The peer may be gone, or its connection broken: then there is nothing to answer.
             with contextlib.suppress(Exception):
                 await _answer(scope, receive, send, failed, started=started)

@@ -38,7 +38,7 @@ from plexus.events import Cancelled, ErrorEvent, Result
 from plexus.limits import Limits
 from plexus.principal import LOCAL
 from plexus.rpc import wire
-from plexus.runtime.hub import Call
+from plexus.runtime.calls import Call
 from plexus.runtime.run import Run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

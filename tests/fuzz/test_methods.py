@@ -25,7 +25,7 @@ from schema_values import Generator, broken
 from plexus import Event, InvalidParams, Plexus
 from plexus.events import ErrorEvent, Result
 from plexus.registry.schema import parameters_schema
-from plexus.runtime.hub import Call
+from plexus.runtime.calls import Call
 from substrate.build_hub import build_hub
 from substrate.settings import Settings
 

@@ -30,8 +30,7 @@ from plexus.events import Cancelled, ErrorEvent, Result
 from plexus.limits import Limits
 from plexus.principal import LOCAL
 from plexus.rpc import wire
-from plexus.runtime.builtin import PlexusItself
-from plexus.runtime.run_changes import RunsChanged
+from plexus.runtime.builtin import PlexusItself, RunsChanged
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

@@ -23,9 +23,9 @@ from plexus.events import (
 from plexus.limits import Limits
 from plexus.principal import LOCAL
 from plexus.rpc import wire
+from plexus.runtime.builtin import transcript
 from plexus.runtime.copied import read_event
 from plexus.runtime.elsewhere import UNFOLLOWED_BYTES, Elsewhere, RunElsewhere
-from plexus.runtime.transcript import transcript
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plexus import InvalidParams
-from plexus.forms import read_form
+from plexus.questions import read_form
 
 TITLED = [{"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}]
 FIELDS: dict[str, Any] = {

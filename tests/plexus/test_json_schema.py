@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plexus.registry.json_schema import resolve_reference
+from plexus.registry.schema import resolve_reference
 
 DEFINITIONS = {
     "Colour": {"type": "string", "title": "Colour"},

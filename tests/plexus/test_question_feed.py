@@ -22,7 +22,7 @@ from plexus import (
     method,
 )
 from plexus.limits import Limits
-from plexus.runtime.hub import Call
+from plexus.runtime.calls import Call
 from plexus.runtime.run import Run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]

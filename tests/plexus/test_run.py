@@ -18,8 +18,8 @@ from plexus.events import Cancelled, Gap
 from plexus.limits import Limits
 from plexus.principal import LOCAL
 from plexus.rpc import wire
-from plexus.runtime.hub import Call
-from plexus.runtime.reader import Reader
+from plexus.runtime.calls import Call
+from plexus.runtime.log import Reader
 from plexus.runtime.run import LocalRun, Run
 from plexus.runtime.runs import Runs, random_numbers
 

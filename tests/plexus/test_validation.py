@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from plexus import Activation, InvalidParams, method
 from plexus.limits import Limits
-from plexus.registry.suggestions import nearest
 from plexus.registry.uri_templates import Template
+from plexus.registry.validation import nearest
 
 pytestmark = pytest.mark.anyio
 

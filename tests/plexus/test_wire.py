@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from plexus import Content
 from plexus.errors import TooBig
 from plexus.limits import Limits
+from plexus.registry.validation import validate_strictly
 from plexus.rpc import wire
 from plexus.rpc.wire import Invalid, Lines, Message, Notification, Request, Response
 
@@ -522,11 +523,11 @@ def test_validation_is_strict_and_still_reads_what_json_can_only_say_as_text() -
     path: Any = pydantic.TypeAdapter(Path).validator
     colour: Any = pydantic.TypeAdapter(Colour).validator
     with pytest.raises(ValueError, match="integer"):
-        wire.validate(number, "5")
+        validate_strictly(number, "5")
     with pytest.raises(ValueError, match="integer"):
-        wire.validate(number, True)
-    assert wire.validate(path, "a") == Path("a")
-    assert wire.validate(colour, "red") is Colour.RED
+        validate_strictly(number, True)
+    assert validate_strictly(path, "a") == Path("a")
+    assert validate_strictly(colour, "red") is Colour.RED
 
 
 # --- numbers that would be changed ----------------------------------------------------------------

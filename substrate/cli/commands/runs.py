@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from plexus.errors import PlexusError
-from plexus.runtime.run_changes import IN_EVENT
+from plexus.runtime.builtin import IN_EVENT
 from substrate.cli.shell_completion import complete_run
 from substrate.cli.target.protocol import Target, ask, result_of
 from substrate.cli.target.selection import need_server, server_option, spelled

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from plexus.events import Event
 from plexus.registry.plugins import Broken
 from plexus.rpc import wire
-from plexus.runtime.hub import Call, Plexus
+from plexus.runtime.calls import Call
+from plexus.runtime.hub import Plexus
 from substrate.build_hub import NO_FILES, build_hub, close_runner
 from substrate.cli.target.catalogue import HubCatalogue
 from substrate.settings import ProjectFiles, Settings

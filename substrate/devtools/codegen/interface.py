@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from plexus.events import Complete, Event, Gap, Log, QuestionAsked
-from plexus.registry.json_schema import resolve_reference
-from plexus.registry.schema import digest, value_schema
+from plexus.registry.schema import digest, resolve_reference, value_schema
 from substrate.cli.target.catalogue import walk
 from substrate.devtools.codegen.text import NameAllocator, pascal
 from substrate.devtools.codegen.types import (

@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from plexus.registry.json_schema import find_definition
+from plexus.registry.schema import find_definition
 from plexus.rpc import wire
 from substrate.devtools.codegen.text import NameAllocator, pascal
 

@@ -11,7 +11,7 @@ import pytest
 from command_line import lines, started, terminal
 from terminal_server import Running, running
 
-from plexus.runtime.run_changes import IN_EVENT
+from plexus.runtime.builtin import IN_EVENT
 from substrate.cli.commands.runs import Changes
 
 

@@ -16,7 +16,7 @@ from plexus import Activation, Complete, Content, Context, Event, Failed, Form, 
 from plexus.errors import InvalidEvent
 from plexus.events import ErrorEvent, Result
 from plexus.rpc import wire
-from plexus.rpc.json_forms import find_fault
+from plexus.rpc.json_values import find_fault
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 

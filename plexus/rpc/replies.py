@@ -1,8 +1,4 @@
-"""The items of a run for one buffered answer: all of them, or the first and the last that fit.
-
-A run is not stopped because its answer grows too large: the middle is dropped, a `gap` event
-stands in its place, and the answer is marked as truncated.
-"""
+"""Replies that are collected before they are sent: to a batch of messages, and of a whole run."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from plexus.events import Event, Gap
 from plexus.rpc import wire
 from plexus.runtime.log import Batch
 
-__all__ = ("AnswerBuffer",)
+__all__ = ("AnswerBuffer", "BatchReply")
 
 #: What an item costs in a JSON array beside its bytes: the comma.
 SEPARATOR_BYTES = 1
@@ -21,9 +17,11 @@ FRAME_BYTES = 256
 
 
 class AnswerBuffer:
-    """Collects items within a limit in bytes; past it, half of that is the head, half the tail.
+    """The items of a run for one buffered answer: all of them, or the first and the last that fit.
 
-    The newest item, which may be a terminal, is always kept.
+    A run is not stopped because its answer grows too large: past the limit in bytes, half of that
+    is the head and half the tail, a `gap` event stands in place of the middle, and the answer is
+    marked as truncated. The newest item, which may be a terminal, is always kept.
     """
 
     __slots__ = ("_dropped", "_events", "_limit", "_payloads", "_size", "_tail", "_tail_size")
@@ -101,3 +99,26 @@ class AnswerBuffer:
 
 def _cost(raw: bytes) -> int:
     return len(raw) + SEPARATOR_BYTES
+
+
+class BatchReply:
+    """Gathers replies until every request of the batch has its own."""
+
+    __slots__ = ("_replies", "open")
+
+    def __init__(self) -> None:
+        self._replies: list[bytes] = []
+        #: How many requests are under way.
+        self.open = 0
+
+    def add(self, reply: bytes) -> None:
+        """One more reply."""
+        self._replies.append(reply)
+
+    def taken(self) -> bytes | None:
+        """The array, once nothing is under way; None before that, and if nobody is answered."""
+        if self.open or not self._replies:
+            return None
+        array = wire.encode_batch(self._replies)
+        self._replies = []
+        return array
