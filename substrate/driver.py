@@ -68,6 +68,7 @@ class Connection:
         "_awake",
         "_finishing",
         "_frames",
+        "_has_watched",
         "_hub",
         "_principal",
         "_readers",
@@ -75,7 +76,6 @@ class Connection:
         "_unwatch",
         "_view",
         "_waiter",
-        "_watches",
         "_when_collected",
         "revoked",
     )
@@ -92,8 +92,8 @@ class Connection:
         self._finishing = False
         self._timers: dict[Any, asyncio.TimerHandle] = {}
         self._unwatch: Callable[[], None] | None = None
-        #: The standing watches that are read here, and some that have ended; None before the first.
-        self._watches: set[Reader] | None = None
+        #: Whether a standing watch was ever read here: only then are they counted.
+        self._has_watched = False
         #: Why its credential is no longer valid; None while it is.
         self.revoked: str | None = None
 
@@ -181,9 +181,7 @@ class Connection:
         self._readers[call] = reader
         reader.tag = call
         if run.purpose == "watch":
-            if self._watches is None:
-                self._watches = set()
-            self._watches.add(reader)
+            self._has_watched = True
         if reader.poll():
             self._reader_woke(reader)
 
@@ -196,7 +194,6 @@ class Connection:
     def _stop_listening(self) -> None:
         """Take nothing more from runs, timers and changes of the hub."""
         self._awake = []
-        self._watches = None
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -246,7 +243,7 @@ class Connection:
 
     def _start_call(self, effect: StartCall) -> None:
         try:
-            if effect.crowded or self._watches is not None:
+            if effect.crowded or self._has_watched:
                 self._check_room(effect)
             call = self._hub.call(
                 effect.spec or effect.method,
@@ -271,12 +268,10 @@ class Connection:
         limits = self._hub.limits
         if effect.crowded and purpose != "control":
             raise connection_full(limits.calls_in_flight)
-        limit = limits.connection_watches
-        if purpose != "watch" or self._watches is None or len(self._watches) < limit:
-            return
-        self._watches.intersection_update(self._readers.values())
-        if len(self._watches) >= limit:
-            raise watches_full(limit)
+        if purpose == "watch":
+            watches = sum(reader.run.purpose == "watch" for reader in self._readers.values())
+            if watches >= limits.connection_watches:
+                raise watches_full(limits.connection_watches)
 
     def _attach_call(self, effect: AttachCall) -> None:
         try:
