@@ -25,7 +25,7 @@ from activations.arbor.model import (
     PAGE_ITEMS,
     PLAIN,
     TREE_TEMPLATE,
-    NamedNode,
+    NodeInfo,
     Tree,
     media_type,
     node_uri,
@@ -39,15 +39,15 @@ from plexus.storage.sqlite.file_checks import check_disk
 __all__ = ("Arbor",)
 
 #: What a tree's resource shows of it.
-DRAWN = Bounds(depth=1000, limit=500, width=100)
+TREE_BOUNDS = Bounds(depth=1000, limit=500, width=100)
 #: How many columns the name of a resource takes.
-NAME = 60
+NAME_COLUMNS = 60
 #: How many values are suggested.
-SUGGESTED = 100
+MAX_SUGGESTIONS = 100
 #: More letters than an id has.
-COMPARED = 64
+MAX_ID_CHARACTERS = 64
 #: What ids are made of.
-ID_LETTERS = frozenset("0123456789abcdef-")
+ID_CHARACTERS = frozenset("0123456789abcdef-")
 
 
 class Arbor(TreeMethods, NodeMethods, TransferMethods):
@@ -83,7 +83,7 @@ class Arbor(TreeMethods, NodeMethods, TransferMethods):
         store = await self.store()
         await store.check()
         counts = await store.counts()
-        return f"{self.place()}, {counts.trees} trees, {counts.nodes} nodes"
+        return f"{self.location()}, {counts.trees} trees, {counts.nodes} nodes"
 
     # --- resources --------------------------------------------------------------------------------
 
@@ -97,8 +97,10 @@ class Arbor(TreeMethods, NodeMethods, TransferMethods):
         store = await self.store()
         principal = ctx.principal.name
         found = await store.get_tree(principal, tree)
-        branches = await store.below(principal, tree, found.root, DRAWN.depth, DRAWN.limit)
-        return await draw(found, branches, DRAWN, resolver(ctx))
+        nodes = await store.subtree(
+            principal, tree, found.root, TREE_BOUNDS.depth, TREE_BOUNDS.limit
+        )
+        return await draw(found, nodes, TREE_BOUNDS, resolver(ctx))
 
     @resource(NODE_TEMPLATE, name="node", title="The text of a node")
     async def read_node(self, tree: str, node: str, *, ctx: Context) -> Resource:
@@ -136,7 +138,7 @@ class Arbor(TreeMethods, NodeMethods, TransferMethods):
         store = await self.store()
         tree, node = _cursor(after)
         trees = [_tree_entry(t) for t in await store.list_trees(principal, None, tree, limit)]
-        nodes = [_node_entry(n) for n in await store.addressed(principal, tree, node, limit)]
+        nodes = [_node_entry(n) for n in await store.list_by_id(principal, tree, node, limit)]
         # Where one list was cut off, the other must not go beyond.
         ends = [entries[-1].uri for entries in (trees, nodes) if len(entries) == limit]
         return [e for e in merge(trees, nodes) if not ends or e.uri <= min(ends)], bool(ends)
@@ -147,12 +149,12 @@ class Arbor(TreeMethods, NodeMethods, TransferMethods):
         self, value: str, _given: dict[str, str], principal: Principal
     ) -> list[str]:
         """The trees whose ids begin so."""
-        if self.is_empty() or not ID_LETTERS.issuperset(value):
+        if self.is_empty() or not ID_CHARACTERS.issuperset(value):
             return []
         store = await self.store()
         # What sorts right before everything that begins so.
         before = f"{value[:-1]}{chr(ord(value[-1]) - 1)}~" if value else ""
-        found = await store.list_trees(principal.name, None, before, SUGGESTED)
+        found = await store.list_trees(principal.name, None, before, MAX_SUGGESTIONS)
         return [tree.id for tree in found if tree.id.startswith(value)]
 
     @completer("read_node", "node")
@@ -161,10 +163,10 @@ class Arbor(TreeMethods, NodeMethods, TransferMethods):
     ) -> list[str]:
         """The nodes of the tree that is given whose ids begin so."""
         tree = given.get("tree", "")
-        if self.is_empty() or not tree or not ID_LETTERS.issuperset(tree + value):
+        if self.is_empty() or not tree or not ID_CHARACTERS.issuperset(tree + value):
             return []
         store = await self.store()
-        found = await store.addressed(principal.name, tree, value, SUGGESTED)
+        found = await store.list_by_id(principal.name, tree, value, MAX_SUGGESTIONS)
         return [each.node for each in found if each.tree == tree and each.node.startswith(value)]
 
 
@@ -177,21 +179,21 @@ def _cursor(after: str | None) -> tuple[str, str]:
         return "\uffff", ""  # after every id there is
     # Whatever a client has made up is compared as far as an id goes, and no database has a NUL.
     tree, _, rest = after.removeprefix(start).partition("\0")[0].partition("/")
-    return tree[:COMPARED], rest.removeprefix("node/")[:COMPARED]
+    return tree[:MAX_ID_CHARACTERS], rest.removeprefix("node/")[:MAX_ID_CHARACTERS]
 
 
 def _tree_entry(tree: Tree) -> ResourceInfo:
     name = title_of(tree.metadata)
     return ResourceInfo(
         tree_uri(tree.id),
-        preview(name, NAME) if name else f"tree {tree.id[:8]}",
+        preview(name, NAME_COLUMNS) if name else f"tree {tree.id[:8]}",
         description=None if tree.state == "active" else "Scheduled for deletion",
         mime_type=PLAIN,
     )
 
 
-def _node_entry(node: NamedNode) -> ResourceInfo:
-    name = preview(node.text, NAME) or f"node {node.node[:8]}"
+def _node_entry(node: NodeInfo) -> ResourceInfo:
+    name = preview(node.text, NAME_COLUMNS) or f"node {node.node[:8]}"
     return ResourceInfo(
         node_uri(node.tree, node.node), name, mime_type=media_type(node.metadata) or PLAIN
     )

@@ -21,8 +21,6 @@ __all__ = (
     "Found",
     "HandleData",
     "Handles",
-    "HitData",
-    "Hits",
     "Imported",
     "Leaves",
     "NodeBatch",
@@ -33,22 +31,24 @@ __all__ = (
     "Parent",
     "PathIds",
     "RefData",
+    "SearchHit",
+    "SearchHits",
     "SkeletonBatch",
     "SkeletonNode",
     "TreeData",
     "TreePage",
     "change_data",
+    "full_node_data",
     "handle_data",
-    "hit_data",
     "node_data",
+    "search_hit",
     "stub_data",
     "tree_data",
-    "whole_node",
 )
 
 #: The longest content, in characters, that stands in a batch: with every character escaped it
 #: still fits into an event. What is longer is left out there, and `node_get` gives it.
-IN_BATCH = 100_000
+BATCH_CONTENT_CHARACTERS = 100_000
 
 
 class HandleData(Event, tag="handle"):
@@ -213,7 +213,7 @@ class Handles(Event):
     handles: list[NodeHandle]
 
 
-class HitData(Event, tag="hit"):
+class SearchHit(Event, tag="hit"):
     """A node that was found, with the part of its text around what was searched for."""
 
     tree_id: str
@@ -223,10 +223,10 @@ class HitData(Event, tag="hit"):
     parent: str | None = None
 
 
-class Hits(Event):
+class SearchHits(Event, tag="hits"):
     """Some more of what was found."""
 
-    hits: list[HitData]
+    hits: list[SearchHit]
 
     def as_text(self) -> str:
         return "".join(
@@ -291,7 +291,7 @@ def tree_data(tree: Tree) -> TreeData:
     )
 
 
-def whole_node(node: Node) -> NodeData:
+def full_node_data(node: Node) -> NodeData:
     """A node as callers see it, with all of its content."""
     return _node_data(node, node.content, None)
 
@@ -299,7 +299,7 @@ def whole_node(node: Node) -> NodeData:
 def node_data(node: Node) -> NodeData:
     """A node as callers see it in a list: without its content if that is very long."""
     content = node.content
-    if content is not None and len(content) > IN_BATCH:
+    if content is not None and len(content) > BATCH_CONTENT_CHARACTERS:
         return _node_data(node, None, len(content))
     return _node_data(node, content, None)
 
@@ -326,10 +326,10 @@ def stub_data(stub: NodeStub) -> SkeletonNode:
     return SkeletonNode(stub.id, stub.position, kind, stub.parent, True if stub.replaced else None)
 
 
-def hit_data(hit: Hit) -> HitData:
+def search_hit(hit: Hit) -> SearchHit:
     """A node that was found as callers see it."""
     node = hit.node
-    return HitData(node.tree, node.id, hit.excerpt, node.created_ms, node.parent)
+    return SearchHit(node.tree, node.id, hit.excerpt, node.created_ms, node.parent)
 
 
 def change_data(row: ChangeRow) -> Changed:

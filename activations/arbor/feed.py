@@ -24,12 +24,12 @@ from plexus import Change, Plexus, PlexusError
 __all__ = ("ChangePublisher", "follow", "publish_changes")
 
 #: How long changes are collected before the hub is notified.
-GATHER_S = 0.05
+DEBOUNCE_S = 0.05
 #: The shortest time between two notifications that a list has changed: clients that get one read
 #: the whole list again.
-LISTS_S = 1.0
+LIST_INTERVAL_S = 1.0
 #: How long to wait before a failed read of the store is retried.
-FAILED_S = 1.0
+RETRY_S = 1.0
 
 RESOURCES = Change("resources")
 PROMPTS = Change("prompts")
@@ -85,7 +85,7 @@ class ChangePublisher:
         self._unsubscribe = store.subscribe(self._changed.set)
         #: The lists that have changed, and when the hub was last notified of any.
         self._lists: set[Change] = set()
-        self._notified_at = -LISTS_S
+        self._notified_at = -LIST_INTERVAL_S
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
@@ -100,18 +100,18 @@ class ChangePublisher:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._due_in()):
                     await self._changed.wait()
-                    await asyncio.sleep(GATHER_S)
+                    await asyncio.sleep(DEBOUNCE_S)
             self._changed.clear()
             try:
                 await self._publish()
             except PlexusError:  # reported to the callers of the store
-                await asyncio.sleep(FAILED_S)
+                await asyncio.sleep(RETRY_S)
 
     def _due_in(self) -> float | None:
         """Return when the hub has to be notified of lists at the latest; None for never."""
         if not self._lists:
             return None
-        return max(self._notified_at + LISTS_S - time.monotonic(), 0)
+        return max(self._notified_at + LIST_INTERVAL_S - time.monotonic(), 0)
 
     async def _publish(self) -> None:
         rows = await self._store.all_changes(self._after, PAGE_ITEMS)
@@ -126,7 +126,7 @@ class ChangePublisher:
                 for row in rows
                 if row.kind in LIST_CHANGES
             )
-            for change in dict.fromkeys(_touched(rows)):
+            for change in dict.fromkeys(_changed_resources(rows)):
                 self._hub.notify(change)
         if self._lists and self._due_in() == 0:
             lists, self._lists = self._lists, set()
@@ -137,7 +137,7 @@ class ChangePublisher:
                     self._hub.notify(each)
 
 
-def _touched(rows: Iterable[ChangeRow]) -> Iterable[Change]:
+def _changed_resources(rows: Iterable[ChangeRow]) -> Iterable[Change]:
     """Yield the resources that have changed, for their owners."""
     for row in rows:
         yield Change("resource", tree_uri(row.tree), row.principal)

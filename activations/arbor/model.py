@@ -16,7 +16,6 @@ __all__ = (
     "CONTENT_BYTES",
     "HANDLE_BYTES",
     "HEAD_KINDS",
-    "KEEP",
     "METADATA_BYTES",
     "NAME_BYTES",
     "NODE_TEMPLATE",
@@ -27,6 +26,7 @@ __all__ = (
     "QUERY_BYTES",
     "STATES",
     "TREE_TEMPLATE",
+    "UNCHANGED",
     "ChangeKind",
     "ChangeRow",
     "Counts",
@@ -34,12 +34,12 @@ __all__ = (
     "Handle",
     "Head",
     "Hit",
-    "NamedNode",
     "NewNode",
     "Node",
+    "NodeInfo",
     "NodeStub",
     "Position",
-    "Purged",
+    "PurgeResult",
     "Refs",
     "Retention",
     "State",
@@ -102,7 +102,7 @@ HEAD_KINDS: Final[frozenset[ChangeKind]] = frozenset(
 )
 
 #: In the place of a head's new data: leave it as it is. (None is data too.)
-KEEP: Final[object] = object()
+UNCHANGED: Final[object] = object()
 
 
 def check_range(name: str, value: int, least: int, most: int) -> int:
@@ -238,7 +238,7 @@ class DrawnNode(NamedTuple):
     children: int
 
 
-class NamedNode(NamedTuple):
+class NodeInfo(NamedTuple):
     """A node in a list of resources: the beginning of its text, or its handle."""
 
     tree: str
@@ -300,7 +300,7 @@ class ChangeRow(NamedTuple):
     at_ms: int
 
 
-class Purged(NamedTuple):
+class PurgeResult(NamedTuple):
     """What one purge did."""
 
     archived: int = 0

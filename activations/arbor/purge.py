@@ -13,8 +13,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from activations.arbor.model import Purged, Retention
-from activations.arbor.queries.rows import numbered, record
+from activations.arbor.model import PurgeResult, Retention
+from activations.arbor.queries.rows import record_changes, reserve_numbers
 from plexus.errors import PlexusError
 from plexus.storage import Engine, Transaction
 
@@ -42,7 +42,7 @@ class _Cutoffs(NamedTuple):
     changes: int
 
 
-async def purge_all(engine: Engine, retention: Retention, now: int) -> Purged:
+async def purge_all(engine: Engine, retention: Retention, now: int) -> PurgeResult:
     """Do everything that is due at this time."""
 
     def before(seconds: float) -> int:
@@ -75,13 +75,13 @@ async def purge_all(engine: Engine, retention: Retention, now: int) -> Purged:
     nodes = await repeat(lambda tx: of_gone(tx) or hidden(tx), _delete_nodes)
     await repeat(due("trees", _EMPTIED), _drop_rows)
     changes = await repeat(lambda tx: _changes_are_due(tx, at), _drop_changes)
-    return Purged(archived, removed, nodes, changes)
+    return PurgeResult(archived, removed, nodes, changes)
 
 
 class PurgeTask:
     """The task that purges at once, and then periodically, until it is stopped."""
 
-    def __init__(self, purge_now: Callable[[], Awaitable[Purged]], every_s: float) -> None:
+    def __init__(self, purge_now: Callable[[], Awaitable[PurgeResult]], every_s: float) -> None:
         self._purge_now = purge_now
         self._every_s = every_s
         self._task = asyncio.get_running_loop().create_task(self._run(), name="arbor purge")
@@ -113,7 +113,7 @@ def _archive_trees(tx: Transaction, at: _Cutoffs) -> int:
     rows = tx.all(f"SELECT n FROM trees WHERE {_ARCHIVE} ORDER BY n LIMIT {STEP}", (at.scheduled,))
     for (n,) in rows:
         tx.run("UPDATE trees SET state = 'archived', archived_ms = ? WHERE n = ?", (at.now, n))
-        record(tx, n, at.now, numbered(tx, 1), [("tree_archived", None)])
+        record_changes(tx, n, at.now, reserve_numbers(tx, 1), [("tree_archived", None)])
     return len(rows)
 
 

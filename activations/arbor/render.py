@@ -34,21 +34,21 @@ __all__ = (
     "ELLIPSIS",
     "Bounds",
     "Resolve",
-    "characters",
-    "cut",
     "draw",
+    "graphemes",
     "one_line",
     "preview",
     "resolver",
-    "width",
+    "text_width",
+    "truncate",
 )
 
 #: What turns handles into texts; None where it cannot.
 Resolve = Callable[[Sequence[Handle]], Awaitable[list[str | None]]]
 
 #: How many branchings deep a drawing goes: each takes four columns.
-MOST_BRANCHINGS = 40
-MOST_DEPTH = 1_000_000
+MAX_BRANCH_LEVELS = 40
+MAX_DEPTH = 1_000_000
 
 #: The method of a plugin that gives the text of its handles.
 RESOLVE_METHOD = "resolve_handle"
@@ -60,10 +60,10 @@ NEWLINE = "\u21b5"
 ELLIPSIS = "\u2026"
 
 #: How much of a text a preview looks at, so that one of some megabytes takes no time.
-LOOKED_AT = 4096
+PREVIEW_CHARACTERS = 4096
 
 _JOINER = "\u200d"
-_EMOJI_FORM = "\ufe0f"
+_EMOJI_SELECTOR = "\ufe0f"
 _MARKS = frozenset(("Mn", "Me", "Mc"))
 
 
@@ -75,10 +75,10 @@ class Bounds(NamedTuple):
     width: int
 
     @classmethod
-    def checked(cls, depth: int, limit: int, width: int) -> Bounds:
+    def validated(cls, depth: int, limit: int, width: int) -> Bounds:
         """These bounds; raises InvalidParams for what cannot be drawn."""
         return cls(
-            check_range("depth", depth, 0, MOST_DEPTH),
+            check_range("depth", depth, 0, MAX_DEPTH),
             check_range("limit", limit, 1, PAGE_ITEMS),
             check_range("width", width, 10, 1000),
         )
@@ -86,25 +86,23 @@ class Bounds(NamedTuple):
 
 async def draw(
     tree: Tree,
-    branches: Sequence[DrawnNode],
+    nodes: Sequence[DrawnNode],
     bounds: Bounds,
     resolve: Resolve,
     *,
     ids: bool = False,
 ) -> str:
     """The drawing; the first branch is the one without a parent, siblings are in their order."""
-    handles = [branch.handle for branch in branches if branch.handle is not None]
+    handles = [node.handle for node in nodes if node.handle is not None]
     resolved = dict(zip(handles, await resolve(handles), strict=True)) if handles else {}
-    labels = {
-        branch.n: _label(tree, branch, bounds.width, resolved, ids=ids) for branch in branches
-    }
-    return "\n".join(_lines(branches, labels)) + "\n"
+    labels = {node.n: _label(tree, node, bounds.width, resolved, ids=ids) for node in nodes}
+    return "\n".join(_lines(nodes, labels)) + "\n"
 
 
-def _lines(branches: Sequence[DrawnNode], labels: dict[int, str]) -> list[str]:
+def _lines(nodes: Sequence[DrawnNode], labels: dict[int, str]) -> list[str]:
     below: dict[int | None, list[DrawnNode]] = {}
-    for branch in branches:
-        below.setdefault(branch.parent, []).append(branch)
+    for node in nodes:
+        below.setdefault(node.parent, []).append(node)
     [top] = below[None]
     lines: list[str] = []
     # What is still to be drawn, the next one last: what stands before its line, what before the
@@ -118,10 +116,10 @@ def _lines(branches: Sequence[DrawnNode], labels: dict[int, str]) -> list[str]:
         lines.append(before + labels[drawn.n])
         children: list[DrawnNode | str] = [*below.get(drawn.n, ())]
         missing = drawn.children - len(children)
-        if level >= MOST_BRANCHINGS and len(children) + bool(missing) > 1:
+        if level >= MAX_BRANCH_LEVELS and len(children) + bool(missing) > 1:
             children, missing = [], drawn.children
         if missing:
-            children.append(f"{ELLIPSIS} {missing} more" if children else _left_out(missing))
+            children.append(f"{ELLIPSIS} {missing} more" if children else _omitted(missing))
         if len(children) == 1:
             rest.append((children[0], under, under, level))
         elif children:
@@ -131,28 +129,28 @@ def _lines(branches: Sequence[DrawnNode], labels: dict[int, str]) -> list[str]:
     return lines
 
 
-def _left_out(count: int) -> str:
+def _omitted(count: int) -> str:
     return f"{ELLIPSIS} {count} {'node' if count == 1 else 'nodes'} below"
 
 
 def _label(
     tree: Tree,
-    branch: DrawnNode,
+    node: DrawnNode,
     width: int,
     resolved: dict[Handle, str | None],
     *,
     ids: bool,
 ) -> str:
-    if branch.handle is not None:
-        text = resolved.get(branch.handle) or f"[unresolved {branch.handle}]"
-    elif not branch.text and branch.id == tree.root:
+    if node.handle is not None:
+        text = resolved.get(node.handle) or f"[unresolved {node.handle}]"
+    elif not node.text and node.id == tree.root:
         text = title_of(tree.metadata) or "(root)"
     else:
-        text = branch.text or "(empty)"
+        text = node.text or "(empty)"
     label = preview(text, width)
-    if branch.replaced:
+    if node.replaced:
         label += "  (replaced)"
-    return f"{label}  {branch.id}" if ids else label
+    return f"{label}  {node.id}" if ids else label
 
 
 # --- handles --------------------------------------------------------------------------------------
@@ -190,20 +188,20 @@ async def _resolve(ctx: Context, handle: Handle) -> str | None:
 
 def preview(text: str, columns: int) -> str:
     """The beginning of a text, on one line, within so many columns."""
-    line = one_line(text[:LOOKED_AT])
-    if len(text) > LOOKED_AT:
+    line = one_line(text[:PREVIEW_CHARACTERS])
+    if len(text) > PREVIEW_CHARACTERS:
         line += " " * columns  # there is more, so that it has to be cut
-    return cut(line, columns)
+    return truncate(line, columns)
 
 
 def one_line(text: str) -> str:
     """A text on one line: ends of lines are shown as marks, and what would move the cursor or
     turn the writing is shown as what it is."""
     text = text.replace("\r\n", "\n")
-    return text if text.isprintable() else "".join(map(_shown, text))
+    return text if text.isprintable() else "".join(map(_visible, text))
 
 
-def _shown(character: str) -> str:
+def _visible(character: str) -> str:
     code = ord(character)
     if character in "\n\r\u2028\u2029\x85":
         return NEWLINE
@@ -217,21 +215,21 @@ def _shown(character: str) -> str:
     return replace_controls(character, "\ufffd")
 
 
-def width(text: str) -> int:
+def text_width(text: str) -> int:
     """The columns that a text on one line takes."""
     if text.isascii():
         return len(text)
-    return sum(map(_columns, characters(text)))
+    return sum(map(_columns, graphemes(text)))
 
 
-def cut(text: str, columns: int) -> str:
+def truncate(text: str, columns: int) -> str:
     """The text, or as much of its beginning as fits beside a mark that says so."""
     # No character is wider than two columns, so a long text need not be measured to its end.
-    if len(text) <= columns and width(text) <= columns:
+    if len(text) <= columns and text_width(text) <= columns:
         return text
     kept: list[str] = []
     taken = [0]
-    for character in characters(text):
+    for character in graphemes(text):
         kept.append(character)
         taken.append(taken[-1] + _columns(character))
         if taken[-1] > columns:
@@ -244,7 +242,7 @@ def cut(text: str, columns: int) -> str:
     return "".join(kept).rstrip() + ELLIPSIS if columns > 0 else ""
 
 
-def characters(text: str) -> Iterator[str]:
+def graphemes(text: str) -> Iterator[str]:
     """The characters of a text as a person counts them, each with its marks."""
     start = 0
     flags = 0  # letters of a flag at the end of the character so far
@@ -252,7 +250,7 @@ def characters(text: str) -> Iterator[str]:
         character, before = text[index], text[index - 1]
         flags = flags + 1 if _is_flag_letter(before) else 0
         if (
-            _extends(character)
+            _extends_grapheme(character)
             or before == _JOINER
             or (_is_flag_letter(character) and flags % 2)
             or (_is_vowel_or_final(character) and _is_hangul(before))
@@ -264,7 +262,7 @@ def characters(text: str) -> Iterator[str]:
         yield text[start:]
 
 
-def _extends(character: str) -> bool:
+def _extends_grapheme(character: str) -> bool:
     """Whether it belongs to the character before it."""
     if character < "\u0300":
         return False
@@ -293,7 +291,7 @@ def _columns(character: str) -> int:
     first = character[0]
     if unicodedata.east_asian_width(first) in ("W", "F") or _is_flag_letter(first):
         return 2
-    if len(character) > 1 and (_EMOJI_FORM in character or _JOINER in character):
+    if len(character) > 1 and (_EMOJI_SELECTOR in character or _JOINER in character):
         return 2
     category = unicodedata.category(first)
     return 0 if category in ("Mn", "Me", "Cf") and first != "\xad" else 1

@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from activations.arbor.model import (
-    KEEP,
+    UNCHANGED,
     ChangeRow,
     Counts,
     DrawnNode,
     Handle,
     Head,
     Hit,
-    NamedNode,
     NewNode,
     Node,
+    NodeInfo,
     NodeStub,
-    Purged,
+    PurgeResult,
     Refs,
     Retention,
     State,
@@ -69,7 +69,7 @@ async def open_store(
     engine = await open_engine(database, ARBOR)
     store = Store(engine, retention, clock)
     if purge_every_s is not None:
-        store.begin_purging(purge_every_s)
+        store.start_purging(purge_every_s)
     return store
 
 
@@ -82,7 +82,7 @@ class Store:
         self._engine = engine
         self._clock = clock
         self._retention = retention
-        self._purging: PurgeTask | None = None
+        self._purge_task: PurgeTask | None = None
 
     def _read(
         self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
@@ -115,7 +115,7 @@ class Store:
         self, principal: str, state: State | None, after: str | None, limit: int
     ) -> list[Tree]:
         """Those in this state, by id; None: those that are active or scheduled."""
-        return await self._read(trees.listed, principal, state, after or "", limit)
+        return await self._read(trees.list_trees, principal, state, after or "", limit)
 
     async def update_metadata(self, principal: str, tree: str, metadata: Any) -> Tree:
         """Put this in the place of the metadata."""
@@ -131,7 +131,7 @@ class Store:
 
     async def delete_tree(self, principal: str, tree: str) -> Tree:
         """Drop every reference, so that the tree is scheduled at once."""
-        return await self._write(trees.drop, principal, tree)
+        return await self._write(trees.delete, principal, tree)
 
     # --- nodes -----------------------------------------------------------------------------------
 
@@ -182,9 +182,9 @@ class Store:
         """From the root to this node."""
         return await self._read(reads.path, principal, tree, node)
 
-    async def up(self, principal: str, tree: str, node: str, limit: int) -> list[Node]:
+    async def path_tail(self, principal: str, tree: str, node: str, limit: int) -> list[Node]:
         """The last `limit` nodes of the way from the root to this node, in that order."""
-        return await self._read(reads.up, principal, tree, node, limit)
+        return await self._read(reads.path_tail, principal, tree, node, limit)
 
     async def path_stubs(self, principal: str, tree: str, node: str) -> list[NodeStub]:
         """From the root to this node, without what the nodes hold."""
@@ -209,22 +209,22 @@ class Store:
     ) -> list[Hit]:
         """The nodes that hold every word, newest first, in one tree or in all; a page begins
         before the `n` of the last node seen."""
-        while await self._engine.read(search.is_behind):
-            await self._engine.write(search.catch_up)
+        while await self._engine.read(search.is_stale):
+            await self._engine.write(search.index_batch)
         return await self._read(search.find, principal, text, tree, before, limit)
 
     # --- what drawing, listing and importing need ------------------------------------------------
 
-    async def below(
+    async def subtree(
         self, principal: str, tree: str, node: str, depth: int, limit: int
     ) -> list[DrawnNode]:
         """A node and what is below it, level by level, until there are enough; siblings in
         order."""
-        return await self._read(reads.below, principal, tree, node, depth, limit)
+        return await self._read(reads.subtree, principal, tree, node, depth, limit)
 
-    async def addressed(self, principal: str, tree: str, node: str, limit: int) -> list[NamedNode]:
+    async def list_by_id(self, principal: str, tree: str, node: str, limit: int) -> list[NodeInfo]:
         """The nodes of all trees by the ids of tree and node; a page begins after these two."""
-        return await self._read(reads.addressed, principal, tree, node, limit)
+        return await self._read(reads.list_by_id, principal, tree, node, limit)
 
     async def last_change(self) -> int:
         """A number after which there is no change yet."""
@@ -254,7 +254,7 @@ class Store:
         name: str,
         new_name: str,
         node: str | None = None,
-        data: Any = KEEP,
+        data: Any = UNCHANGED,
     ) -> Head:
         """Make another head of the same tree, at `node` or where the first one stands; it holds
         the tree by a reference of its own."""
@@ -267,7 +267,7 @@ class Store:
         self, principal: str, space: str, after: str | None, limit: int, tree: str | None = None
     ) -> list[Head]:
         """Those of all trees or of one, by name; a page begins after the last name seen."""
-        return await self._read(heads.listed, principal, space, after or "", limit, tree)
+        return await self._read(heads.list_heads, principal, space, after or "", limit, tree)
 
     async def rename_head(self, principal: str, space: str, name: str, new_name: str) -> Head:
         """Call it something else; `name_taken` if that is the name of another."""
@@ -310,7 +310,7 @@ class Store:
         holder: str,
         items: Sequence[NewNode],
         parent: str | None = None,
-        data: Any = KEEP,
+        data: Any = UNCHANGED,
     ) -> tuple[Head, list[Node]]:
         """Add the nodes, each below the one before and the first one below `parent` or the head's
         own node; put the head onto the last one, and drop its pieces. All of it, or nothing.
@@ -332,7 +332,7 @@ class Store:
 
     async def changes(self, principal: str, tree: str, after: int, limit: int) -> list[ChangeRow]:
         """What happened to a tree after this number; `expired` if some of that is forgotten."""
-        return await self._read(trees.changes_of, principal, tree, after, limit)
+        return await self._read(trees.list_changes, principal, tree, after, limit)
 
     async def oldest_change(self, principal: str, tree: str) -> int:
         """The lowest number that `changes` can still begin after."""
@@ -340,7 +340,7 @@ class Store:
 
     async def all_changes(self, after: int, limit: int) -> list[ChangeRow]:
         """Return the changes of all trees of all principals, for a publisher."""
-        return await self._read(trees.changes_of_all, after, limit)
+        return await self._read(trees.list_all_changes, after, limit)
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` after commits, of this process or another. Returns a function that
@@ -353,13 +353,13 @@ class Store:
         """How much there is; `seq` is the number of the last change."""
         return await self._read(trees.counts)
 
-    async def purge(self, now: int | None = None) -> Purged:
+    async def purge(self, now: int | None = None) -> PurgeResult:
         """Archive, remove and forget what is due; several processes may do so at once."""
         return await purge_all(self._engine, self._retention, self._clock() if now is None else now)
 
-    def begin_purging(self, every_s: float) -> None:
+    def start_purging(self, every_s: float) -> None:
         """Purge now and then, until the store is closed."""
-        self._purging = PurgeTask(self.purge, every_s)
+        self._purge_task = PurgeTask(self.purge, every_s)
 
     async def check(self) -> None:
         """Check the disk and the files. Raises Failed if they are damaged or nearly full."""
@@ -371,7 +371,7 @@ class Store:
 
     async def close(self) -> None:
         """Finish what waits, and close the database. May be called twice."""
-        if self._purging is not None:
-            await self._purging.stop()
-            self._purging = None
+        if self._purge_task is not None:
+            await self._purge_task.stop()
+            self._purge_task = None
         await self._engine.close()

@@ -54,7 +54,7 @@ class History:
         head = (await self._sessions.find(ctx, name)).head
         principal, (tree, node) = ctx.principal.name, head.position
         most = min(limit + 1, PAGE_ITEMS)
-        nodes = await self._store.up(principal, tree, before or node, most)
+        nodes = await self._store.path_tail(principal, tree, before or node, most)
         shown, more = _fitting(nodes, limit)
         messages = [
             message_data(message, each.created_ms)

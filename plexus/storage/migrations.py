@@ -16,7 +16,7 @@ from typing import Final
 from plexus.storage.engine import Component, Dialect, Transaction
 from plexus.storage.errors import newer
 
-__all__ = ("DatabaseVersion", "migrate", "statements", "version_of")
+__all__ = ("DatabaseVersion", "migrate", "statements", "stored_version")
 
 VERSIONS: Final = "component_versions"
 
@@ -54,7 +54,7 @@ def statements(component: Component, dialect: Dialect, version: int) -> list[str
     return found
 
 
-def version_of(tx: Transaction, component: Component, database: DatabaseVersion) -> int:
+def stored_version(tx: Transaction, component: Component, database: DatabaseVersion) -> int:
     """Return the stored version of a component, 0 if it has no tables yet. Raises Failed
     (`storage_newer`) if that is later than this program's."""
     if component.uses_database_version:
@@ -71,7 +71,7 @@ def version_of(tx: Transaction, component: Component, database: DatabaseVersion)
 
 def migrate(tx: Transaction, component: Component, database: DatabaseVersion) -> None:
     """Run the missing migrations of a component, in a transaction that no other process shares."""
-    version = version_of(tx, component, database)
+    version = stored_version(tx, component, database)
     if version == component.version:
         return  # another process was faster
     for sql in statements(component, tx.dialect, version):

@@ -196,7 +196,7 @@ async def test_prompts_of_sessions_are_listed_page_by_page(revision: str, hub: P
 async def test_a_client_is_told_when_sessions_come_go_and_are_renamed(
     revision: str, hub: Plexus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "LISTS_S", 0.1)
+    monkeypatch.setattr(feed, "LIST_INTERVAL_S", 0.1)
     peer = McpPeer(hub, revision)
     await create(peer, "a")
     await peer.told(PROMPTS_CHANGED)

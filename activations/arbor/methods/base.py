@@ -27,8 +27,8 @@ __all__ = (
     "batches",
     "check_limit",
     "default_path",
-    "may_go_on",
-    "page_of",
+    "may_have_more",
+    "node_page",
 )
 
 #: The scope of every method that changes a tree.
@@ -36,9 +36,9 @@ WRITE = "arbor.write"
 
 #: The nodes and characters of a batch: with six bytes for each character it still fits an event.
 BATCH_NODES = 256
-BATCH_SIZE = 64_000
+BATCH_CHARACTERS = 64_000
 #: The characters of a page: it is one answer, which may be larger than an event.
-PAGE_SIZE = 1_000_000
+PAGE_CHARACTERS = 1_000_000
 
 
 def default_path() -> Path:
@@ -82,7 +82,7 @@ class StoreActivation(Activation):
             return False
         return not self.path().exists()
 
-    def place(self) -> str:
+    def location(self) -> str:
         """Return where trees are stored, without credentials."""
         if is_postgres(self._database):
             _, _, where = self._database.partition("://")
@@ -129,8 +129,8 @@ def batches(nodes: Iterable[Node]) -> Iterator[list[NodeData]]:
     size = 0
     for each in nodes:
         node = node_data(each)
-        weight = _weight(node)
-        if batch and (len(batch) == BATCH_NODES or size + weight > BATCH_SIZE):
+        weight = _size(node)
+        if batch and (len(batch) == BATCH_NODES or size + weight > BATCH_CHARACTERS):
             yield batch
             batch, size = [], 0
         batch.append(node)
@@ -139,22 +139,22 @@ def batches(nodes: Iterable[Node]) -> Iterator[list[NodeData]]:
         yield batch
 
 
-def page_of(tree: str, nodes: Sequence[Node], limit: int) -> NodePage:
+def node_page(tree: str, nodes: Sequence[Node], limit: int) -> NodePage:
     """Return as many of the nodes as fit, and the cursor of the next page. One node more than the
     limit may be given."""
     page: list[NodeData] = []
     size = 0
     for each in nodes[:limit]:
         node = node_data(each)
-        size += _weight(node)
-        if page and size > PAGE_SIZE:
+        size += _size(node)
+        if page and size > PAGE_CHARACTERS:
             break
         page.append(node)
-    more = len(page) < len(nodes) or may_go_on(nodes, PAGE_ITEMS)
+    more = len(page) < len(nodes) or may_have_more(nodes, PAGE_ITEMS)
     return NodePage(tree, page, nodes[len(page) - 1].n if more else None)
 
 
-def may_go_on(nodes: Sequence[Node], limit: int) -> bool:
+def may_have_more(nodes: Sequence[Node], limit: int) -> bool:
     """Whether more may follow a page of the store: it was full, or ended early because it was
     large."""
     if len(nodes) < limit:
@@ -162,7 +162,7 @@ def may_go_on(nodes: Sequence[Node], limit: int) -> bool:
     return True
 
 
-def _weight(node: NodeData) -> int:
+def _size(node: NodeData) -> int:
     weight = 0 if node.content is None else len(node.content)
     if node.metadata is not None:
         weight += len(wire.encode(node.metadata))

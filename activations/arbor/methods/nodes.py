@@ -13,7 +13,6 @@ from activations.arbor.events import (
     Deleted,
     Found,
     Handles,
-    Hits,
     Leaves,
     NodeBatch,
     NodeData,
@@ -22,29 +21,30 @@ from activations.arbor.events import (
     NodeResult,
     Parent,
     PathIds,
+    SearchHits,
+    full_node_data,
     handle_data,
-    hit_data,
     node_data,
-    whole_node,
+    search_hit,
 )
 from activations.arbor.methods.base import (
     WRITE,
     StoreActivation,
     batches,
     check_limit,
-    may_go_on,
-    page_of,
+    may_have_more,
+    node_page,
 )
 from activations.arbor.model import PAGE_ITEMS, Handle, NewNode, check_range, media_type, node_uri
 from plexus import Context, InvalidParams, Resource, method
 
-__all__ = ("Item", "NodeMethods", "read_handle")
+__all__ = ("Item", "NodeMethods", "parse_handle")
 
 #: The longest content, in characters, that is given a second time as a resource.
-EMBEDDED = 100_000
+EMBEDDED_CHARACTERS = 100_000
 #: Hits of one query, and of one search.
-HITS = 100
-MOST_HITS = 10_000
+HITS_PER_BATCH = 100
+MAX_HITS = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +103,7 @@ class NodeMethods(StoreActivation):
             parent: The node to add it to; the root, if left out.
             metadata: Anything to be kept with it.
         """
-        item = NewNode(handle=read_handle(handle), metadata=metadata)
+        item = NewNode(handle=parse_handle(handle), metadata=metadata)
         return await self._create(ctx, tree_id, parent, item)
 
     @method(title="Add many nodes", destructive=False, open_world=False, scope=WRITE)
@@ -121,7 +121,7 @@ class NodeMethods(StoreActivation):
         items = [
             NewNode(
                 item.content,
-                None if item.handle is None else read_handle(item.handle),
+                None if item.handle is None else parse_handle(item.handle),
                 item.metadata,
                 item.parent,
             )
@@ -145,9 +145,13 @@ class NodeMethods(StoreActivation):
         node = await store.get_node(ctx.principal.name, tree_id, node_id)
         kind = media_type(node.metadata)
         # A text of a kind of its own is shown as that kind by clients that can.
-        if node.content is not None and kind is not None and len(node.content) <= EMBEDDED:
+        if (
+            node.content is not None
+            and kind is not None
+            and len(node.content) <= EMBEDDED_CHARACTERS
+        ):
             yield Resource(node_uri(tree_id, node_id), None, kind, node.content)
-        yield NodeResult(whole_node(node))
+        yield NodeResult(full_node_data(node))
 
     @method(title="List a node's children", read_only=True, open_world=False)
     async def node_get_children(
@@ -170,7 +174,7 @@ class NodeMethods(StoreActivation):
         most = min(check_limit(limit) + 1, PAGE_ITEMS)
         store = await self.store()
         found = await store.children(ctx.principal.name, tree_id, node_id, after, most)
-        return page_of(tree_id, found, limit)
+        return node_page(tree_id, found, limit)
 
     @method(title="Find a node's parent", read_only=True, open_world=False)
     async def node_get_parent(self, tree_id: str, node_id: str, *, ctx: Context) -> Parent:
@@ -216,7 +220,7 @@ class NodeMethods(StoreActivation):
             handle: The new handle; a node has either content or a handle.
             metadata: The new metadata.
         """
-        new = None if handle is None else read_handle(handle)
+        new = None if handle is None else parse_handle(handle)
         store = await self.store()
         node = await store.edit(ctx.principal.name, tree_id, node_id, content, new, metadata)
         return Created(tree_id, node.id, node.parent, node.replaces)
@@ -269,7 +273,7 @@ class NodeMethods(StoreActivation):
         check_limit(limit)
         store = await self.store()
         leaves = await store.leaves(ctx.principal.name, tree_id, after, limit)
-        last = leaves[-1].n if may_go_on(leaves, limit) else None
+        last = leaves[-1].n if may_have_more(leaves, limit) else None
         return Leaves(tree_id, [leaf.id for leaf in leaves], last)
 
     @method(title="Read the way to a node", read_only=True, open_world=False)
@@ -311,7 +315,7 @@ class NodeMethods(StoreActivation):
         limit: int = 100,
         *,
         ctx: Context,
-    ) -> AsyncIterator[Hits | Found]:
+    ) -> AsyncIterator[SearchHits | Found]:
         """Find the nodes whose text holds all of these words, the newest first.
 
         Args:
@@ -320,17 +324,17 @@ class NodeMethods(StoreActivation):
             before: The `next` of the search before, to go on there.
             limit: At most so many, up to 10000.
         """
-        check_range("limit", limit, 1, MOST_HITS)
+        check_range("limit", limit, 1, MAX_HITS)
         store = await self.store()
         principal = ctx.principal.name
         count = 0
         while count < limit:
-            most = min(limit - count, HITS)
+            most = min(limit - count, HITS_PER_BATCH)
             hits = await store.search(principal, text, tree_id, before, most)
             if not hits:
                 yield Found(count)
                 return
-            yield Hits([hit_data(hit) for hit in hits])
+            yield SearchHits([search_hit(hit) for hit in hits])
             count += len(hits)
             before = hits[-1].node.n
         yield Found(count, before)
@@ -341,7 +345,7 @@ class NodeMethods(StoreActivation):
         return Created(tree, node.id, node.parent)
 
 
-def read_handle(given: str | dict[str, Any]) -> Handle:
+def parse_handle(given: str | dict[str, Any]) -> Handle:
     """A handle from its text or its parts; raises InvalidParams with the code `bad_handle`."""
     if isinstance(given, str):
         return Handle.parse(given)

@@ -27,15 +27,15 @@ from plexus import Content, Context, Denied, Failed, InvalidParams, PlexusError,
 from plexus.errors import TooBig
 from plexus.rpc import wire
 
-__all__ = ("Import", "TransferMethods", "read_lines")
+__all__ = ("TransferMethods", "TreeImporter", "read_lines")
 
 #: How many characters an event holds at most. A longer line goes on in the next event: each of
 #: them may take seven bytes on its way.
-PIECE = 100_000
+EVENT_CHARACTERS = 100_000
 #: Deadline of an export or import: a very large tree, and a slow reader.
 TRANSFER_S = 6 * 3600.0
 #: The scope that may read files of the server: it may run commands there anyway.
-FILES = "bash"
+FILES_SCOPE = "bash"
 
 #: The version of the lines.
 FORMAT = 1
@@ -43,19 +43,19 @@ FORMAT = 1
 #: A line: the longest content with every character escaped, and the rest.
 LINE_BYTES = 8 * CONTENT_BYTES
 #: How many nodes an import may have: their ids are kept until its end.
-MOST_NODES = 2_000_000
+MAX_NODES = 2_000_000
 #: How many characters may wait for a parent that comes later.
-HELD = 64 * 1024 * 1024
+MAX_WAITING_CHARACTERS = 64 * 1024 * 1024
 #: How many nodes, and characters, are stored at a time: others write between.
 CHUNK_NODES = 1000
-CHUNK = 4 * 1024 * 1024
+CHUNK_CHARACTERS = 4 * 1024 * 1024
 #: How much of a file is read at a time.
 READ_BYTES = 1024 * 1024
 #: How many lines may be blank before other work on the loop gets its turn.
 BLANK_LINES = 10_000
 
 #: What a line about a node may have, and of which type.
-FIELDS: dict[str, type] = {
+NODE_FIELDS: dict[str, type] = {
     "id": str,
     "parent": str,
     "position": int,
@@ -87,13 +87,13 @@ class TransferMethods(StoreActivation):
             text = ""
             for node in nodes:
                 line = _line(_exported(node))
-                if text and len(text) + len(line) > PIECE:
+                if text and len(text) + len(line) > EVENT_CHARACTERS:
                     yield Content(text)
                     text = ""
                 text += line
-                while len(text) > PIECE:
-                    yield Content(text[:PIECE])
-                    text = text[PIECE:]
+                while len(text) > EVENT_CHARACTERS:
+                    yield Content(text[:EVENT_CHARACTERS])
+                    text = text[EVENT_CHARACTERS:]
             if text:
                 yield Content(text)
             count += len(nodes)
@@ -124,14 +124,14 @@ class TransferMethods(StoreActivation):
         """
         if (lines is None) is (path is None):
             raise InvalidParams("give either lines or path")
-        if path is not None and not ctx.principal.may(FILES):
+        if path is not None and not ctx.principal.may(FILES_SCOPE):
             raise Denied(
-                f"reading a file of the server needs the scope {FILES!r}; give lines",
-                data={"scope": FILES},
+                f"reading a file of the server needs the scope {FILES_SCOPE!r}; give lines",
+                data={"scope": FILES_SCOPE},
             )
         principal = ctx.principal.name
         owner = principal if owner_id is None else owner_id
-        work = Import(await self.store(), owner)
+        work = TreeImporter(await self.store(), owner)
         try:
             async with aclosing(read_lines(lines, path)) as source:
                 async for number, line in source:
@@ -223,7 +223,7 @@ def _unreadable(path: str, error: OSError | ValueError) -> Failed:
     return Failed(f"{path} cannot be read: {reason}", code="unreadable")
 
 
-class Import:
+class TreeImporter:
     """A tree that is being made, where no caller sees it."""
 
     def __init__(self, store: Store, owner: str) -> None:
@@ -243,7 +243,7 @@ class Import:
         #: Lines that wait for another node, by the old id of that.
         self._waiting: dict[str, list[tuple[int, dict[str, Any]]]] = {}
         self._seen: set[str] = set()
-        self._held = 0
+        self._waiting_characters = 0
         #: How many nodes there were so far.
         self.count = 0
 
@@ -251,29 +251,29 @@ class Import:
         """Take a line; says whether something was stored. Raises for a line that cannot be."""
         value = _decode(number, line)
         if self._header is None:
-            self._header = _checked_header(number, value)
+            self._header = _check_header(number, value)
             return False
         if self._ended:
-            raise _bad(number, "comes after the end")
+            raise _invalid_line(number, "comes after the end")
         if "end" in value:
             if value != {"end": self.count}:
-                raise _bad(number, f"says that there are other than {self.count} nodes")
+                raise _invalid_line(number, f"says that there are other than {self.count} nodes")
             self._ended = True
             return False
-        node = _checked_node(number, value)
+        node = _check_node(number, value)
         self.count += 1
-        if self.count > MOST_NODES:
-            raise TooBig(f"more than {MOST_NODES} nodes", data={"limit": MOST_NODES})
+        if self.count > MAX_NODES:
+            raise TooBig(f"more than {MAX_NODES} nodes", data={"limit": MAX_NODES})
         if node["id"] in self._seen:
-            raise _bad(number, f"there are two nodes {node['id'][:64]!r}")
+            raise _invalid_line(number, f"there are two nodes {node['id'][:64]!r}")
         self._seen.add(node["id"])
         if self._tree is None:
             await self._begin(number, node)
             return True
         if "parent" not in node:
-            raise _bad(number, "has no parent, and is not the first")
+            raise _invalid_line(number, "has no parent, and is not the first")
         self._place(number, node)
-        if len(self._chunk) < CHUNK_NODES and self._size < CHUNK:
+        if len(self._chunk) < CHUNK_NODES and self._size < CHUNK_CHARACTERS:
             return False
         await self._flush()
         return True
@@ -284,7 +284,7 @@ class Import:
             raise InvalidParams("the lines end too early: the last is missing", code="bad_import")
         if self._waiting:
             missing, [(number, _), *_] = next(iter(self._waiting.items()))
-            raise _bad(number, f"refers to {missing[:64]!r}, which is not there")
+            raise _invalid_line(number, f"refers to {missing[:64]!r}, which is not there")
         await self._flush()
         tree = await self._store.adopt(self._stage, self._tree.id, principal, self._owner)
         self._tree = None
@@ -298,7 +298,7 @@ class Import:
 
     async def _begin(self, number: int, root: dict[str, Any]) -> None:
         if "parent" in root or "replaces" in root:
-            raise _bad(number, "is the first, so it must be the root")
+            raise _invalid_line(number, "is the first, so it must be the root")
         assert self._header is not None, "it comes first"
         store, stage = self._store, self._stage
         metadata = self._header.get("metadata")
@@ -316,11 +316,12 @@ class Import:
             missing = next((old for old in references if self._reference(old) is None), None)
             if missing is not None:
                 self._waiting.setdefault(missing, []).append((number, node))
-                self._held += len(node.get("content", ""))
-                if self._held > HELD:
+                self._waiting_characters += len(node.get("content", ""))
+                if self._waiting_characters > MAX_WAITING_CHARACTERS:
                     raise TooBig(
-                        f"more than {HELD} characters wait for parents that come later",
-                        data={"limit": HELD},
+                        f"more than {MAX_WAITING_CHARACTERS} characters wait for parents"
+                        " that come later",
+                        data={"limit": MAX_WAITING_CHARACTERS},
                     )
                 continue
             item = _new_node(number, node)
@@ -334,7 +335,7 @@ class Import:
             self._places[node["id"]] = len(self._chunk) - 1
             self._size += len(item.content or "")
             for waited in reversed(self._waiting.pop(node["id"], [])):
-                self._held -= len(waited[1].get("content", ""))
+                self._waiting_characters -= len(waited[1].get("content", ""))
                 ready.append(waited)
 
     def _reference(self, old: str) -> int | str | None:
@@ -354,31 +355,31 @@ def _decode(number: int, line: bytes) -> dict[str, Any]:
     try:
         value = wire.decode_value(line, STORED_LIMITS)
     except ValueError as error:
-        raise _bad(number, f"is not JSON: {error}") from error
+        raise _invalid_line(number, f"is not JSON: {error}") from error
     except PlexusError as error:
-        raise _bad(number, error.message) from error
+        raise _invalid_line(number, error.message) from error
     if not isinstance(value, dict):
-        raise _bad(number, "is no object")
+        raise _invalid_line(number, "is no object")
     return value
 
 
-def _checked_header(number: int, value: dict[str, Any]) -> dict[str, Any]:
+def _check_header(number: int, value: dict[str, Any]) -> dict[str, Any]:
     if value.get("arbor") != FORMAT:
-        raise _bad(number, f'is the first and must have "arbor": {FORMAT}')
+        raise _invalid_line(number, f'is the first and must have "arbor": {FORMAT}')
     if not isinstance(value.get("metadata", {}), dict):
-        raise _bad(number, "has metadata that is no object")
+        raise _invalid_line(number, "has metadata that is no object")
     return value
 
 
-def _checked_node(number: int, value: dict[str, Any]) -> dict[str, Any]:
+def _check_node(number: int, value: dict[str, Any]) -> dict[str, Any]:
     for name, field in value.items():
-        kind = FIELDS.get(name)
+        kind = NODE_FIELDS.get(name)
         if kind is None:
-            raise _bad(number, f"has {name[:64]!r}, which is not known here")
+            raise _invalid_line(number, f"has {name[:64]!r}, which is not known here")
         if field.__class__ is not kind:
-            raise _bad(number, f"has {name!r} of another type")
+            raise _invalid_line(number, f"has {name!r} of another type")
     if "id" not in value:
-        raise _bad(number, "has no id")
+        raise _invalid_line(number, "has no id")
     return value
 
 
@@ -387,9 +388,9 @@ def _new_node(number: int, node: dict[str, Any]) -> NewNode:
     try:
         read = None if handle is None else Handle.parse(handle)
     except InvalidParams as error:
-        raise _bad(number, error.message) from error
+        raise _invalid_line(number, error.message) from error
     return NewNode(node.get("content"), read, node.get("metadata"))
 
 
-def _bad(number: int, complaint: str) -> InvalidParams:
+def _invalid_line(number: int, complaint: str) -> InvalidParams:
     return InvalidParams(f"line {number} {complaint}", code="bad_import", data={"line": number})

@@ -210,12 +210,12 @@ class TreeMethods(StoreActivation):
             width: How many columns each node's text may take, from 10 to 1000.
             ids: Whether each node's id is drawn beside it.
         """
-        bounds = Bounds.checked(depth, limit, width)
+        bounds = Bounds.validated(depth, limit, width)
         store = await self.store()
         principal = ctx.principal.name
         tree = await store.get_tree(principal, tree_id)
-        branches = await store.below(principal, tree_id, node_id or tree.root, bounds.depth, limit)
-        return await draw(tree, branches, bounds, resolver(ctx), ids=ids)
+        nodes = await store.subtree(principal, tree_id, node_id or tree.root, bounds.depth, limit)
+        return await draw(tree, nodes, bounds, resolver(ctx), ids=ids)
 
 
 def _refs(tree: str, owner: str, refs: Refs) -> RefData:

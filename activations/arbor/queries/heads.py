@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from activations.arbor.model import KEEP, NAME_BYTES, OWNER_BYTES, Head, NewNode, Position
+from activations.arbor.model import NAME_BYTES, OWNER_BYTES, UNCHANGED, Head, NewNode, Position
 from activations.arbor.queries import trees
 from activations.arbor.queries.rows import (
-    checked_page,
-    checked_text,
+    check_page_size,
+    check_text,
     decode_metadata,
     encode_metadata,
     find_node,
@@ -20,8 +20,8 @@ from activations.arbor.queries.rows import (
     find_writable,
     is_id,
     new_ids,
-    numbered,
-    record,
+    record_changes,
+    reserve_numbers,
 )
 from plexus.errors import Busy, Failed, InvalidParams, NotFound
 from plexus.storage import Row, Transaction
@@ -30,15 +30,15 @@ __all__ = (
     "HeadRow",
     "create",
     "delete",
-    "fall_back",
     "find_by_id",
     "fork",
     "get",
-    "held",
-    "listed",
+    "held_error",
+    "list_heads",
     "move",
-    "place",
+    "move_heads_up",
     "rename",
+    "set_node",
     "update",
 )
 
@@ -59,7 +59,7 @@ class HeadRow(NamedTuple):
     head: Head
 
 
-def _found(row: Row) -> HeadRow:
+def _head_row(row: Row) -> HeadRow:
     n, tree, node, id_, space, name, tree_id, node_id, data, *rest = row
     position = Position(tree_id, node_id)
     return HeadRow(n, tree, node, Head(id_, space, name, position, decode_metadata(data), *rest))
@@ -68,15 +68,15 @@ def _found(row: Row) -> HeadRow:
 # --- finding -------------------------------------------------------------------------------------
 
 
-def _checked_name(text: str, what: str) -> str:
+def _check_name(text: str, what: str) -> str:
     if not text.strip():
         raise InvalidParams(f"{what} is blank", code="bad_name")
-    return checked_text(text, what, NAME_BYTES)
+    return check_text(text, what, NAME_BYTES)
 
 
 def _find(tx: Transaction, principal: str, space: str, name: str) -> HeadRow:
-    _checked_name(space, "the space")
-    _checked_name(name, "the name")
+    _check_name(space, "the space")
+    _check_name(name, "the name")
     row = tx.one(
         f"SELECT {HEAD} FROM {HEADS}"
         " WHERE heads.principal = ? AND heads.space = ? AND heads.name = ?",
@@ -84,7 +84,7 @@ def _find(tx: Transaction, principal: str, space: str, name: str) -> HeadRow:
     )
     if row is None:
         raise NotFound(f"there is no {space} called {name!r}", data={"name": name})
-    return _found(row)
+    return _head_row(row)
 
 
 def find_by_id(tx: Transaction, principal: str, head: str) -> HeadRow:
@@ -97,7 +97,7 @@ def find_by_id(tx: Transaction, principal: str, head: str) -> HeadRow:
         )
     if row is None:
         raise NotFound(f"there is no head {head[:64]!r}", data={"head": head[:64]})
-    return _found(row)
+    return _head_row(row)
 
 
 def get(tx: Transaction, principal: str, space: str, name: str) -> Head:
@@ -105,21 +105,21 @@ def get(tx: Transaction, principal: str, space: str, name: str) -> Head:
     return _find(tx, principal, space, name).head
 
 
-def listed(
+def list_heads(
     tx: Transaction, principal: str, space: str, after: str, limit: int, tree: str | None
 ) -> list[Head]:
     """A page of heads, by name: of all trees, or of one."""
-    _checked_name(space, "the space")
-    checked_text(after, "the cursor", OWNER_BYTES)
+    _check_name(space, "the space")
+    check_text(after, "the cursor", OWNER_BYTES)
     column = "principal" if tree is None else "tree"
     value = principal if tree is None else find_tree(tx, principal, tree).n
     rows = tx.all(
         f"SELECT {HEAD} FROM {HEADS}"
         f" WHERE heads.{column} = ? AND heads.space = ? AND heads.name > ?"
         " ORDER BY heads.name LIMIT ?",
-        (value, space, after, checked_page(limit)),
+        (value, space, after, check_page_size(limit)),
     )
-    return [_found(row).head for row in rows]
+    return [_head_row(row).head for row in rows]
 
 
 # --- making --------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def _require_free(tx: Transaction, principal: str, space: str, name: str) -> Non
         )
 
 
-def _owner(space: str, head: str) -> str:
+def _reference_owner(space: str, head: str) -> str:
     """Whose reference it is that a head holds its tree by."""
     return f"{space}:{head}"
 
@@ -147,12 +147,12 @@ def create(
     tx: Transaction, now: int, principal: str, space: str, name: str, data: Any, metadata: Any
 ) -> Head:
     """A head at the root of a tree of its own."""
-    _checked_name(space, "the space")
-    _checked_name(name, "the name")
+    _check_name(space, "the space")
+    _check_name(name, "the name")
     text = encode_metadata(data, "the data")
     _require_free(tx, principal, space, name)
     [head] = new_ids(1)
-    tree = trees.create(tx, now, principal, _owner(space, head), metadata, NewNode(""))
+    tree = trees.create(tx, now, principal, _reference_owner(space, head), metadata, NewNode(""))
     found = find_tree(tx, principal, tree.id)
     return _insert(tx, now, principal, (head, space, name, found.n, found.root, text), tree.root)
 
@@ -168,16 +168,16 @@ def fork(
     data: Any,
 ) -> Head:
     """Another head of the same tree, on a node of it or where the first one stands."""
-    _checked_name(new_name, "the new name")
+    _check_name(new_name, "the new name")
     first = _find(tx, principal, space, name)
     position = first.head.position
-    text = encode_metadata(first.head.data if data is KEEP else data, "the data")
+    text = encode_metadata(first.head.data if data is UNCHANGED else data, "the data")
     _require_free(tx, principal, space, new_name)
     n, node_id = first.node, position.node
     if node is not None:
         [n], node_id = find_node(tx, find_tree(tx, principal, position.tree), node), node
     [head] = new_ids(1)
-    trees.claim(tx, now, principal, position.tree, _owner(space, head), 1)
+    trees.claim(tx, now, principal, position.tree, _reference_owner(space, head), 1)
     return _insert(tx, now, principal, (head, space, new_name, first.tree, n, text), node_id)
 
 
@@ -188,7 +188,7 @@ def _insert(
     columns: tuple[str, str, str, int, int, str | None],
     node: str,
 ) -> Head:
-    n = numbered(tx, 1)
+    n = reserve_numbers(tx, 1)
     tx.run(
         "INSERT INTO heads"
         " (n, principal, id, space, name, tree, node, data, created_ms, updated_ms)"
@@ -196,7 +196,7 @@ def _insert(
         (n, principal, *columns, now, now),
     )
     head, _, _, tree, _, _ = columns
-    record(tx, tree, now, n, [("head_created", node)])
+    record_changes(tx, tree, now, n, [("head_created", node)])
     return find_by_id(tx, principal, head).head
 
 
@@ -205,18 +205,18 @@ def _insert(
 
 def rename(tx: Transaction, now: int, principal: str, space: str, name: str, new_name: str) -> Head:
     """The same head under another name; under its own, it is left alone."""
-    _checked_name(new_name, "the new name")
+    _check_name(new_name, "the new name")
     found = _find(tx, principal, space, name)
     if new_name == name:
         return found.head
     _require_free(tx, principal, space, new_name)
     tx.run("UPDATE heads SET name = ?, updated_ms = ? WHERE n = ?", (new_name, now, found.n))
-    _record(tx, now, found, "head_renamed", found.head.position.node)
+    _record_change(tx, now, found, "head_renamed", found.head.position.node)
     return found.head._replace(name=new_name, updated_ms=now)
 
 
-def _record(tx: Transaction, now: int, found: HeadRow, kind: str, node: str) -> None:
-    record(tx, found.tree, now, numbered(tx, 1), [(kind, node)])
+def _record_change(tx: Transaction, now: int, found: HeadRow, kind: str, node: str) -> None:
+    record_changes(tx, found.tree, now, reserve_numbers(tx, 1), [(kind, node)])
 
 
 def update(tx: Transaction, now: int, principal: str, space: str, name: str, data: Any) -> Head:
@@ -227,7 +227,7 @@ def update(tx: Transaction, now: int, principal: str, space: str, name: str, dat
     return found.head._replace(data=decode_metadata(text), updated_ms=now)
 
 
-def held(head: Head) -> Busy:
+def held_error(head: Head) -> Busy:
     """Somebody is at work on it."""
     return Busy(
         f"somebody is at work on {head.name!r}: try again when they are done",
@@ -241,12 +241,12 @@ def delete(tx: Transaction, now: int, principal: str, space: str, name: str) -> 
     found = _find(tx, principal, space, name)
     head = found.head
     if head.holder is not None:
-        raise held(head)
+        raise held_error(head)
     tx.run("DELETE FROM heads WHERE n = ?", (found.n,))
-    _record(tx, now, found, "head_deleted", head.position.node)
-    owner = _owner(space, head.id)
+    _record_change(tx, now, found, "head_deleted", head.position.node)
+    owner = _reference_owner(space, head.id)
     # Whoever deleted the tree has taken this reference already.
-    if owner in trees.owners_of(tx, found.tree).owners:
+    if owner in trees.get_refs(tx, found.tree).owners:
         trees.release(tx, now, principal, head.position.tree, owner, 1)
     return head
 
@@ -263,22 +263,22 @@ def move(
     """Put a head onto another node of its tree."""
     found = _find(tx, principal, space, name)
     if found.head.holder not in (None, holder):
-        raise held(found.head)
+        raise held_error(found.head)
     [n] = find_node(tx, find_writable(tx, principal, found.head.position.tree), node)
-    return place(tx, now, found, n, node)
+    return set_node(tx, now, found, n, node)
 
 
-def place(tx: Transaction, now: int, found: HeadRow, node: int, node_id: str) -> Head:
+def set_node(tx: Transaction, now: int, found: HeadRow, node: int, node_id: str) -> Head:
     """Put a head onto a node that is in its tree, unless it is there already."""
     head = found.head
     if node == found.node:
         return head
     tx.run("UPDATE heads SET node = ?, updated_ms = ? WHERE n = ?", (node, now, found.n))
-    _record(tx, now, found, "head_moved", node_id)
+    _record_change(tx, now, found, "head_moved", node_id)
     return head._replace(position=Position(head.position.tree, node_id), updated_ms=now)
 
 
-def fall_back(tx: Transaction, now: int, tree: int, node: int) -> None:
+def move_heads_up(tx: Transaction, now: int, tree: int, node: int) -> None:
     """Called when a part of a tree was deleted: heads that stood in it go to the node above it.
 
     All heads stood on nodes that could be seen, so those that do not any more are the ones; what
@@ -292,4 +292,4 @@ def fall_back(tx: Transaction, now: int, tree: int, node: int) -> None:
     if count:
         row = tx.one("SELECT id FROM nodes WHERE n = ?", (node,))
         assert row is not None
-        record(tx, tree, now, numbered(tx, count), [("head_moved", row[0])] * count)
+        record_changes(tx, tree, now, reserve_numbers(tx, count), [("head_moved", row[0])] * count)

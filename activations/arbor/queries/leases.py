@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from activations.arbor.model import CONTENT_BYTES, KEEP, OWNER_BYTES, Head, NewNode, Node
-from activations.arbor.queries.heads import HeadRow, find_by_id, get, held, place
+from activations.arbor.model import CONTENT_BYTES, OWNER_BYTES, UNCHANGED, Head, NewNode, Node
+from activations.arbor.queries.heads import HeadRow, find_by_id, get, held_error, set_node
 from activations.arbor.queries.nodes import append
 from activations.arbor.queries.rows import (
-    checked_text,
+    check_text,
     decode_metadata,
     encode_metadata,
     find_node,
@@ -38,10 +38,10 @@ def acquire(
     """Acquire a head without a holder, or one held by this holder or `instead_of`. Pieces stay."""
     if not holder.strip():
         raise InvalidParams("the holder is blank", code="bad_name")
-    checked_text(holder, "the holder", OWNER_BYTES)
+    check_text(holder, "the holder", OWNER_BYTES)
     head = get(tx, principal, space, name)
     if head.holder not in (None, holder, instead_of):
-        raise held(head)
+        raise held_error(head)
     tx.run("UPDATE heads SET holder = ?, held_ms = ? WHERE id = ?", (holder, now, head.id))
     return head._replace(holder=holder, held_ms=now)
 
@@ -51,7 +51,7 @@ def renew(
 ) -> None:
     """Renew the lease, and add a piece if there is one."""
     if piece is not None:
-        checked_text(piece, "the piece", CONTENT_BYTES)
+        check_text(piece, "the piece", CONTENT_BYTES)
     row = None
     if is_id(head):
         row = tx.one(
@@ -84,15 +84,15 @@ def advance(
     data: Any,
 ) -> tuple[Head, list[Node]]:
     """Add nodes, each below the one before, and put the head onto the last of them."""
-    text = None if data is KEEP else encode_metadata(data, "the data")
+    text = None if data is UNCHANGED else encode_metadata(data, "the data")
     found = find_by_id(tx, principal, head)
     if found.head.holder != holder:
         raise _lost(found.head)
     made, n, id_ = _chain(tx, now, principal, found, items, parent)
-    moved = place(tx, now, found, n, id_)._replace(held_ms=now)
+    moved = set_node(tx, now, found, n, id_)._replace(held_ms=now)
     tx.run("UPDATE heads SET held_ms = ? WHERE n = ?", (now, found.n))
     _drop_pieces(tx, found.n)
-    if data is not KEEP:
+    if data is not UNCHANGED:
         tx.run("UPDATE heads SET data = ?, updated_ms = ? WHERE n = ?", (text, now, found.n))
         moved = moved._replace(data=decode_metadata(text), updated_ms=now)
     return moved, made

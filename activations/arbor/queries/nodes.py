@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from typing import Final
 
 from activations.arbor.model import APPEND_ITEMS, NewNode, Node
-from activations.arbor.queries.heads import fall_back
+from activations.arbor.queries.heads import move_heads_up
 from activations.arbor.queries.reads import get
 from activations.arbor.queries.rows import (
     Body,
-    LiveTree,
-    body_of,
+    TreeRow,
     decode_metadata,
+    encode_body,
     find_node,
     find_writable,
     new_ids,
-    numbered,
-    record,
+    record_changes,
+    reserve_numbers,
 )
-from activations.arbor.queries.search import keep_up
+from activations.arbor.queries.search import index_new_nodes
 from plexus.errors import Failed, InvalidParams, TooBig
 from plexus.storage import Transaction
 
@@ -37,7 +37,7 @@ INSERT: Final = (
 )
 
 #: A node and everything below it.
-DOWN: Final = (
+SUBTREE: Final = (
     "WITH RECURSIVE down(n) AS (SELECT nodes.n FROM nodes WHERE nodes.n = ?"
     " UNION ALL SELECT nodes.n FROM down JOIN nodes ON nodes.parent = down.n"
     " WHERE nodes.deleted_ms IS NULL)"
@@ -55,7 +55,7 @@ def append(
     """All of the nodes, or none."""
     if not 1 <= len(items) <= APPEND_ITEMS:
         raise TooBig(f"1 to {APPEND_ITEMS} nodes at a time", data={"limit": APPEND_ITEMS})
-    bodies = [body_of(item) for item in items]
+    bodies = [encode_body(item) for item in items]
     found = find_writable(tx, principal, tree)
     return _insert(tx, now, found, parent, items, bodies)
 
@@ -63,26 +63,26 @@ def append(
 def _insert(
     tx: Transaction,
     now: int,
-    tree: LiveTree,
+    tree: TreeRow,
     parent: str | None,
     items: Sequence[NewNode],
     bodies: Sequence[Body],
 ) -> list[Node]:
-    places = _Places(tx, tree, parent, len(items))
-    parents = [places.parent_of(index, item) for index, item in enumerate(items)]
+    placement = _Placement(tx, tree, parent, len(items))
+    parents = [placement.parent_of(index, item) for index, item in enumerate(items)]
     replaced = {
-        index: places.replaced_by(index, item.replaces)
+        index: placement.replaced_by(index, item.replaces)
         for index, item in enumerate(items)
         if item.replaces is not None
     }
-    first = numbered(tx, len(items))
+    first = reserve_numbers(tx, len(items))
     rows = []
     made = []
-    ids = places.ids
+    ids = placement.ids
     for index, (item, (content, handle, metadata)) in enumerate(zip(items, bodies, strict=True)):
         above = parents[index]
-        above_n = first + above if isinstance(above, int) else places.known[above]
-        position = places.position_of(above_n, item.position)
+        above_n = first + above if isinstance(above, int) else placement.known[above]
+        position = placement.position_of(above_n, item.position)
         n = first + index
         replaces = replaced.get(index)
         rows.append(
@@ -112,25 +112,27 @@ def _insert(
     if replaced:
         later = {old: ids[index] for index, old in replaced.items()}
         made = [node._replace(replaced_by=later.get(node.id)) for node in made]
-    record(
+    record_changes(
         tx,
         tree.n,
         now,
         first,
         [("node_edited" if i in replaced else "node_created", id_) for i, id_ in enumerate(ids)],
     )
-    keep_up(tx, first, first + len(items) - 1, max(len(content or "") for content, _, _ in bodies))
+    index_new_nodes(
+        tx, first, first + len(items) - 1, max(len(content or "") for content, _, _ in bodies)
+    )
     return made
 
 
-class _Places:
+class _Placement:
     """Where the nodes of one append go."""
 
-    def __init__(self, tx: Transaction, tree: LiveTree, parent: str | None, count: int) -> None:
+    def __init__(self, tx: Transaction, tree: TreeRow, parent: str | None, count: int) -> None:
         self._tx = tx
         self._tree = tree
         self._last: dict[int, int] = {}
-        self._superseded: set[int | str] = set()
+        self._replaced: set[int | str] = set()
         self.ids = new_ids(count)
         #: The numbers of the nodes that were there before and get children.
         self.known: dict[str, int] = {}
@@ -154,21 +156,21 @@ class _Places:
         if above is None:
             return self._default
         if isinstance(above, int):
-            return _earlier(index, above, "parent")
+            return _check_earlier(index, above, "parent")
         self._number_of(above)
         return above
 
     def replaced_by(self, index: int, old: int | str) -> str:
         """The id of the node that the item at this index is a version of."""
         if isinstance(old, int):
-            place = _earlier(index, old, "replaces")
+            place = _check_earlier(index, old, "replaces")
             id_, later = self.ids[place], None
         else:
             id_ = old
             [later] = find_node(self._tx, self._tree, old, "replaced_by")
-        if later is not None or id_ in self._superseded:
+        if later is not None or id_ in self._replaced:
             raise _already_replaced(id_, later)
-        self._superseded.add(id_)
+        self._replaced.add(id_)
         return id_
 
     def position_of(self, parent: int, given: int | None) -> int:
@@ -187,7 +189,7 @@ class _Places:
         return given
 
 
-def _earlier(index: int, given: int, what: str) -> int:
+def _check_earlier(index: int, given: int, what: str) -> int:
     if not 0 <= given < index:
         raise InvalidParams(
             f"the {what} of item {index} must be an earlier item", data={"item": index}
@@ -205,7 +207,7 @@ def _already_replaced(node: str, later: str | None) -> Failed:
 
 def edit(tx: Transaction, now: int, principal: str, tree: str, node: str, item: NewNode) -> Node:
     """A version of a node, in its place."""
-    body = body_of(item)
+    body = encode_body(item)
     found = find_writable(tx, principal, tree)
     old, above_n, position = find_node(tx, found, node, "n, parent, position")
     if old == found.root:
@@ -252,7 +254,7 @@ def move(
         )
     position = _position_at(tx, above, n, index)
     tx.run("UPDATE nodes SET parent = ?, position = ? WHERE n = ?", (above, position, n))
-    record(tx, found.n, now, numbered(tx, 1), [("node_moved", node)])
+    record_changes(tx, found.n, now, reserve_numbers(tx, 1), [("node_moved", node)])
     return get(tx, principal, tree, node)
 
 
@@ -290,20 +292,20 @@ def delete(tx: Transaction, now: int, principal: str, tree: str, node: str) -> i
     n, above = find_node(tx, found, node, "n, parent")
     if n == found.root:
         raise _is_root("deleted: delete the tree")
-    _close_versions(tx, n)
+    _relink_versions(tx, n)
     count = tx.run(
-        f"{DOWN} UPDATE nodes SET deleted_ms = ? WHERE n IN (SELECT n FROM down)", (n, now)
+        f"{SUBTREE} UPDATE nodes SET deleted_ms = ? WHERE n IN (SELECT n FROM down)", (n, now)
     )
-    record(tx, found.n, now, numbered(tx, 1), [("node_deleted", node)])
-    fall_back(tx, now, found.n, above)
+    record_changes(tx, found.n, now, reserve_numbers(tx, 1), [("node_deleted", node)])
+    move_heads_up(tx, now, found.n, above)
     return count
 
 
-def _close_versions(tx: Transaction, top: int) -> None:
+def _relink_versions(tx: Transaction, top: int) -> None:
     """Versions that stay are joined where those between them are deleted."""
     rows = tx.all(
         # Crossed, so that SQLite goes down and looks each node up, instead of reading them all.
-        f"{DOWN} SELECT nodes.id, nodes.replaces, nodes.replaced_by FROM down CROSS JOIN nodes"
+        f"{SUBTREE} SELECT nodes.id, nodes.replaces, nodes.replaced_by FROM down CROSS JOIN nodes"
         " WHERE nodes.n = down.n"
         " AND (nodes.replaces IS NOT NULL OR nodes.replaced_by IS NOT NULL)",
         (top,),

@@ -5,46 +5,46 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import Any, Final
 
-from activations.arbor.model import DrawnNode, Handle, NamedNode, Node, NodeStub
+from activations.arbor.model import DrawnNode, Handle, Node, NodeInfo, NodeStub
 from activations.arbor.queries.rows import (
     NODE,
     NODES,
-    checked_number,
-    checked_page,
-    checked_text,
+    check_number,
+    check_page_size,
+    check_text,
     decode_metadata,
+    decode_node,
     find_node,
     find_tree,
-    node_of,
-    page_of,
+    read_page,
 )
 from plexus.errors import Failed, InvalidParams
 from plexus.storage import Row, Transaction
 
 __all__ = (
-    "addressed",
-    "below",
     "children",
     "get",
     "leaves",
+    "list_by_id",
     "parent",
     "path",
     "path_stubs",
+    "path_tail",
     "structure",
-    "up",
+    "subtree",
     "walk",
 )
 
 #: What a step of the way up carries, and the way itself: one query, however deep it goes. The
 #: rows come as they are found; sorting them here, where they are in order already, costs nothing.
-_HELD: Final = (
+_NODE_COLUMNS: Final = (
     "id", "parent", "position", "content", "handle", "metadata",
     "created_ms", "replaces", "replaced_by",
 )  # fmt: skip
-_BARE: Final = ("id", "parent", "position", "handle IS NOT NULL", "replaced_by IS NOT NULL")
+_STUB_COLUMNS: Final = ("id", "parent", "position", "handle IS NOT NULL", "replaced_by IS NOT NULL")
 
 
-def _up(columns: tuple[str, ...], bound: str = "") -> str:
+def _path_query(columns: tuple[str, ...], bound: str = "") -> str:
     names = ", ".join(f"c{number}" for number in range(len(columns)))
     plain = ", ".join(columns)
     joined = ", ".join(f"nodes.{column}" for column in columns)
@@ -57,30 +57,31 @@ def _up(columns: tuple[str, ...], bound: str = "") -> str:
     )
 
 
-_UP_HELD: Final = _up(_HELD)
-_UP_LAST: Final = _up(_HELD, " WHERE up.depth < ?")
-_UP_BARE: Final = _up(_BARE)
+_NODE_PATH: Final = _path_query(_NODE_COLUMNS)
+_NODE_PATH_TAIL: Final = _path_query(_NODE_COLUMNS, " WHERE up.depth < ?")
+_STUB_PATH: Final = _path_query(_STUB_COLUMNS)
 
 #: The characters of a text in a drawing and in a name.
-SEEN: Final = 4096
-NAME: Final = 200
+DRAWN_CHARACTERS: Final = 4096
+NAME_CHARACTERS: Final = 200
 #: An id, or what stands in its place in a cursor.
 CURSOR_BYTES: Final = 1024
 
-_BELOW: Final = (
+_SUBTREE: Final = (
     "WITH RECURSIVE down(n, depth) AS (SELECT nodes.n, 0 FROM nodes WHERE nodes.n = ?"
     " UNION ALL SELECT nodes.n, down.depth + 1 FROM down JOIN nodes ON nodes.parent = down.n"
     " WHERE nodes.deleted_ms IS NULL AND down.depth < ?)"
     " SELECT nodes.n, nodes.id, nodes.parent, nodes.position,"
-    f" substr(nodes.content, 1, {SEEN}), nodes.handle, nodes.replaced_by IS NOT NULL,"
+    f" substr(nodes.content, 1, {DRAWN_CHARACTERS}), nodes.handle, nodes.replaced_by IS NOT NULL,"
     " (SELECT count(*) FROM nodes AS child"
     " WHERE child.parent = nodes.n AND child.deleted_ms IS NULL)"
     " FROM (SELECT n FROM down LIMIT ?) AS seen JOIN nodes ON nodes.n = seen.n"
     " ORDER BY nodes.position, nodes.n"
 )
 
-_ADDRESSED: Final = (
-    f"SELECT trees.id, nodes.id, substr(nodes.content, 1, {NAME}), nodes.handle, nodes.metadata"
+_LIST_BY_ID: Final = (
+    f"SELECT trees.id, nodes.id, substr(nodes.content, 1, {NAME_CHARACTERS}),"
+    " nodes.handle, nodes.metadata"
     " FROM trees CROSS JOIN nodes WHERE nodes.tree = trees.n AND trees.principal = ?"
     " AND trees.state IN ('active', 'scheduled_delete') AND nodes.deleted_ms IS NULL"
     " AND trees.id >= ? AND (trees.id > ? OR nodes.id > ?)"
@@ -97,7 +98,7 @@ def get(tx: Transaction, principal: str, tree: str, node: str) -> Node:
 def _by_number(tx: Transaction, tree: str, n: int) -> Node:
     row = tx.one(f"SELECT {NODE} FROM {NODES} WHERE nodes.n = ?", (n,))
     assert row is not None
-    return node_of(tree, row)
+    return decode_node(tree, row)
 
 
 def parent(tx: Transaction, principal: str, tree: str, node: str) -> Node | None:
@@ -117,7 +118,7 @@ def children(
         since = " AND (nodes.position, nodes.n) > (?, ?)"
         row = tx.one(
             "SELECT position, n FROM nodes WHERE n = ? AND parent = ?",
-            (checked_number(after, "after"), n),
+            (check_number(after, "after"), n),
         )
         if row is None:
             raise Failed(
@@ -128,12 +129,12 @@ def children(
     rows = tx.each(
         f"SELECT {NODE} FROM {NODES} WHERE nodes.parent = ? AND nodes.deleted_ms IS NULL{since}"
         " ORDER BY nodes.position, nodes.n LIMIT ?",
-        (n, *place, checked_page(limit)),
+        (n, *place, check_page_size(limit)),
     )
-    return page_of(tree, rows)
+    return read_page(tree, rows)
 
 
-def _climb(
+def _ancestors(
     tx: Transaction, sql: str, principal: str, tree: str, node: str, *bound: int
 ) -> list[Row]:
     [n] = find_node(tx, find_tree(tx, principal, tree), node)
@@ -144,24 +145,24 @@ def _climb(
 
 def path(tx: Transaction, principal: str, tree: str, node: str) -> list[Node]:
     """From the root to a node."""
-    return _way(tree, None, _climb(tx, _UP_HELD, principal, tree, node))
+    return _decode_path(tree, None, _ancestors(tx, _NODE_PATH, principal, tree, node))
 
 
-def up(tx: Transaction, principal: str, tree: str, node: str, limit: int) -> list[Node]:
+def path_tail(tx: Transaction, principal: str, tree: str, node: str, limit: int) -> list[Node]:
     """The last part of the way from the root to a node; no step further up is looked at."""
-    if checked_number(limit, "the limit") == 0:
+    if check_number(limit, "the limit") == 0:
         raise InvalidParams("the limit must be 1 or more")
-    rows = _climb(tx, _UP_LAST, principal, tree, node, limit - 1)
+    rows = _ancestors(tx, _NODE_PATH_TAIL, principal, tree, node, limit - 1)
     # Of the first one the number of its parent is known, and not the id.
     above = tx.one("SELECT id FROM nodes WHERE n = ?", (rows[0][3],)) or (None,)
-    return _way(tree, above[0], rows)
+    return _decode_path(tree, above[0], rows)
 
 
-def _way(tree: str, above: str | None, rows: list[Row]) -> list[Node]:
+def _decode_path(tree: str, above: str | None, rows: list[Row]) -> list[Node]:
     """The nodes of a way down, of which the first is below `above`."""
     found: list[Node] = []
     for _, n, id_, _, *rest in rows:
-        found.append(node_of(tree, (n, id_, above, *rest)))
+        found.append(decode_node(tree, (n, id_, above, *rest)))
         above = id_
     return found
 
@@ -170,7 +171,9 @@ def path_stubs(tx: Transaction, principal: str, tree: str, node: str) -> list[No
     """From the root to a node, without what the nodes hold."""
     found: list[NodeStub] = []
     above: str | None = None
-    for _, n, id_, _, position, external, replaced in _climb(tx, _UP_BARE, principal, tree, node):
+    for _, n, id_, _, position, external, replaced in _ancestors(
+        tx, _STUB_PATH, principal, tree, node
+    ):
         found.append(NodeStub(n, id_, above, position, bool(external), bool(replaced)))
         above = id_
     return found
@@ -178,7 +181,7 @@ def path_stubs(tx: Transaction, principal: str, tree: str, node: str) -> list[No
 
 def walk(tx: Transaction, principal: str, tree: str, after: int, limit: int) -> list[Node]:
     """A page of all nodes, in order of insertion."""
-    return _numbered(tx, principal, tree, after, limit, "")
+    return _page_by_number(tx, principal, tree, after, limit, "")
 
 
 def leaves(tx: Transaction, principal: str, tree: str, after: int, limit: int) -> list[Node]:
@@ -187,10 +190,10 @@ def leaves(tx: Transaction, principal: str, tree: str, after: int, limit: int) -
         " AND nodes.replaced_by IS NULL AND NOT EXISTS (SELECT 1 FROM nodes AS below"
         " WHERE below.parent = nodes.n AND below.deleted_ms IS NULL)"
     )
-    return _numbered(tx, principal, tree, after, limit, bare)
+    return _page_by_number(tx, principal, tree, after, limit, bare)
 
 
-def _numbered(
+def _page_by_number(
     tx: Transaction, principal: str, tree: str, after: int, limit: int, condition: str
 ) -> list[Node]:
     rows = tx.each(
@@ -199,7 +202,7 @@ def _numbered(
         " ORDER BY nodes.n LIMIT ?",
         _cursor(tx, principal, tree, after, limit),
     )
-    return page_of(tree, rows)
+    return read_page(tree, rows)
 
 
 def structure(tx: Transaction, principal: str, tree: str, after: int, limit: int) -> list[NodeStub]:
@@ -216,13 +219,13 @@ def structure(tx: Transaction, principal: str, tree: str, after: int, limit: int
 
 def _cursor(tx: Transaction, principal: str, tree: str, after: int, limit: int) -> tuple[Any, ...]:
     found = find_tree(tx, principal, tree)
-    return found.n, checked_number(after, "after"), checked_page(limit)
+    return found.n, check_number(after, "after"), check_page_size(limit)
 
 
 # --- for drawings and lists of resources ----------------------------------------------------------
 
 
-def below(
+def subtree(
     tx: Transaction, principal: str, tree: str, node: str, depth: int, limit: int
 ) -> list[DrawnNode]:
     """A node and what is below it, level by level, until there are enough; siblings in order.
@@ -230,7 +233,7 @@ def below(
     One query, which stops as soon as it has found enough.
     """
     [n] = find_node(tx, find_tree(tx, principal, tree), node)
-    rows = tx.all(_BELOW, (n, depth, checked_page(limit)))
+    rows = tx.all(_SUBTREE, (n, depth, check_page_size(limit)))
     return [
         DrawnNode(
             number,
@@ -245,12 +248,12 @@ def below(
     ]
 
 
-def addressed(tx: Transaction, principal: str, tree: str, node: str, limit: int) -> list[NamedNode]:
+def list_by_id(tx: Transaction, principal: str, tree: str, node: str, limit: int) -> list[NodeInfo]:
     """A page of the nodes of all trees, by the ids of tree and node, after these two."""
     for part in (tree, node):
-        checked_text(part, "the cursor", CURSOR_BYTES)
-    rows = tx.all(_ADDRESSED, (principal, tree, tree, node, checked_page(limit)))
+        check_text(part, "the cursor", CURSOR_BYTES)
+    rows = tx.all(_LIST_BY_ID, (principal, tree, tree, node, check_page_size(limit)))
     return [
-        NamedNode(tree_id, node_id, text if handle is None else handle, decode_metadata(metadata))
+        NodeInfo(tree_id, node_id, text if handle is None else handle, decode_metadata(metadata))
         for tree_id, node_id, text, handle, metadata in rows
     ]

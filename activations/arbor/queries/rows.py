@@ -27,22 +27,22 @@ __all__ = (
     "NUMBER_MAX",
     "STORED_LIMITS",
     "Body",
-    "LiveTree",
-    "body_of",
-    "checked_number",
-    "checked_page",
-    "checked_text",
+    "TreeRow",
+    "check_number",
+    "check_page_size",
+    "check_text",
     "decode_metadata",
+    "decode_node",
+    "encode_body",
     "encode_metadata",
     "find_node",
     "find_tree",
     "find_writable",
     "is_id",
     "new_ids",
-    "node_of",
-    "numbered",
-    "page_of",
-    "record",
+    "read_page",
+    "record_changes",
+    "reserve_numbers",
 )
 
 #: The largest number that both databases hold.
@@ -64,7 +64,7 @@ NODES: Final = "nodes LEFT JOIN nodes AS above ON above.n = nodes.parent"
 # --- what comes in -------------------------------------------------------------------------------
 
 
-def checked_text(text: str, what: str, limit: int) -> str:
+def check_text(text: str, what: str, limit: int) -> str:
     """A text that both databases hold and give back as it is."""
     if "\0" in text:
         raise InvalidParams(f"{what} contains a NUL character", code="bad_text")
@@ -95,14 +95,14 @@ def encode_metadata(value: Any, what: str = "the metadata") -> str | None:
     return data.decode()
 
 
-def checked_number(value: int, what: str) -> int:
+def check_number(value: int, what: str) -> int:
     """A number that both databases hold."""
     if not 0 <= value <= NUMBER_MAX:
         raise InvalidParams(f"{what} must be between 0 and {NUMBER_MAX}")
     return value
 
 
-def checked_page(limit: int) -> int:
+def check_page_size(limit: int) -> int:
     """How many things to put on a page."""
     if not 1 <= limit <= PAGE_ITEMS:
         raise InvalidParams(
@@ -115,14 +115,14 @@ def checked_page(limit: int) -> int:
 Body = tuple[str | None, str | None, str | None]
 
 
-def body_of(item: NewNode) -> Body:
+def encode_body(item: NewNode) -> Body:
     """What a new node holds; raises if it may not be stored."""
     content, handle = item.content, item.handle
     if (content is None) is (handle is None):
         raise InvalidParams("a node has either content or a handle")
     return (
-        None if content is None else checked_text(content, "the content", CONTENT_BYTES),
-        None if handle is None else checked_text(str(handle), "the handle", HANDLE_BYTES),
+        None if content is None else check_text(content, "the content", CONTENT_BYTES),
+        None if handle is None else check_text(str(handle), "the handle", HANDLE_BYTES),
         encode_metadata(item.metadata),
     )
 
@@ -130,7 +130,7 @@ def body_of(item: NewNode) -> Body:
 # --- what is there -------------------------------------------------------------------------------
 
 
-class LiveTree:
+class TreeRow:
     """The part of a tree that operations on its nodes need."""
 
     __slots__ = ("id", "n", "root", "state")
@@ -147,7 +147,7 @@ def is_id(text: str) -> bool:
     return len(text) == 36 and text.isascii() and "\0" not in text
 
 
-def find_tree(tx: Transaction, principal: str, tree: str) -> LiveTree:
+def find_tree(tx: Transaction, principal: str, tree: str) -> TreeRow:
     """A tree of this principal's, in whatever state."""
     row = None
     if is_id(tree):
@@ -157,10 +157,10 @@ def find_tree(tx: Transaction, principal: str, tree: str) -> LiveTree:
         )
     if row is None:
         raise NotFound(f"there is no tree {tree[:64]!r}", data={"tree": tree[:64]})
-    return LiveTree(tree, *row)
+    return TreeRow(tree, *row)
 
 
-def find_writable(tx: Transaction, principal: str, tree: str) -> LiveTree:
+def find_writable(tx: Transaction, principal: str, tree: str) -> TreeRow:
     """A tree of this principal's that may be changed."""
     found = find_tree(tx, principal, tree)
     if found.state == "archived":
@@ -170,7 +170,7 @@ def find_writable(tx: Transaction, principal: str, tree: str) -> LiveTree:
     return found
 
 
-def find_node(tx: Transaction, tree: LiveTree, node: str, columns: str = "n") -> Row:
+def find_node(tx: Transaction, tree: TreeRow, node: str, columns: str = "n") -> Row:
     """These columns of a node of this tree; one of another tree is not there."""
     row = None
     if is_id(node):
@@ -194,7 +194,7 @@ def decode_metadata(text: str | None) -> Any:
     return None if text is None else decode_value(text.encode(), STORED_LIMITS)
 
 
-def node_of(tree: str, row: Row) -> Node:
+def decode_node(tree: str, row: Row) -> Node:
     """A node from the columns `NODE`."""
     n, id_, parent, position, content, handle, metadata, created_ms, replaces, replaced_by = row
     return Node(
@@ -212,7 +212,7 @@ def node_of(tree: str, row: Row) -> Node:
     )
 
 
-def page_of(tree: str, rows: Iterable[Row]) -> list[Node]:
+def read_page(tree: str, rows: Iterable[Row]) -> list[Node]:
     """The nodes of a page, which ends early when it has become large."""
     return list(_until_large(tree, rows))
 
@@ -220,7 +220,7 @@ def page_of(tree: str, rows: Iterable[Row]) -> list[Node]:
 def _until_large(tree: str, rows: Iterable[Row]) -> Iterator[Node]:
     left = PAGE_BYTES
     for row in rows:
-        yield node_of(tree, row)
+        yield decode_node(tree, row)
         left -= len(row[4] or row[5] or "")
         if left <= 0:
             return
@@ -229,7 +229,7 @@ def _until_large(tree: str, rows: Iterable[Row]) -> Iterator[Node]:
 # --- numbers, ids and the record of changes ------------------------------------------------------
 
 
-def numbered(tx: Transaction, count: int) -> int:
+def reserve_numbers(tx: Transaction, count: int) -> int:
     """Reserve this many unused numbers. Returns the first."""
     row = tx.one("UPDATE numbers SET value = value + ? RETURNING value", (count,))
     assert row is not None
@@ -248,7 +248,7 @@ def new_ids(count: int) -> list[str]:
     return ids
 
 
-def record(
+def record_changes(
     tx: Transaction,
     tree: int,
     now: int,

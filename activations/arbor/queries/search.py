@@ -13,17 +13,17 @@ from activations.arbor.model import QUERY_BYTES, Hit
 from activations.arbor.queries.rows import (
     NODE,
     NUMBER_MAX,
-    checked_number,
-    checked_page,
-    checked_text,
+    check_number,
+    check_page_size,
+    check_text,
+    decode_node,
     find_tree,
-    node_of,
 )
 from activations.arbor.schema import SEARCHED_CHARACTERS
 from plexus.errors import InvalidParams
 from plexus.storage import Dialect, Transaction
 
-__all__ = ("INDEX_EVERY", "catch_up", "find", "is_behind", "keep_up")
+__all__ = ("INDEX_EVERY", "find", "index_batch", "index_new_nodes", "is_stale")
 
 #: Numbers after which a write brings the index up to date.
 INDEX_EVERY: Final = 256
@@ -79,7 +79,7 @@ def find(
 
     Whatever is searched for is words, and nothing in it is an operator.
     """
-    checked_text(text, "what is searched for", QUERY_BYTES)
+    check_text(text, "what is searched for", QUERY_BYTES)
     words = [word for word in text.translate(_SIGNS).split() if any(map(str.isalnum, word))]
     if not words:
         raise InvalidParams("there is no word in what is searched for")
@@ -87,7 +87,7 @@ def find(
     quote = source.quote
     params: list[Any] = [
         " ".join(f"{quote}{word}{quote}" for word in words),
-        NUMBER_MAX if before is None else checked_number(before, "before"),
+        NUMBER_MAX if before is None else check_number(before, "before"),
         principal,
     ]
     within = ""
@@ -100,9 +100,9 @@ def find(
         f" WHERE {source.match} AND {source.number} < ?"
         f" AND trees.principal = ? AND trees.state <> 'gone' AND nodes.deleted_ms IS NULL{within}"
         f" ORDER BY {source.number} DESC LIMIT ?",
-        (*params, checked_page(limit)),
+        (*params, check_page_size(limit)),
     )
-    return [Hit(node_of(row[0], row[1:]), _excerpt(row[5], words)) for row in rows]
+    return [Hit(decode_node(row[0], row[1:]), _excerpt(row[5], words)) for row in rows]
 
 
 def _excerpt(content: str, words: list[str]) -> str:
@@ -119,14 +119,14 @@ def _excerpt(content: str, words: list[str]) -> str:
 # --- the index of words ---------------------------------------------------------------------------
 
 
-def is_behind(tx: Transaction) -> bool:
+def is_stale(tx: Transaction) -> bool:
     """Whether there are nodes that a search would miss."""
     if tx.dialect == "postgres":  # which keeps its own
         return False
     return tx.one("SELECT 1 FROM nodes WHERE n > (SELECT indexed FROM numbers) LIMIT 1") is not None
 
 
-def catch_up(tx: Transaction) -> int:
+def index_batch(tx: Transaction) -> int:
     """Add some of the nodes that are missing; returns up to which number."""
     row = tx.one(
         "SELECT indexed, (SELECT max(n) FROM (SELECT n FROM nodes WHERE n > indexed"
@@ -146,10 +146,10 @@ def catch_up(tx: Transaction) -> int:
     return last
 
 
-def keep_up(tx: Transaction, first: int, last: int, largest: int) -> None:
+def index_new_nodes(tx: Transaction, first: int, last: int, largest: int) -> None:
     """Called when nodes with these numbers were added: now and then, index what is missing."""
     if tx.dialect == "postgres":  # which keeps its own
         return
     if largest >= LARGE_CHARACTERS or first // INDEX_EVERY != (last + 1) // INDEX_EVERY:
-        while catch_up(tx) < last:
+        while index_batch(tx) < last:
             pass

@@ -21,35 +21,35 @@ from activations.arbor.model import (
     Tree,
 )
 from activations.arbor.queries.rows import (
-    body_of,
-    checked_number,
-    checked_page,
-    checked_text,
+    check_number,
+    check_page_size,
+    check_text,
     decode_metadata,
+    encode_body,
     encode_metadata,
     find_tree,
     find_writable,
     new_ids,
-    numbered,
-    record,
+    record_changes,
+    reserve_numbers,
 )
 from plexus.errors import Failed, InvalidParams
 from plexus.storage import Row, Transaction
 
 __all__ = (
     "adopt",
-    "changes_of",
-    "changes_of_all",
     "claim",
     "counts",
     "create",
+    "delete",
     "discard",
-    "drop",
     "get",
+    "get_refs",
     "last_number",
-    "listed",
+    "list_all_changes",
+    "list_changes",
+    "list_trees",
     "oldest_change",
-    "owners_of",
     "release",
     "update_metadata",
 )
@@ -73,12 +73,12 @@ def create(
     tx: Transaction, now: int, principal: str, owner: str, metadata: Any, root: NewNode
 ) -> Tree:
     """A tree with its root and its first reference."""
-    checked_text(principal, "the principal", OWNER_BYTES)
-    checked_text(owner, "the owner", OWNER_BYTES)
+    check_text(principal, "the principal", OWNER_BYTES)
+    check_text(owner, "the owner", OWNER_BYTES)
     text = encode_metadata(metadata)
-    body = body_of(root)
+    body = encode_body(root)
     tree_id, root_id = new_ids(2)
-    n = numbered(tx, 2)
+    n = reserve_numbers(tx, 2)
     tx.run(
         "INSERT INTO trees"
         " (n, id, principal, owner, state, root, metadata, created_ms, updated_ms, seq)"
@@ -91,7 +91,7 @@ def create(
         " VALUES (?, ?, ?, 0, ?, ?, ?, ?)",
         (n + 1, root_id, n, *body, now),
     )
-    record(tx, n, now, n, [("tree_created", None), ("node_created", root_id)])
+    record_changes(tx, n, now, n, [("tree_created", None), ("node_created", root_id)])
     return get(tx, principal, tree_id)
 
 
@@ -100,10 +100,10 @@ def get(tx: Transaction, principal: str, tree: str) -> Tree:
     n = find_tree(tx, principal, tree).n
     row = tx.one(f"SELECT {TREE} FROM {TREES} WHERE trees.n = ?", (n,))
     assert row is not None
-    return _tree_of(row, owners_of(tx, n))
+    return _decode_tree(row, get_refs(tx, n))
 
 
-def owners_of(tx: Transaction, tree: int) -> Refs:
+def get_refs(tx: Transaction, tree: int) -> Refs:
     """Who has claimed a tree, and how often."""
     owners: dict[str, int] = dict(
         tx.all("SELECT owner, count FROM tree_refs WHERE tree = ?", (tree,))
@@ -111,26 +111,26 @@ def owners_of(tx: Transaction, tree: int) -> Refs:
     return Refs(sum(owners.values()), owners)
 
 
-def listed(
+def list_trees(
     tx: Transaction, principal: str, state: State | None, after: str, limit: int
 ) -> list[Tree]:
     """A page of trees, by id."""
     if state is not None and state not in STATES:
         raise InvalidParams(f"a tree is {', '.join(STATES)}")
-    checked_text(after, "the cursor", OWNER_BYTES)
+    check_text(after, "the cursor", OWNER_BYTES)
     states = (state,) if state is not None else ("active", "scheduled_delete")
     marks = ", ".join("?" * len(states))
     rows = tx.all(
         f"SELECT {TREE} FROM {TREES}"
         f" WHERE trees.principal = ? AND trees.id > ? AND trees.state IN ({marks})"
         " ORDER BY trees.id LIMIT ?",
-        (principal, after, *states, checked_page(limit)),
+        (principal, after, *states, check_page_size(limit)),
     )
-    refs = _owners_of_page(tx, principal, rows)
-    return [_tree_of(row, refs.get(row[0], Refs(0, {}))) for row in rows]
+    refs = _refs_of_page(tx, principal, rows)
+    return [_decode_tree(row, refs.get(row[0], Refs(0, {}))) for row in rows]
 
 
-def _owners_of_page(tx: Transaction, principal: str, page: Sequence[Row]) -> dict[int, Refs]:
+def _refs_of_page(tx: Transaction, principal: str, page: Sequence[Row]) -> dict[int, Refs]:
     if not page:
         return {}
     found: dict[int, dict[str, int]] = {}
@@ -144,7 +144,7 @@ def _owners_of_page(tx: Transaction, principal: str, page: Sequence[Row]) -> dic
     return {tree: Refs(sum(owners.values()), owners) for tree, owners in found.items()}
 
 
-def _tree_of(row: Row, refs: Refs) -> Tree:
+def _decode_tree(row: Row, refs: Refs) -> Tree:
     _, id_, root, metadata, owner, state, created_ms, updated_ms, scheduled, archived, seq = row
     return Tree(
         id_,
@@ -166,22 +166,22 @@ def update_metadata(tx: Transaction, now: int, principal: str, tree: str, metada
     text = encode_metadata(metadata)
     found = find_writable(tx, principal, tree)
     tx.run("UPDATE trees SET metadata = ? WHERE n = ?", (text, found.n))
-    record(tx, found.n, now, numbered(tx, 1), [("tree_updated", None)])
+    record_changes(tx, found.n, now, reserve_numbers(tx, 1), [("tree_updated", None)])
     return get(tx, principal, tree)
 
 
 # --- references -----------------------------------------------------------------------------------
 
 
-def _check(owner: str, count: int) -> None:
-    checked_text(owner, "the owner", OWNER_BYTES)
+def _check_references(owner: str, count: int) -> None:
+    check_text(owner, "the owner", OWNER_BYTES)
     if not 1 <= count <= COUNT_MAX:
         raise InvalidParams(f"count must be between 1 and {COUNT_MAX}", data={"given": count})
 
 
 def claim(tx: Transaction, now: int, principal: str, tree: str, owner: str, count: int) -> Refs:
     """More references of this owner."""
-    _check(owner, count)
+    _check_references(owner, count)
     found = find_writable(tx, principal, tree)
     tx.run(
         "INSERT INTO tree_refs (tree, owner, count) VALUES (?, ?, ?)"
@@ -190,15 +190,15 @@ def claim(tx: Transaction, now: int, principal: str, tree: str, owner: str, coun
     )
     if found.state != "active":
         tx.run("UPDATE trees SET state = 'active', scheduled_ms = NULL WHERE n = ?", (found.n,))
-    record(tx, found.n, now, numbered(tx, 1), [("tree_claimed", None)])
-    return owners_of(tx, found.n)
+    record_changes(tx, found.n, now, reserve_numbers(tx, 1), [("tree_claimed", None)])
+    return get_refs(tx, found.n)
 
 
 def release(tx: Transaction, now: int, principal: str, tree: str, owner: str, count: int) -> Refs:
     """Fewer references of this owner; the last of all schedules the tree."""
-    _check(owner, count)
+    _check_references(owner, count)
     found = find_writable(tx, principal, tree)
-    refs = owners_of(tx, found.n)
+    refs = get_refs(tx, found.n)
     held = refs.owners.get(owner, 0)
     if count > held:
         raise Failed(
@@ -217,17 +217,17 @@ def release(tx: Transaction, now: int, principal: str, tree: str, owner: str, co
     if count == refs.total:
         _schedule(tx, found.n, now)
         changes.append(("tree_scheduled", None))
-    record(tx, found.n, now, numbered(tx, len(changes)), changes)
-    return owners_of(tx, found.n)
+    record_changes(tx, found.n, now, reserve_numbers(tx, len(changes)), changes)
+    return get_refs(tx, found.n)
 
 
-def drop(tx: Transaction, now: int, principal: str, tree: str) -> Tree:
+def delete(tx: Transaction, now: int, principal: str, tree: str) -> Tree:
     """No references any more."""
     found = find_writable(tx, principal, tree)
     if found.state == "active":
         tx.run("DELETE FROM tree_refs WHERE tree = ?", (found.n,))
         _schedule(tx, found.n, now)
-        record(tx, found.n, now, numbered(tx, 1), [("tree_scheduled", None)])
+        record_changes(tx, found.n, now, reserve_numbers(tx, 1), [("tree_scheduled", None)])
     return get(tx, principal, tree)
 
 
@@ -240,8 +240,8 @@ def _schedule(tx: Transaction, tree: int, now: int) -> None:
 
 def adopt(tx: Transaction, now: int, stage: str, tree: str, principal: str, owner: str) -> Tree:
     """Give a tree that is whole to its principal, held by one reference."""
-    checked_text(principal, "the principal", OWNER_BYTES)
-    checked_text(owner, "the owner", OWNER_BYTES)
+    check_text(principal, "the principal", OWNER_BYTES)
+    check_text(owner, "the owner", OWNER_BYTES)
     found = find_tree(tx, stage, tree)
     tx.run(
         "UPDATE trees SET principal = ?, owner = ?, state = 'active', scheduled_ms = NULL"
@@ -249,7 +249,7 @@ def adopt(tx: Transaction, now: int, stage: str, tree: str, principal: str, owne
         (principal, owner, found.n),
     )
     tx.run("INSERT INTO tree_refs (tree, owner, count) VALUES (?, ?, 1)", (found.n, owner))
-    record(tx, found.n, now, numbered(tx, 1), [("tree_claimed", None)])
+    record_changes(tx, found.n, now, reserve_numbers(tx, 1), [("tree_claimed", None)])
     return get(tx, principal, tree)
 
 
@@ -263,13 +263,13 @@ def discard(tx: Transaction, stage: str, tree: str) -> None:
 # --- changes --------------------------------------------------------------------------------------
 
 
-def changes_of(
+def list_changes(
     tx: Transaction, principal: str, tree: str, after: int, limit: int
 ) -> list[ChangeRow]:
     """A page of what happened to a tree."""
     found = find_tree(tx, principal, tree)
-    forgotten = _forgotten(tx, found.n)
-    if checked_number(after, "after") < forgotten:
+    forgotten = _oldest_change(tx, found.n)
+    if check_number(after, "after") < forgotten:
         raise Failed(
             f"changes up to {forgotten} are forgotten: read the tree anew and watch from there",
             code="expired",
@@ -277,28 +277,28 @@ def changes_of(
         )
     rows = tx.all(
         f"{CHANGE} WHERE changes.tree = ? AND changes.seq > ? ORDER BY changes.seq LIMIT ?",
-        (found.n, after, checked_page(limit)),
+        (found.n, after, check_page_size(limit)),
     )
     return [ChangeRow(*row) for row in rows]
 
 
 def oldest_change(tx: Transaction, principal: str, tree: str) -> int:
     """The lowest number that a tree's changes can still be read after."""
-    return _forgotten(tx, find_tree(tx, principal, tree).n)
+    return _oldest_change(tx, find_tree(tx, principal, tree).n)
 
 
-def _forgotten(tx: Transaction, tree: int) -> int:
+def _oldest_change(tx: Transaction, tree: int) -> int:
     row = tx.one("SELECT forgotten FROM trees WHERE n = ?", (tree,))
     assert row is not None
     number: int = row[0]
     return number
 
 
-def changes_of_all(tx: Transaction, after: int, limit: int) -> list[ChangeRow]:
+def list_all_changes(tx: Transaction, after: int, limit: int) -> list[ChangeRow]:
     """A page of what happened to any tree that is there."""
     rows = tx.all(
         f"{CHANGE} WHERE changes.seq > ? ORDER BY changes.seq LIMIT ?",
-        (checked_number(after, "after"), checked_page(limit)),
+        (check_number(after, "after"), check_page_size(limit)),
     )
     return [ChangeRow(*row) for row in rows]
 

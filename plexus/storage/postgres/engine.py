@@ -21,7 +21,7 @@ import psycopg
 from plexus.errors import Failed
 from plexus.storage.engine import Component, Transaction
 from plexus.storage.errors import closed, corrupt
-from plexus.storage.migrations import DatabaseVersion, migrate, version_of
+from plexus.storage.migrations import DatabaseVersion, migrate, stored_version
 from plexus.storage.postgres.session import (
     CONNECT_S,
     ConnectionLost,
@@ -32,8 +32,8 @@ from plexus.storage.postgres.writer import (
     CREATE_WRITERS,
     PostgresWriter,
     QueuedWork,
-    channel_of,
-    lock_of,
+    channel_name,
+    lock_key,
     retry_delays,
 )
 
@@ -50,7 +50,7 @@ SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 #: How often the table of writers is polled.
 POLL_S = 1.0
 #: How long a poll may take.
-ANSWER_S = 10.0
+POLL_TIMEOUT_S = 10.0
 #: Every commit raises one of the numbers, or adds a row that is newer than all.
 POLL = "SELECT sum(last), max(at_ms), count(*) FROM writers"
 
@@ -62,16 +62,18 @@ async def open_engine(database: str, component: Component) -> PostgresEngine:
     """Migrate a component's tables in a database, and return an engine on it."""
     stop = threading.Event()
     session = PostgresSession(database)
-    until = time.monotonic() + UNAVAILABLE_S
+    deadline = time.monotonic() + UNAVAILABLE_S
     try:
-        await asyncio.to_thread(_retry, session, lambda: _migrate(session, component), until, stop)
+        await asyncio.to_thread(
+            _retry, session, lambda: _migrate(session, component), deadline, stop
+        )
     finally:
         stop.set()
     return PostgresEngine(database, component)
 
 
 def _retry(
-    session: PostgresSession, act: Callable[[], T], until: float, stop: threading.Event
+    session: PostgresSession, act: Callable[[], T], deadline: float, stop: threading.Event
 ) -> T:
     """Repeat something until the server has answered or the time is up."""
     for delay in retry_delays():
@@ -79,7 +81,7 @@ def _retry(
             return act()
         except ConnectionLost as lost:
             session.drop()
-            if stop.is_set() or time.monotonic() + delay > until:
+            if stop.is_set() or time.monotonic() + delay > deadline:
                 raise lost.failure from lost
         stop.wait(delay)
     raise AssertionError  # the delays have no end
@@ -96,7 +98,7 @@ def _migrate(session: PostgresSession, component: Component) -> None:
     try:
         with transaction(session, "BEGIN READ ONLY") as tx:
             _check_encoding(tx)
-            version = version_of(tx, component, DATABASE_VERSION)
+            version = stored_version(tx, component, DATABASE_VERSION)
             if version == component.version and _has_table(tx, "writers"):
                 return
         # Locked before the transaction begins, because one that began earlier may not see tables
@@ -104,7 +106,7 @@ def _migrate(session: PostgresSession, component: Component) -> None:
         session.execute(
             "SET statement_timeout = 0; SET lock_timeout = 0;"
             f" SELECT pg_advisory_lock({MIGRATION_LOCK});"
-            f" SELECT pg_advisory_lock({lock_of(component)})"
+            f" SELECT pg_advisory_lock({lock_key(component)})"
         )
         with transaction(session, "BEGIN") as tx:
             if not _has_table(tx, "writers"):
@@ -203,7 +205,7 @@ class ChangeListener:
     async def _follow(self, connection: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
         seen: object = None
         while True:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(POLL_TIMEOUT_S):
                 cursor = await connection.execute(POLL)
                 row = await cursor.fetchone()
             if row != seen:
@@ -223,10 +225,10 @@ class PostgresEngine:
     def __init__(self, url: str, component: Component) -> None:
         self._url = url
         self._loop = asyncio.get_running_loop()
-        self._writer = PostgresWriter(url, component, self._settled)
-        self._changes = ChangeListener(url, channel_of(component), self._writer.name)
+        self._writer = PostgresWriter(url, component, self._on_settled)
+        self._changes = ChangeListener(url, channel_name(component), self._writer.name)
         self._readers = ThreadPoolExecutor(READERS, f"{component.name} reader")
-        self._own = threading.local()
+        self._thread_local = threading.local()
         self._sessions = [self._writer.session]
         self._open_calls = 0
         self._checking = False
@@ -243,9 +245,9 @@ class PostgresEngine:
     async def read(self, work: Callable[[Transaction], T]) -> T:
         """Run the work over one snapshot."""
         self._check_open()
-        until = time.monotonic() + UNAVAILABLE_S
+        deadline = time.monotonic() + UNAVAILABLE_S
         with self._watched():
-            return await self._loop.run_in_executor(self._readers, self._read, work, until)
+            return await self._loop.run_in_executor(self._readers, self._read, work, deadline)
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` on the loop after commits. Returns a function that unsubscribes."""
@@ -288,17 +290,17 @@ class PostgresEngine:
 
     def _check_sessions(self) -> None:
         for session in self._sessions:
-            session.disconnect_if_silent()
+            session.disconnect_if_unresponsive()
         self._checking = self._open_calls > 0
         if self._checking:
             self._loop.call_later(CHECK_S, self._check_sessions)
 
-    def _settled(self, group: Sequence[QueuedWork], wrote: bool) -> None:
+    def _on_settled(self, group: Sequence[QueuedWork], wrote: bool) -> None:
         """Called on the writer's thread, once for all works of a transaction."""
         with contextlib.suppress(RuntimeError):  # the loop is closed, with every waiting task
-            self._loop.call_soon_threadsafe(self._answer, group, wrote)
+            self._loop.call_soon_threadsafe(self._resolve_futures, group, wrote)
 
-    def _answer(self, group: Sequence[QueuedWork], wrote: bool) -> None:
+    def _resolve_futures(self, group: Sequence[QueuedWork], wrote: bool) -> None:
         for work in group:
             if work.future.done():
                 continue  # its caller was cancelled
@@ -309,11 +311,11 @@ class PostgresEngine:
         if wrote:
             self._changes.notify()
 
-    def _read(self, work: Callable[[Transaction], T], until: float) -> T:
+    def _read(self, work: Callable[[Transaction], T], deadline: float) -> T:
         """Run a work on a reader's thread. What only reads can always be retried."""
-        session: PostgresSession | None = getattr(self._own, "session", None)
+        session: PostgresSession | None = getattr(self._thread_local, "session", None)
         if session is None:
-            session = self._own.session = PostgresSession(self._url)
+            session = self._thread_local.session = PostgresSession(self._url)
             self._sessions.append(session)
         own = session
 
@@ -321,4 +323,4 @@ class PostgresEngine:
             with transaction(own, SNAPSHOT) as tx:
                 return work(tx)
 
-        return _retry(own, act, until, self._closing)
+        return _retry(own, act, deadline, self._closing)

@@ -32,8 +32,8 @@ __all__ = (
     "ConnectionLost",
     "PostgresSession",
     "PostgresTransaction",
-    "native",
-    "roll_back",
+    "convert_placeholders",
+    "rollback",
     "transaction",
     "unknown_outcome",
 )
@@ -43,17 +43,17 @@ STATEMENT_S = 30
 #: How long a statement waits for the locks of other transactions.
 LOCK_S = 10
 #: After this the server ends an idle transaction, and releases its locks.
-STILL_S = 10
+IDLE_S = 10
 #: Timeout of connecting, also to a server that accepts and never answers.
 CONNECT_S = 5
 #: Past the timeout of a statement, a server that still has not answered counts as lost.
-SILENT_S = STATEMENT_S + 5
+UNRESPONSIVE_S = STATEMENT_S + 5
 
 SETTINGS = f"""
 SET client_encoding = 'UTF8';
 SET statement_timeout = '{STATEMENT_S}s';
 SET lock_timeout = '{LOCK_S}s';
-SET idle_in_transaction_session_timeout = '{STILL_S}s';
+SET idle_in_transaction_session_timeout = '{IDLE_S}s';
 SELECT set_config('synchronous_commit', 'on', false)
     WHERE current_setting('synchronous_commit') = 'off';
 """  # what is acknowledged is on disk, whatever the server's default is
@@ -77,8 +77,8 @@ REFUSED = ("authentication failed", "does not exist", "pg_hba.conf", "permission
 #: text, going by those before them. And the names of such cursors.
 FETCHED_CHARACTERS = 1024 * 1024
 FIRST_ROWS = 20
-MOST_ROWS = 1000
-_NUMBERS = itertools.count(1)
+MAX_ROWS = 1000
+_CURSOR_NUMBERS = itertools.count(1)
 
 #: Text, quoted names and comments, in which a question mark is itself; and the question mark.
 TOKENS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\?", re.DOTALL)
@@ -96,7 +96,7 @@ class ConnectionLost(Exception):
         self.failure = failure
 
 
-def _error_of(error: psycopg.Error) -> ConnectionLost | PlexusError:
+def _translate_error(error: psycopg.Error) -> ConnectionLost | PlexusError:
     """Return the meaning of an error on an established connection."""
     state = error.sqlstate or ""
     text = error.diag.message_primary or str(error).strip() or type(error).__name__
@@ -114,7 +114,7 @@ def _error_of(error: psycopg.Error) -> ConnectionLost | PlexusError:
     return storage_failed(text)
 
 
-def _connect_error_of(error: psycopg.OperationalError) -> ConnectionLost | PlexusError:
+def _translate_connect_error(error: psycopg.OperationalError) -> ConnectionLost | PlexusError:
     """Return the meaning of an error while connecting."""
     text = str(error).strip()
     needs_password = error.pgconn is not None and error.pgconn.needs_password
@@ -141,7 +141,7 @@ def _denied(text: str) -> Failed:
 
 
 @functools.cache
-def native(sql: str) -> bytes:
+def convert_placeholders(sql: str) -> bytes:
     """Return a statement with the server's placeholders. Cached: statements are constants."""
     number = 0
 
@@ -162,7 +162,7 @@ class PostgresSession:
         self._url = url
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         #: When the statement that is under way began, on the monotonic clock.
-        self._began: float | None = None
+        self._started: float | None = None
 
     def connect(self) -> None:
         """Connect, unless connected. Raises ConnectionLost or Failed."""
@@ -171,7 +171,7 @@ class PostgresSession:
         try:
             connection = psycopg.connect(self._url, autocommit=True, connect_timeout=CONNECT_S)
         except psycopg.OperationalError as error:
-            raise _connect_error_of(error) from error
+            raise _translate_connect_error(error) from error
         except psycopg.Error as error:
             raise Failed(f"This is no address of a database: {error}", code="storage") from error
         # A number is always a bigint, so that no plan depends on how large it happens to be.
@@ -197,21 +197,21 @@ class PostgresSession:
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
         """Time an exchange with the server, and translate its errors."""
-        self._began = time.monotonic()
+        self._started = time.monotonic()
         try:
             yield
         except psycopg.Error as error:
-            fault = _error_of(error)
+            fault = _translate_error(error)
             if isinstance(fault, Failed) and self.connection.closed:
                 fault = ConnectionLost(fault)  # in any case the transaction was lost with it
             raise fault from error
         finally:
-            self._began = None
+            self._started = None
 
-    def disconnect_if_silent(self) -> None:
+    def disconnect_if_unresponsive(self) -> None:
         """From another thread: end the wait for a server that does not answer."""
-        began, connection = self._began, self._connection
-        if began is None or connection is None or time.monotonic() - began < SILENT_S:
+        began, connection = self._started, self._connection
+        if began is None or connection is None or time.monotonic() - began < UNRESPONSIVE_S:
             return
         # Not `close`: the other thread is inside of the connection, and is woken by an error.
         with contextlib.suppress(OSError, psycopg.Error):
@@ -252,8 +252,8 @@ class PostgresTransaction:
         """Iterate over the rows of a cursor on the server, fetched a few at a time."""
         session = self._session
         with session.timed():
-            cursor = psycopg.RawServerCursor(session.connection, f"rows_{next(_NUMBERS)}")
-            cursor.execute(native(sql), params)
+            cursor = psycopg.RawServerCursor(session.connection, f"rows_{next(_CURSOR_NUMBERS)}")
+            cursor.execute(convert_placeholders(sql), params)
         count = FIRST_ROWS
         try:
             while True:
@@ -263,7 +263,7 @@ class PostgresTransaction:
                 if len(rows) < count:
                     return
                 size = sum(len(value) for row in rows for value in row if isinstance(value, str))
-                count = max(1, min(MOST_ROWS, count * FETCHED_CHARACTERS // max(1, size)))
+                count = max(1, min(MAX_ROWS, count * FETCHED_CHARACTERS // max(1, size)))
         finally:
             with contextlib.suppress(psycopg.Error):  # it ends with the transaction
                 cursor.close()
@@ -279,12 +279,12 @@ class PostgresTransaction:
     def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         """Run a statement once for each row, without waiting in between."""
         with self._session.timed():
-            self._cursor.executemany(native(sql), rows)
+            self._cursor.executemany(convert_placeholders(sql), rows)
         self.wrote = True
 
     def _execute(self, sql: str, params: Sequence[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
         with self._session.timed():
-            cursor = self._cursor.execute(native(sql), params)
+            cursor = self._cursor.execute(convert_placeholders(sql), params)
         self.wrote |= cursor.rowcount > 0 and not str(cursor.statusmessage).startswith("SELECT")
         return cursor
 
@@ -301,10 +301,10 @@ def transaction(session: PostgresSession, begin: str) -> Iterator[PostgresTransa
         done = True
     finally:
         if not done:
-            roll_back(session)
+            rollback(session)
 
 
-def roll_back(session: PostgresSession) -> None:
+def rollback(session: PostgresSession) -> None:
     """Roll back. A connection that cannot is closed."""
     try:
         session.execute("ROLLBACK")

@@ -27,7 +27,7 @@ from plexus.storage.postgres.session import (
     ConnectionLost,
     PostgresSession,
     PostgresTransaction,
-    roll_back,
+    rollback,
     unknown_outcome,
 )
 
@@ -35,8 +35,8 @@ __all__ = (
     "CREATE_WRITERS",
     "PostgresWriter",
     "QueuedWork",
-    "channel_of",
-    "lock_of",
+    "channel_name",
+    "lock_key",
     "retry_delays",
 )
 
@@ -44,21 +44,21 @@ CREATE_WRITERS = (
     "CREATE TABLE writers (name text PRIMARY KEY, last bigint NOT NULL, at_ms bigint NOT NULL)"
 )
 #: Works that one transaction commits together, and works that may wait.
-GROUP = 256
-WAITING = 4_096
+MAX_GROUP = 256
+MAX_QUEUED = 4_096
 #: The shortest time between two notifications of other processes.
 NOTIFY_S = 0.02
 #: Rows of writers that ended this long ago are removed by the next one that starts.
 EXPIRED_MS = 7 * 24 * 3600 * 1000
 
 
-def lock_of(component: Component) -> int:
+def lock_key(component: Component) -> int:
     """Return the number of the lock by which a component's writers take turns. It is the same in
     every version; two components that share it would only wait for each other."""
     return int.from_bytes(component.name.encode()[:7])
 
 
-def channel_of(component: Component) -> str:
+def channel_name(component: Component) -> str:
     """Return the channel that other processes are notified on."""
     return f"{component.name}_changes"
 
@@ -97,8 +97,8 @@ class PostgresWriter:
         self.session = PostgresSession(url)
         #: Identifies this writer in the table of writers and in its notifications.
         self.name = os.urandom(8).hex()
-        self._channel = channel_of(component)
-        self._begin = f"BEGIN; SELECT pg_advisory_xact_lock({lock_of(component)})"
+        self._channel = channel_name(component)
+        self._begin = f"BEGIN; SELECT pg_advisory_xact_lock({lock_key(component)})"
         #: Called on the writer's thread with works that are done, and whether rows changed.
         self._settle = settle
         self._waiting: deque[QueuedWork] = deque()
@@ -116,8 +116,8 @@ class PostgresWriter:
     def submit(self, work: QueuedWork) -> None:
         """Queue a work. Raises Busy if too many wait."""
         with self._wake:
-            if len(self._waiting) >= WAITING:
-                raise queue_full(WAITING)
+            if len(self._waiting) >= MAX_QUEUED:
+                raise queue_full(MAX_QUEUED)
             self._waiting.append(work)
             self._wake.notify()
 
@@ -129,7 +129,7 @@ class PostgresWriter:
         self._thread.join()
 
     def _main(self) -> None:
-        while (group := self._take()) is not None:
+        while (group := self._next_group()) is not None:
             if group:
                 self._write(group)
             if self._notify_at is not None and time.monotonic() >= self._notify_at:
@@ -138,7 +138,7 @@ class PostgresWriter:
             self._notify()
         self.session.drop()
 
-    def _take(self) -> list[QueuedWork] | None:
+    def _next_group(self) -> list[QueuedWork] | None:
         """Return the works that wait: none when a notification is due first, None at the end."""
         with self._wake:
             if not self._waiting and not self._closing.is_set():
@@ -146,7 +146,7 @@ class PostgresWriter:
                 self._wake.wait(None if due is None else max(0.0, due - time.monotonic()))
             if not self._waiting and self._closing.is_set():
                 return None
-            return [self._waiting.popleft() for _ in range(min(GROUP, len(self._waiting)))]
+            return [self._waiting.popleft() for _ in range(min(MAX_GROUP, len(self._waiting)))]
 
     def _write(self, group: list[QueuedWork]) -> None:
         """Retry until every work of the group is done, or its deadline has passed."""
@@ -159,7 +159,7 @@ class PostgresWriter:
                 together = self._commit(group)
             except ConnectionLost as lost:
                 self.session.drop()
-                group = self._in_time(group, lost.failure)
+                group = self._fail_expired(group, lost.failure)
             except PlexusError as error:
                 self._fail(group, error)
                 return
@@ -186,11 +186,11 @@ class PostgresWriter:
                     transaction.wrote = False  # it is rolled back
                 transaction.wrote |= wrote
             if transaction.wrote:
-                self._finish(max(work.deadline for work in group))
+                self._commit_and_verify(max(work.deadline for work in group))
                 done = True
         finally:
             if not done:
-                roll_back(self.session)
+                rollback(self.session)
         self._settle(group, transaction.wrote)
         if transaction.wrote and self._notify_at is None:
             self._notify_at = max(time.monotonic(), self._notified_at + NOTIFY_S)
@@ -208,7 +208,7 @@ class PostgresWriter:
             work.error = error
         return work.error is None
 
-    def _finish(self, until: float) -> None:
+    def _commit_and_verify(self, deadline: float) -> None:
         """Commit, and make sure that it happened."""
         self._number += 1
         now = time.time_ns() // 1_000_000
@@ -220,13 +220,13 @@ class PostgresWriter:
         try:
             ended = self.session.execute((expire if self._number == 1 else "") + mark + "COMMIT")
         except ConnectionLost:
-            if not self._was_stored(until):
+            if not self._is_committed(deadline):
                 raise
         else:
             if ended.statusmessage != "COMMIT":
                 raise storage_failed("the transaction was undone")
 
-    def _was_stored(self, until: float) -> bool:
+    def _is_committed(self, deadline: float) -> bool:
         """Ask on a new connection whether the last transaction is there."""
         for pause in retry_delays():
             self.session.drop()
@@ -239,17 +239,17 @@ class PostgresWriter:
                 row = last.fetchone()
                 self.session.execute("COMMIT")
             except ConnectionLost as lost:
-                if self._closing.is_set() or time.monotonic() + pause > until:
+                if self._closing.is_set() or time.monotonic() + pause > deadline:
                     raise unknown_outcome(lost.failure) from lost
             except PlexusError as error:
-                roll_back(self.session)
+                rollback(self.session)
                 raise unknown_outcome(error) from error
             else:
                 return row is not None and row[0] == self._number
             self._closing.wait(pause)
         raise AssertionError  # the delays have no end
 
-    def _in_time(self, group: Sequence[QueuedWork], failure: PlexusError) -> list[QueuedWork]:
+    def _fail_expired(self, group: Sequence[QueuedWork], failure: PlexusError) -> list[QueuedWork]:
         """Return the works whose deadline has not passed; the others fail."""
         now = time.monotonic()
         late = [work for work in group if self._closing.is_set() or work.deadline <= now]

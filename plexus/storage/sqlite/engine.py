@@ -35,14 +35,14 @@ from plexus.storage.sqlite.file import (
     BusyTimeout,
     ReadTransaction,
     connect,
-    error_of,
-    make_file,
+    create_file,
     migrate_file,
     pragma,
+    translate_error,
 )
 from plexus.storage.sqlite.file_checks import FileIdentity, check_disk
 from plexus.storage.sqlite.workers import WorkerPool
-from plexus.storage.sqlite.writer import GROUP, SqliteWriter
+from plexus.storage.sqlite.writer import MAX_GROUP, SqliteWriter
 
 __all__ = ("ChangeWatcher", "SqliteEngine", "open_engine")
 
@@ -78,17 +78,17 @@ class SqliteEngine:
         self._closed = False
         self._identity = FileIdentity(path)
         #: What happened to the files from outside, before they were opened and since.
-        self._left_damaged: str | None = None
+        self._log_damage: str | None = None
         self._replaced: str | None = None
-        make_file(path)
+        create_file(path)
         try:
-            self._left_damaged = migrate_file(path, component)
+            self._log_damage = migrate_file(path, component)
         except apsw.Error as error:
-            raise error_of(error) from error
+            raise translate_error(error) from error
         except OSError as error:
             raise storage_failed(f"{path}: {error.strerror}") from error
-        if self._left_damaged is not None:
-            logger.error("the store has lost changes: %s", self._left_damaged)
+        if self._log_damage is not None:
+            logger.error("the store has lost changes: %s", self._log_damage)
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
         """Run the work in the next group commit. It is on the disk when this returns."""
@@ -139,7 +139,7 @@ class SqliteEngine:
         await self._loop.run_in_executor(None, self._check_files)
 
     def _check_files(self) -> None:
-        fault = self._check_identity() or self._left_damaged
+        fault = self._check_identity() or self._log_damage
         if fault is not None:
             raise damaged(fault)
         check_disk(self.path)
@@ -171,7 +171,7 @@ class SqliteEngine:
                     connection.execute("ROLLBACK")
             except apsw.Error as error:
                 replaced = self._check_identity()
-                job.error = error_of(error) if replaced is None else damaged(replaced)
+                job.error = translate_error(error) if replaced is None else damaged(replaced)
             except Failed as error:
                 job.error = error
             self._readers.settle([job])
@@ -200,9 +200,9 @@ class SqliteEngine:
         while (first := self._writer.jobs.get()) is not None:
             jobs = [first]
             with contextlib.suppress(queue.Empty):
-                while len(jobs) < GROUP and (job := self._writer.jobs.get_nowait()) is not None:
+                while len(jobs) < MAX_GROUP and (job := self._writer.jobs.get_nowait()) is not None:
                     jobs.append(job)
-                if len(jobs) < GROUP:
+                if len(jobs) < MAX_GROUP:
                     self._writer.jobs.put(None)  # the end: the queue is empty behind it
             wrote = False
             try:
@@ -213,7 +213,7 @@ class SqliteEngine:
                     self._identity.record()
             except apsw.Error as error:
                 for job in jobs:
-                    job.error = error_of(error)
+                    job.error = translate_error(error)
             # Before anything is acknowledged: what was just written may be in a removed file.
             replaced = self._check_identity()
             if replaced is not None:
@@ -229,7 +229,7 @@ class SqliteEngine:
     def _check_identity(self) -> str | None:
         """Return which file was removed or replaced under us, now or before."""
         if self._replaced is None:
-            self._replaced = self._identity.fault()
+            self._replaced = self._identity.find_change()
             if self._replaced is not None:
                 logger.error("the store takes no more changes: %s", self._replaced)
         return self._replaced
@@ -253,7 +253,7 @@ class SqliteEngine:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             raise (storage_full if full else storage_failed)(f"{path}: {error.strerror}") from error
         except apsw.Error as error:
-            raise error_of(error) from error
+            raise translate_error(error) from error
         finally:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from plexus.errors import PlexusError
 from plexus.private_files import make_folders, open_private
 from plexus.storage.engine import Component, Dialect, Row, Transaction
 from plexus.storage.errors import corrupt, locked, read_only, storage_failed, storage_full
-from plexus.storage.migrations import DatabaseVersion, migrate, version_of
+from plexus.storage.migrations import DatabaseVersion, migrate, stored_version
 from plexus.storage.sqlite.file_checks import LogSummary, read_log
 
 __all__ = (
@@ -28,23 +28,23 @@ __all__ = (
     "ReadTransaction",
     "SqliteTransaction",
     "connect",
-    "error_of",
-    "make_file",
+    "create_file",
     "migrate_file",
     "pragma",
+    "translate_error",
 )
 
 #: Marks a file as one of this program's, in its header. Never changed.
 APPLICATION_ID: Final = 0x61726272
 #: How long opening waits for locks: another process may be migrating the file.
-OPENING_S: Final = 60.0
+OPEN_S: Final = 60.0
 #: How long an operation waits for the lock of another process.
 BUSY_S: Final = 10.0
 #: Rows after which a reader checks whether a writer is busy.
-ROWS: Final = 16
+ROWS_PER_PAUSE: Final = 16
 
 
-def error_of(error: apsw.Error) -> PlexusError:
+def translate_error(error: apsw.Error) -> PlexusError:
     """Return the error that callers get in the place of one of SQLite's."""
     reason = str(error)
     match error:
@@ -65,15 +65,15 @@ class BusyTimeout:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._began = 0.0
+        self._started = 0.0
 
     def __call__(self, tries: int) -> bool:
         now = time.monotonic()
         if not tries:
-            self._began = now
+            self._started = now
         # Irregular, so that processes which wait for each other do not do so in step.
         time.sleep(random.uniform(0.0005, 0.0015))
-        return now - self._began < self.seconds
+        return now - self._started < self.seconds
 
 
 def connect(path: Path, timeout: BusyTimeout) -> apsw.Connection:
@@ -146,9 +146,9 @@ class ReadTransaction(SqliteTransaction):
     def each(self, sql: str, params: Sequence[Any] = ()) -> Iterator[Row]:
         cursor = self._execute(sql, params)
         try:
-            while rows := list(itertools.islice(cursor, ROWS)):
+            while rows := list(itertools.islice(cursor, ROWS_PER_PAUSE)):
                 yield from rows
-                if len(rows) == ROWS and (pause_s := self._pause_s()):
+                if len(rows) == ROWS_PER_PAUSE and (pause_s := self._pause_s()):
                     time.sleep(pause_s)
         finally:
             cursor.close()
@@ -157,7 +157,7 @@ class ReadTransaction(SqliteTransaction):
 # --- creating and migrating -----------------------------------------------------------------------
 
 
-def make_file(path: Path) -> None:
+def create_file(path: Path) -> None:
     """Create the file, readable by its owner only, unless it exists. Raises Failed if it cannot be
     written."""
     try:
@@ -188,13 +188,13 @@ def migrate_file(path: Path, component: Component) -> str | None:
     what is wrong with the write-ahead log that the last process left, None if nothing is."""
     log = path.with_name(path.name + "-wal")
     left = read_log(log)
-    connection = connect(path, BusyTimeout(OPENING_S))
+    connection = connect(path, BusyTimeout(OPEN_S))
     transaction = SqliteTransaction(connection)
     try:
         _check_owner(connection, path)
-        version_of(transaction, component, DATABASE_VERSION)  # before anything is changed
-        fault = None if left is None else _log_fault(connection, log, left)
-        _switch_to_log(connection)
+        stored_version(transaction, component, DATABASE_VERSION)  # before anything is changed
+        fault = None if left is None else _find_log_damage(connection, log, left)
+        _enable_wal(connection)
         connection.execute("BEGIN IMMEDIATE")
         try:
             _check_owner(connection, path)
@@ -235,7 +235,7 @@ def _has_table(tx: Transaction, name: str) -> bool:
 DATABASE_VERSION: Final = DatabaseVersion(_get_version, _set_version, _has_table)
 
 
-def _log_fault(connection: apsw.Connection, log: Path, left: LogSummary) -> str | None:
+def _find_log_damage(connection: apsw.Connection, log: Path, left: LogSummary) -> str | None:
     """Compare what the log held with what SQLite has recovered from it."""
     if connection.pragma("journal_mode") != "wal":
         return None  # a file of that name, which SQLite has nothing to do with
@@ -244,17 +244,17 @@ def _log_fault(connection: apsw.Connection, log: Path, left: LogSummary) -> str 
         recovered, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
     except apsw.BusyError:
         return None  # others use the log, and the first of them has checked it
-    fault = left.fault(max(recovered, 0))
+    fault = left.find_damage(max(recovered, 0))
     now = read_log(log)
     if fault is None or now is None or now.salts != left.salts:
         return None  # no fault, or another process has started a new log meanwhile
     return f"{log}: {fault}"
 
 
-def _switch_to_log(connection: apsw.Connection) -> None:
+def _enable_wal(connection: apsw.Connection) -> None:
     """Use the write-ahead log. The setting is stored in the file; the first switch needs exclusive
     access, and SQLite does not wait for that by itself."""
-    deadline = time.monotonic() + OPENING_S
+    deadline = time.monotonic() + OPEN_S
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL").fetchall()

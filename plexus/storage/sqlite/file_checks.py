@@ -26,13 +26,13 @@ from typing import BinaryIO, Final, NamedTuple
 
 from plexus.storage.errors import read_only, storage_full
 
-__all__ = ("LOW_BYTES", "FileIdentity", "LogSummary", "check_disk", "read_log")
+__all__ = ("MIN_FREE_BYTES", "FileIdentity", "LogSummary", "check_disk", "read_log")
 
 #: Below this the disk counts as full: the log of a busy database grows by as much between two
 #: checkpoints, and a database that cannot write its log cannot commit.
-LOW_BYTES: Final = 16 * 1024 * 1024
+MIN_FREE_BYTES: Final = 16 * 1024 * 1024
 #: What is allocated to try: free space does not show quotas.
-TRIAL_BYTES: Final = 64 * 1024
+PROBE_BYTES: Final = 64 * 1024
 
 #: The format of a write-ahead log.
 HEADER_BYTES: Final = 32
@@ -51,8 +51,8 @@ def check_disk(path: Path) -> None:
     folder = next(each for each in path.absolute().parents if each.is_dir())
     room = os.statvfs(folder)
     free = room.f_bavail * room.f_frsize
-    if free < LOW_BYTES:
-        raise storage_full(f"{folder} has {free} bytes free, and {LOW_BYTES} are needed")
+    if free < MIN_FREE_BYTES:
+        raise storage_full(f"{folder} has {free} bytes free, and {MIN_FREE_BYTES} are needed")
     if sys.platform != "linux":
         return  # others have no files without a name
     try:
@@ -65,7 +65,7 @@ def check_disk(path: Path) -> None:
             raise storage_full(f"{folder}: {error.strerror}") from error
         return  # not every file system has such files
     try:
-        os.posix_fallocate(trial, 0, TRIAL_BYTES)
+        os.posix_fallocate(trial, 0, PROBE_BYTES)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise storage_full(f"{folder}: {error.strerror}") from error
@@ -92,7 +92,7 @@ class FileIdentity:
                 if found is not None:
                     self._known.setdefault(path, found)
 
-    def fault(self) -> str | None:
+    def find_change(self) -> str | None:
         """Return what was removed or replaced since, None if nothing was."""
         for path, known in list(self._known.items()):
             found = _identity(path)
@@ -122,7 +122,7 @@ class LogSummary(NamedTuple):
     #: The last frame that is certainly part of an acknowledged transaction, counted from 1.
     acknowledged: int = 0
 
-    def fault(self, recovered: int) -> str | None:
+    def find_damage(self, recovered: int) -> str | None:
         """Return what is wrong with the log, given how many frames SQLite has recovered."""
         if self.garbage:
             return "the write-ahead log holds bytes that are no log, and SQLite ignored them"
@@ -137,7 +137,7 @@ def read_log(path: Path) -> LogSummary | None:
     try:
         with path.open("rb") as log:
             header = log.read(HEADER_BYTES)
-            page = _page_bytes(header)
+            page = _page_size(header)
             if page is None:
                 # Zeros are what a crash leaves of a file that had just grown.
                 rest = header + log.read(FRAME_HEADER_BYTES)
@@ -148,7 +148,7 @@ def read_log(path: Path) -> LogSummary | None:
         return None
 
 
-def _page_bytes(header: bytes) -> int | None:
+def _page_size(header: bytes) -> int | None:
     """Return the size of a page, None if the header of the log is damaged."""
     if len(header) < HEADER_BYTES:
         return None

@@ -13,14 +13,14 @@ import apsw
 
 from plexus.storage.engine import Transaction
 from plexus.storage.errors import queue_full
-from plexus.storage.sqlite.file import SqliteTransaction, error_of
+from plexus.storage.sqlite.file import SqliteTransaction, translate_error
 
 __all__ = ("Job", "WorkerPool")
 
 T = TypeVar("T")
 
 #: Jobs that may wait.
-WAITING: Final = 4_096
+MAX_QUEUED: Final = 4_096
 
 
 class Job:
@@ -39,7 +39,7 @@ class Job:
         try:
             self.value = self.work(transaction)
         except apsw.Error as error:
-            self.error = error_of(error)
+            self.error = translate_error(error)
             self.error.__cause__ = error
         except Exception as error:  # noqa: BLE001 - it is raised to the caller
             self.error = error
@@ -79,8 +79,8 @@ class WorkerPool:
 
     def submit(self, work: Callable[[Transaction], T]) -> asyncio.Future[T]:
         """Queue a work for a thread that is free, or for a new one below the limit."""
-        if self._open >= WAITING:
-            raise queue_full(WAITING)
+        if self._open >= MAX_QUEUED:
+            raise queue_full(MAX_QUEUED)
         future: asyncio.Future[T] = self._loop.create_future()
         if self._open >= len(self._threads) and len(self._threads) < self._limit:
             thread = threading.Thread(target=self._run, name=self._name, daemon=True)

@@ -14,14 +14,14 @@ from plexus.storage.sqlite.file import (
     BusyTimeout,
     SqliteTransaction,
     connect,
-    error_of,
+    translate_error,
 )
 from plexus.storage.sqlite.workers import Job
 
-__all__ = ("GROUP", "SqliteWriter")
+__all__ = ("MAX_GROUP", "SqliteWriter")
 
 #: Jobs that one transaction commits together.
-GROUP: Final = 256
+MAX_GROUP: Final = 256
 #: How long a checkpoint may wait for readers before it is put off: this for every `RESTART_PAGES`
 #: in the log, up to a bound. The longer the log, the more it matters that it begins anew.
 CHECKPOINT_S: Final = 0.05
@@ -44,7 +44,7 @@ class SqliteWriter:
         self._log_pages = 0
         #: Its length when it was last copied. If readers were in the way, retrying after each
         #: commit would only delay every writer.
-        self._copied_pages = 0
+        self._checkpointed_pages = 0
 
     def _committed(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
         self._log_pages = pages
@@ -72,7 +72,7 @@ class SqliteWriter:
             self._connection.execute("BEGIN IMMEDIATE")
         except apsw.Error as error:
             for job in jobs:
-                job.error = error_of(error)
+                job.error = translate_error(error)
             return False
         return True
 
@@ -90,7 +90,7 @@ class SqliteWriter:
             connection.execute("COMMIT")
         except apsw.Error as error:
             for job in jobs:
-                job.error = error_of(error)
+                job.error = translate_error(error)
             return False
         finally:
             if connection.in_transaction:  # some errors have rolled back already
@@ -100,14 +100,14 @@ class SqliteWriter:
     def checkpoint(self) -> None:
         """Copy the log into the file when it has grown."""
         pages, self._log_pages = self._log_pages, 0
-        if 0 < pages < self._copied_pages:
-            self._copied_pages = 0  # the log was restarted
-        if pages < self._copied_pages + CHECKPOINT_PAGES:
+        if 0 < pages < self._checkpointed_pages:
+            self._checkpointed_pages = 0  # the log was restarted
+        if pages < self._checkpointed_pages + CHECKPOINT_PAGES:
             return
         mode = apsw.SQLITE_CHECKPOINT_PASSIVE
-        if pages // RESTART_PAGES > self._copied_pages // RESTART_PAGES:
+        if pages // RESTART_PAGES > self._checkpointed_pages // RESTART_PAGES:
             mode = apsw.SQLITE_CHECKPOINT_RESTART
-        self._copied_pages = pages
+        self._checkpointed_pages = pages
         waits = max(pages // RESTART_PAGES, 1)
         self._timeout.seconds = min(CHECKPOINT_S * waits, LONGEST_CHECKPOINT_S)
         # What cannot be copied now stays in the log, where it is as safe.

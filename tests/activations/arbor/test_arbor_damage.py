@@ -21,7 +21,7 @@ from activations.health import Health
 from plexus.errors import Failed
 from plexus.events import Result
 from plexus.rpc import wire
-from plexus.storage.sqlite.file_checks import LOW_BYTES, read_log
+from plexus.storage.sqlite.file_checks import MIN_FREE_BYTES, read_log
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -265,13 +265,13 @@ async def test_a_disk_without_room_is_not_well_until_there_is_some(
     tmp_path: Path, open_hub: OpenHub
 ) -> None:
     folder = tmp_path / "disk"
-    megabytes = 2 * LOW_BYTES // (1 << 20)
+    megabytes = 2 * MIN_FREE_BYTES // (1 << 20)
     with small_disk(folder, megabytes) as mounted:
         if not mounted:
             pytest.skip("this user may not mount a disk")
         path = folder / "arbor.db"
         filler = folder / "filler"
-        filler.write_bytes(bytes(LOW_BYTES + (1 << 20)))
+        filler.write_bytes(bytes(MIN_FREE_BYTES + (1 << 20)))
         # Also before anything is kept.
         status, ok, detail = await report_of(open_hub, path)
         assert (status, ok) == ("degraded", False)
@@ -280,7 +280,7 @@ async def test_a_disk_without_room_is_not_well_until_there_is_some(
         store = await open_store(str(path), purge_every_s=None)
         await store.create_tree(ME, "owner")
         await store.check()
-        filler.write_bytes(bytes(LOW_BYTES + (1 << 20)))
+        filler.write_bytes(bytes(MIN_FREE_BYTES + (1 << 20)))
         with pytest.raises(Failed) as caught:
             await store.check()
         assert caught.value.code == "storage_full"

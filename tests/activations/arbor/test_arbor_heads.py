@@ -138,7 +138,7 @@ async def test_what_belongs_to_another_principal_or_space_is_not_there(
         store.advance("you", head.id, "holder", [NewNode("x")]),
         store.pieces("you", head.id),
         store.list_heads("you", CHAT, None, 10, head.position.tree),
-        store.up("you", *head.position, 10),
+        store.path_tail("you", *head.position, 10),
     ]
     for each in by_id:
         assert isinstance(await refusal(each), NotFound)
@@ -157,7 +157,7 @@ async def test_an_id_of_nothing_is_not_found(store: Store, head: Head, id_: str)
     await store.release_head(ME, id_, "holder")
     assert isinstance(await refusal(store.move_head(ME, CHAT, "tea", id_)), NotFound)
     assert isinstance(await refusal(store.fork_head(ME, CHAT, "tea", "x", id_)), NotFound)
-    assert isinstance(await refusal(store.up(ME, head.position.tree, id_, 5)), NotFound)
+    assert isinstance(await refusal(store.path_tail(ME, head.position.tree, id_, 5)), NotFound)
 
 
 async def test_a_name_is_taken_once(store: Store, head: Head) -> None:
@@ -361,7 +361,7 @@ async def test_a_head_whose_tree_was_deleted_can_be_read_forked_and_deleted(
     ):
         assert (await refusal(attempt)).code == "archived"
     await store.release_head(ME, head.id, "holder")
-    assert [node.content for node in await store.up(ME, a.tree, a.id, 9)] == ["", "a"]
+    assert [node.content for node in await store.path_tail(ME, a.tree, a.id, 9)] == ["", "a"]
     assert (await store.delete_head(ME, CHAT, "tea")).id == head.id
 
 
@@ -609,10 +609,12 @@ async def test_the_last_part_of_a_way_is_read_in_order(store: Store, head: Head)
     last = nodes[-1]
     whole = await store.path(ME, last.tree, last.id)
     for limit in (1, 2, 20, 21, 22, 10_000, 2**63 - 1):
-        assert await store.up(ME, last.tree, last.id, limit) == whole[-limit:]
-    middle = await store.up(ME, last.tree, nodes[9].id, 3)
+        assert await store.path_tail(ME, last.tree, last.id, limit) == whole[-limit:]
+    middle = await store.path_tail(ME, last.tree, nodes[9].id, 3)
     assert middle == nodes[7:10]
     assert middle[0].parent == nodes[6].id
-    assert await store.up(ME, *head.position, 1) == whole[:1]
+    assert await store.path_tail(ME, *head.position, 1) == whole[:1]
     for limit in (0, -1, 2**63):
-        assert isinstance(await refusal(store.up(ME, last.tree, last.id, limit)), InvalidParams)
+        assert isinstance(
+            await refusal(store.path_tail(ME, last.tree, last.id, limit)), InvalidParams
+        )

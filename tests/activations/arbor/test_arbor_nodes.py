@@ -12,7 +12,7 @@ from hub_calls import call
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from activations.arbor.methods.nodes import read_handle
+from activations.arbor.methods.nodes import parse_handle
 from activations.arbor.model import CONTENT_BYTES
 from plexus import InvalidParams, Resource
 from plexus.events import Result
@@ -151,8 +151,8 @@ TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 def test_every_handle_survives_its_text_form(
     plugin: str, version: str, method: str, meta: list[str]
 ) -> None:
-    handle = read_handle({"plugin": plugin, "version": version, "method": method, "meta": meta})
-    assert read_handle(str(handle)) == handle
+    handle = parse_handle({"plugin": plugin, "version": version, "method": method, "meta": meta})
+    assert parse_handle(str(handle)) == handle
 
 
 async def test_many_nodes_are_added_at_once_and_may_stand_below_each_other(grove: Grove) -> None:

@@ -29,8 +29,8 @@ from plexus.storage import Transaction  # noqa: E402
 from plexus.storage.migrations import statements  # noqa: E402
 from plexus.storage.postgres import engine, session  # noqa: E402
 from plexus.storage.postgres.engine import PostgresEngine  # noqa: E402
-from plexus.storage.postgres.session import native  # noqa: E402
-from plexus.storage.postgres.writer import CREATE_WRITERS, lock_of  # noqa: E402
+from plexus.storage.postgres.session import convert_placeholders  # noqa: E402
+from plexus.storage.postgres.writer import CREATE_WRITERS, lock_key  # noqa: E402
 
 pytestmark = pytest.mark.anyio
 
@@ -119,7 +119,7 @@ async def eventually(condition: Callable[[], bool]) -> None:
     ],
 )
 def test_a_question_mark_is_a_parameter_outside_of_text_only(sql: str, meant: str) -> None:
-    assert native(sql) == meant.encode()
+    assert convert_placeholders(sql) == meant.encode()
 
 
 async def test_per_cent_signs_and_question_marks_arrive_as_they_are(
@@ -413,7 +413,7 @@ async def test_a_server_that_falls_silent_is_given_up(
     open_for_test: Open, own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "UNAVAILABLE_S", 0.5)
-    monkeypatch.setattr(session, "SILENT_S", 0.5)
+    monkeypatch.setattr(session, "UNRESPONSIVE_S", 0.5)
     database = own_server.new_database()
     one = await open_for_test(own_server.url(database))
     await one.write(add("before"))
@@ -551,7 +551,7 @@ async def test_a_writer_that_keeps_its_turn_too_long_makes_others_busy(
     monkeypatch.setattr(session, "SETTINGS", "SET lock_timeout = '200ms'")
     one = await open_for_test(url)
     with psycopg.connect(url) as connection:
-        connection.execute(f"SELECT pg_advisory_xact_lock({lock_of(ARBOR)})".encode())
+        connection.execute(f"SELECT pg_advisory_xact_lock({lock_key(ARBOR)})".encode())
         with pytest.raises(Busy):
             await one.write(add("refused"))
     await one.write(add("stored"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from arbor_databases import ENGINES, new_database
 
-from activations.arbor.model import NewNode, Purged, Retention
+from activations.arbor.model import NewNode, PurgeResult, Retention
 from activations.arbor.purge import PurgeTask
 from activations.arbor.store import Store, open_store
 from plexus.errors import Failed, NotFound
@@ -67,12 +67,12 @@ async def test_a_tree_goes_through_its_states_at_the_end_of_each_window(
     tree = await store.create_tree(ME, "owner", {"a": 1})
     [node] = await store.append(ME, tree.id, None, [NewNode("a word")])
     clock.now += 10**9
-    assert await store.purge() == Purged(changes=3)  # an active tree stays, however old
+    assert await store.purge() == PurgeResult(changes=3)  # an active tree stays, however old
     await store.release(ME, tree.id, "owner")
     clock.now += 9_999
-    assert await store.purge() == Purged()
+    assert await store.purge() == PurgeResult()
     clock.now += 1
-    assert await store.purge() == Purged(archived=1)
+    assert await store.purge() == PurgeResult(archived=1)
     archived = await store.get_tree(ME, tree.id)
     assert (archived.state, archived.archived_ms) == ("archived", clock.now)
     assert await store.list_trees(ME, None, None, 9) == []
@@ -80,15 +80,15 @@ async def test_a_tree_goes_through_its_states_at_the_end_of_each_window(
     assert (await store.get_node(ME, tree.id, node.id)).content == "a word"
     assert len(await store.search(ME, "word", None, None, 9)) == 1
     clock.now += 19_999
-    assert await store.purge() == Purged()
+    assert await store.purge() == PurgeResult()
     clock.now += 1
-    assert await store.purge() == Purged(removed=1, nodes=2)
+    assert await store.purge() == PurgeResult(removed=1, nodes=2)
     with pytest.raises(NotFound):
         await store.get_tree(ME, tree.id)
     assert await store.search(ME, "word", None, None, 9) == []
     counts = await store.counts()
     assert (counts.trees, counts.nodes) == (0, 0)
-    assert await store.purge() == Purged()
+    assert await store.purge() == PurgeResult()
 
 
 async def test_what_is_archived_can_only_be_read(store: Store, clock: Clock) -> None:
@@ -121,10 +121,10 @@ async def test_a_tree_that_was_claimed_again_is_kept(store: Store, clock: Clock)
     clock.now += 9_000
     await store.claim(ME, tree.id, "other")
     clock.now += 9_000
-    assert await store.purge() == Purged()
+    assert await store.purge() == PurgeResult()
     await store.release(ME, tree.id, "other")
     clock.now += 9_000
-    assert await store.purge() == Purged()
+    assert await store.purge() == PurgeResult()
 
 
 async def test_a_deleted_node_is_removed_after_its_window(store: Store, clock: Clock) -> None:
@@ -135,9 +135,9 @@ async def test_a_deleted_node_is_removed_after_its_window(store: Store, clock: C
     for node in made[:600]:
         await store.delete_node(ME, tree.id, node.id)
     clock.now += 9_999
-    assert await store.purge() == Purged()
+    assert await store.purge() == PurgeResult()
     clock.now += 1
-    assert await store.purge() == Purged(nodes=603)
+    assert await store.purge() == PurgeResult(nodes=603)
     assert (await store.counts()).nodes == 601
     seen = [node.id for node in await store.walk(ME, tree.id, None, 1000)]
     assert seen == [tree.root, *(node.id for node in made[600:])]
@@ -152,7 +152,7 @@ async def test_old_changes_are_forgotten_and_watching_from_there_has_expired(
     clock.now += 500_000
     [late] = await store.append(ME, old.id, None, [NewNode("late")])
     clock.now += 500_001
-    assert await store.purge() == Purged(changes=704)
+    assert await store.purge() == PurgeResult(changes=704)
     with pytest.raises(Failed) as caught:
         await store.changes(ME, old.id, made[-2].n, 10)
     assert (caught.value.code, caught.value.data) == ("expired", {"oldest": made[-1].n})
@@ -229,13 +229,13 @@ async def test_a_purge_that_fails_is_tried_again(caplog: pytest.LogCaptureFixtur
     tries = 0
     done = asyncio.Event()
 
-    async def purge() -> Purged:
+    async def purge() -> PurgeResult:
         nonlocal tries
         tries += 1
         if tries == 1:
             raise Failed("the disk is full", code="storage_full")
         done.set()
-        return Purged(archived=1)
+        return PurgeResult(archived=1)
 
     with caplog.at_level(logging.INFO, "arbor.purge"):
         task = PurgeTask(purge, 0.01)

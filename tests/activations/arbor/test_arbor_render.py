@@ -12,7 +12,7 @@ from arbor_hub import Grove, growing
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from activations.arbor.render import characters, cut, one_line, preview, width
+from activations.arbor.render import graphemes, one_line, preview, text_width, truncate
 from plexus import Activation, Failed, NotFound, method
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -137,7 +137,7 @@ async def test_every_node_is_one_line_within_its_columns(grove: Grove) -> None:
     assert "\x1b" not in lines[2]
     assert lines[7] == "├── (empty)"
     for line in lines[1:]:
-        assert width(line[4:]) <= 60
+        assert text_width(line[4:]) <= 60
     assert lines[3].endswith("…")
     assert lines[8].endswith("x…")
 
@@ -223,7 +223,7 @@ async def test_a_handle_never_makes_anything_happen(grove: Grove) -> None:
     ],
 )
 def test_a_text_is_as_wide_as_a_person_sees_it(text: str, columns: int) -> None:
-    assert width(text) == columns
+    assert text_width(text) == columns
 
 
 @pytest.mark.parametrize(
@@ -244,21 +244,21 @@ def test_a_text_is_as_wide_as_a_person_sees_it(text: str, columns: int) -> None:
     ],
 )
 def test_a_text_is_cut_between_characters(text: str, columns: int, kept: str) -> None:
-    assert cut(text, columns) == kept
+    assert truncate(text, columns) == kept
 
 
 @given(st.text(max_size=60), st.integers(0, 40))
 @example("\u0301" * 10, 3)
 @example(FAMILY, 1)
 def test_a_cut_text_always_fits_and_never_breaks_a_character(text: str, columns: int) -> None:
-    assert "".join(characters(text)) == text
+    assert "".join(graphemes(text)) == text
     line = one_line(text)
     assert not any(unicodedata.category(c) in ("Cc", "Zl", "Zp", "Cs") for c in line)
-    short = cut(line, columns)
-    assert width(short) <= columns
+    short = truncate(line, columns)
+    assert text_width(short) <= columns
     if short != line and short:
         kept = short.removesuffix("…")
-        whole = list(characters(line))
+        whole = list(graphemes(line))
         assert any("".join(whole[:n]).rstrip() == kept for n in range(len(whole) + 1))
 
 

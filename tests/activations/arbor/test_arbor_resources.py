@@ -13,7 +13,7 @@ import pytest
 from arbor_hub import Grove, growing
 from hub_calls import OTHER, call, until
 
-from activations.arbor.feed import LISTS_S
+from activations.arbor.feed import LIST_INTERVAL_S
 from activations.arbor.model import NewNode
 from plexus import Activation, Change, NotFound, Resource, method
 from plexus.events import ErrorEvent, Result
@@ -259,7 +259,7 @@ async def test_the_hub_is_told_what_another_process_has_changed(
 async def test_that_lists_have_changed_is_told_now_and_then_and_at_the_end(grove: Grove) -> None:
     tree = await grove.tree()
     ear = Ear(grove)
-    end = time.monotonic() + 1.5 * LISTS_S
+    end = time.monotonic() + 1.5 * LIST_INTERVAL_S
     while time.monotonic() < end:
         await grove.text(tree, "a")
         await asyncio.sleep(0.01)
@@ -270,7 +270,7 @@ async def test_that_lists_have_changed_is_told_now_and_then_and_at_the_end(grove
     lists = Change("resources", None, ME)
     await until(lambda: any(at > written and each == lists for at, each in ear.heard))
     times = [at for at, each in ear.heard if each == lists]
-    assert all(later - sooner >= 0.9 * LISTS_S for sooner, later in pairwise(times))
+    assert all(later - sooner >= 0.9 * LIST_INTERVAL_S for sooner, later in pairwise(times))
 
 
 async def test_a_flood_is_told_in_short(grove: Grove) -> None:

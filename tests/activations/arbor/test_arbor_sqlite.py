@@ -112,7 +112,7 @@ async def test_a_cancelled_caller_disturbs_nobody(engine: SqliteEngine) -> None:
 
 
 async def test_only_so_many_may_wait(engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "WAITING", 3)
+    monkeypatch.setattr(workers, "MAX_QUEUED", 3)
     let_go = threading.Event()
     held = asyncio.create_task(engine.write(lambda _: let_go.wait(10)))
     waiting = [asyncio.create_task(engine.write(put(n))) for n in range(2)]

@@ -228,7 +228,7 @@ async def test_a_file_that_cannot_be_read_is_refused(grove: Grove, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("bound", "least"), [("MOST_NODES", 5), ("HELD", 3), ("LINE_BYTES", 1_000_000)]
+    ("bound", "least"), [("MAX_NODES", 5), ("MAX_WAITING_CHARACTERS", 3), ("LINE_BYTES", 1_000_000)]
 )
 async def test_an_import_has_bounds_at_which_it_fits(
     bound: str, least: int, grove: Grove, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -259,14 +259,14 @@ async def test_nobody_sees_a_tree_before_it_is_whole(grove: Grove) -> None:
         "node_append", tree_id=tree, nodes=[{"content": "needle"} for _ in range(2500)]
     )
     lines = (await grove.export(tree)).splitlines()
-    work = transfer.Import(await grove.arbor.store(), "me")
+    work = transfer.TreeImporter(await grove.arbor.store(), "me")
     for number, line in enumerate(lines, 1):
         await work.add(number, line.encode())
     for principal in ("local", OTHER.name):
         store = await grove.arbor.store()
         trees = await store.list_trees(principal, None, None, 10)
         assert [each.id for each in trees] == ([tree] if principal == "local" else [])
-        assert len(await store.addressed(principal, "", "", 1000)) in (1000, 0)
+        assert len(await store.list_by_id(principal, "", "", 1000)) in (1000, 0)
     found = await grove.events("search", text="needle", limit=10_000)
     assert found[-1]["count"] == 2500
     whole = await work.finish("local")
@@ -281,7 +281,7 @@ async def test_an_import_whose_maker_died_is_purged_like_any_tree_that_nobody_wa
     await grove.text(tree, "a")
     lines = (await grove.export(tree)).splitlines()
     store = await grove.arbor.store()
-    work = transfer.Import(store, "me")
+    work = transfer.TreeImporter(store, "me")
     for number, line in enumerate(lines[:2], 1):
         await work.add(number, line.encode())
     assert (await store.counts()).trees == 2

@@ -294,5 +294,5 @@ async def test_a_store_that_cannot_be_opened_is_an_error_and_is_tried_again(
 
 def test_an_address_with_a_password_is_never_shown() -> None:
     arbor = Arbor("postgresql://me:secret@host:5432/trees?sslmode=require")
-    assert "secret" not in arbor.place()
-    assert arbor.place().startswith("postgresql host:5432/trees")
+    assert "secret" not in arbor.location()
+    assert arbor.location().startswith("postgresql host:5432/trees")

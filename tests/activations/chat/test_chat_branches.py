@@ -315,7 +315,7 @@ async def test_a_long_conversation_is_opened_and_gone_on_with_by_few_reads(
             ]
             await store.advance("local", head.id, "filling", items)
         await store.release_head("local", head.id, "filling")
-        for name in ("path", "up", "get_node", "children", "walk", "structure", "parent"):
+        for name in ("path", "path_tail", "get_node", "children", "walk", "structure", "parent"):
             counted(name)
         async with asyncio.timeout(30):
             await room.send("and now?")
@@ -324,7 +324,7 @@ async def test_a_long_conversation_is_opened_and_gone_on_with_by_few_reads(
         assert room.script.seen()[9_999] == ("assistant", "message 9999")
         reads.clear()
         page = await room.history(limit=50)
-        assert reads == {"up": 1}
+        assert reads == {"path_tail": 1}
         assert [each["text"] for each in page[-3:]] == ["message 9999", "and now?", "yes"]
         reads.clear()
         [branch] = (await room.value("branches", session="s"))["branches"]
