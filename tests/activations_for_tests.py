@@ -1,4 +1,4 @@
-"""A deterministic activation for transcripts and for servers in processes of their own.
+"""A deterministic activation for transcripts and for servers in separate processes.
 
 Loaded from the repository's root by `--activation tests.activations_for_tests:Demo`.
 """
@@ -16,13 +16,13 @@ __all__ = ("Demo",)
 
 
 class Counted(Complete):
-    """How far it came."""
+    """The terminal of `count`, with the last number."""
 
     total: int
 
 
 class Demo(Activation):
-    """Says the same things every time."""
+    """Deterministic methods for tests."""
 
     namespace = "demo"
     version = "1.0.0"
@@ -31,11 +31,11 @@ class Demo(Activation):
     async def count(
         self, to: int, style: Literal["digits", "dots"] = "digits"
     ) -> AsyncIterator[Content | Progress | Counted]:
-        """Count up to a number, out loud.
+        """Count up to a number.
 
         Args:
             to: The last number.
-            style: Whether numbers are said or shown.
+            style: Whether numbers are written as digits or as dots.
         """
         for number in range(1, to + 1):
             yield Content(text=f"{number} " if style == "digits" else "." * number)
@@ -44,31 +44,31 @@ class Demo(Activation):
 
     @method
     async def echo(self, text: str, times: int = 1) -> str:
-        """Say a text again.
+        """Return a text.
 
         Args:
             text: The text.
-            times: How often.
+            times: How often the text is repeated.
         """
         return text * times
 
     @method
     async def fail(self, code: str, message: str) -> AsyncIterator[Content]:
-        """Fail after a first word."""
+        """Fail after the first event."""
         yield Content(text="so far, so good")
         raise Failed(message, code=code, data={"hint": "none"})
 
     @method
     async def crash(self) -> str:
-        """Have a defect."""
+        """Raise an unexpected exception."""
         raise RuntimeError("this text must stay in the log")
 
     @method
     async def wait(self, seconds: float | None = None) -> AsyncIterator[Content]:
-        """Say one word and wait, for so long or until stopped.
+        """Yield one event and wait, for a time or until cancelled.
 
         Args:
-            seconds: How long; left out for ever.
+            seconds: How long to wait. Without it, the method waits indefinitely.
         """
         yield Content(text="waiting")
         if seconds is None:
@@ -79,7 +79,7 @@ class Demo(Activation):
 
     @method
     async def delete(self, *, ctx: Context) -> AsyncIterator[Content]:
-        """Ask twice before it says what it would do."""
+        """Ask twice, then report what it would delete."""
         sure = await ctx.ask(Confirm("Delete 3 files?"))
         if not sure:
             yield Content(text="kept")
@@ -89,21 +89,21 @@ class Demo(Activation):
 
     @method
     async def shout(self, text: str) -> int:
-        """Print to stdout, where only the protocol may be, and to stderr."""
+        """Print to stdout, which belongs to the protocol, and to stderr."""
         print(text)  # noqa: T201
         print(text, file=sys.stderr)  # noqa: T201
         return sys.stdout.fileno()
 
     @method(deadline_s=None)
     async def flood(self, size: int = 1000) -> AsyncIterator[Content]:
-        """Say something for ever, as fast as it is taken."""
+        """Yield events without end, as fast as they are read."""
         word = Content(text="x" * size)
         while True:
             yield word
 
     @method(deadline_s=None)
     async def refuse_to_stop(self) -> AsyncIterator[Content]:
-        """Ignore being cancelled."""
+        """Ignore cancellation."""
         yield Content(text="never")
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The two ends of a view, with no transport in between."""
+"""A view and its driver without a transport."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ("Bare",)
 
 
 class Bare:
-    """An exchange with a view and its driver alone."""
+    """Exchange of messages with a view through its driver."""
 
     def __init__(self, hub: Plexus, view: View) -> None:
         self._lines = Lines(hub.limits)

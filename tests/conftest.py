@@ -1,4 +1,4 @@
-"""What all tests share: coroutines run on asyncio, and a hub is closed when its test ends."""
+"""Fixtures and marks of all tests: coroutines run on asyncio, and hubs are closed at the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from plexus.runtime.builtin import PlexusItself
 
 settings.register_profile(
     "ours",
-    deadline=None,  # a busy machine is no defect
+    deadline=None,  # a busy machine is not a defect
     max_examples=150,
     suppress_health_check=[HealthCheck.too_slow],
 )
@@ -26,20 +26,20 @@ settings.load_profile("ours")
 
 OpenHub = Callable[..., Plexus]
 
-# A shell starts what it runs in the background with SIGINT ignored, and every process that a test
-# starts would inherit that.
+# A shell starts background commands with SIGINT ignored, and every process that a test starts
+# would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-#: What a test needs beside Python, by the modules that it takes something from.
+#: Requirements of a test in addition to Python, by the helper modules that it imports.
 PARTS = {
     "browser": {"page_browser"},
     "node": {"conformance.node", "conformance.legs", "client_files"},
     "postgres": {"postgres_server"},
 }
-#: Folders whose tests are long: they load, break, fuzz or measure whole servers.
+#: Folders with long tests: they load, break, fuzz or measure whole servers.
 LONG_FOLDERS = {"bench", "claude_code", "conformance", "examples", "faults", "fuzz", "load", "page"}
-#: Further test modules that take long, because they start processes, kill them, or wait for them.
+#: Other test modules that take long because they start, kill or wait for processes.
 LONG_MODULES = {
     "test_access_lockfile",
     "test_arbor_durability",
@@ -70,9 +70,9 @@ PROCESS_STARTERS = {"command_line", "network", "servers", "other_clients", "mcp_
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that need a browser, Node or PostgreSQL, and those that are slow.
+    """Mark the tests that need a browser, Node or PostgreSQL, and the slow ones.
 
-    Slow ones come first in a worker, so that workers do not wait for one long file at the end.
+    Slow tests run first in a worker, so that workers do not wait for one long file at the end.
     """
     folder = Path(__file__).parent
     for item in items:
@@ -91,7 +91,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _modules_used_by(item: pytest.Item) -> set[str]:
-    """The names of the modules that a test module has imported, or has imported names from."""
+    """Return the names of the modules that a test module imports, or imports names from."""
     values = vars(item.module).values() if isinstance(item, pytest.Function) else ()
     names = {getattr(each, "__module__", None) or getattr(each, "__name__", "") for each in values}
     return {name.removeprefix("tests.") for name in names if isinstance(name, str)}
@@ -102,12 +102,12 @@ def _parameters_of(item: pytest.Item) -> Collection[object]:
     return () if spec is None else [each for each in spec.params.values() if isinstance(each, str)]
 
 
-#: What cannot be installed, and so may be missing even where nothing else may.
+#: A part that CI cannot install, so that skipping for this reason is allowed even with NO_SKIPS.
 NOT_INSTALLABLE = "MCP_SCHEMA_DIR is not set"
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """With NO_SKIPS set, a test that was skipped for want of a part is a failure."""
+    """Fail the session if NO_SKIPS is set and a test was skipped because of a missing part."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if not os.environ.get("NO_SKIPS") or reporter is None:
         return
@@ -117,9 +117,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _data_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test, and no server that a test starts, sees or touches the trees, or the tokens, of
-    whoever runs it."""
+def _isolated_data_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep tests and the servers that they start away from the user's trees and tokens."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
@@ -133,7 +132,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 async def open_hub() -> AsyncIterator[OpenHub]:
-    """Make a hub with these activations, beside `plexus` itself; it is closed at the end."""
+    """Create hubs with `plexus` and the given activations, and close them at the end."""
     hubs: list[Plexus] = []
 
     def make(*activations: Activation | type[Activation], limits: Limits | None = None) -> Plexus:

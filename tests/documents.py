@@ -1,7 +1,7 @@
-"""Making the documents from what the tests hold true.
+"""Transcripts in the documents, generated from the vectors that the tests replay.
 
-A document names a transcript between two comments; `python tests/documents.py` writes the
-messages of that transcript in between, and a test fails if what stands there is not them.
+A document names a transcript between two comments. `python tests/documents.py` writes the
+messages of that transcript between them, and a test fails if a document is out of date.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PLACE = re.compile(r"(<!-- transcript: (\w+) -->\n).*?(<!-- end -->)", re.DOTAL
 
 
 def render(transcript: Transcript) -> str:
-    """A transcript as a reader sees it."""
+    """Render a transcript as Markdown."""
     lines = [f"*{transcript.about[0].upper()}{transcript.about[1:]}:*", "", "```jsonc"]
     for step in transcript.steps:
         if "send" in step:
@@ -39,7 +39,7 @@ def _text(message: Any) -> str:
 
 
 def filled(text: str) -> str:
-    """The document with its transcripts as they are now."""
+    """Return the document with its transcripts up to date."""
     known = TRANSCRIPTS | MCP_TRANSCRIPTS
     return _PLACE.sub(lambda place: place[1] + render(known[place[2]]) + place[3], text)
 

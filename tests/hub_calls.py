@@ -1,4 +1,4 @@
-"""How the tests call a hub and read its runs; every wait here is bounded."""
+"""Calls of a hub and reads of its runs for tests. Every wait has a timeout."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from plexus.runtime.calls import Call
 from plexus.runtime.log import Reader
 from plexus.runtime.run import LocalRun, Run
 
-#: No wait in these tests needs longer, on a busy machine either.
+#: Timeout of every wait, sufficient on a busy machine.
 WAIT_S = 5.0
 
-OTHER = Principal("somebody else")
-#: The packages whose activations are checked by a test of their own.
+OTHER = Principal("another principal")
+#: The packages whose activations are checked by a separate test.
 BUILT_IN = ("activations", "plexus")
 
 
 def local(run: Run) -> LocalRun:
-    """The same run, which is one of this process."""
+    """Return the run as one of this process."""
     assert isinstance(run, LocalRun)
     return run
 
 
 def register(hub: Plexus, *activations: Activation | type[Activation]) -> None:
-    """Register activations; built-in ones as checked, as the program does.
+    """Register activations, the built-in ones without a schema check, like the program.
 
     Checking the schemas of arbor and chat took most of the time of their tests.
     """
@@ -38,12 +38,12 @@ def register(hub: Plexus, *activations: Activation | type[Activation]) -> None:
 
 
 async def read(call: Call) -> list[Event]:
-    """All that a call says, up to and with its terminal."""
+    """Return all events of a call, including its terminal."""
     return await follow(call.run, call.after, owner=call.owned)
 
 
 async def follow(run: Run, after: int = 0, *, owner: bool = False) -> list[Event]:
-    """All that a run says after this item, up to and with its terminal."""
+    """Return all events of a run after an item, including its terminal."""
     events: list[Event] = []
     async with asyncio.timeout(WAIT_S), aclosing(run.batches(after, owner=owner)) as batches:
         async for batch in batches:
@@ -54,12 +54,12 @@ async def follow(run: Run, after: int = 0, *, owner: bool = False) -> list[Event
 async def call(
     hub: Plexus, method: str, params: Any = None, principal: Principal = LOCAL
 ) -> list[Event]:
-    """Call and read to the end."""
+    """Call a method and return all its events."""
     return await read(hub.call(method, params, principal))
 
 
 async def end_of(hub: Plexus, method: str, params: Any = None) -> Event:
-    """Call, read to the end, and return the terminal, which must be the only one and the last."""
+    """Call a method and return its terminal, which must be the only one and the last event."""
     events = await call(hub, method, params)
     assert [event for event in events if event.terminal] == events[-1:]
     return events[-1]
@@ -73,23 +73,23 @@ async def settled(run: Run) -> Event:
 
 
 async def until(holds: Callable[[], bool], within_s: float = WAIT_S) -> None:
-    """Let the loop go round until this holds."""
+    """Wait until a condition holds."""
     async with asyncio.timeout(within_s):
-        while not holds():  # noqa: ASYNC110 - what is waited for has no event of its own
+        while not holds():  # noqa: ASYNC110 - the condition has no event
             await asyncio.sleep(0.001)
 
 
 async def happened(event: asyncio.Event) -> None:
-    """Wait for an event, but not for ever."""
+    """Wait for an event, with a timeout."""
     async with asyncio.timeout(WAIT_S):
         await event.wait()
 
 
 async def quiet(rounds: int = 50) -> None:
-    """Let everything that can go on go on: so many turns of the loop."""
+    """Let pending callbacks and tasks run for this many iterations of the loop."""
     for _ in range(rounds):
         await asyncio.sleep(0)
 
 
 def ignore(_: Reader) -> None:
-    """A wake-up call that nobody listens to."""
+    """Wake-up callback that does nothing."""

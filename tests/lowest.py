@@ -1,6 +1,6 @@
 """The smoke tests with the lowest versions that `pyproject.toml` allows: `make lowest`.
 
-An environment of its own is made in `.cache/lowest`, and kept until the bounds change.
+They run in a separate environment in `.cache/lowest`, which is kept until the bounds change.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(\[[\w,-]+\])?>=(?P<lowest>[\d.]+)(,
 
 
 def requirements() -> list[str]:
-    """Every requirement of the project and of its extras."""
+    """Return every requirement of the project and of its extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras: dict[str, list[str]] = project["optional-dependencies"]
     return [*project["dependencies"], *(one for extra in extras.values() for one in extra)]
 
 
 def constraints() -> list[str]:
-    """The lowest version of each package, as constraints for pip. Raises ValueError if a
-    requirement has no lower bound, or two that differ."""
+    """Return the lowest version of each package, as constraints for pip.
+
+    Raises ValueError if a requirement has no lower bound, or two that differ.
+    """
     lowest: dict[str, str] = {}
     for requirement in requirements():
         found = REQUIREMENT.fullmatch(requirement)
@@ -44,7 +46,7 @@ def constraints() -> list[str]:
 
 
 def install() -> Path:
-    """Make the environment, unless it is there, and return its Python."""
+    """Create the environment unless it is up to date, and return its Python."""
     python = FOLDER / "venv" / "bin" / "python"
     wanted = "\n".join([sys.version, *constraints()])
     installed = FOLDER / "installed.txt"

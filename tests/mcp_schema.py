@@ -1,11 +1,11 @@
-"""Checks messages that we send against the official schema of their revision.
+"""Validation of sent messages against the official schema of their revision.
 
-The official schemas allow any further property. Here they are closed first: a message may have
-only what its revision names, except where the schema means "anything", as in `_meta` and in what
-tools take and give.
+The official schemas allow additional properties. They are closed first: a message may contain only
+properties that its revision names, except where the schema allows anything, as in `_meta` and in
+the arguments and results of tools.
 
-MCP_SCHEMA_DIR names the folder that has the schemas, one file for each revision, `2025-11-25.json`
-and so on. They are not part of this repository; without them these checks are skipped.
+MCP_SCHEMA_DIR is the folder of the schemas, one file per revision (`2025-11-25.json`). They are
+not part of this repository; without them these checks are skipped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from referencing.jsonschema import specification_with
 __all__ = ("REVISIONS", "STATELESS", "SchemaFault", "needs_schemas", "validate")
 
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
-#: The revision whose results say themselves what they are, and whose tasks are an extension.
+#: The revision whose results contain their type, and whose tasks are an extension.
 STATELESS = "2026-07-28"
 FOLDER = os.environ.get("MCP_SCHEMA_DIR")
 DOCUMENT = "urn:mcp"
@@ -36,7 +36,7 @@ needs_schemas = pytest.mark.skipif(
     reason="MCP_SCHEMA_DIR is not set: it names the folder of the official schemas",
 )
 
-#: What answers a request. What is not here is answered by the name of no definition.
+#: The definition of each request's result.
 RESULTS = {
     "initialize": "InitializeResult",
     "ping": "EmptyResult",
@@ -56,17 +56,17 @@ RESULTS = {
     "tasks/get": "GetTaskResult",
     "tasks/list": "ListTasksResult",
     "tasks/cancel": "CancelTaskResult",
-    # The schema leaves open whose result it is; all our tasks are calls of tools.
+    # The schema does not define whose result it is; all our tasks are calls of tools.
     "tasks/result": "CallToolResult",
 }
-#: Errors that have a definition of their own, where the revision has it.
+#: Errors with a separate definition, in the revisions that have it.
 ERRORS = {
     -32020: "HeaderMismatchError",
     -32021: "MissingRequiredClientCapabilityError",
     -32022: "UnsupportedProtocolVersionError",
     -32042: "URLElicitationRequiredError",
 }
-#: Properties that hold whatever the author of a tool, or a client, put there.
+#: Properties with content of the author of a tool, or of a client.
 FREE = {"_meta", "arguments", "data", "input", "inputSchema", "metadata", "outputSchema"}
 FREE |= {"structuredContent"}
 
@@ -75,13 +75,13 @@ Frame = dict[str, Any]
 
 
 class SchemaFault(AssertionError):
-    """A message that its revision does not have."""
+    """A message that its revision does not define."""
 
 
 def validate(revision: str, frame: Frame, request_method: str | None = None) -> None:
-    """Raise SchemaFault unless this message of ours is one that the revision has.
+    """Validate a sent message. Raises SchemaFault if the revision does not define it.
 
-    `request_method` is what an answer answers; it is not needed for anything else.
+    `request_method` is the method of the request that a response belongs to.
     """
     if "method" in frame:
         _validate_call(revision, frame)
@@ -93,12 +93,12 @@ def validate(revision: str, frame: Frame, request_method: str | None = None) -> 
         _check(revision, _result_name(revision, frame["result"], request_method), frame["result"])
 
 
-#: What we answer though no revision has it.
+#: Methods that we answer although no revision defines them.
 UNSPECIFIED = frozenset({"server/info"})
 
 
 def _validate_call(revision: str, frame: Frame) -> None:
-    """A request or a notification of the server."""
+    """Validate a request or a notification of the server."""
     method, is_request = frame["method"], "id" in frame
     _check(revision, "JSONRPCRequest" if is_request else "JSONRPCNotification", frame)
     if revision == STATELESS and method.startswith("notifications/tasks"):
@@ -109,9 +109,9 @@ def _validate_call(revision: str, frame: Frame) -> None:
         name = reference["$ref"].rpartition("/")[2]
         properties = definitions[name]["properties"]
         if properties["method"]["const"] == method:
-            # Older revisions define the envelope apart.
-            apart = {"jsonrpc", "id"} - set(properties)
-            _check(revision, name, {key: frame[key] for key in frame if key not in apart})
+            # Older revisions define the envelope separately.
+            envelope = {"jsonrpc", "id"} - set(properties)
+            _check(revision, name, {key: frame[key] for key in frame if key not in envelope})
             return
     raise SchemaFault(f"{revision}: a server sends no {method}")
 
@@ -119,7 +119,7 @@ def _validate_call(revision: str, frame: Frame) -> None:
 def _validate_error(revision: str, frame: Frame) -> None:
     definitions = _definitions(revision)
     if frame.get("id", 0) is None:
-        # The schemas know no null, but JSON-RPC wants it where the request could not be read.
+        # The schemas do not allow null, but JSON-RPC requires it if the request was unreadable.
         frame = frame | {"id": 0}
     error = frame["error"]
     name = ERRORS.get(error["code"], "") if isinstance(error, dict) and "code" in error else ""
@@ -130,14 +130,14 @@ def _validate_error(revision: str, frame: Frame) -> None:
 
 
 def _result_name(revision: str, result: Any, request_method: str | None) -> str:
-    """The definition of this result."""
+    """Return the name of this result's definition."""
     if request_method is None or request_method in UNSPECIFIED:
         return "Result"
     stateless = revision == STATELESS
     if stateless and request_method.startswith("tasks/"):
         return "Result"  # of the extension
     if request_method not in _requests(revision):
-        raise SchemaFault(f"{revision}: there is no {request_method} to be answered")
+        raise SchemaFault(f"{revision}: has no request {request_method}")
     if isinstance(result, dict):
         kind = result.get("resultType") if stateless else None
         if kind == "input_required":
@@ -151,7 +151,7 @@ def _result_name(revision: str, result: Any, request_method: str | None) -> str:
 
 def _check(revision: str, name: str, value: Any) -> None:
     if name not in _definitions(revision):
-        raise SchemaFault(f"{revision}: there is no {name}")
+        raise SchemaFault(f"{revision}: has no definition {name}")
     fault = best_match(_validator(revision, name).iter_errors(value))
     if fault is not None:
         raise SchemaFault(f"{revision}: {name}: {fault.json_path}: {fault.message}")
@@ -171,13 +171,13 @@ def _validator(revision: str, name: str) -> Validator:
 
 @cache
 def _document(revision: str) -> Schema:
-    """The schema of a revision, in which every definition names all that it allows."""
+    """Return the schema of a revision with all definitions closed."""
     assert FOLDER is not None, "mark the test with needs_schemas"
     document: Schema = json.loads((Path(FOLDER) / f"{revision}.json").read_text())
     place = _place(document)
     official = document[place]
     closed = {
-        # Anything may be added to a `_meta`, and a Result is the beginning of any result.
+        # A `_meta` may contain anything, and Result is the base of every result.
         name: schema
         if name == "Result" or name.endswith("MetaObject")
         else _closed(schema, official)
@@ -195,7 +195,7 @@ def _definitions(revision: str) -> dict[str, Schema]:
 
 @cache
 def _requests(revision: str) -> frozenset[str]:
-    """What a client of this revision can ask for."""
+    """Return the methods that a client of this revision can request."""
     definitions = _definitions(revision)
     names = (each["$ref"].rpartition("/")[2] for each in definitions["ClientRequest"]["anyOf"])
     return frozenset(definitions[name]["properties"]["method"]["const"] for name in names)
@@ -206,13 +206,13 @@ def _place(document: Schema) -> str:
 
 
 def _closed(schema: Any, official: dict[str, Schema], inside: str = "") -> Any:
-    """The same schema without room for more; `inside` is the property that it describes."""
+    """Return a schema without additional properties; `inside` is the property it describes."""
     if isinstance(schema, list):
         return [_closed(each, official) for each in schema]
     if not isinstance(schema, dict):
         return schema
     if "allOf" in schema:
-        # Each part alone would refuse what the others name.
+        # Each part alone would reject the properties of the others.
         schema = _merged(schema, official)
     closed = {
         word: _closed(each, official)
@@ -231,7 +231,7 @@ def _closed(schema: Any, official: dict[str, Schema], inside: str = "") -> Any:
 
 
 def _merged(schema: Schema, official: dict[str, Schema]) -> Schema:
-    """One object in place of several that a value must all be."""
+    """Merge the parts of `allOf` into one object schema."""
     properties: Schema = {}
     required: list[str] = []
     for part in schema["allOf"]:

@@ -1,4 +1,4 @@
-"""Project folders of tests, whose plugins and settings are to be loaded."""
+"""Trusted project folders for tests."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ __all__ = ("trust_always",)
 
 
 def trust_always(folder: Path) -> Path:
-    """Trust a folder whatever a test puts into it; returns it."""
+    """Trust a folder and all its future content, and return it."""
     write_record(real_folder(folder), None)
     return folder

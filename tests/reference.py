@@ -1,6 +1,6 @@
-"""Making docs/reference.md from the code: every built-in method, as the schema describes it.
+"""Generator of docs/reference.md: every built-in method, as the schema describes it.
 
-`PYTHONPATH=. python tests/reference.py` writes the file, and a test fails if it is not that.
+`PYTHONPATH=. python tests/reference.py` writes the file; a test fails if it is out of date.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Every method that is built in, as `plexus.schema` describes it. Made from the co
 
 
 def described(folder: Path) -> list[dict[str, Any]]:
-    """The activations of a hub as it is started in this folder, without any plugin."""
+    """Return the activations of a hub that is started in this folder, without plugins."""
 
     async def read() -> list[dict[str, Any]]:
         hub, _ = build_hub(Settings(), folder)
@@ -34,7 +34,7 @@ def described(folder: Path) -> list[dict[str, Any]]:
 
 
 def reference(activations: list[dict[str, Any]]) -> str:
-    """The whole document."""
+    """Return the whole document."""
     return BEGINNING + "".join(_activation(each) for each in activations)
 
 

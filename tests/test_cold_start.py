@@ -1,4 +1,4 @@
-"""What a start of `substrate --stdio` imports: as little as it needs."""
+"""`substrate --stdio` imports as little as it needs at start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from project_folders import trust_always
 
 ROOT = Path(__file__).parents[1]
 
-#: What serving stdio needs none of.
+#: Packages that stdio does not need.
 NEVER = {
     "apsw",
     "h11",
@@ -42,7 +42,7 @@ SCHEMA = b'{"jsonrpc":"2.0","id":1,"method":"plexus.schema"}\n'
 def imported_by(
     stdin: bytes, folder: Path, *flags: str, **variables: str
 ) -> tuple[set[str], bytes]:
-    """The packages and modules that a start imports, and what it answers."""
+    """Return the packages and modules that a start imports, and its output."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "substrate", "--stdio", *flags],
         cwd=folder,
@@ -65,7 +65,7 @@ def test_a_start_imports_nothing_of_http_storage_or_display(stdin: bytes, tmp_pa
     assert packages & NEVER == set()
 
 
-def test_a_start_that_is_asked_nothing_does_not_even_import_pydantic(tmp_path: Path) -> None:
+def test_a_start_without_requests_does_not_import_pydantic(tmp_path: Path) -> None:
     packages, _ = imported_by(b"", tmp_path)
     assert not {package for package in packages if package.startswith("pydantic")}
 
@@ -78,7 +78,7 @@ def test_a_start_that_is_asked_nothing_does_not_even_import_pydantic(tmp_path: P
         (SCHEMA, (), b'"namespace":"arbor"'),
     ],
 )
-def test_activations_and_pydantic_are_not_imported_to_be_listed(
+def test_listing_imports_no_activation_and_no_pydantic(
     stdin: bytes, flags: tuple[str, ...], answer: bytes, tmp_path: Path
 ) -> None:
     imported, answered = imported_by(stdin, tmp_path, *flags)

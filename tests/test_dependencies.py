@@ -1,4 +1,4 @@
-"""What may be installed beside us: bounds that are true, and a leg of CI that keeps them so."""
+"""The bounds of dependencies are correct, and CI tests the lower ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import lowest
 import pytest
 
 ROOT = Path(__file__).parents[1]
-#: What we subclass, or whose internals we use: a release that was not tested may break us.
+#: Packages that we subclass or whose internals we use; an untested release may break us.
 CAPPED = ("httptools", "pydantic", "uvicorn", "websockets")
 
 

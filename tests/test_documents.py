@@ -1,4 +1,4 @@
-"""What the documents show is what the program does."""
+"""The examples in the documents work as shown."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_readmes_pipe_prints_what_it_shows(tmp_path: Path) -> None:
 
 @pytest.fixture
 def port(tmp_path: Path) -> Iterator[str]:
-    """A server in an empty folder, on a port of its own."""
+    """Start a server in an empty folder, and yield its port."""
     clean = {key: value for key, value in os.environ.items() if "SUBSTRATE" not in key}
     with subprocess.Popen(
         [sys.executable, "-m", "substrate", "--port", "0"],
@@ -85,7 +85,7 @@ def port(tmp_path: Path) -> Iterator[str]:
 
 
 def test_the_readmes_requests_are_answered(port: str, tmp_path: Path) -> None:
-    """Each of them as a shell runs it, with the token and with another."""
+    """A shell runs each of them, with the token and with a wrong one."""
     commands = re.findall(r"^curl .*?(?=\n\n|\n```)", README, re.S | re.M)
     assert len(commands) == 3
     program = f'substrate() {{ "{sys.executable}" -m substrate --port {port} "$@"; }}\n'
@@ -102,8 +102,8 @@ def test_the_readmes_requests_are_answered(port: str, tmp_path: Path) -> None:
                 check=True,
             )
             answers.append(done.stdout)
-        said = "hi" if "echo hi" in command else "3"
-        assert f"{said}\\n" in answers[0]
+        output = "hi" if "echo hi" in command else "3"
+        assert f"{output}\\n" in answers[0]
         assert "that token is not" in answers[1]
 
 

@@ -1,4 +1,4 @@
-"""Every module says what it offers: nothing missing, nothing left over, in order."""
+"""`__all__` of every module is complete, exact and sorted."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import plexus
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("plexus", "activations", "mcp_view", "native_rpc", "substrate")
 
-#: A program that is run by its path, and imported by nobody.
+#: A program that is run by its path and never imported.
 PROGRAMS = {"activations.processes.supervisor"}
-#: Parts of a module's own machinery, which nobody else imports. What is neither here nor exported
-#: was forgotten. The commands of the program are not looked at: nobody imports those.
+#: Public names that only their own module uses. Any other name must be exported. The modules of
+#: the program are not checked for this, because they are not imported by authors.
 NOT_OFFERED = {
     "plexus.context": {"value_of"},
     "plexus.runtime.pump": {"Pace"},
@@ -29,7 +29,7 @@ NOT_OFFERED = {
 
 
 def public_modules() -> list[str]:
-    """Every module of ours that defines something and is not private."""
+    """Return every public module of the packages."""
     names = []
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
@@ -48,7 +48,7 @@ def source_of(name: str) -> ast.Module:
 
 
 def exported(tree: ast.Module) -> list[str] | None:
-    """What `__all__` lists; it must be a tuple, written out."""
+    """Return the names in `__all__`, which must be a literal tuple."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             assert isinstance(node.value, ast.Tuple), "__all__ is a tuple"
@@ -57,7 +57,7 @@ def exported(tree: ast.Module) -> list[str] | None:
 
 
 def defined(tree: ast.Module) -> set[str]:
-    """Functions and classes of the module itself, without an underscore."""
+    """Return the public functions and classes that the module defines."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     return {n.name for n in tree.body if isinstance(n, kinds) and not n.name.startswith("_")}
 
@@ -73,7 +73,7 @@ def test_everything_exported_is_there_once_and_in_order(name: str) -> None:
     for each in names:
         assert hasattr(module, each), each
     assert len(set(names)) == len(names)
-    # Constants first, then classes, then functions, each by name: the order that ruff keeps.
+    # Constants, then classes, then functions, each by name: the order of ruff.
     assert names == sorted(names, key=lambda each: (rank(each), each))
 
 
@@ -98,14 +98,14 @@ def test_nothing_public_is_missing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NOT_OFFERED)
-def test_what_is_not_offered_is_there_to_be_offered(name: str) -> None:
+def test_every_name_that_is_not_exported_exists(name: str) -> None:
     tree = source_of(name)
     assert NOT_OFFERED[name] <= defined(tree) - set(exported(tree) or ())
 
 
 @cache
 def used_from_outside() -> dict[str, set[str]]:
-    """What our modules import from each other, by the module it is imported from."""
+    """Return the names that our modules import from each other, by the imported module."""
     used: dict[str, set[str]] = {}
     for name in public_modules():
         for node in ast.walk(source_of(name)):
@@ -127,7 +127,7 @@ def test_the_package_offers_what_an_author_needs() -> None:
         assert getattr(plexus, name) is not None
     needed = {"Activation", "Content", "Context", "Event", "Plexus", "method", "Confirm", "Failed"}
     assert needed <= set(plexus.__all__)
-    assert len(plexus.__all__) <= 40, "what is not for authors is imported from its own module"
+    assert len(plexus.__all__) <= 40, "import names that authors do not need from their module"
 
     assert plexus.__version__ == importlib.import_module("plexus.version").__version__
 

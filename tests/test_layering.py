@@ -1,4 +1,4 @@
-"""The arrows between packages, read from every import, indented and late ones too.
+"""The imports between packages, including indented and lazy ones, follow the layers.
 
 plexus       imports none of ours; only plexus.storage imports plexus.storage
 activations  import plexus
@@ -6,8 +6,8 @@ mcp_view     imports plexus
 native_rpc   imports plexus
 substrate    imports all
 
-Code of ours is imported by name in `plexus/registry/lazy.py` alone. What it is given, the text
-"package.module:attribute", is an arrow of the module in which the text stands.
+Only `plexus/registry/lazy.py` imports our own code by name. A string "package.module:attribute"
+passed to it counts as an import by the module that contains the string.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ ARROWS: dict[str, set[str]] = {
     "substrate": {"plexus", "activations", "mcp_view", "native_rpc"},
 }
 
-#: Arrows between activations; otherwise they reach each other by `ctx.call`.
+#: Imports between activations; otherwise they call each other with `ctx.call`.
 BETWEEN_ACTIVATIONS = {
     "bash": {"processes"},
     "chat": {"arbor", "processes"},
 }
-#: Parts of a package that the rest of it does not import.
+#: Parts of a package that the rest of the package does not import.
 APART = ("plexus.storage",)
 
-#: What imports a module by its name.
+#: Functions that import a module by name.
 IMPORTERS = {"__import__", "exec_module", "import_module", "load_module", "run_module", "run_path"}
-#: Where that may be more than a package of others, which is named on the spot.
+#: Modules that may import more than a third-party package by a literal name.
 DYNAMIC = {
-    "plexus.registry.lazy": "the one place where code of ours is imported by its name",
-    "plexus.registry.plugins": "plugins, which the operator names",
+    "plexus.registry.lazy": "the only module that imports our own code by name",
+    "plexus.registry.plugins": "plugins, named by the operator",
 }
-#: A text that `plexus.registry.lazy` imports.
+#: A string that `plexus.registry.lazy` imports.
 REFERENCE = re.compile(r"(?:plexus|activations|mcp_view|native_rpc|substrate)(?:\.\w+)*:\w+")
 
-#: Packages of others that only some of our modules may import.
+#: Third-party packages that only some of our modules may import.
 KEPT_TO = {
     "orjson": ("plexus.rpc.wire", "plexus.rpc.event_encoder", "plexus.rpc.json_values"),
     "msgspec": ("plexus.event_class", "plexus.events", "plexus.rpc.event_encoder"),
@@ -61,11 +61,11 @@ KEPT_TO = {
     "rich": ("substrate",),
 }
 
-#: Modules that know no loop, no clock and no socket.
+#: Modules without an event loop, a clock or a socket.
 SANS_IO = ("native_rpc.protocol", "native_rpc.framing", "mcp_view")
 IO = {"anyio", "asyncio", "starlette", "uvicorn", "websockets", "socket", "time", "random"}
 
-#: Where an `except Exception`, or one that catches even more, is right: how many, and why.
+#: Modules that may catch `Exception` or more: how often, and why.
 BROAD_EXCEPTS = {
     "plexus.runtime.pump": (4, "the boundary where an exception becomes a terminal"),
     "plexus.registry.plugins": (
@@ -76,47 +76,56 @@ BROAD_EXCEPTS = {
     "plexus.runtime.calls": (1, "an author's validator may raise anything"),
     "plexus.registry.parameters": (
         1,
-        "a plugin's default may refuse to be copied",
+        "copying a plugin's default may raise anything",
     ),
-    "plexus.registry.schema": (1, "an author's factory of a default may raise anything"),
+    "plexus.registry.schema": (1, "an author's default factory may raise anything"),
     "plexus.registry.activation_tree": (
         3,
-        "a plugin's class or type may raise anything while it is made or described",
+        "a plugin's class or type may raise anything when instantiated or described",
     ),
     "plexus.registry.lazy": (1, "an import or a constructor may raise anything at the first call"),
     "plexus.runtime.runs": (1, "an observer of runs must not change how they end"),
-    "plexus.registry.catalogue": (1, "a plugin's list may fail; the others' are shown"),
-    "activations.health": (1, "a probe is there to fail: whatever it raises is its answer"),
-    "plexus.storage.postgres.writer": (1, "what a work raises is raised to its caller"),
-    "plexus.storage.sqlite.workers": (1, "what a work raises is raised to its caller"),
-    "activations.bash.activation": (1, "the process is killed first; it is raised on"),
-    "activations.processes.process": (1, "descriptors are closed first; it is raised on"),
+    "plexus.registry.catalogue": (1, "a plugin's list may fail; the lists of the others are shown"),
+    "activations.health": (1, "the exception of a health check is its result"),
+    "plexus.storage.postgres.writer": (1, "the exception of a job is raised to its caller"),
+    "plexus.storage.sqlite.workers": (1, "the exception of a job is raised to its caller"),
+    "activations.bash.activation": (
+        1,
+        "the process is killed first, then the exception is re-raised",
+    ),
+    "activations.processes.process": (
+        1,
+        "descriptors are closed first, then the exception is re-raised",
+    ),
     "activations.processes.supervisor": (1, "a guard must never return into the supervisor's loop"),
-    "activations.chat.providers.keys": (1, "whatever a keyring raises means that it has no key"),
+    "activations.chat.providers.keys": (1, "any exception of a keyring means that it has no key"),
     "substrate.security.credential_watch": (
         2,
-        "what cannot be checked is not valid; every stream is ended",
+        "a credential that cannot be checked is invalid; every stream is closed",
     ),
-    "mcp_view.protocol": (1, "a handler's defect: its request is answered, and so is its batch"),
-    "substrate.driver": (4, "a view's defect: what was asked is answered all the same"),
+    "mcp_view.protocol": (
+        1,
+        "a handler's defect: its request and the rest of its batch are answered",
+    ),
+    "substrate.driver": (4, "a view's defect: the request is answered nevertheless"),
     "substrate.server.app": (
         2,
-        "a route's defect: the request is answered, if it still can",
+        "a route's defect: the request is answered if that is still possible",
     ),
-    "native_rpc.client.call": (3, "a call is left first; it is raised on"),
+    "native_rpc.client.call": (3, "the call is left first, then the exception is re-raised"),
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Import:
-    """One import of one module."""
+    """An import of a module."""
 
     line: int
-    #: The module that is imported, in full.
+    #: The full name of the imported module.
     target: str
     inside_function: bool
     for_type_checking: bool
-    #: Whether it is made when something is first used, by `plexus.registry.lazy`.
+    #: Whether `plexus.registry.lazy` performs it at first use.
     late: bool = False
 
     @property
@@ -126,7 +135,7 @@ class Import:
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    """One of our modules, as its source has it."""
+    """A module with its syntax tree."""
 
     name: str
     path: Path
@@ -153,7 +162,7 @@ def modules_of(root: Path) -> dict[str, Module]:
 
 
 def imports_of(module: Module, known: dict[str, Module]) -> list[Import]:
-    """Every import, wherever it stands; `from package import module` means the module."""
+    """Return every import of a module; `from package import module` imports the module."""
     found: list[Import] = []
 
     def visit(node: Any, inside_function: bool, for_type_checking: bool) -> None:
@@ -190,8 +199,10 @@ def imports_of(module: Module, known: dict[str, Module]) -> list[Import]:
 
 
 def dynamic_imports(module: Module) -> Iterator[tuple[int, str]]:
-    """The line of every import by name, and the name: a text, or a constant of the module that is
-    one; an empty name for everything else."""
+    """Yield the line and the name of every import by name.
+
+    The name is a literal or a constant of the module, and empty for any other expression.
+    """
     constants = {
         ast.unparse(target): node.value
         for node in module.tree.body
@@ -210,7 +221,7 @@ def _last(node: ast.Name | ast.Attribute | ast.alias) -> str:
 
 
 def _argument(tree: ast.Module, function: ast.AST, constants: dict[str, ast.expr | None]) -> str:
-    """What a function is called with, if that is a text; it may also be passed on uncalled."""
+    """Return the first argument of a function's call if it is a string, else an empty string."""
     for call in ast.walk(tree):
         if isinstance(call, ast.Call) and call.func is function and call.args:
             first: ast.expr | None = call.args[0]
@@ -222,12 +233,12 @@ def _argument(tree: ast.Module, function: ast.AST, constants: dict[str, ast.expr
 
 
 def within(name: str, owners: tuple[str, ...]) -> bool:
-    """Whether a module is one of these, or lies in one of these packages."""
+    """Return whether a module is one of these modules, or inside one of these packages."""
     return any(name == owner or name.startswith(f"{owner}.") for owner in owners)
 
 
 def faults_in(root: Path) -> list[str]:
-    """Everything that is wrong with the imports under this folder."""
+    """Return all faults of the imports under this folder."""
     known = modules_of(root)
     faults: list[str] = []
     graph: dict[str, set[str]] = {}
@@ -236,17 +247,18 @@ def faults_in(root: Path) -> list[str]:
             where = f"{module.name}:{each.line}: imports {each.target}"
             if each.package in ARROWS:
                 if each.package not in ARROWS[module.package] | {module.package}:
-                    faults.append(f"{where}, which is no arrow")
+                    faults.append(f"{where}, which is not allowed by the layers")
                 if each.late and each.target not in known:
-                    faults.append(f"{where}, which is no module")
+                    faults.append(f"{where}, which does not exist")
                 faults += [f"{where}, {fault}" for fault in inner_faults(module.name, each.target)]
                 if each.inside_function:
-                    faults.append(f"{where} inside of a function")
+                    faults.append(f"{where} inside a function")
                 if not each.for_type_checking and not each.late:
                     graph.setdefault(module.name, set()).add(each.target)
             keepers = KEPT_TO.get(each.package)
             if keepers is not None and not within(module.name, keepers):
-                faults.append(f"{where}, which is kept to {keepers or 'nobody'}")
+                allowed = f"only {keepers}" if keepers else "no module"
+                faults.append(f"{where}, which {allowed} may import")
             if within(module.name, SANS_IO) and each.package in IO:
                 faults.append(f"{where}, though it is sans-IO")
         for line, name in dynamic_imports(module):
@@ -269,7 +281,7 @@ def inner_faults(name: str, target: str) -> Iterator[str]:
 
 
 def cycles_in(graph: dict[str, set[str]]) -> Iterator[list[str]]:
-    """The import cycles; a package that collects what its own modules define is none."""
+    """Yield the import cycles; the implicit import of a parent package does not count."""
     done: set[str] = set()
 
     def walk(name: str, path: list[str]) -> Iterator[list[str]]:
@@ -287,7 +299,7 @@ def cycles_in(graph: dict[str, set[str]]) -> Iterator[list[str]]:
 
 
 def broad_excepts(module: Module) -> int:
-    """How many handlers catch every Exception, or more."""
+    """Return the number of handlers that catch `Exception` or more."""
     count = 0
     for node in ast.walk(module.tree):
         if isinstance(node, ast.ExceptHandler):
@@ -300,7 +312,7 @@ def broad_excepts(module: Module) -> int:
 # --- ours ----------------------------------------------------------------------------------------
 
 
-def test_every_import_is_an_arrow_that_is_drawn() -> None:
+def test_every_import_follows_the_layers() -> None:
     assert faults_in(ROOT) == []
 
 
@@ -310,13 +322,13 @@ def test_every_package_is_read() -> None:
         assert read[package] > 1, package
 
 
-def test_every_broad_except_is_one_that_is_listed() -> None:
+def test_every_broad_except_is_listed() -> None:
     counted = {name: broad_excepts(module) for name, module in modules_of(ROOT).items()}
     allowed = {name: count for name, (count, _) in BROAD_EXCEPTS.items()}
     assert {n: c for n, c in counted.items() if c > allowed.get(n, 0)} == {}
 
 
-def test_every_exception_is_still_one() -> None:
+def test_every_exception_is_still_needed() -> None:
     known = modules_of(ROOT)
     assert [name for name in BROAD_EXCEPTS if not broad_excepts(known[name])] == []
     assert [name for name in DYNAMIC if not list(dynamic_imports(known[name]))] == []
@@ -332,26 +344,42 @@ def test_every_exception_is_still_one() -> None:
 # --- the checker ---------------------------------------------------------------------------------
 
 PLANTED = {
-    "an arrow": ("plexus/x.py", "import substrate.cli.main", "no arrow"),
-    "an arrow between views": ("mcp_view/x.py", "from native_rpc import errors", "no arrow"),
-    "an arrow from a view to an activation": ("mcp_view/x.py", "import activations", "no arrow"),
-    "an indented arrow": (
+    "an import of a higher layer": (
+        "plexus/x.py",
+        "import substrate.cli.main",
+        "not allowed by the layers",
+    ),
+    "an import between views": (
+        "mcp_view/x.py",
+        "from native_rpc import errors",
+        "not allowed by the layers",
+    ),
+    "an import of an activation by a view": (
+        "mcp_view/x.py",
+        "import activations",
+        "not allowed by the layers",
+    ),
+    "an indented import": (
         "plexus/x.py",
         "if True:\n    try:\n        import activations.bash\n    finally:\n        pass",
-        "no arrow",
+        "not allowed by the layers",
     ),
-    "an arrow for type checking": (
+    "an import for type checking": (
         "plexus/x.py",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import substrate",
-        "no arrow",
+        "not allowed by the layers",
     ),
-    "a late arrow": ("plexus/x.py", "LATE = {'serve': 'substrate.y:main'}", "no arrow"),
-    "a late arrow within a function": (
+    "a lazy import": (
+        "plexus/x.py",
+        "LATE = {'serve': 'substrate.y:main'}",
+        "not allowed by the layers",
+    ),
+    "a lazy import within a function": (
         "native_rpc/x.py",
         "def f():\n    resolve('mcp_view.y:Y')",
-        "no arrow",
+        "not allowed by the layers",
     ),
-    "a late arrow to nowhere": ("substrate/x.py", "f('plexus.z:Z')", "no module"),
+    "a lazy import of a missing module": ("substrate/x.py", "f('plexus.z:Z')", "does not exist"),
     "an import by name": (
         "substrate/x.py",
         "import importlib\nimportlib.import_module('substrate.y')",
@@ -384,24 +412,28 @@ PLANTED = {
         "imports anything by its name",
     ),
     "storage in the core": ("plexus/x.py", "import plexus.storage.y", "kept apart"),
-    "an arrow between activations": ("activations/bash/x.py", "import activations.y", "another"),
-    "a late arrow between activations": (
+    "an import between activations": ("activations/bash/x.py", "import activations.y", "another"),
+    "a lazy import between activations": (
         "activations/arbor/x.py",
         "resolve('activations.y:Y')",
         "another activation",
     ),
-    "orjson": ("native_rpc/x.py", "import orjson", "kept to"),
-    "json": ("plexus/rpc/wire.py", "import json", "kept to nobody"),
-    "json within a function": ("substrate/x.py", "def f():\n    from json import dumps", "nobody"),
-    "click": ("plexus/x.py", "import click", "kept to"),
-    "starlette": ("activations/x.py", "from starlette.responses import Response", "kept to"),
+    "orjson": ("native_rpc/x.py", "import orjson", "which only ('plexus.rpc.wire'"),
+    "json": ("plexus/rpc/wire.py", "import json", "which no module may import"),
+    "json within a function": (
+        "substrate/x.py",
+        "def f():\n    from json import dumps",
+        "which no module may import",
+    ),
+    "click": ("plexus/x.py", "import click", "which only ('substrate'"),
+    "starlette": ("activations/x.py", "from starlette.responses import Response", "which only"),
     "a loop": ("native_rpc/protocol.py", "import asyncio", "sans-IO"),
     "a clock in a view": ("mcp_view/x.py", "import time", "sans-IO"),
     "a loop in framing": ("native_rpc/framing.py", "from anyio import sleep", "sans-IO"),
     "an import within a function": (
         "plexus/x.py",
         "def f():\n    from plexus import y",
-        "inside of a function",
+        "inside a function",
     ),
     "a cycle": ("plexus/x.py", "import plexus.y", "cycle: plexus.x -> plexus.y -> plexus.x"),
     "a relative cycle": ("plexus/x.py", "from . import y", "cycle: plexus.x -> plexus.y"),
@@ -427,7 +459,7 @@ def test_the_checker_finds_what_is_planted(kind: str, tmp_path: Path) -> None:
     assert fault in found[0]
 
 
-def test_the_checker_lets_a_clean_tree_be(tmp_path: Path) -> None:
+def test_the_checker_accepts_a_clean_tree(tmp_path: Path) -> None:
     for package, arrows in ARROWS.items():
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").write_text("".join(f"import {a}\n" for a in arrows))

@@ -1,8 +1,8 @@
-"""Views only read runs, the table of runs and the hub: what is to change is an effect.
+"""Views only read runs, the table of runs and the hub; they return changes as effects.
 
-The code of both views is read, not run. Whatever a view reaches from a run or from the hub, by a
-parameter, an attribute, a call or a variable, may be used only by the names that are listed here
-as reading, and nothing of it may be assigned.
+The source of both views is analysed, not run. On objects reached from a run or from the hub, by a
+parameter, an attribute, a call or a variable, a view may use only the names listed here as reading,
+and must not assign attributes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VIEWS = [
     *sorted((ROOT / "native_rpc").glob("*.py")),
 ]
 
-#: The methods of live objects that change nothing.
+#: The methods of live objects that change nothing, by class.
 READING: dict[type, set[str]] = {
     Run: {"abandoned", "described", "find_scope", "open_question", "owned_by"},
     RunLog: {"check_size", "numbered", "read", "size_after", "time_of"},
@@ -50,7 +50,7 @@ READING: dict[type, set[str]] = {
         "scopes",
     },
 }
-#: Those that change something.
+#: The methods of live objects that change something, by class.
 MUTATING: dict[type, set[str]] = {
     Run: {
         "abandon",
@@ -123,7 +123,7 @@ MUTATING: dict[type, set[str]] = {
         "unregister",
     },
 }
-#: What views read beside methods.
+#: The attributes that views read.
 ATTRIBUTES = {
     "cancel_reason",
     "ended_at",
@@ -147,22 +147,22 @@ ATTRIBUTES = {
     "version",
 }
 READABLE = ATTRIBUTES.union(*READING.values())
-#: What live objects are called, as names and as attributes of others.
+#: Names of live objects, as variables and as attributes.
 LIVE_NAMES = {"hub", "log", "plexus", "pump", "reader", "run", "runs"}
 LIVE_TYPES = {"LocalRun", "Plexus", "Reader", "Run", "RunLog", "Runs"}
-#: What of a live object is live itself.
+#: Attributes and methods of live objects that return live objects.
 LIVE_PARTS = LIVE_NAMES | {"find", "find_run_to_control", "kept", "of", "questions", "running"}
 
 
 def is_live(node: ast.expr, live: set[str]) -> bool:
-    """Whether an expression is a live object, or a collection of them."""
+    """Return whether an expression is a live object, or a collection of them."""
     if isinstance(node, ast.Name):
         return node.id in live
     if isinstance(node, ast.Attribute):
         return node.attr in LIVE_NAMES or (node.attr in LIVE_PARTS and is_live(node.value, live))
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Name):
-            # The elements of a collection are those of what it is made from.
+            # A collection contains live objects if its source does.
             made = node.func.id in ("list", "sorted") and any(is_live(a, live) for a in node.args)
             return made or node.func.id in live
         return is_live(node.func, live)
@@ -176,7 +176,7 @@ def is_live(node: ast.expr, live: set[str]) -> bool:
 
 
 def bindings(function: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """The assignments of a function: what is bound, and to what."""
+    """Yield the target and the value of each assignment in a function."""
     for node in ast.walk(function):
         if isinstance(node, ast.Assign):
             for target in node.targets:
@@ -193,7 +193,7 @@ def bindings(function: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 
 def live_names(function: ast.AST) -> set[str]:
-    """The names of live objects in a function: parameters, and variables bound to one."""
+    """Return the parameters and variables of a function that are live objects."""
     live = set(LIVE_NAMES)
     for node in ast.walk(function):
         if isinstance(node, ast.arg) and node.annotation is not None:
@@ -210,7 +210,7 @@ def live_names(function: ast.AST) -> set[str]:
 
 
 def faults_in(source: str) -> list[str]:
-    """What a view does to live objects."""
+    """Return the forbidden uses of live objects in a source text."""
     tree = ast.parse(source)
     faults: list[str] = []
     functions: list[ast.AST] = [

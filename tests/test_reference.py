@@ -1,4 +1,4 @@
-"""The reference is made from the code, and the drawing of the layers is that of the imports."""
+"""The reference is generated from the code, and the architecture draws the real imports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from test_layering import ARROWS, BETWEEN_ACTIVATIONS, ROOT
 ARCHITECTURE = (REFERENCE.parent / "architecture.md").read_text()
 
 
-def test_the_reference_is_what_the_code_says(tmp_path: Path) -> None:
+def test_the_reference_is_up_to_date(tmp_path: Path) -> None:
     wanted = reference(described(tmp_path))
     assert REFERENCE.read_text() == wanted, "run `PYTHONPATH=. python tests/reference.py`"
 
@@ -21,14 +21,14 @@ def test_the_drawing_of_the_layers_is_that_of_the_imports() -> None:
     assert drawing is not None
     drawn = {line.split()[0]: line for line in drawing[1].splitlines() if line.strip()}
     for package, arrows in ARROWS.items():
-        told = re.split(r"\bimports? ", drawn[package])[-1]
-        named = {word for word in re.split(r"[ ,]+", told) if word in ARROWS}
-        named |= set(ARROWS) - {package} if told == "all" else set()
+        imports = re.split(r"\bimports? ", drawn[package])[-1]
+        named = {word for word in re.split(r"[ ,]+", imports) if word in ARROWS}
+        named |= set(ARROWS) - {package} if imports == "all" else set()
         assert named == arrows, drawn[package]
 
 
 def drawn_tree() -> dict[str, str]:
-    """The folders of the tree as it is drawn, with what is said of each."""
+    """Return the folders of the drawn tree, with the description of each."""
     drawing = re.search(r"## The tree\n\n```\n(.*?)```", ARCHITECTURE, re.DOTALL)
     assert drawing is not None
     found: dict[str, str] = {}

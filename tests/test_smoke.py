@@ -1,7 +1,7 @@
 """One use of each transport, view and store, through real processes.
 
-Few and quick, because `make lowest` runs them in an environment with the lowest versions that are
-allowed, where nothing of what the other tests need is installed.
+The tests are few and fast, because `make lowest` runs them with the lowest allowed versions, in an
+environment without the packages that other tests need.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ def server() -> Iterator[Server]:
 
 
 def result_of(server: Server, method: str, params: Any = None) -> Any:
-    """The terminal of a call, and its events."""
+    """Call a method, and return its terminal and its events."""
     with server.call(method, params) as response:
         return json.loads(response.read())["result"]
 
 
 def kinds_of(items: list[dict[str, Any]]) -> list[str]:
-    """The types of the events in these notifications."""
+    """Return the types of the events in these notifications."""
     return [item["params"]["result"]["type"] for item in items]
 
 
 def talk(messages: list[dict[str, Any]], *options: str) -> list[dict[str, Any]]:
-    """What `substrate --stdio` answers to these messages before it ends."""
+    """Return the messages that `substrate --stdio` sends in response to these."""
     clean = {name: value for name, value in os.environ.items() if "SUBSTRATE" not in name}
     ended = subprocess.run(
         [sys.executable, "-m", "substrate", "--stdio", "--activation", str(DEMO), *options],
@@ -144,8 +144,8 @@ def test_a_tree_is_written_and_read_by_the_next_process(engine: str, tmp_path: P
 
 def test_the_built_in_model_answers_in_a_chat(server: Server) -> None:
     result_of(server, "chat.create", {"name": "smoke"})
-    said = result_of(server, "chat.send", {"session": "smoke", "message": "hello there"})
-    assert "hello there" in "".join(event.get("text", "") for event in said["events"])
+    sent = result_of(server, "chat.send", {"session": "smoke", "message": "hello there"})
+    assert "hello there" in "".join(event.get("text", "") for event in sent["events"])
 
 
 def test_the_command_line_calls_a_server_and_lists_its_methods(server: Server) -> None:

@@ -1,7 +1,7 @@
-"""The tutorial, done as it stands there: every command is run, and every output compared.
+"""Every command of the tutorial is run, and its output compared with the text.
 
-The commands run in an environment of their own, on a terminal, in a folder that is new. `claude`
-itself is not there; that the official client starts the same command, and sees the same tool, is.
+The commands run in a separate environment, on a terminal, in a new folder. `claude` is not
+installed; the official client starts the same command instead, and must see the same tool.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ ROOT = Path(__file__).parents[1]
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
 WAIT_S = 60.0
 
-#: What comes before the text that the server of `substrate dev` is to say.
+#: The comment before the expected output of `substrate dev`.
 SAYS = "<!-- the server says -->\n"
-#: What differs from one time to another.
+#: Output that varies between runs, and its replacement.
 VARYING = (
     (re.compile(r"\x1b\[[0-9;?]*[A-Za-z]"), ""),
     (re.compile(r"\r+\n"), "\n"),
@@ -44,7 +44,7 @@ class Block(NamedTuple):
 
     language: str
     text: str
-    said_by_server: bool
+    is_server_output: bool
 
 
 def blocks(text: str) -> list[Block]:
@@ -53,7 +53,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def commands(text: str) -> Iterator[tuple[str, str]]:
-    """Each command of a block, and what it prints."""
+    """Yield each command of a block, and its output."""
     for part in re.split(r"^\$ ", text, flags=re.M)[1:]:
         command, _, output = part.partition("\n")
         yield command, output
@@ -66,7 +66,7 @@ def fixed(text: str) -> str:
 
 
 class Terminal:
-    """A command on a terminal of its own."""
+    """A command on a separate terminal."""
 
     def __init__(self, command: str, cwd: Path, environment: dict[str, str]) -> None:
         self._fd, theirs = os.openpty()
@@ -87,15 +87,15 @@ class Terminal:
     def text(self) -> str:
         return fixed(self._data.decode())
 
-    def says(self, expected: str) -> None:
-        """Wait until it has said this next."""
+    def wait_for(self, expected: str) -> None:
+        """Wait until the output continues with a text."""
         end = time.monotonic() + WAIT_S
         while (place := self.text.find(expected, self._read)) < 0:
-            assert self._more(end), f"{expected!r} was not said: {self.text[self._read :]!r}"
+            assert self._more(end), f"{expected!r} is missing: {self.text[self._read :]!r}"
         self._read = place + len(expected)
 
     def rest(self) -> tuple[int, str]:
-        """Its exit code, and all that it printed."""
+        """Return the exit code and the whole output."""
         end = time.monotonic() + WAIT_S
         while self._more(end):
             pass
@@ -107,7 +107,7 @@ class Terminal:
             return False
         try:
             data = os.read(self._fd, 65536)
-        except OSError:  # nobody holds the other end any more
+        except OSError:  # the other end is closed
             return False
         self._data += data
         return bool(data)
@@ -123,7 +123,7 @@ class Terminal:
 
 
 class Reader:
-    """Somebody who does what the tutorial says."""
+    """A reader who executes the blocks of the tutorial."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.cwd = folder
@@ -132,9 +132,9 @@ class Reader:
         self._server: Terminal | None = None
 
     def follow(self, block: Block) -> None:
-        if block.said_by_server:
+        if block.is_server_output:
             assert self._server is not None
-            self._server.says(fixed(block.text))
+            self._server.wait_for(fixed(block.text))
         elif block.language == "python":
             first, _, text = block.text.partition("\n")
             (self.cwd / first.removeprefix("# ")).write_text(text)
@@ -150,7 +150,7 @@ class Reader:
         terminal = Terminal(command, self.cwd, self._environment)
         if command == "substrate dev":
             self._server = terminal
-            terminal.says(fixed(expected))
+            terminal.wait_for(fixed(expected))
             return
         try:
             code, output = terminal.rest()
@@ -165,7 +165,7 @@ class Reader:
 
 
 def make_environment(folder: Path) -> dict[str, str]:
-    """An environment with all that the tests have, into which more can be installed."""
+    """Create an environment with the tests' packages, into which more can be installed."""
     venv.create(folder / "venv", with_pip=False, symlinks=True)
     bin_folder = folder / "venv" / "bin"
     site = sysconfig.get_path("purelib", vars={"base": str(folder / "venv")})
@@ -174,7 +174,7 @@ def make_environment(folder: Path) -> dict[str, str]:
     )
     python = bin_folder / "python"
     substrate = f"#!{python}\nfrom substrate.__main__ import main\nmain()\n"
-    # Nothing is fetched: what builds a package is what the tests have.
+    # Nothing is downloaded: packages are built with the tests' packages.
     pip = f'#!/bin/sh\nexec {python} -m pip "$@" --no-build-isolation --no-index --no-deps\n'
     for name, text in (("substrate", substrate), ("pip", pip)):
         (bin_folder / name).write_text(text)
@@ -196,7 +196,7 @@ def make_environment(folder: Path) -> dict[str, str]:
 
 
 def _site_folders() -> list[str]:
-    """Where this interpreter has its packages, and this project."""
+    """Return the folders of this interpreter's packages, and of this project."""
     return [*(path for path in sys.path if path.endswith("site-packages")), str(ROOT)]
 
 
@@ -228,10 +228,10 @@ def test_the_official_client_starts_the_command_that_claude_code_is_given() -> N
     assert shlex.split(claude) == shlex.split(official)
 
 
-def test_every_block_is_of_a_kind_that_is_looked_at() -> None:
+def test_every_block_is_of_a_kind_that_is_checked() -> None:
     assert {block.language for block in blocks(TUTORIAL)} == {"console", "python", "sh", "text"}
     for block in blocks(TUTORIAL):
-        if block.language == "sh":  # what is not run is only what belongs to Claude Code
+        if block.language == "sh":  # only commands of Claude Code are not run
             assert block.text.startswith("claude mcp add ")
-        assert (block.language == "text") == block.said_by_server
+        assert (block.language == "text") == block.is_server_output
     assert TUTORIAL.count("```") == 2 * len(blocks(TUTORIAL))

@@ -1,16 +1,16 @@
-"""Golden transcripts: what is sent and what must come back, the same over every transport.
+"""Golden transcripts: messages and the expected replies, the same over every transport.
 
-A transcript is a file of JSON lines. The first says what it is `about`, and `connection: true` if
-it needs one connection from its beginning to its end. Then, in order:
+A transcript is a file of JSON lines. The first contains `about`, a description, and
+`connection: true` if the transcript needs one connection throughout. Then, in order:
 
     {"send": <message>}            a JSON value, or a string for exactly these characters
     {"expect": <message>}          the next message of the server
-    {"expect_all": [<message>..]}  the next messages of the server, in whatever order
+    {"expect_all": [<message>..]}  the next messages of the server, in any order
 
-A string that begins with `$` is a placeholder: `$any` fits everything, any other name fits
-anything the first time and the same thing from then on, also in what is sent.
+A string that begins with `$` is a placeholder: `$any` matches everything, any other name matches
+anything the first time and the same value from then on, including in sent messages.
 
-To replay over another transport, write an `Exchange` and call `replay` with it.
+To replay over another transport, implement `Exchange` and pass it to `replay`.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Exchange(Protocol):
         """Send one message."""
 
     async def receive(self) -> Any:
-        """The next message of the server, decoded."""
+        """Return the next message of the server, decoded."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Transcript:
-    """One file."""
+    """The content of one transcript file."""
 
     name: str
     about: str
@@ -51,7 +51,7 @@ class Transcript:
 def load(path: Path) -> Transcript:
     head, *steps = (json.loads(line) for line in path.read_text().splitlines() if line.strip())
     for number, step in enumerate(steps, 2):
-        assert len(step) == 1, f"{path.name}:{number}: one thing a line"
+        assert len(step) == 1, f"{path.name}:{number}: one step per line"
         assert step.keys() <= {"send", "expect", "expect_all"}, f"{path.name}:{number}"
     return Transcript(path.stem, head["about"], head.get("connection", False), tuple(steps))
 
@@ -63,7 +63,7 @@ MCP_TRANSCRIPTS = {path.stem: load(path) for path in sorted(FOLDER.glob("mcp/*.j
 
 
 async def replay(transcript: Transcript, exchange: Exchange) -> None:
-    """Play a transcript; raises AssertionError where the server differs from it."""
+    """Replay a transcript. Raises AssertionError where the server differs from it."""
     known: dict[str, Any] = {}
     for number, step in enumerate(transcript.steps, 2):
         where = f"{transcript.name}.jsonl:{number}"
@@ -84,7 +84,7 @@ async def replay(transcript: Transcript, exchange: Exchange) -> None:
                     break
             else:
                 wanted = " or ".join(json.dumps(_filled(entry, known)) for entry in expected)
-                raise AssertionError(f"{where}: wanted {wanted}, got {json.dumps(received)}")
+                raise AssertionError(f"{where}: expected {wanted}, got {json.dumps(received)}")
 
 
 def _fits(expected: Any, received: Any, known: dict[str, Any]) -> bool:
@@ -117,7 +117,7 @@ def _filled(value: Any, known: dict[str, Any]) -> Any:
 
 
 def placeholders(value: Any) -> Iterator[str]:
-    """Every placeholder in a message."""
+    """Return every placeholder in a message."""
     if isinstance(value, str) and value.startswith("$"):
         yield value
     elif isinstance(value, dict | list):

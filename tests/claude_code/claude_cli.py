@@ -1,4 +1,4 @@
-"""The real Claude Code CLI, with a server of ours and a scripted model."""
+"""The real Claude Code CLI with our server and a scripted model."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ RUN_S = 90.0
 
 
 def private_environment(home: Path, api: str, key: str) -> dict[str, str]:
-    """Return an environment that has nothing of the account of the person who runs the tests,
-    and that sends nothing away."""
+    """Return an environment without the user's account, and without telemetry."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -33,7 +32,7 @@ def private_environment(home: Path, api: str, key: str) -> dict[str, str]:
 
 
 def run_claude(folder: Path, api: str, tool: str, **settings: str) -> str:
-    """Run one turn in print mode with `substrate --stdio --mcp`, and return what it printed.
+    """Run one turn in print mode with `substrate --stdio --mcp`, and return the output.
 
     `settings` are environment variables of the server.
     """

@@ -1,4 +1,4 @@
-"""The interactive Claude Code CLI on a pseudo-terminal, with a server of ours."""
+"""The interactive Claude Code CLI on a pseudo-terminal, with our server."""
 
 from __future__ import annotations
 
@@ -25,18 +25,17 @@ from conformance.node import claude_code
 __all__ = ("ClaudeScreen", "open_screen")
 
 WAIT_S = 60.0
-#: How long a key may take to have its effect before it is pressed again: the CLI draws a form
-#: before it listens to keys.
+#: Seconds before a key without effect is pressed again: the CLI draws a form before it reads keys.
 KEY_S = 10.0
 KEY = "sk-ant-none"
 ROWS, COLUMNS = 40, 120
 
 
 class ClaudeScreen:
-    """One session: the screen as a terminal would show it, and a way to press keys.
+    """A session: the screen as a terminal shows it, and key presses.
 
-    The CLI rewrites only the cells that change, so its output is interpreted by a terminal
-    emulator; the bytes alone do not contain what is on the screen.
+    The CLI rewrites only the cells that change, so a terminal emulator interprets its output; the
+    bytes alone do not contain the text of the screen.
     """
 
     def __init__(self, terminal: int) -> None:
@@ -58,15 +57,15 @@ class ClaudeScreen:
             assert time.monotonic() < deadline, self._missing(what)
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Read what the CLI writes until the condition holds."""
+        """Read the output of the CLI until the condition holds."""
         assert self._read_until(condition, WAIT_S), self._missing(what)
 
     def shows(self, text: str) -> bool:
-        """Whether the screen shows this. White space does not count."""
+        """Return whether the screen shows a text, ignoring white space."""
         return self.count(text) > 0
 
     def count(self, text: str) -> int:
-        """Return how often the screen shows this. White space does not count."""
+        """Return how often the screen shows a text, ignoring white space."""
         return _without_space("".join(self._screen.display)).count(_without_space(text))
 
     def _read_until(self, condition: Callable[[], bool], seconds: float) -> bool:
@@ -96,7 +95,7 @@ def open_screen(folder: Path, api: str, tool: str, *options: str) -> Iterator[Cl
         made.mkdir()
     server = {"command": sys.executable, "args": ["-m", "substrate", "--stdio", "--mcp", *options]}
     config.write_text(json.dumps({"mcpServers": {"substrate": server}}))
-    # What the screens of a first start would ask.
+    # The answers to the questions of a first start.
     answered = {
         "hasCompletedOnboarding": True,
         "theme": "dark",

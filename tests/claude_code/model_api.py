@@ -1,7 +1,7 @@
-"""A scripted model behind Anthropic's Messages API, on loopback, as Claude Code speaks it.
+"""A scripted model behind Anthropic's Messages API on loopback, for Claude Code.
 
-The model calls one tool once, and ends its turn when it has been given the result. What it was
-given is what a real model would have seen.
+The model calls one tool once, and ends its turn when it receives the result. Tests inspect what it
+received, which is what a real model would have seen.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ("ModelApi", "model_api")
 
 
 class ModelApi:
-    """The scripted model: which tool it calls, and what came back."""
+    """The scripted model: the tool that it calls, and the results."""
 
     def __init__(self, tool: str, arguments: dict[str, Any]) -> None:
         self.tool = tool

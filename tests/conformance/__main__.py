@@ -1,7 +1,7 @@
 """Serve the fixture: `python -m tests.conformance --port N`, or with `--stdio`.
 
-It is served without a token on 127.0.0.1, until a signal comes, to whatever suite or client is
-started against it. A line says when it is ready, and where.
+It is served without a token on 127.0.0.1 until a signal arrives, for any suite or client. A line
+on stdout reports the address when the server is ready.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from substrate.stdio import StdioServer, claim_stdio
 
 from .serving import build_hub, options_for
 
-#: How long runs may go on after the end of the input.
+#: Seconds that runs may continue after the end of the input.
 EOF_GRACE_S = 1.0
 
 
@@ -35,7 +35,7 @@ async def serve_http(port: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
     serving = loop.create_task(server.serve(sockets=[sock]))
-    # The socket listens already; what comes before uvicorn is ready waits in it.
+    # The socket already listens; connections wait in it until uvicorn is ready.
     print(f"listening on http://127.0.0.1:{port}/mcp", flush=True)  # noqa: T201
     stop = loop.create_task(stopping.wait())
     await asyncio.wait([serving, stop], return_when=asyncio.FIRST_COMPLETED)
@@ -55,7 +55,7 @@ async def serve_stdio(input_fd: int, output_fd: int) -> None:
 
 
 def main() -> None:
-    """Read the arguments, and serve."""
+    """Parse the arguments and serve."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--port", type=int, help="a port of 127.0.0.1, or 0 for any")

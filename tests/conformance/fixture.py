@@ -1,8 +1,7 @@
-"""What the conformance suites call: every tool, resource and prompt that a scenario names.
+"""The tools, resources and prompts that the scenarios of the conformance suites name.
 
-The names and the texts are the suites'; the rest is written as any author would write it. Nothing
-here knows which protocol carries it. Questions and work that goes on in the background are in
-`questions`.
+The suites define the names and the texts; the rest is written as any author would write it,
+independent of the protocol. Questions and background work are in `questions`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from plexus import (
 
 __all__ = ("Contents", "Lists", "Prompts", "Resources", "Running")
 
-#: One red pixel, and a sound of one sample.
+#: A red pixel, and audio of one sample.
 PNG = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJg"
     "gg=="
@@ -43,13 +42,13 @@ WAV = base64.b64encode(
     b"RIFF\x26\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00"
     b"\x40\x1f\x00\x00\x80\x3e\x00\x00\x02\x00\x10\x00data\x02\x00\x00\x00\x00\x00"
 ).decode()
-#: The pause that the suites want between two notifications.
+#: The pause that the suites require between two notifications.
 STEP_S = 0.06
-#: Longer than the fixture's server keeps a response open, so that the client has to come back.
+#: Longer than the fixture's server keeps a response open, so that the client must reconnect.
 RECONNECTION_S = 1.5
 WATCHED = "test://watched-resource"
 
-#: Every keyword of it must be shown as it is written here.
+#: Every keyword of this schema must be listed unchanged.
 ADDRESS_BOOK: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "type": "object",
@@ -76,29 +75,29 @@ ADDRESS_BOOK: dict[str, Any] = {
 
 
 class Contents(Activation):
-    """Every kind of content that a method can give."""
+    """Every kind of content that a method can return."""
 
     namespace = "contents"
     version = "1.0.0"
 
     @method(read_only=True)
     async def test_simple_text(self) -> str:
-        """Give one text."""
+        """Return a text."""
         return "This is a simple text response for testing."
 
     @method
     async def test_image_content(self) -> AsyncIterator[Image]:
-        """Give a picture."""
+        """Return an image."""
         yield Image(data=PNG, mime_type="image/png")
 
     @method
     async def test_audio_content(self) -> AsyncIterator[Audio]:
-        """Give a sound."""
+        """Return audio."""
         yield Audio(data=WAV, mime_type="audio/wav")
 
     @method
     async def test_embedded_resource(self) -> AsyncIterator[Resource]:
-        """Give a resource with its content."""
+        """Return a resource with its content."""
         yield Resource(
             uri="test://embedded-resource",
             mime_type="text/plain",
@@ -107,7 +106,7 @@ class Contents(Activation):
 
     @method
     async def test_multiple_content_types(self) -> AsyncIterator[Content | Image | Resource]:
-        """Give a text, a picture and a resource."""
+        """Return a text, an image and a resource."""
         yield Content(text="Multiple content types test:")
         yield Image(data=PNG, mime_type="image/png")
         yield Resource(
@@ -137,7 +136,7 @@ class Contents(Activation):
     async def test_x_mcp_header(
         self, region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]
     ) -> str:
-        """Say which region was asked for.
+        """Return the requested region.
 
         Args:
             region: The region, which a client repeats in a header.
@@ -146,7 +145,7 @@ class Contents(Activation):
 
 
 class Running(Activation):
-    """What a caller sees of a run while it goes on."""
+    """Methods that report while they run."""
 
     namespace = "running"
     version = "1.0.0"
@@ -156,7 +155,7 @@ class Running(Activation):
 
     @method
     async def test_tool_with_logging(self, *, ctx: Context) -> str:
-        """Log three remarks."""
+        """Log three messages."""
         await ctx.log("info", "Tool execution started")
         await asyncio.sleep(STEP_S)
         await ctx.log("info", "Tool processing data")
@@ -166,13 +165,13 @@ class Running(Activation):
 
     @method
     async def test_logging_tool(self, *, ctx: Context) -> str:
-        """Log one remark, for whoever wants it."""
+        """Log one message."""
         await ctx.log("info", "A remark")
         return "One remark was logged."
 
     @method
     async def test_tool_with_progress(self) -> AsyncIterator[Progress | Content]:
-        """Say how far it is, three times."""
+        """Report progress three times."""
         for done in (0, 50, 100):
             yield Progress(done=done, total=100)
             await asyncio.sleep(STEP_S)
@@ -187,7 +186,7 @@ class Running(Activation):
 
     @method(deadline_s=None)
     async def wait_for_cancel(self) -> AsyncIterator[Progress]:
-        """Say that it has begun, and go on until somebody stops it."""
+        """Report the start, and wait until cancelled."""
         yield Progress(done=1, message="waiting")
         try:
             await asyncio.Event().wait()
@@ -196,12 +195,12 @@ class Running(Activation):
 
     @method(read_only=True)
     async def stopped_calls(self) -> int:
-        """How many calls of wait_for_cancel were stopped so far."""
+        """Return how many calls of wait_for_cancel were cancelled so far."""
         return self._stopped
 
 
 class Resources(Activation):
-    """Things to read."""
+    """Resources of every kind."""
 
     namespace = "things"
     version = "1.0.0"
@@ -226,7 +225,7 @@ class Resources(Activation):
 
     @resource("test://template/{id}/data", name="template-data", mime_type="application/json")
     async def template_data(self, id: str) -> str:  # noqa: A002
-        """What there is about one id.
+        """Return data about an id.
 
         Args:
             id: Any text.
@@ -236,19 +235,19 @@ class Resources(Activation):
 
     @method
     async def touch_watched_resource(self, *, ctx: Context) -> int:
-        """Change the watched resource; gives how often it was changed."""
+        """Change the watched resource, and return how often it was changed."""
         self._changes += 1
         ctx.plexus.notify(Change("resource", WATCHED))
         return self._changes
 
 
 class Prompts(Activation):
-    """Messages to begin a conversation with."""
+    """Prompts of every kind."""
 
     namespace = "prompts"
     version = "1.0.0"
 
-    #: What is offered for the first argument of `test_prompt_with_arguments`.
+    #: The completions of the first argument of `test_prompt_with_arguments`.
     WORDS: ClassVar = ("paris", "park", "party")
 
     @prompt(title="Simple prompt")
@@ -258,7 +257,7 @@ class Prompts(Activation):
 
     @prompt
     async def test_prompt_with_arguments(self, arg1: str, arg2: str) -> str:
-        """A prompt that says its arguments.
+        """A prompt that contains its arguments.
 
         Args:
             arg1: First test argument.
@@ -268,15 +267,15 @@ class Prompts(Activation):
 
     @completer("test_prompt_with_arguments", "arg1")
     async def complete_arg1(self, value: str, given: dict[str, str]) -> list[str]:  # noqa: ARG002
-        """Words that begin so."""
+        """Return the words with this prefix."""
         return [word for word in self.WORDS if word.startswith(value)]
 
     @prompt
     async def test_prompt_with_embedded_resource(self, resourceUri: str) -> list[Message]:  # noqa: N803
-        """A prompt that carries a resource.
+        """A prompt with an embedded resource.
 
         Args:
-            resourceUri: The address that the resource shall have.
+            resourceUri: The URI of the resource.
         """
         embedded = Resource(
             uri=resourceUri,
@@ -290,7 +289,7 @@ class Prompts(Activation):
 
     @prompt
     async def test_prompt_with_image(self) -> list[Message]:
-        """A prompt that carries a picture."""
+        """A prompt with an image."""
         return [
             Message("user", Image(data=PNG, mime_type="image/png")),
             Message("user", Content(text="Please analyze the image above.")),
@@ -298,7 +297,7 @@ class Prompts(Activation):
 
 
 class Lists(Activation):
-    """Changes what the server offers, so that whoever listens can be told."""
+    """Methods that change the server's lists, so that listeners are notified."""
 
     namespace = "lists"
     version = "1.0.0"
@@ -308,21 +307,21 @@ class Lists(Activation):
 
     @method
     async def test_trigger_tool_change(self, *, ctx: Context) -> str:
-        """Offer one method more than before, or one less."""
+        """Add a method, or remove it again."""
         self._tools += 1
         ctx.plexus.register(MoreTools if self._tools % 2 else FewerTools)
         return "The list of tools has changed."
 
     @method
     async def test_trigger_prompt_change(self, *, ctx: Context) -> str:
-        """Offer one prompt more than before, or one less."""
+        """Add a prompt, or remove it again."""
         self._prompts += 1
         ctx.plexus.register(MorePrompts if self._prompts % 2 else FewerPrompts)
         return "The list of prompts has changed."
 
 
 class FewerTools(Activation):
-    """Methods that come and go."""
+    """The changing list of tools, short form."""
 
     namespace = "changing_tools"
     version = "1.0.0"
@@ -334,7 +333,7 @@ class FewerTools(Activation):
 
 
 class MoreTools(FewerTools):
-    """Methods that come and go."""
+    """The changing list of tools, long form."""
 
     @method
     async def comes_and_goes(self) -> str:
@@ -343,7 +342,7 @@ class MoreTools(FewerTools):
 
 
 class FewerPrompts(Activation):
-    """Prompts that come and go."""
+    """The changing list of prompts, short form."""
 
     namespace = "changing_prompts"
     version = "1.0.0"
@@ -355,7 +354,7 @@ class FewerPrompts(Activation):
 
 
 class MorePrompts(FewerPrompts):
-    """Prompts that come and go."""
+    """The changing list of prompts, long form."""
 
     @prompt
     async def comes_and_goes(self) -> str:

@@ -1,8 +1,7 @@
-"""Runs the official conformance suites against the fixture: `python -m tests.conformance.legs`.
+"""Run of the official conformance suites: `python -m tests.conformance.legs`.
 
-A leg is one run of one suite, against a server of its own: some scenarios change the list of
-tools, which others want to stay the same. Nothing is expected to fail, and a warning is as bad as
-a failure.
+A leg is one run of one suite against a separate server, because some scenarios change the list of
+tools and others require it to stay the same. No failure is expected, and a warning counts as one.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ __all__ = ("LEGS", "Leg", "Outcome", "read_outcome", "run_leg", "run_legs")
 
 SUITE = "@modelcontextprotocol/conformance"
 REVISIONS = ("2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
-#: How long one leg may take, and how many run at once: they mostly wait.
+#: Timeout of a leg, and how many run concurrently: they mostly wait.
 LEG_S = 150.0
 AT_ONCE = 3
 
@@ -42,11 +41,11 @@ class Leg(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What a person calls it."""
+        """The name of the leg for people."""
         return f"{PACKAGES[self.folder][SUITE]} {' '.join(self.options)}"
 
 
-#: The longest first, so that they do not end last.
+#: The longest legs first, so that they do not end last.
 LEGS = (
     Leg(LATEST, ("--suite", "all")),
     Leg(LATEST, ("--requirements", "2026-07-28")),
@@ -57,13 +56,13 @@ LEGS = (
 
 
 class Outcome(NamedTuple):
-    """What came of a leg."""
+    """The result of a leg."""
 
     leg: Leg
     #: The checks of each scenario; none at all for a scenario that left no record.
     scenarios: Mapping[str, tuple[Check, ...]]
     seconds: float
-    #: What the suite printed, for when it did not get as far as a scenario.
+    #: The output of the suite, reported if no scenario was run.
     printed: str
 
     @property
@@ -72,11 +71,11 @@ class Outcome(NamedTuple):
         found = []
         for scenario, checks in self.scenarios.items():
             if not checks:
-                found.append(f"{scenario}: it left no record")
+                found.append(f"{scenario}: no record")
             for check in checks:
                 if check["status"] in ("FAILURE", "WARNING"):
-                    said = check.get("errorMessage") or check["description"]
-                    found.append(f"{scenario}: {check['status'].lower()}: {check['id']}: {said}")
+                    text = check.get("errorMessage") or check["description"]
+                    found.append(f"{scenario}: {check['status'].lower()}: {check['id']}: {text}")
         if not self.scenarios:
             found.append(f"no scenario was run:\n{self.printed[-2000:]}")
         return found
@@ -96,7 +95,7 @@ class Outcome(NamedTuple):
 
 
 def run_leg(leg: Leg, url: str) -> Outcome:
-    """Run one leg against a server that listens already; raises NotInstalled."""
+    """Run a leg against a running server. Raises NotInstalled."""
     suite = installed(leg.folder) / "node_modules" / SUITE / "dist" / "index.js"
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -117,7 +116,7 @@ def run_leg(leg: Leg, url: str) -> Outcome:
 
 
 def read_outcome(printed: str, folder: Path) -> dict[str, tuple[Check, ...]]:
-    """The checks of every scenario that the suite said it would run, as it recorded them."""
+    """Return the recorded checks of every scenario that the suite announced."""
     scenarios: dict[str, tuple[Check, ...]] = dict.fromkeys(
         re.findall(r"^=== Running scenario: (\S+) ===$", printed, re.M), ()
     )
@@ -129,7 +128,7 @@ def read_outcome(printed: str, folder: Path) -> dict[str, tuple[Check, ...]]:
 
 
 def run_legs(legs: Iterable[Leg] = LEGS) -> Iterator[Outcome]:
-    """Run these legs, several at once, and give each when it is done; raises NotInstalled."""
+    """Run legs concurrently, and yield each when it is done. Raises NotInstalled."""
     for folder in PACKAGES:
         installed(folder)
 
@@ -143,7 +142,7 @@ def run_legs(legs: Iterable[Leg] = LEGS) -> Iterator[Outcome]:
 
 
 def main() -> int:
-    """Run every leg, or those whose title contains the argument, and say what came of each."""
+    """Run every leg, or those whose title contains the argument, and print the outcomes."""
     wanted = " ".join(sys.argv[1:])
     failed = False
     try:

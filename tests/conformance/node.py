@@ -1,9 +1,9 @@
-"""Node, and the npm packages that the tests want: suites, other clients, and a compiler.
+"""Node, and the npm packages that the tests need: suites, other clients, and a compiler.
 
-They are installed once, by npm, which is all that must be there already. Where to is said by
-SUBSTRATE_NODE_DIR; without it they go to `.cache/node` in the repository.
+npm must be present; it installs everything once, into SUBSTRATE_NODE_DIR or, by default, into
+`.cache/node` in the repository.
 
-    python -m tests.conformance.node     installs everything, and says where
+    python -m tests.conformance.node     installs everything, and prints the folders
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ LATEST = "latest"
 STABLE = "stable"
 COMPILER = "compiler"
 CLAUDE_CODE = "claude-code"
-#: What is installed, by folder: two versions of one package cannot share one. The suites need a
-#: newer Node than many systems have, so it comes along.
+#: The packages by folder: two versions of one package cannot share a folder. Node is included,
+#: because the suites need a newer one than many systems have.
 PACKAGES = {
     LATEST: {
         "node": "24.21.0",
@@ -55,16 +55,16 @@ PACKAGES = {
 #: Where the package `node` puts the program, and `typescript` its compiler.
 NODE = Path("node_modules", "node", "bin", "node")
 TSC = Path("node_modules", "typescript", "bin", "tsc")
-#: How long npm may take for one folder.
+#: Timeout of npm for one folder.
 INSTALL_S = 300.0
 
 
 class NotInstalled(Exception):
-    """Something is missing and could not be installed; the text says what, and what to do."""
+    """A part is missing and could not be installed; the text names it and what to do."""
 
 
 def installed(folder: str) -> Path:
-    """Where the packages of this folder are; installs them first; raises NotInstalled."""
+    """Install the packages of a folder if needed, and return its path. Raises NotInstalled."""
     root = Path(os.environ.get("SUBSTRATE_NODE_DIR") or REPOSITORY / ".cache" / "node").resolve()
     place = root / folder
     mark = place / "installed.json"
@@ -74,8 +74,8 @@ def installed(folder: str) -> Path:
     npm = shutil.which("npm")
     if npm is None:
         raise NotInstalled(
-            "npm is missing: install Node.js, which brings it (`apt-get install npm`, "
-            "`brew install node`); everything else is then installed from here"
+            "npm is missing: install Node.js, which includes it (`apt-get install npm`, "
+            "`brew install node`); everything else is then installed automatically"
         )
     root.mkdir(parents=True, exist_ok=True)
     with _alone(root / "lock"):
@@ -86,13 +86,15 @@ def installed(folder: str) -> Path:
 
 
 def node() -> Path:
-    """The Node program; raises NotInstalled."""
+    """Return the Node program. Raises NotInstalled."""
     return installed(LATEST) / NODE
 
 
 def compiler() -> tuple[Path, Path]:
-    """TypeScript's compiler, a script for Node, and where types of packages are; raises
-    NotInstalled."""
+    """Return TypeScript's compiler, a script for Node, and the folder of package types.
+
+    Raises NotInstalled.
+    """
     place = installed(COMPILER)
     return place / TSC, place / "node_modules" / "@types"
 
@@ -103,7 +105,10 @@ def claude_code() -> Path:
 
 
 def script(name: str) -> Path:
-    """A script of `tests/node`, in a place where it finds the packages: Node looks beside it."""
+    """Copy a script of `tests/node` next to the packages, where Node finds them; return its path.
+
+    Raises NotInstalled.
+    """
     place = installed(LATEST)
     for path in (REPOSITORY / "tests" / "node").glob("*.mjs"):
         if not _says(place / path.name, path.read_text()):
@@ -121,7 +126,7 @@ def _install(npm: str, place: Path, packages: dict[str, str]) -> None:
             command, cwd=place, capture_output=True, text=True, timeout=INSTALL_S, check=False
         )
     except subprocess.TimeoutExpired:
-        raise NotInstalled(f"npm did not end within {INSTALL_S:g} s in {place}") from None
+        raise NotInstalled(f"npm timed out after {INSTALL_S:g} s in {place}") from None
     if done.returncode:
         raise NotInstalled(f"npm failed in {place}:\n{done.stderr.strip()[-2000:]}")
     if "node" in packages and not (place / NODE).is_file():
@@ -130,7 +135,7 @@ def _install(npm: str, place: Path, packages: dict[str, str]) -> None:
 
 @contextmanager
 def _alone(lock: Path) -> Iterator[None]:
-    """Keep other processes from installing at the same time."""
+    """Prevent other processes from installing at the same time."""
     until = time.monotonic() + INSTALL_S
     with lock.open("w") as held:
         while True:

@@ -1,6 +1,6 @@
-"""The tools of the conformance suites that ask their caller something, or work in the background.
+"""The tools of the conformance suites that ask their caller or work in the background.
 
-Names, keys and texts are the suites'. How a question reaches the caller is not known here.
+The suites define names, keys and texts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ("Asking", "Rounds", "Tasks")
 
 
 def fields(**properties: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a form in which every field must be filled in."""
+    """Return the schema of a form in which every field is required."""
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
@@ -53,7 +53,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def titled(*titles: str) -> list[dict[str, str]]:
-    """Values with titles, as the newer forms want them."""
+    """Return values with titles in the form of newer revisions."""
     return [{"const": f"value{number}", "title": title} for number, title in enumerate(titles, 1)]
 
 
@@ -81,7 +81,7 @@ ENUMS: dict[str, Any] = {
 
 
 async def outcome(ctx: Context, question: Question[dict[str, Any]]) -> str:
-    """What came of a question, in the words of the suites."""
+    """Return the outcome of a question in the format of the suites."""
     try:
         answer = await ctx.ask(question)
     except Declined:
@@ -90,17 +90,17 @@ async def outcome(ctx: Context, question: Question[dict[str, Any]]) -> str:
 
 
 class Asking(Activation):
-    """Asks the caller while it runs."""
+    """Methods that ask the caller while they run."""
 
     namespace = "asking"
     version = "1.0.0"
 
     @method
     async def test_sampling(self, prompt: str, *, ctx: Context) -> str:
-        """Let the caller's model answer.
+        """Ask the caller's model.
 
         Args:
-            prompt: What to send to the model.
+            prompt: The prompt for the model.
         """
         answer = await ctx.ask(Sample(prompt, max_tokens=100))
         return f"LLM response: {answer.text}"
@@ -110,7 +110,7 @@ class Asking(Activation):
         """Ask for a name and an address.
 
         Args:
-            message: What to show to the user.
+            message: The message for the user.
         """
         username = {"type": "string", "description": "User's response"}
         email = {"type": "string", "description": "User's email address"}
@@ -125,7 +125,7 @@ class Asking(Activation):
 
     @method
     async def test_elicitation_sep1330_enums(self, *, ctx: Context) -> str:
-        """Ask for choices in all five spellings."""
+        """Ask for choices in all five schema forms."""
         form = Form("Please choose", ENUMS)
         return f"Elicitation completed: {await outcome(ctx, form)}"
 
@@ -136,20 +136,20 @@ class Asking(Activation):
 
     @method
     async def test_missing_capability(self, *, ctx: Context) -> str:
-        """Need the caller's model."""
+        """Require the caller's model."""
         answer = await ctx.ask(Sample("Say hello", max_tokens=20))
         return answer.text
 
 
 class Rounds(Activation):
-    """Asks by keys that the caller sees."""
+    """Questions with keys that the caller sees."""
 
     namespace = "rounds"
     version = "1.0.0"
 
     @method
     async def test_input_required_result_elicitation(self, *, ctx: Context) -> str:
-        """Greet by a name that it asks for."""
+        """Ask for a name, and greet."""
         answer = await ctx.ask(Form("What is your name?", NAME), key="user_name")
         return f"Hello, {answer['name']}!"
 
@@ -168,19 +168,19 @@ class Rounds(Activation):
 
     @method
     async def test_input_required_result_request_state(self, *, ctx: Context) -> str:
-        """Ask for a confirmation, and find back to where it was."""
+        """Ask for a confirmation, and resume from the request state."""
         await ctx.ask(Form("Please confirm", fields(ok={"type": "boolean"})), key="confirm")
         return "state-ok"
 
     @method
     async def test_input_required_result_tampered_state(self, *, ctx: Context) -> str:
-        """Ask for a confirmation, and refuse a state that somebody changed."""
+        """Ask for a confirmation, and reject a modified request state."""
         await ctx.ask(Form("Please confirm", fields(ok={"type": "boolean"})), key="confirm")
         return "confirmed"
 
     @method
     async def test_input_required_result_multiple_inputs(self, *, ctx: Context) -> str:
-        """Ask three things at once."""
+        """Ask three questions together."""
         answers = await ctx.ask_all(
             {
                 "user_name": Form("What is your name?", NAME),
@@ -193,7 +193,7 @@ class Rounds(Activation):
 
     @method
     async def test_input_required_result_multi_round(self, *, ctx: Context) -> str:
-        """Ask one thing after another."""
+        """Ask two questions one after the other."""
         first = await ctx.ask(Form("Step 1: What is your name?", NAME), key="step1")
         color = Form("Step 2: What is your favorite color?", fields(color=TEXT))
         second = await ctx.ask(color, key="step2")
@@ -201,7 +201,7 @@ class Rounds(Activation):
 
     @method
     async def test_input_required_result_capabilities(self, *, ctx: Context) -> str:
-        """Ask only what the caller can answer."""
+        """Ask only questions that the caller supports."""
         questions: dict[str, Question[Any]] = {
             "user_name": Form("What is your name?", NAME),
             "greeting": Sample("Generate a greeting", max_tokens=50),
@@ -213,24 +213,24 @@ class Rounds(Activation):
 
     @prompt
     async def test_input_required_result_prompt(self, *, ctx: Context) -> str:
-        """A prompt about something that it asks for."""
+        """A prompt about a context that it asks for."""
         form = Form("What context should the prompt use?", fields(context=TEXT))
         answer = await ctx.ask(form, key="user_context")
         return f"Use this context: {answer['context']}"
 
 
 class Tasks(Activation):
-    """Work that a caller need not wait for."""
+    """Methods for tasks."""
 
     namespace = "tasks"
     version = "1.0.0"
 
     @method(background="never")
     async def greet(self, name: str) -> str:
-        """Greet somebody at once.
+        """Greet immediately.
 
         Args:
-            name: Whom to greet.
+            name: The name to greet.
         """
         return f"Hello, {name}!"
 
@@ -238,11 +238,11 @@ class Tasks(Activation):
     async def slow_compute(
         self, seconds: float = 0, label: str = "work"
     ) -> AsyncIterator[Detached | Content]:
-        """Take so long.
+        """Wait in the background.
 
         Args:
-            seconds: How long.
-            label: What the result is called.
+            seconds: How long to wait.
+            label: The label of the result.
         """
         yield Detached()
         await asyncio.sleep(seconds)
@@ -256,17 +256,17 @@ class Tasks(Activation):
 
     @method(background="required")
     async def protocol_error_job(self) -> str:
-        """Have a defect."""
+        """Raise an unexpected exception."""
         raise RuntimeError("this is what a defect looks like")
 
     @method
     async def confirm_delete(
         self, filename: str, *, ctx: Context
     ) -> AsyncIterator[Detached | Content]:
-        """Ask, in the background, before a file would be deleted.
+        """Ask in the background before a file would be deleted.
 
         Args:
-            filename: The file.
+            filename: The name of the file.
         """
         yield Detached()
         form = Form(f"Delete {filename}?", fields(confirm={"type": "boolean"}))
@@ -275,7 +275,7 @@ class Tasks(Activation):
 
     @method
     async def multi_input(self, *, ctx: Context) -> AsyncIterator[Detached | Content]:
-        """Ask two things at once, in the background."""
+        """Ask two questions together, in the background."""
         yield Detached()
         answers = await ctx.ask_all(
             {"first": Form("Your first name?", NAME), "second": Form("Your second name?", NAME)}
@@ -285,7 +285,7 @@ class Tasks(Activation):
 
     @method
     async def test_tool_with_task(self, *, ctx: Context) -> AsyncIterator[Detached | Content]:
-        """Ask for a name, and then work in the background."""
+        """Ask for a name, then continue in the background."""
         answer = await ctx.ask(Form("What is your name?", NAME), key="user_name")
         yield Detached()
         await asyncio.sleep(0.2)

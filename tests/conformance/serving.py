@@ -1,4 +1,4 @@
-"""The fixture as a server: how it is put together, and as a process for tests."""
+"""The fixture as a server: its hub and options, and a process for tests."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from . import fixture, questions
 __all__ = ("COMMAND", "REPOSITORY", "FlatNames", "build_hub", "options_for", "serving")
 
 REPOSITORY = Path(__file__).parents[2]
-#: How the fixture is started; `--stdio` or `--port N` is still to be added.
+#: The command that starts the fixture; add `--stdio` or `--port N`.
 COMMAND = (sys.executable, "-m", "tests.conformance")
 READY = "listening on "
-#: How long a process may take to begin, and to end.
+#: Timeouts of the start and the end of a process.
 START_S = 20.0
 STOP_S = 10.0
-#: How long a response stays open before the client has to come back for the rest.
+#: Seconds a response stays open before the client must reconnect for the rest.
 STREAM_S = 1.0
 
 ACTIVATIONS: Final[tuple[type[Activation], ...]] = (
@@ -43,7 +43,7 @@ ACTIVATIONS: Final[tuple[type[Activation], ...]] = (
 
 
 class FlatNames:
-    """The last part of a method's name, for those of the fixture: the suites know no namespaces."""
+    """Tool names without a namespace for the fixture, because the suites use no namespaces."""
 
     def __init__(self, hub: Plexus) -> None:
         ours = {activation.namespace for activation in ACTIVATIONS}
@@ -52,16 +52,16 @@ class FlatNames:
         self._names = {method: name for name, method in self._methods.items()}
 
     def name_of(self, method: str) -> str:
-        """What this method is called outside."""
+        """Return the tool name of a method."""
         return self._names.get(method, method)
 
     def method_of(self, name: str) -> str:
-        """The method that is meant by this name."""
+        """Return the method of a tool name."""
         return self._methods.get(name, name)
 
 
 def build_hub() -> Plexus:
-    """A hub that has the fixture, and the hub's own methods."""
+    """Return a hub with the fixture and the hub's own methods."""
     hub = Plexus(name="conformance-fixture")
     hub.register(PlexusItself(hub))
     for activation in ACTIVATIONS:
@@ -70,13 +70,13 @@ def build_hub() -> Plexus:
 
 
 def options_for(hub: Plexus) -> McpOptions:
-    """What the fixture's server does differently from any other."""
+    """Return the options of the fixture's server."""
     return McpOptions(names=FlatNames(hub), stream_s=STREAM_S)
 
 
 @contextmanager
 def serving() -> Iterator[str]:
-    """The fixture as a process on a free port; gives the address of its endpoint."""
+    """Run the fixture as a process on a free port, and yield the URL of its endpoint."""
     clean = {key: value for key, value in os.environ.items() if "SUBSTRATE" not in key}
     process = subprocess.Popen(
         [*COMMAND, "--port", "0"],
@@ -100,16 +100,16 @@ def serving() -> Iterator[str]:
 
 
 def _address(process: subprocess.Popen[str]) -> str:
-    """Wait for the line that says where the server listens."""
-    said: queue.Queue[str] = queue.Queue()
+    """Wait for the line that reports where the server listens."""
+    output: queue.Queue[str] = queue.Queue()
     assert process.stdout is not None
-    # A thread, because a pipe has no deadline of its own; it ends with the line or the process.
-    threading.Thread(target=lambda out: said.put(out.readline()), args=(process.stdout,)).start()
+    # A thread, because a read from a pipe has no timeout; it ends with the line or the process.
+    threading.Thread(target=lambda out: output.put(out.readline()), args=(process.stdout,)).start()
     try:
-        line = said.get(timeout=START_S)
+        line = output.get(timeout=START_S)
     except queue.Empty:
         process.kill()
         raise RuntimeError(f"the fixture did not listen within {START_S:g} s") from None
     if not line.startswith(READY):
-        raise RuntimeError("the fixture ended before it listened; its stderr says why")
+        raise RuntimeError("the fixture ended before it listened; see its stderr")
     return line.removeprefix(READY).strip()

@@ -13,7 +13,7 @@ import pytest
 from .legs import LEGS, Leg, Outcome, read_outcome, run_leg, run_legs
 from .node import LATEST, PACKAGES, NotInstalled, installed
 
-#: npm may have to fetch the suites first, and all legs are run by whichever test comes first.
+#: npm may have to install the suites first, and the first test runs all legs.
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -42,7 +42,7 @@ def test_a_leg_has_no_failure_and_no_warning(leg: Leg, outcomes: dict[Leg, Outco
 
 @pytest.fixture
 def empty_server() -> Iterator[str]:
-    """A server that has nothing at all."""
+    """A server that answers every request with 404."""
 
     class Nothing(http.server.BaseHTTPRequestHandler):
         def answer(self) -> None:
@@ -51,7 +51,7 @@ def empty_server() -> Iterator[str]:
         do_GET = do_POST = do_DELETE = answer  # noqa: N815
 
         def log_message(self, format: str, *_: object) -> None:  # noqa: A002
-            """Say nothing."""
+            """Log nothing."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Nothing) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -93,7 +93,7 @@ def test_warnings_and_missing_records_are_faults(tmp_path: Path) -> None:
     outcome = Outcome(LEGS[0], read_outcome(printed, tmp_path), 1.25, printed)
     assert outcome.faults == [
         "tools-list: warning: some-check: It works",
-        "gone: it left no record",
+        "gone: no record",
     ]
-    said = " ".join(outcome.line.split())
-    assert said.endswith("1/3 scenarios 2 passed 0 failed 1 warnings 1 skipped 1.2 s")
+    line = " ".join(outcome.line.split())
+    assert line.endswith("1/3 scenarios 2 passed 0 failed 1 warnings 1 skipped 1.2 s")

@@ -1,4 +1,4 @@
-"""An activation that knows how many of its generators are open."""
+"""An activation that counts its open generators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ("Leaving",)
 
 
 class Leaving(Activation):
-    """Speaks until nobody listens."""
+    """Streams until the client disconnects."""
 
     namespace = "leaving"
     version = "1.0.0"
@@ -21,7 +21,7 @@ class Leaving(Activation):
 
     @method(deadline_s=None)
     async def speak(self, pause_s: float = 0.005) -> AsyncIterator[Content]:
-        """Say numbers for ever."""
+        """Yield numbers without end."""
         self._open += 1
         try:
             number = 0
@@ -34,12 +34,12 @@ class Leaving(Activation):
 
     @method(read_only=True)
     async def open(self) -> int:
-        """How many generators are open."""
+        """Return the number of open generators."""
         return self._open
 
     @method
     async def delegate(self, after_s: float, *, ctx: Context) -> int:
-        """Wait, and then have another run say something."""
+        """Wait, then call another method."""
         await asyncio.sleep(after_s)
         found: int = await ctx.call("leaving.open")
         return found

@@ -1,4 +1,4 @@
-"""Everything that a method should not do, for a server that must not mind.
+"""Methods that misbehave in every way that a server must tolerate.
 
 Loaded by `--activation` with the path of this file.
 """
@@ -17,22 +17,22 @@ from plexus import Activation, Complete, Content, Context, Failed, method
 
 __all__ = ("Odd",)
 
-#: What must stay in the log.
+#: A text that must appear only in the log.
 SECRET = "the password is swordfish"
 
 
 class Done(Complete):
-    """A terminal with something to say."""
+    """A terminal with a field."""
 
     words: str
 
 
 class Stray(BaseException):
-    """What no `except Exception` catches."""
+    """An exception that `except Exception` does not catch."""
 
 
 class Odd(Activation):
-    """Misbehaves."""
+    """Methods that misbehave."""
 
     namespace = "odd"
     version = "1.0.0"
@@ -40,58 +40,58 @@ class Odd(Activation):
     def __init__(self) -> None:
         self._left: list[asyncio.Task[None]] = []
 
-    # --- it raises ----------------------------------------------------------------------------
+    # --- exceptions ---------------------------------------------------------------------------
 
     @method
     async def raises(self) -> str:
-        """Have a defect."""
+        """Raise an unexpected exception."""
         raise RuntimeError(SECRET)
 
     @method
     async def raises_late(self) -> AsyncIterator[Content]:
-        """Have a defect after a word."""
+        """Raise an unexpected exception after the first event."""
         yield Content(text="so far")
         raise KeyError(SECRET)
 
     @method
     async def fails_oddly(self) -> str:
-        """Fail with what has no JSON form."""
+        """Fail with data that has no JSON form."""
         raise Failed("no", data=object())
 
     @method
     async def raises_stray(self) -> str:
-        """Raise what nobody catches."""
+        """Raise an exception that is not an Exception."""
         raise Stray(SECRET)
 
     @method
     async def exits(self) -> str:
-        """End the process, it thinks."""
+        """Try to exit the process."""
         sys.exit(3)
 
     @method
     async def interrupts(self) -> str:
-        """Say that a person pressed a key."""
+        """Raise KeyboardInterrupt."""
         raise KeyboardInterrupt
 
     @method
     async def stops(self) -> AsyncIterator[Content]:
-        """Raise what ends iterations."""
+        """Raise StopAsyncIteration."""
         yield Content(text="x")
         raise StopAsyncIteration
 
     @method(deadline_s=0.2)
     async def raises_what_closes(self) -> str:
-        """Raise what generators are closed with."""
+        """Raise GeneratorExit."""
         raise GeneratorExit
 
     @method
     async def recurses(self) -> str:
-        """Go down without end."""
+        """Recurse without end."""
         return await self.recurses()
 
     @method
     async def has_no_memory(self) -> str:
-        """Ask for more than there is."""
+        """Raise MemoryError."""
         raise MemoryError
 
     @method
@@ -103,44 +103,44 @@ class Odd(Activation):
         await asyncio.sleep(10)
         return "never"
 
-    # --- it says what it should not -----------------------------------------------------------
+    # --- invalid events -----------------------------------------------------------------------
 
     @method
     async def yields_nonsense(self) -> AsyncIterator[Content]:
-        """Yield what is no event."""
+        """Yield a value that is not an event."""
         nonsense: Any = {"type": "content"}
         yield nonsense
 
     @method
     async def returns_nonsense(self) -> Any:
-        """Return what has no JSON form."""
+        """Return a value that has no JSON form."""
         return {1: object()}
 
     @method
     async def returns_a_surrogate(self) -> str:
-        """Return half a character."""
+        """Return a lone surrogate."""
         return "\ud800"
 
     @method
     async def yields_after_the_end(self) -> AsyncIterator[Content | Done]:
-        """Go on after its terminal."""
+        """Yield more events after the terminal."""
         yield Done(words="the end")
         yield Content(text="and more")
         yield Done(words="the end again")
 
     @method
     async def yields_too_much(self) -> AsyncIterator[Content]:
-        """Yield one event that is larger than any may be."""
+        """Yield an event over the size limit."""
         yield Content(text="x" * (2 * 1024 * 1024))
 
     @method
     async def returns_too_much(self) -> str:
-        """Return a value that is larger than any may be."""
+        """Return a value over the size limit."""
         return "x" * (11 * 1024 * 1024)
 
     @method
     async def logs_after_the_end(self, *, ctx: Context) -> str:
-        """Leave a task behind that goes on talking."""
+        """Leave a task behind that continues to log."""
 
         async def talk() -> None:
             for number in range(20):
@@ -152,29 +152,29 @@ class Odd(Activation):
 
     @method
     async def prints(self) -> str:
-        """Write to wherever it can."""
+        """Write to stdout in every way."""
         os.write(1, b"to stdout\n")
         print("to stdout again")  # noqa: T201
         return "printed"
 
-    # --- it does not end ----------------------------------------------------------------------
+    # --- methods that do not end --------------------------------------------------------------
 
     @method(deadline_s=0.2)
     async def hangs(self) -> AsyncIterator[Content]:
-        """Wait for what never comes."""
+        """Wait without end."""
         yield Content(text="waiting")
         await asyncio.Event().wait()
 
     @method(deadline_s=0.2)
     async def never_waits(self) -> AsyncIterator[Content]:
-        """Talk without ever waiting."""
+        """Yield events without ever suspending."""
         word = Content(text="x")
         while True:
             yield word
 
     @method(deadline_s=0.2)
     async def ignores_the_end(self) -> AsyncIterator[Content]:
-        """Ignore being cancelled."""
+        """Ignore cancellation."""
         yield Content(text="never")
         while True:
             with contextlib.suppress(asyncio.CancelledError):
@@ -182,7 +182,7 @@ class Odd(Activation):
 
     @method(deadline_s=0.2)
     async def yields_when_closed(self) -> AsyncIterator[Content]:
-        """Go on talking when it is closed."""
+        """Yield events while it is being closed."""
         while True:
             try:
                 yield Content(text="x")
@@ -192,7 +192,7 @@ class Odd(Activation):
 
     @method(deadline_s=0.2)
     async def cleans_up_for_ever(self) -> AsyncIterator[Content]:
-        """Never be done with cleaning up."""
+        """Never finish its cleanup."""
         try:
             yield Content(text="x")
             await asyncio.Event().wait()
@@ -201,7 +201,7 @@ class Odd(Activation):
 
     @method(deadline_s=0.2)
     async def raises_when_cancelled(self) -> AsyncIterator[Content]:
-        """Have a defect in its cleanup."""
+        """Raise an exception in its cleanup."""
         try:
             yield Content(text="x")
             await asyncio.Event().wait()
@@ -210,7 +210,7 @@ class Odd(Activation):
 
     @method
     async def stands_still(self) -> str:
-        """Hold the whole loop for a moment."""
+        """Block the event loop for 0.3 s."""
         time.sleep(0.3)  # noqa: ASYNC251 - that is the point
         return "awake"
 

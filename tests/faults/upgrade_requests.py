@@ -1,4 +1,4 @@
-"""WebSocket upgrades that are wrong in one way each, as bytes."""
+"""Malformed WebSocket upgrade requests, each with one fault."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raw_peer import frame_of
 __all__ = ("KEY", "MALFORMED", "Malformed", "upgrade_of")
 
 KEY = "AAAAAAAAAAAAAAAAAAAAAA=="
-#: As many header lines as the WebSocket library reads, and more.
+#: More header lines than the WebSocket library accepts.
 MANY_LINES = tuple(f"X-{number}: 1" for number in range(300))
 FIELDS = {
     "Upgrade": "websocket",
@@ -28,9 +28,9 @@ def upgrade_of(
     without: str = "",
     **replaced: str,
 ) -> bytes:
-    """An upgrade with these lines behind its own, without a field, or with another value in it.
+    """Return an upgrade with additional lines, without a field, or with replaced values.
 
-    A replaced field is given by its name in lower case, with `_` for `-`.
+    A replaced field is passed by its name in lower case, with `_` for `-`.
     """
     fields = {name: replaced.get(name.lower().replace("-", "_"), FIELDS[name]) for name in FIELDS}
     fields.pop(without, None)
@@ -40,18 +40,18 @@ def upgrade_of(
 
 
 class Malformed(NamedTuple):
-    """One wrong upgrade: how it is sent, and which statuses are a right answer to it."""
+    """A malformed upgrade, and the statuses that are correct responses."""
 
     lines: tuple[str, ...] = ()
     request: str = "GET /rpc HTTP/1.1"
     without: str = ""
     replaced: Mapping[str, str] = MappingProxyType({})
-    #: What is sent behind the header.
+    #: Bytes sent after the header.
     behind: bytes = b""
     statuses: frozenset[int] = frozenset({400})
 
     def sent_to(self, port: int) -> bytes:
-        """Everything that the peer sends."""
+        """Return all bytes that the peer sends."""
         head = upgrade_of(
             port, *self.lines, request=self.request, without=self.without, **self.replaced
         )
@@ -59,7 +59,7 @@ class Malformed(NamedTuple):
 
     @property
     def refused_by_app(self) -> bool:
-        """Whether it is an upgrade as it should be, to a path where there is no WebSocket."""
+        """Whether the upgrade is well-formed but its path has no WebSocket."""
         return 403 in self.statuses
 
 
@@ -68,7 +68,7 @@ def _any(*statuses: int) -> frozenset[int]:
 
 
 CHUNKS = b"5\r\nhello\r\n0\r\n\r\n"
-#: With and without a token: a request that is not an upgrade is answered by its route.
+#: Statuses of a request that is not an upgrade, with and without a token: its route answers it.
 NO_UPGRADE = _any(400, 401, 404, 405, 426)
 
 MALFORMED = {

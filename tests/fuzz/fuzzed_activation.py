@@ -1,7 +1,7 @@
-"""What fuzzers call: the names of the transcripts, with bounded work behind them.
+"""The methods of the transcripts with bounded work, for fuzzers.
 
-A mutated argument is a good argument as often as not, so nothing here may be large or for ever
-because of one, and nothing has a defect: an internal error is always a finding.
+A mutated argument is often valid, so no argument causes large or endless work. No method has a
+defect: an internal error is always a finding.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ LONG_S = 3600.0
 
 
 class Counted(Complete):
-    """How far it came."""
+    """The terminal of `count`, with the last number."""
 
     total: int
 
 
 class Fuzzed(Activation):
-    """Says the same things every time, and never much."""
+    """Deterministic methods with small results."""
 
     namespace = "demo"
     version = "1.0.0"
@@ -47,7 +47,7 @@ class Fuzzed(Activation):
     async def count(
         self, to: int, style: Literal["digits", "dots"] = "digits"
     ) -> AsyncIterator[Content | Progress | Counted]:
-        """Count up to a number, but not far."""
+        """Count up to a number, at most to 50."""
         for number in range(1, min(to, MOST) + 1):
             yield Content(text=f"{number} " if style == "digits" else "." * number)
         yield Progress(done=to, total=to)
@@ -55,25 +55,25 @@ class Fuzzed(Activation):
 
     @method
     async def echo(self, text: str, times: int = 1) -> str:
-        """Say a text again."""
+        """Return a text, repeated."""
         return text * min(times, MOST)
 
     @method
     async def fail(self, code: str, message: str) -> AsyncIterator[Content]:
-        """Fail after a first word."""
+        """Fail after the first event."""
         yield Content(text="so far, so good")
         raise Failed(message, code=code, data={"hint": "none"})
 
     @method
     async def wait(self, seconds: float | None = None) -> AsyncIterator[Content]:
-        """Say one word and wait, for so long or until stopped."""
+        """Yield one event and wait, for a time or until cancelled."""
         yield Content(text="waiting")
         await asyncio.sleep(LONG_S if seconds is None else min(seconds, LONG_S))
         yield Content(text="waited")
 
     @method
     async def delete(self, *, ctx: Context) -> AsyncIterator[Content]:
-        """Ask twice before it says what it would do."""
+        """Ask twice, then report what it would delete."""
         sure = await ctx.ask(Confirm("Delete 3 files?"))
         if not sure:
             yield Content(text="kept")
@@ -83,15 +83,15 @@ class Fuzzed(Activation):
 
     @prompt
     async def letter(self, name: str) -> str:
-        """A letter to somebody."""
+        """Write a letter."""
         return f"Dear {name}"
 
     @completer("letter", "name")
     async def names(self, value: str, _given: dict[str, str]) -> list[str]:
-        """Everybody is called so."""
+        """Complete a name."""
         return [name for name in ("Ada", "Alan") if name.startswith(value)]
 
     @resource("note://{name}{?after}")
     async def note(self, name: str, after: int = 0) -> str:
-        """A note."""
+        """Return a note."""
         return f"{name} {after}"

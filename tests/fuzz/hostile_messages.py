@@ -1,7 +1,7 @@
-"""Messages of the largest size that is let in, made to cost as much as possible.
+"""Messages of the maximum permitted size, designed to cost as much as possible.
 
-A value is the JSON that stands for one parameter; it fills a message nearly up to the limit of
-bytes, or up to the limits of containers and members.
+A value is the JSON of one parameter; it fills a message nearly up to the limit of bytes, or up to
+the limits of containers and members.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from plexus.limits import Limits
 __all__ = ("CONTAINERS", "ENTRIES", "ROOM", "VALUES", "native", "parameters_of")
 
 LIMITS = Limits()
-#: What is left of a message for one value.
+#: The bytes of a message that are available for one value.
 ROOM = LIMITS.message_bytes - 4096
 CONTAINERS = LIMITS.message_containers - 16
 MEMBERS = LIMITS.message_members - 64
@@ -33,7 +33,7 @@ def _members(count: int, value: bytes, name: bytes = b"k%d") -> bytes:
     return b"{%b}" % b",".join(b'"%b":%b' % (name % number, value) for number in range(count))
 
 
-#: By its name, a value that is wrong nearly everywhere.
+#: Values that are invalid for nearly every parameter, by name.
 VALUES: dict[str, bytes] = {
     "numbers": b"[%b]" % _many(b"1"),
     "nulls": b"[%b]" % _many(b"null"),
@@ -65,13 +65,15 @@ VALUES: dict[str, bytes] = {
 
 
 def native(method: str, params: bytes) -> bytes:
-    """A request with the id 1."""
+    """Return a request with the id 1."""
     return b'{"jsonrpc":"2.0","id":1,"method":"%b","params":%b}' % (method.encode(), params)
 
 
 def parameters_of(schema: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
-    """Parameters for one method, each with what they are: every value in the place of every
-    parameter and of one that does not exist, and in the place of all of them."""
+    """Yield a description and the JSON of hostile parameters for a method.
+
+    Every value is used for each parameter, for an unknown parameter, and for all parameters.
+    """
     for name in (*schema.get("properties", {}), "no_such_parameter"):
         for what, value in VALUES.items():
             yield f"{name}: {what}", b'{"%b":%b}' % (name.encode(), value)

@@ -1,7 +1,7 @@
-"""Bytes that are nearly right: messages of the golden transcripts with something done to them.
+"""Mutations of the golden transcripts' messages.
 
-Half of the mutations know what a message is made of and change one place of it; the other half
-know nothing and change bytes. Both come from one seed, so an input can be made again.
+Half of the mutations change one place of a decoded message; the other half change bytes. Both use
+one seed, so an input can be reproduced.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _sent(transcripts: dict[str, Transcript]) -> list[bytes]:
     return sorted(message for message in found if len(message) < 4096)
 
 
-#: A request of every method of MCP that the transcripts do not have, with what it wants.
+#: Requests of the MCP methods that the transcripts do not contain, with their parameters.
 REQUESTS: dict[str, dict[str, Any]] = {
     "tools/list": {"cursor": "demo.count"},
     "prompts/list": {"cursor": "x"},
@@ -76,11 +76,11 @@ def _requests() -> list[bytes]:
     return made
 
 
-#: What the transcripts send, good and bad.
+#: The messages that the transcripts send, valid and invalid.
 CORPUS = _sent(TRANSCRIPTS)
 MCP_CORPUS = _sent(MCP_TRANSCRIPTS) + _requests()
 
-#: Values that have been somebody's undoing.
+#: Values that often cause defects.
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, -0.0, 1.0, 1.5, 1e400, float("nan"), 2**53, 2**53 + 1),
     *(2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1, 10**400, 1e308, 5e-324),
@@ -89,14 +89,14 @@ VALUES: tuple[Any, ...] = (
     *([], {}, [[]], [None], [1, 2, 3], {"": 0}, {"a": {"b": [1]}}, [{}] * 5),
     *(json.loads("[" * 70 + "]" * 70), {"_run": "k", "_after": 1}, {"type": "error"}),
 )
-#: Keys that mean something somewhere.
+#: Keys with a meaning in some protocol.
 KEYS = (
     *("jsonrpc", "id", "method", "params", "result", "error", "_meta", "progressToken", "name"),
     *("arguments", "cursor", "uri", "task", "taskId", "subscription", "run", "after", "request"),
     *("answer", "_run", "_after", "capabilities", "protocolVersion", "inputResponses", "level"),
     *("requestState", "ref", "argument", "notifications", "requestId", "", "text", "to", "times"),
 )
-#: Bytes that stand between things, or are none of anybody's.
+#: Delimiters, and invalid bytes.
 TOKENS = (
     *(
         b"\n",
@@ -125,14 +125,14 @@ TOKENS = (
 
 
 class Mutator:
-    """Makes one input after the other."""
+    """Generator of inputs."""
 
     def __init__(self, corpus: Sequence[bytes], seed: int) -> None:
         self._corpus = corpus
         self._random = random.Random(seed)
 
     def next(self) -> bytes:
-        """One input; it may have newlines, and so be several lines."""
+        """Return an input, which may contain several lines."""
         chance = self._random
         data = chance.choice(self._corpus)
         kind = chance.random()
@@ -177,7 +177,7 @@ class Mutator:
         elif act == 4 and isinstance(container, dict):
             container[chance.choice(KEYS)] = self._value()
         else:
-            # A value from somewhere else in the same message, so that types fit by chance.
+            # A value from another place in the same message, so that types often match.
             other, at = chance.choice(places)
             if key in container if isinstance(container, dict) else True:
                 container[key] = json.loads(json.dumps(other[at]))
@@ -240,7 +240,7 @@ BYTE_EDITS: tuple[Callable[[Mutator, bytes], bytes], ...] = (
 
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
-    """Every place in a value: what holds it, and where."""
+    """Return every place in a value, as its container and its key."""
     found: list[tuple[Any, Any]] = []
     left = [value]
     while left:

@@ -1,7 +1,7 @@
-"""From a JSON Schema of ours: values that fit it, and values that miss it in one place.
+"""Valid values for our JSON Schemas, and values with one fault.
 
-Only the words that our schemas use are known here; another is an error, so that a new one is
-noticed and not passed over.
+Only the keywords that our schemas use are supported; any other is an error, so that a new keyword
+is noticed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ("Generator", "broken")
 
 Schema = dict[str, Any]
 
-#: Words that say nothing about which values fit.
+#: Keywords that do not affect which values are valid.
 SILENT = {"description", "title", "default", "$defs", "x-mcp-header", "format", "examples"}
 KNOWN = {
     *("type", "anyOf", "oneOf", "enum", "const", "$ref", "items", "properties", "required"),
@@ -32,7 +32,7 @@ TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
 
 def _resolved(schema: Schema, root: Schema) -> Schema:
     unknown = schema.keys() - SILENT - KNOWN
-    assert not unknown, f"nothing is known here of {unknown}"
+    assert not unknown, f"unsupported keywords {unknown}"
     reference = schema.get("$ref")
     if reference is None:
         return schema
@@ -41,7 +41,7 @@ def _resolved(schema: Schema, root: Schema) -> Schema:
 
 
 def _choices(schema: Schema, root: Schema) -> list[Schema]:
-    """The alternatives that a schema allows, each without alternatives of its own."""
+    """Return the alternatives of a schema, flattened."""
     schema = _resolved(schema, root)
     inner = schema.get("anyOf") or schema.get("oneOf")
     if inner is not None:
@@ -53,15 +53,15 @@ def _choices(schema: Schema, root: Schema) -> list[Schema]:
 
 
 class Generator:
-    """Makes values that fit."""
+    """Generator of valid values."""
 
     def __init__(self, chance: random.Random, words: Sequence[str]) -> None:
-        """`words` are texts that mean something here, like the ids of what there is."""
+        """Create a generator; `words` are meaningful texts, such as existing ids."""
         self._chance = chance
         self._words = words
 
     def arguments(self, schema: Schema) -> dict[str, Any]:
-        """Arguments of a method."""
+        """Return arguments of a method."""
         made = self._value(schema, schema, 0)
         assert isinstance(made, dict)
         return made
@@ -92,7 +92,7 @@ class Generator:
             case None:
                 return self._anything(depth)
             case kind:
-                raise AssertionError(f"nothing is known here of the type {kind!r}")
+                raise AssertionError(f"unsupported type {kind!r}")
 
     def _text(self, schema: Schema) -> str:
         chance = self._chance
@@ -120,7 +120,7 @@ class Generator:
             for name, inner in schema.get("properties", {}).items()
             if name in required or self._chance.random() < 0.5
         }
-        # What is not said is not tried: a schema may be open where its method is not.
+        # Without the keyword nothing is added: a schema may be open although its method is not.
         more = schema.get("additionalProperties", False)
         if more is not False:
             inner = {} if more is True else more
@@ -130,7 +130,7 @@ class Generator:
 
     def _anything(self, depth: int) -> Any:
         kind = self._chance.choice(TYPES[: 5 if depth > 3 else 7])
-        # Whatever is inside is anything again.
+        # The content can be anything too.
         return self._value({"type": kind, "additionalProperties": True}, {}, depth + 1)
 
 
@@ -142,7 +142,7 @@ def _bounded(schema: Schema, number: float) -> float:
     return min(max(number, least), most)
 
 
-# --- what does not fit ------------------------------------------------------------------------
+# --- invalid values ---------------------------------------------------------------------------
 
 
 #: One value of each type.
@@ -155,12 +155,12 @@ ONE_OF_EACH: dict[str, Any] = {
     "array": [],
     "object": {},
 }
-#: Values of one type that fit another.
+#: Types whose values are also valid for other types.
 ALSO_FITS = {"integer": {"number"}}
 
 
 def broken(schema: Schema) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Arguments that fit but for one place, each with that place in words."""
+    """Yield a description and arguments with exactly one fault."""
     plain = {
         name: _plain(inner, schema)
         for name, inner in schema.get("properties", {}).items()
@@ -170,7 +170,7 @@ def broken(schema: Schema) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _plain(schema: Schema, root: Schema) -> Any:
-    """The simplest value that fits."""
+    """Return the simplest valid value."""
     schema = _choices(schema, root)[0]
     if "enum" in schema or "const" in schema:
         return schema.get("const", *schema.get("enum", ())[:1])
@@ -186,8 +186,8 @@ def _broken_object(
     for name in schema.get("required", ()):
         yield f"{at}{name} is missing", {k: v for k, v in plain.items() if k != name}
     if schema.get("additionalProperties") is False:
-        yield f"{at}there is one more", plain | {"no_such_argument": 1}
-        yield f"{at}there is one more without a name", plain | {"": None}
+        yield f"{at}has an unknown argument", plain | {"no_such_argument": 1}
+        yield f"{at}has an argument without a name", plain | {"": None}
     for name, inner in schema.get("properties", {}).items():
         for what, value in _broken_values(f"{at}{name}", inner, root):
             yield what, plain | {name: value}
@@ -197,21 +197,21 @@ def _broken_values(at: str, schema: Schema, root: Schema) -> Iterator[tuple[str,
     choices = _choices(schema, root)
     types = {choice.get("type") for choice in choices}
     if None in types and not any("enum" in choice or "const" in choice for choice in choices):
-        return  # anything fits
+        return  # any value is valid
     for kind, value in ONE_OF_EACH.items():
         if kind not in types and not types & ALSO_FITS.get(kind, set()):
             yield f"{at} is of type {kind}", value
     if types == {"integer"}:
-        yield f"{at} is no whole number", 1.5
+        yield f"{at} is not an integer", 1.5
     for choice in choices:
         if "enum" in choice or "const" in choice:
-            yield f"{at} is no known word", "no such word"
+            yield f"{at} is not an allowed value", "no such word"
         elif choice.get("type") == "array" and choice.get("items"):
             for what, value in _broken_values(f"{at}[0]", choice["items"], root):
                 yield what, [value]
         elif choice.get("type") == "object":
             plain = _plain(choice, root)
-            # Where another choice takes any object, none is wrong.
+            # If another choice accepts any object, none is invalid.
             if sum(each.get("type") == "object" for each in choices) == 1:
                 yield from _broken_object(f"{at}.", choice, root, plain)
             more = choice.get("additionalProperties")

@@ -1,4 +1,4 @@
-"""The table of limits as `docs/operating.md` has it; run this file to write it there."""
+"""The table of limits in `docs/operating.md`; run this file to update it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLACE = re.compile(re.escape(HEAD) + r"(\|.*\n)*")
 
 
 def shown(value: float, unit: str) -> str:
-    """A value as a person would say it."""
+    """Format a value with its unit."""
     if unit == "bytes":
         for size, name in ((1024 * 1024, "MiB"), (1024, "KiB")):
             if value % size == 0:
@@ -27,7 +27,7 @@ def shown(value: float, unit: str) -> str:
 
 
 def filled(text: str) -> str:
-    """The document with the table as it is now."""
+    """Return the document with the table up to date."""
     rows = [
         f"| `{row.limit}` | {shown(row.value, row.unit)} | {row.reason} | {row.past} |\n"
         for row in limit_rows(ServerLimits())

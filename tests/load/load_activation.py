@@ -1,4 +1,4 @@
-"""What the tests under load call, and how they look into the server.
+"""Methods for load tests, and for inspecting the server process.
 
 Loaded by `--activation` with the path of this file.
 """
@@ -18,18 +18,18 @@ __all__ = ("Load",)
 
 
 class Load(Activation):
-    """Answers with what it was given, and says how the server is."""
+    """Echo, streams and process statistics."""
 
     namespace = "load"
     version = "1.0.0"
 
     @method
     async def echo(self, nonce: str, turns: int = 0, *, principal: Principal) -> str:
-        """Say a text again, with whoever sent it.
+        """Return a text with the name of the principal that sent it.
 
         Args:
             nonce: The text.
-            turns: For how many turns of the loop the answer is held back.
+            turns: For how many iterations of the loop the answer is delayed.
         """
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -37,20 +37,20 @@ class Load(Activation):
 
     @method(deadline_s=None)
     async def wait(self) -> AsyncIterator[Content]:
-        """Say one word and wait until stopped."""
+        """Yield one event and wait until cancelled."""
         yield Content(text="waiting")
         await asyncio.Event().wait()
 
     @method(deadline_s=None)
     async def flood(self, size: int = 1000) -> AsyncIterator[Content]:
-        """Say something for ever, as fast as it is taken."""
+        """Yield events without end, as fast as they are read."""
         word = Content(text="x" * size)
         while True:
             yield word
 
     @method
     async def state(self, *, ctx: Context) -> dict[str, Any]:
-        """What this process holds, after everything that can be let go of was."""
+        """Return memory, descriptors, tasks and runs of this process after a garbage collection."""
         gc.collect()
         folder = Path("/proc/self")
         resident = (folder / "statm").read_text().split()[1]
@@ -65,6 +65,6 @@ class Load(Activation):
 
     @method
     async def objects(self) -> int:
-        """How many objects there are that the collector looks at, which from now on it does not."""
+        """Disable the garbage collector and return the number of objects that it tracks."""
         gc.disable()
         return len(gc.get_objects())

@@ -1,7 +1,7 @@
-"""Clients that are cheap enough to be many: each speaks one way of reaching the server.
+"""Cheap clients for load tests, one class per way to reach the server.
 
-LOAD_CALLS  how many calls are made in all; 100000 is the long form, in which figures are also
-            compared with the targets for a machine with two cores.
+LOAD_CALLS  total number of calls; 100000 is the long form, in which figures are also compared with
+            the targets for a machine with two cores.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = (
 
 CALLS = int(os.environ.get("LOAD_CALLS", "3000"))
 LONG = CALLS >= 100_000
-#: No answer may take longer; a machine under load is slow, not stuck.
+#: Timeout of a response, sufficient on a machine under load.
 PATIENCE_S = 60.0
 TIMEOUT_S = 120 + CALLS / 100
 ACTIVATION = Path(__file__).parent / "load_activation.py"
@@ -45,8 +45,10 @@ TOOL = "load.echo"
 
 @contextmanager
 def loaded_server(*options: str, auth: str = "off", **limits: float) -> Iterator[Server]:
-    """A server with the activation of these tests, and with these limits. It does not wait for
-    what runs when it is ended."""
+    """Start a server with the activation of these tests and with these limits.
+
+    It does not wait for runs in progress when it is stopped.
+    """
     limits = {"drain_s": 0.5} | limits
     settings = {f"SUBSTRATE_LIMITS__{name.upper()}": str(value) for name, value in limits.items()}
     more = ("--activation", str(ACTIVATION), *options)
@@ -60,14 +62,14 @@ def percentile(values: list[float], percent: float) -> float:
 
 
 async def timed(work: Awaitable[Any]) -> float:
-    """How many seconds it takes."""
+    """Return the duration in seconds."""
     begun = time.perf_counter()
     await work
     return time.perf_counter() - begun
 
 
 class Http:
-    """One connection that is kept, and used for one request at a time."""
+    """A persistent connection, used for one request at a time."""
 
     def __init__(self, server: Server, token: str | None = None) -> None:
         self._server = server
@@ -78,7 +80,7 @@ class Http:
     async def post(
         self, path: str, message: Any, headers: dict[str, str]
     ) -> tuple[int, dict[str, str], bytes]:
-        """POST a message: status, headers and the whole body of the answer."""
+        """POST a message, and return status, headers and body of the response."""
         await self.send(path, message, headers)
         assert self._reader is not None
         async with asyncio.timeout(PATIENCE_S):
@@ -92,7 +94,7 @@ class Http:
         return int(status.split()[1]), given, body
 
     async def send(self, path: str, message: Any, headers: dict[str, str]) -> None:
-        """POST a message, and do not read the answer."""
+        """POST a message without reading the response."""
         if self._writer is None:
             self._reader, self._writer = await asyncio.open_connection(
                 "127.0.0.1", self._server.port, limit=2**24
@@ -107,7 +109,7 @@ class Http:
         await self._writer.drain()
 
     async def first_bytes(self) -> bytes:
-        """What comes first of an answer that does not end."""
+        """Return the first bytes of a response that does not end."""
         assert self._reader is not None
         async with asyncio.timeout(PATIENCE_S):
             return await self._reader.read(2**16)
@@ -120,14 +122,14 @@ class Http:
         await self._reader.readexactly(2)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._writer is not None:
             self._writer.close()
             self._reader = self._writer = None
 
 
 def _events(body: bytes) -> list[Any]:
-    """The messages of a body, whether it is JSON or a stream."""
+    """Return the messages of a body, which is JSON or an event stream."""
     if not body.startswith((b"data:", b"id:", b"event:", b":", b"retry:")):
         return [json.loads(body)]
     data = [line[6:] for line in body.decode().splitlines() if line.startswith("data: ")]
@@ -139,13 +141,13 @@ class Caller(Protocol):
 
     async def open(self) -> None: ...
     async def call(self, numbers: list[int], params: list[dict[str, Any]]) -> list[str]:
-        """Make these calls, with these ids; what each was answered, in their order."""
+        """Make calls with these ids, and return their results in the same order."""
 
     async def close(self) -> None: ...
 
 
 class Posting:
-    """`POST /rpc`, answered by one JSON text."""
+    """`POST /rpc` with a JSON response."""
 
     accept = JSON
 
@@ -163,8 +165,8 @@ class Posting:
         assert status == 200, body
         return self._answer(number, _events(body))
 
-    def _answer(self, number: int, said: list[Any]) -> str:
-        [answer] = said
+    def _answer(self, number: int, messages: list[Any]) -> str:
+        [answer] = messages
         assert answer["id"] == number, answer
         return str(answer["result"]["terminal"]["result"])
 
@@ -173,12 +175,12 @@ class Posting:
 
 
 class Streaming(Posting):
-    """`POST /rpc`, answered by a stream of events."""
+    """`POST /rpc` with an event stream."""
 
     accept = SSE
 
-    def _answer(self, number: int, said: list[Any]) -> str:
-        reply, *items = said
+    def _answer(self, number: int, messages: list[Any]) -> str:
+        reply, *items = messages
         assert reply["id"] == number, reply
         assert {item["params"]["subscription"] for item in items} == {reply["result"]}
         return str(items[-1]["params"]["result"]["result"])
@@ -205,8 +207,8 @@ class McpPosting(Posting):
             "MCP-Protocol-Version": LATEST,
             "Accept": BOTH,
         }
-        said = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        assert (await self._http.post("/mcp", said, self._headers))[0] == 202
+        message = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        assert (await self._http.post("/mcp", message, self._headers))[0] == 202
 
     async def _one(self, number: int, params: dict[str, Any]) -> str:
         wanted = {"name": TOOL, "arguments": {k: v for k, v in params.items() if k != "_run"}}
@@ -233,7 +235,7 @@ class McpStateless(McpPosting):
 
 
 class Socket:
-    """A WebSocket at `/rpc`, with all calls under way at the same time."""
+    """A WebSocket at `/rpc`, with all calls in progress at the same time."""
 
     path = "/rpc"
 
@@ -254,13 +256,13 @@ class Socket:
         return [answers[number] for number in numbers]
 
     async def _send(self, number: int, params: dict[str, Any]) -> None:
-        await self._say(request(TOOL, params, number))
+        await self._send_json(request(TOOL, params, number))
 
-    async def _say(self, message: Any) -> None:
+    async def _send_json(self, message: Any) -> None:
         assert self._socket is not None
         await self._socket.send(json.dumps(message))
 
-    async def _hear(self) -> Any:
+    async def _receive(self) -> Any:
         assert self._socket is not None
         async with asyncio.timeout(PATIENCE_S):
             return json.loads(await self._socket.recv())
@@ -269,15 +271,15 @@ class Socket:
         subscriptions: dict[int, int] = {}
         answers: dict[int, str] = {}
         while len(answers) < len(open_):
-            said = await self._hear()
-            if "id" in said:
-                assert said["id"] in open_, said
-                assert said["result"] not in subscriptions, said
-                subscriptions[said["result"]] = said["id"]
+            message = await self._receive()
+            if "id" in message:
+                assert message["id"] in open_, message
+                assert message["result"] not in subscriptions, message
+                subscriptions[message["result"]] = message["id"]
             else:
-                number = subscriptions[said["params"]["subscription"]]
-                assert number not in answers, said
-                answers[number] = said["params"]["result"]["result"]
+                number = subscriptions[message["params"]["subscription"]]
+                assert number not in answers, message
+                answers[number] = message["params"]["result"]["result"]
         return answers
 
     async def close(self) -> None:
@@ -286,21 +288,21 @@ class Socket:
 
 
 class McpSocket(Socket):
-    """A WebSocket at `/mcp`, without a handshake of MCP."""
+    """A WebSocket at `/mcp`, without an MCP handshake."""
 
     path = "/mcp"
 
     async def _send(self, number: int, params: dict[str, Any]) -> None:
         given = {k: v for k, v in params.items() if k != "_run"}
         wanted = {"name": TOOL, "arguments": given, "_meta": ENVELOPE}
-        await self._say(request("tools/call", wanted, number))
+        await self._send_json(request("tools/call", wanted, number))
 
     async def _answers(self, open_: set[int]) -> dict[int, str]:
         answers: dict[int, str] = {}
         while len(answers) < len(open_):
-            said = await self._hear()
-            assert said["id"] in open_ - answers.keys(), said
-            answers[said["id"]] = said["result"]["content"][0]["text"]
+            message = await self._receive()
+            assert message["id"] in open_ - answers.keys(), message
+            answers[message["id"]] = message["result"]["content"][0]["text"]
         return answers
 
 
@@ -317,7 +319,7 @@ KINDS: tuple[Callable[[Server, str | None], Caller], ...] = (
 
 @asynccontextmanager
 async def calling(callers: list[Caller]) -> AsyncIterator[None]:
-    """These clients, connected."""
+    """Connect these clients for the duration of the block."""
     async with asyncio.timeout(PATIENCE_S):
         await asyncio.gather(*(caller.open() for caller in callers))
     try:
@@ -327,7 +329,7 @@ async def calling(callers: list[Caller]) -> AsyncIterator[None]:
 
 
 def state(server: Server) -> dict[str, float]:
-    """What the server's process holds."""
+    """Return the statistics of the server process."""
     with server.call("load.state") as response:
         found: dict[str, float] = json.loads(response.read())["result"]["terminal"]["result"]
     return found

@@ -1,4 +1,4 @@
-"""What the tests of the MCP view call: one method for each thing that a result can hold."""
+"""Methods for tests of the MCP view, one for each kind of content of a result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_TEXTS: tuple[str, ...] = ()
 
 
 class Found(BaseModel):
-    """What was found."""
+    """The result of a search."""
 
     name: str
     size: int
@@ -42,19 +42,19 @@ class Found(BaseModel):
 
 
 class Reading(Event):
-    """A value that no person reads."""
+    """A value without a text form."""
 
     value: int
 
 
 class Counted(Complete):
-    """How far it came."""
+    """The terminal of a count."""
 
     total: int
 
 
 class Show(Activation):
-    """Says one thing of every kind."""
+    """Methods that yield one event of every kind."""
 
     namespace = "show"
     version = "1.0.0"
@@ -71,7 +71,7 @@ class Show(Activation):
 
     @method
     async def silence(self) -> AsyncIterator[Content]:
-        """Say nothing."""
+        """Yield nothing."""
         for text in NO_TEXTS:
             yield Content(text)
 
@@ -89,12 +89,12 @@ class Show(Activation):
 
     @method
     async def loose(self) -> dict[str, int]:
-        """Return an object whose properties nobody knows beforehand."""
+        """Return an object with undeclared properties."""
         return {"a": 1}
 
     @method
     async def media(self) -> AsyncIterator[Content | Image | Audio | Resource]:
-        """Show a picture, a sound and three resources."""
+        """Yield an image, audio and three resources."""
         yield Content("before ")
         yield Image(PIXEL, "image/png")
         yield Audio(SOUND, "audio/wav")
@@ -113,20 +113,20 @@ class Show(Activation):
 
     @method
     async def readings(self) -> AsyncIterator[Reading]:
-        """Give values without words."""
+        """Yield values without texts."""
         yield Reading(1)
         yield Reading(2)
 
     @method
     async def counted(self, aloud: bool) -> AsyncIterator[Content | Counted]:
-        """End by saying how far it came."""
+        """End with a terminal that has a field."""
         if aloud:
             yield Content("three")
         yield Counted(3)
 
     @method
     async def fails(self) -> AsyncIterator[Content | Image]:
-        """Fail after a picture and a few words."""
+        """Fail after an image and some text."""
         yield Content("so far, ")
         yield Image(PIXEL, "image/png")
         yield Content("so good")
@@ -134,17 +134,17 @@ class Show(Activation):
 
     @method
     async def crash(self) -> str:
-        """Have a defect."""
+        """Raise an unexpected exception."""
         raise RuntimeError("this text must stay in the log")
 
     @method
     async def steps(self) -> AsyncIterator[Content | Progress | Log]:
-        """Make progress: declared, though tests make it up."""
+        """Declare progress events; tests create them directly."""
         yield Progress(1, 2)
 
     @method
     async def remarks(self, *, ctx: Context) -> str:
-        """Say something at every level."""
+        """Log a message at every level."""
         levels: Any = (
             *("debug", "info", "notice", "warning"),
             *("error", "critical", "alert", "emergency"),
@@ -155,7 +155,7 @@ class Show(Activation):
 
 
 class Watched(Activation):
-    """Waits until it is stopped, and knows that it was."""
+    """Methods that wait until cancelled, and record it."""
 
     namespace = "watched"
     version = "1.0.0"
@@ -167,7 +167,7 @@ class Watched(Activation):
 
     @method(deadline_s=None)
     async def wait(self) -> AsyncIterator[Content]:
-        """Say one word and wait for ever."""
+        """Yield one event and wait until cancelled."""
         self.calls += 1
         try:
             yield Content("waiting")
@@ -178,7 +178,7 @@ class Watched(Activation):
 
     @method(deadline_s=None)
     async def linger(self) -> str:
-        """Take note of being stopped and do the work all the same."""
+        """Ignore the cancellation and finish."""
         self.begun.set()
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()

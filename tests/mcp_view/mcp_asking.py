@@ -1,4 +1,4 @@
-"""Methods that ask their caller something, for the tests of how the MCP view does that."""
+"""Methods that ask their caller questions, for tests of the MCP view."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PIXEL = "aW1hZ2U="
 
 
 class Person(BaseModel):
-    """Who somebody is."""
+    """A person."""
 
     name: Annotated[str, Field(title="Name", min_length=1, description="In full.")]
     age: int | None = None
@@ -55,13 +55,13 @@ class Picks(BaseModel):
 
 
 class Nested(BaseModel):
-    """No form can show this."""
+    """A model that no form can show."""
 
     inner: Person
 
 
 class Counted(BaseModel):
-    """What was counted."""
+    """The result of a count."""
 
     total: int
 
@@ -80,7 +80,7 @@ JSON_FORM: dict[str, Any] = {
 }
 LABELLED = [Option("r", "Red"), Option("b", "Blue")]
 
-#: Every question, by a name.
+#: Every kind of question, by name.
 KINDS: dict[str, Question[Any]] = {
     "confirm": Confirm("Sure?", default=False),
     "prompt": AskText("Your name?", default="Ada"),
@@ -102,13 +102,13 @@ KINDS: dict[str, Question[Any]] = {
 
 
 class Asking(Activation):
-    """Asks before it goes on."""
+    """Methods that ask before they continue."""
 
     namespace = "asking"
     version = "1.0.0"
 
     def __init__(self) -> None:
-        #: How often each part of the work was done.
+        #: How often each part of the work was reached.
         self.begun = 0
         self.answered = 0
         self.ended = asyncio.Event()
@@ -117,7 +117,7 @@ class Asking(Activation):
     async def ask(
         self, kind: str, timeout_s: float = 60, key: str | None = None, *, ctx: Context
     ) -> AsyncIterator[Content]:
-        """Ask one question and say what was answered."""
+        """Ask a question and report the answer."""
         self.begun += 1
         try:
             yield Content("before ")
@@ -134,14 +134,14 @@ class Asking(Activation):
 
     @method
     async def both(self, *, ctx: Context) -> AsyncIterator[Content]:
-        """Ask two things at once."""
+        """Ask two questions together."""
         questions = {"sure": KINDS["confirm"], "name": KINDS["prompt"]}
         answers = await ctx.ask_all(questions, timeout_s=60)
         yield Content(f"{answers['sure']} {answers['name']}")
 
     @method
     async def later(self, second: str = "prompt", *, ctx: Context) -> AsyncIterator[Content]:
-        """Ask one thing, and a second before the first is answered."""
+        """Ask a question, and a second one before the first is answered."""
         first = asyncio.create_task(ctx.ask(KINDS["confirm"], timeout_s=60))
         await asyncio.sleep(0.02)
         answer = await ctx.ask(KINDS[second], timeout_s=60)
@@ -149,18 +149,18 @@ class Asking(Activation):
 
     @method
     async def picks(self, *, ctx: Context) -> AsyncIterator[Content]:
-        """Ask for several of a list, as one field of a form."""
+        """Ask for a selection as one field of a form."""
         answer = await ctx.ask(Form("Which?", Picks), timeout_s=60)
         yield Content(",".join(answer.colours))
 
     @method
     async def unwilling(self) -> str:
-        """Fail in words that others use too."""
+        """Fail with a code that the protocol uses too."""
         raise Failed("not here", code="unsupported", data={"kind": "weather"})
 
     @method
     async def rounds(self, *, ctx: Context) -> AsyncIterator[Content]:
-        """Ask one thing after the other."""
+        """Ask questions one after the other."""
         self.begun += 1
         yield Content("one ")
         first = await ctx.ask(KINDS["confirm"], timeout_s=60)
@@ -170,7 +170,7 @@ class Asking(Activation):
 
     @method
     async def again(self, *, ctx: Context) -> AsyncIterator[Content]:
-        """Ask the same thing, under the same key, until it is answered with "yes"."""
+        """Ask the same question under the same key until the answer is "yes"."""
         tries = 1
         while await ctx.ask(KINDS["prompt"], timeout_s=60, key="word") != "yes":
             tries += 1
@@ -178,7 +178,7 @@ class Asking(Activation):
 
     @method
     async def loud(self, size: int, *, ctx: Context) -> AsyncIterator[Content | Image]:
-        """Say much and show a picture, before the question and after it."""
+        """Yield much text and an image, before and after a question."""
         yield Image(PIXEL, "image/png")
         for _ in range(size):
             yield Content("b" * 1000)
@@ -195,17 +195,17 @@ class Asking(Activation):
 
     @method
     async def patient(self, *, ctx: Context) -> AsyncIterator[Content]:
-        """Go on when nobody answers in time, and then for a while."""
+        """Continue after a question that times out."""
         try:
             await ctx.ask(KINDS["confirm"], timeout_s=0.05)
         except DeadlineExceeded:
-            yield Content("nobody answered; ")
+            yield Content("no answer; ")
         await asyncio.sleep(0.05)
-        yield Content("went on")
+        yield Content("continued")
 
     @method
     async def stuck(self, *, ctx: Context) -> str:
-        """Ask, and then wait until it is stopped."""
+        """Ask, then wait until cancelled."""
         await ctx.ask(KINDS["confirm"], timeout_s=60)
         try:
             await asyncio.Event().wait()
@@ -215,12 +215,12 @@ class Asking(Activation):
 
     @method
     async def able(self, kind: str, *, ctx: Context) -> bool:
-        """Whether the caller can be asked this."""
+        """Return whether the caller supports a kind of question."""
         return ctx.can_ask(kind)
 
     @method
     async def behind(self, *, ctx: Context) -> AsyncIterator[Content | Detached]:
-        """Go on in the background, and ask from there."""
+        """Continue in the background, and ask from there."""
         yield Content("in front ")
         yield Detached()
         sure = await ctx.ask(KINDS["confirm"], timeout_s=60, key="sure")
@@ -228,17 +228,17 @@ class Asking(Activation):
 
     @prompt
     async def letter(self, *, ctx: Context) -> list[Message]:
-        """A letter to whom the caller names."""
+        """Write a letter to a person that the caller names."""
         name = await ctx.ask(KINDS["prompt"], timeout_s=60)
         return [Message("user", Content(f"Dear {name}"))]
 
     @prompt
     async def needy(self, *, ctx: Context) -> str:
-        """A prompt that a model writes."""
+        """Return a prompt written by the caller's model."""
         return (await ctx.ask(Sample("Hi"), timeout_s=60)).text
 
     @resource("secret://{name}")
     async def secret(self, name: str, *, ctx: Context) -> str:
-        """A text for those who are sure."""
+        """Return a text after a confirmation."""
         sure = await ctx.ask(KINDS["confirm"], timeout_s=60)
         return f"{name}: {sure}"

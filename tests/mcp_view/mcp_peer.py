@@ -1,7 +1,7 @@
-"""How these tests talk to the MCP view: over a real hub, or alone with runs that a test makes up.
+"""Clients of the MCP view in tests: over a real hub, or with runs that a test creates.
 
-Every message that the view sends is checked against the official schema of its revision, where
-the schemas are there, and in any case for nulls, which several clients choke on.
+Every message of the view is validated against the official schema of its revision if that is
+available, and always checked for nulls, which several clients reject.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ REVISIONS = mcp_schema.REVISIONS
 HANDSHAKES = REVISIONS[:-1]
 STATELESS = REVISIONS[-1]
 PREFIX = "io.modelcontextprotocol/"
-#: A client that can be asked everything.
+#: The capabilities of a client that supports all requests of a server.
 CAPABLE: dict[str, Any] = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {},
     "roots": {},
 }
-#: A client that knows the tasks extension.
+#: The capabilities of a client with the tasks extension.
 TASKS: dict[str, Any] = {"extensions": {PREFIX + "tasks": {}}}
 
-#: Where nulls may be: in what authors and clients wrote, and in an error to an unread request.
+#: Properties that may contain nulls, because authors and clients write them.
 FREE = {"inputSchema", "outputSchema", "structuredContent", "data", "arguments"}
 
 
 class Clock:
-    """A clock that a test turns. It starts with the real one, which runs are stamped with."""
+    """A manual clock that starts at the real time, which runs use for their timestamps."""
 
     def __init__(self) -> None:
         self.now = time.monotonic()
@@ -91,24 +91,24 @@ def envelope(
     revision: str = STATELESS,
     **meta: Any,
 ) -> dict[str, Any]:
-    """Parameters that say by themselves who they are from; `meta` adds to what they say."""
+    """Return parameters with the stateless envelope; `meta` adds to it."""
     params = params or {}
-    said = {
+    fields = {
         PREFIX + "protocolVersion": revision,
         PREFIX + "clientCapabilities": capabilities or {},
         PREFIX + "clientInfo": {"name": "test", "version": "1"},
     }
-    return params | {"_meta": said | params.get("_meta", {}) | meta}
+    return params | {"_meta": fields | params.get("_meta", {}) | meta}
 
 
 def text_of(result: dict[str, Any]) -> str:
-    """All texts in a tool's result."""
+    """Return all texts of a tool's result."""
     return "".join(block.get("text", "") for block in result["content"])
 
 
 def check_nulls(value: Any, where: str) -> None:
-    """Fail if there is a null in a message of ours."""
-    assert value is not None, f"there is a null at {where}"
+    """Fail if a sent message contains a null."""
+    assert value is not None, f"null at {where}"
     if isinstance(value, dict):
         for key, inner in value.items():
             if key not in FREE:
@@ -119,21 +119,21 @@ def check_nulls(value: Any, where: str) -> None:
 
 
 class Checker:
-    """Looks at every message that a view sends."""
+    """Validator of every message that a view sends."""
 
     def __init__(self) -> None:
         self._asked: dict[Any, tuple[str, str]] = {}
 
     def sent(self, message: Any, revision: str) -> None:
-        """A client has sent this."""
+        """Record the requests that a client has sent."""
         for each in message if isinstance(message, list) else [message]:
             if isinstance(each, dict) and "method" in each and "id" in each:
                 enveloped = PREFIX in str(each.get("params")) and each["method"] != "initialize"
-                speaks = STATELESS if enveloped else revision
-                self._asked[_key(each["id"])] = (each["method"], speaks)
+                used = STATELESS if enveloped else revision
+                self._asked[_key(each["id"])] = (each["method"], used)
 
     def check(self, frame: Any, revision: str) -> None:
-        """Fail if the view must not send this."""
+        """Fail if the view must not send this message."""
         if isinstance(frame, list):
             for each in frame:
                 self.check(each, revision)
@@ -157,7 +157,7 @@ def _key(request_id: Any) -> str:
 
 
 class McpPeer:
-    """A client of the view over a real hub, with nothing but the driver between them."""
+    """A client of the view over a real hub, through the driver only."""
 
     def __init__(
         self,
@@ -173,10 +173,12 @@ class McpPeer:
         stateless: bool = False,
         checked: bool = True,
     ) -> None:
-        """With a `revision`, the handshake is made if it has one. A client that mixes revisions
-        at random cannot be `checked`."""
+        """Connect, with the handshake if `revision` has one.
+
+        The messages of a client that mixes revisions cannot be `checked`.
+        """
         self.hub = hub
-        #: The revision that this client speaks, or is going to.
+        #: The revision of this client.
         self.revision = revision or HANDSHAKES[-1]
         self.capabilities = capabilities or {}
         self.server = server or make_server(hub, options)
@@ -191,7 +193,7 @@ class McpPeer:
             stateless=stateless,
         )
         self.connection = Connection(hub, self.view, principal)
-        #: Everything that the view has sent, the handshake left out.
+        #: All messages of the view, without the handshake.
         self.frames: list[Any] = []
         self._taken = 0
         self._ids = itertools.count(100)
@@ -211,13 +213,13 @@ class McpPeer:
 
     @property
     def status(self) -> int:
-        """The HTTP status that the last answer would have without a session."""
+        """The HTTP status of the last response in a request without a session."""
         return 200 if self.view.refusal is None else http_status(self.view.refusal.code)
 
-    # --- saying -------------------------------------------------------------------------------
+    # --- sending ------------------------------------------------------------------------------
 
     def send(self, message: Any) -> list[Any]:
-        """Send a message, a batch or exactly these bytes; return what is said at once."""
+        """Send a message, a batch or raw bytes, and return the immediate replies."""
         if isinstance(message, dict):
             message = {"jsonrpc": "2.0"} | message
         elif isinstance(message, list):
@@ -228,7 +230,7 @@ class McpPeer:
         return self.collect()
 
     def collect(self) -> list[Any]:
-        """What the view has to say now."""
+        """Return the messages that the view sends now."""
         frames = [json.loads(frame) for frame in self.connection.collect()]
         for frame in frames if self._checked else ():
             self._checker.check(frame, self.revision)
@@ -239,7 +241,7 @@ class McpPeer:
         return self.send({"method": method} | ({} if params is None else {"params": params}))
 
     def begin(self, method: str, params: dict[str, Any] | None = None, **meta: Any) -> int:
-        """Send a request and return its id; what is said at once is in `frames`."""
+        """Send a request and return its id; immediate replies are in `frames`."""
         request_id = next(self._ids)
         params = params or {}
         if self.revision == STATELESS:
@@ -257,10 +259,10 @@ class McpPeer:
         """Answer a request of the server."""
         return self.send({"id": request["id"], "result": result})
 
-    # --- hearing ------------------------------------------------------------------------------
+    # --- receiving ----------------------------------------------------------------------------
 
     async def heard(self, wanted: Callable[[Any], bool]) -> Any:
-        """Wait for the next message that is wanted; none is looked at twice."""
+        """Wait for the next matching message; no message is examined twice."""
         async with asyncio.timeout(WAIT_S):
             while True:
                 while self._taken < len(self.frames):
@@ -272,7 +274,7 @@ class McpPeer:
                 self.collect()
 
     async def answer_to(self, request_id: Any) -> Any:
-        """Wait for the answer to a request, wherever it stands in `frames`."""
+        """Wait for the response to a request, anywhere in `frames`."""
         async with asyncio.timeout(WAIT_S):
             while True:
                 for frame in self.frames:
@@ -297,7 +299,7 @@ class McpPeer:
         return frame.get("params")
 
     async def quiet(self) -> list[Any]:
-        """Let everything go on that can, and return what was said meanwhile."""
+        """Let all pending work run, and return the messages sent meanwhile."""
         before = len(self.frames)
         for _ in range(5):
             await quiet()
@@ -305,32 +307,32 @@ class McpPeer:
         return self.frames[before:]
 
     def said(self, method: str) -> list[Any]:
-        """The parameters of all notifications of this kind so far."""
+        """Return the parameters of all notifications of this method so far."""
         return [f.get("params") for f in self.frames if f.get("method") == method]
 
     async def call(self, method: str, params: dict[str, Any] | None = None, **meta: Any) -> Any:
-        """Send a request and wait for its answer."""
+        """Send a request and wait for its response."""
         return await self.answer_to(self.begin(method, params, **meta))
 
     async def result(self, method: str, params: dict[str, Any] | None = None, **meta: Any) -> Any:
-        """Send a request that must succeed."""
+        """Send a request that must succeed, and return its result."""
         answer = await self.call(method, params, **meta)
         assert "result" in answer, answer
         return answer["result"]
 
     async def error(self, method: str, params: dict[str, Any] | None = None, **meta: Any) -> Any:
-        """Send a request that must be refused."""
+        """Send a request that must fail, and return its error."""
         answer = await self.call(method, params, **meta)
         assert "error" in answer, answer
         return answer["error"]
 
     async def tool(self, tool: str, arguments: dict[str, Any] | None = None, **meta: Any) -> Any:
-        """Call a tool; its result."""
+        """Call a tool, and return its result."""
         return await self.result("tools/call", {"name": tool, "arguments": arguments or {}}, **meta)
 
 
 class Stage:
-    """The view alone: a test makes up the events of its one call and turns the clock."""
+    """The view without a hub: a test creates the events of one call and sets the clock."""
 
     def __init__(
         self,
@@ -351,7 +353,7 @@ class Stage:
         self._capabilities = capabilities or {}
         self._checker = Checker()
         self.frames: list[Any] = []
-        #: The run of the call, and when the view wants to be reminded of it.
+        #: The run of the call.
         self.run: LocalRun | None = None
         self.started: list[StartCall] = []
         self.left: list[LeaveCall] = []
@@ -369,7 +371,7 @@ class Stage:
         return self._do(self.view.receive(wire.decode(json.dumps(message).encode(), self.limits)))
 
     def call(self, tool: str, arguments: dict[str, Any] | None = None, **meta: Any) -> list[Any]:
-        """Call a tool by a request with the id 1; `meta` is what its `_meta` says."""
+        """Call a tool with the request id 1; `meta` is its `_meta`."""
         params: dict[str, Any] = {"name": tool, "arguments": arguments or {}}
         if self.revision == STATELESS:
             params = envelope(params, self._capabilities, **meta)
@@ -378,7 +380,7 @@ class Stage:
         return self.send({"id": 1, "method": "tools/call", "params": params})
 
     def say(self, *events: Event) -> list[Any]:
-        """The run says this, all at once."""
+        """Append events to the run, and return the messages of the view."""
         assert self.run is not None
         for event in events:
             if isinstance(event, Terminal):
@@ -394,7 +396,7 @@ class Stage:
         return frames
 
     def wait(self, seconds: float) -> list[Any]:
-        """Let time pass, with what the view wanted to be reminded of."""
+        """Advance the clock, and run the timers of the view that become due."""
         end = self.clock.now + seconds
         frames = []
         while self._due is not None and self._due <= end:
@@ -404,27 +406,27 @@ class Stage:
         return frames
 
     def _do(self, effects: list[Effect]) -> list[Any]:
-        said = [json.loads(frame) for frame in self._carry_out(effects)]
-        for frame in said:
-            self._checker.check(frame, self.revision)
-        self.frames += said
-        return said
+        messages = [json.loads(frame) for frame in self._carry_out(effects)]
+        for message in messages:
+            self._checker.check(message, self.revision)
+        self.frames += messages
+        return messages
 
     def _carry_out(self, effects: list[Effect]) -> list[bytes]:
-        said: list[bytes] = []
+        frames: list[bytes] = []
         for effect in effects:
             if isinstance(effect, Send):
-                said += effect.frames
+                frames += effect.frames
             elif isinstance(effect, StartCall):
                 self.started.append(effect)
                 self.run = run = LocalRun(7, effect.method, LOCAL, self.limits, lambda _: None)
                 run.asks = effect.asks
                 self._call = effect.call
                 self._reader = run.reader(0, ignore, owner=True)
-                said += self._carry_out(self.view.on_started(effect.call, run))
+                frames += self._carry_out(self.view.on_started(effect.call, run))
             elif isinstance(effect, LeaveCall):
                 self.left.append(effect)
                 self._due = None
             elif isinstance(effect, SetTimer):
                 self._due = self.clock.now + effect.after_s
-        return said
+        return frames

@@ -1,4 +1,4 @@
-"""What other people's clients must see in a session with the fixture, whatever carries it."""
+"""The expected session of third-party clients with the fixture, over any transport."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from conformance.serving import COMMAND, REPOSITORY
 
 __all__ = ("STDIO", "check_session", "run_node")
 
-#: How to start the fixture for one client.
+#: The command that starts the fixture for one client.
 STDIO = [*COMMAND, "--stdio"]
-#: Longer than the drivers give themselves.
+#: Longer than the timeouts of the drivers.
 NODE_S = 45.0
 
 SERVER = "conformance-fixture"
@@ -31,11 +31,11 @@ EXPECTED: dict[str, Any] = {
 
 
 def check_session(seen: dict[str, Any], revision: str) -> None:
-    """Compare what a client saw with what it must see."""
+    """Compare the session of a client with the expected one."""
     assert seen.pop("server", SERVER) == SERVER
     tools = seen.pop("tools")
     assert {"test_simple_text", "wait_for_cancel", "plexus.runs"} <= set(tools)
-    # The text at the end may be told as progress too, if there was time for it.
+    # The last text may be reported as progress too, if there was time for it.
     done = [done for done, _ in seen["progress"]]
     assert done == sorted(set(done))
     del seen["progress"][3:]
@@ -43,7 +43,7 @@ def check_session(seen: dict[str, Any], revision: str) -> None:
 
 
 def run_node(name: str, *arguments: str) -> str:
-    """Run a script of `tests/node` and give what it printed; raises NotInstalled."""
+    """Run a script of `tests/node` and return its output. Raises NotInstalled."""
     done = subprocess.run(
         [str(node()), str(script(name)), *arguments],
         cwd=REPOSITORY,

@@ -431,7 +431,7 @@ async def test_an_answer_that_comes_too_late_is_forgotten(open_hub: OpenHub, ans
         peer.send({"id": request["id"], "error": {"code": -1, "message": "too late"}})
     else:
         peer.respond(request, answer)
-    assert text_of((await peer.answer_to(call))["result"]) == "nobody answered; went on"
+    assert text_of((await peer.answer_to(call))["result"]) == "no answer; continued"
     peer.respond(request, accept(answer=True))
     assert await peer.quiet() == []
 

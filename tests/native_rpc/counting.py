@@ -1,4 +1,4 @@
-"""A plugin for the client's tests: it counts, fails and asks. Loaded by path, with --activation."""
+"""A plugin for the client's tests that counts, fails and asks; loaded with --activation PATH."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ class Luna(Activation):
 
     @method
     async def info(self) -> str:
-        """Say who you are."""
+        """Return a name."""
         return "the moon"
 
 
@@ -34,9 +34,9 @@ class Count(Activation):
 
         Args:
             to: The last number.
-            pause_ms: How long to wait before each number.
-            size: How many more characters to say with each number.
-            mark: A file to which a line is added when the count begins.
+            pause_ms: Milliseconds to wait before each number.
+            size: The number of additional characters for each number.
+            mark: A file to which a line is added when the count starts.
         """
         if mark is not None:
             with mark.open("a") as file:
@@ -48,11 +48,11 @@ class Count(Activation):
 
     @method
     async def fail(self, code: str) -> AsyncIterator[Content]:
-        """Say something and fail."""
+        """Yield an event and fail."""
         yield Content(text="before")
         raise Failed("it broke", code=code, data={"at": 1})
 
     @method
     async def confirm(self, *, ctx: Context) -> bool:
-        """Ask whether to go on."""
-        return await ctx.ask(Confirm("Go on?"))
+        """Ask whether to continue."""
+        return await ctx.ask(Confirm("Continue?"))

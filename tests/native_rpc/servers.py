@@ -18,14 +18,14 @@ from native_rpc.client import Call, Item
 
 T = TypeVar("T")
 
-#: No scenario here needs longer, on a busy machine either.
+#: Timeout of a scenario, sufficient on a busy machine.
 SCENARIO_S = 30.0
 
 PLUGIN = Path(__file__).with_name("counting.py")
 
 
 def play(scenario: Callable[[], Awaitable[T]]) -> T:
-    """Play a scenario on a loop of its own, within a bounded time."""
+    """Run a scenario on a separate loop, with a timeout."""
 
     async def bounded() -> T:
         async with asyncio.timeout(SCENARIO_S):
@@ -35,13 +35,12 @@ def play(scenario: Callable[[], Awaitable[T]]) -> T:
 
 
 def command(*options: str) -> list[str]:
-    """The command line of a server that can count."""
+    """Return the command line of a server with the plugin."""
     return [sys.executable, "-m", "substrate", *options, "--activation", str(PLUGIN)]
 
 
 class Server:
-    """`substrate` as a process, on a port of its own choice or on a given one. It asks for no
-    token unless it is told to."""
+    """`substrate` as a process, on any port or a given one, by default without authentication."""
 
     def __init__(
         self,
@@ -59,17 +58,17 @@ class Server:
             | (settings or {}),
         )
         assert self._process.stderr is not None
-        said = b""
+        output = b""
         while (line := self._process.stderr.readline()) and b" on http" not in line:
-            said += line
+            output += line
         found = re.search(rb"http://127\.0\.0\.1:(\d+)", line)
-        assert found is not None, said.decode()
+        assert found is not None, output.decode()
         self.port = int(found[1])
 
     def stop(self, *, kill: bool = False) -> None:
-        """End it, softly or not, and wait until it is gone."""
+        """Stop or kill the server, and wait for its end."""
         self._process.kill() if kill else self._process.terminate()
-        self._process.send_signal(signal.SIGINT)  # and nobody waits for what is under way
+        self._process.send_signal(signal.SIGINT)  # do not wait for runs in progress
         try:
             self._process.wait(10)
         finally:
@@ -83,7 +82,7 @@ class Server:
 def serving(
     folder: Path, settings: dict[str, str] | None = None, auth: str = "off"
 ) -> Iterator[Server]:
-    """A server for as long as the block lasts."""
+    """Run a server for the duration of the block."""
     server = Server(folder, settings=settings, auth=auth)
     try:
         yield server
@@ -92,10 +91,10 @@ def serving(
 
 
 class Proxy:
-    """Passes bytes on to a server, and cuts connections when told to.
+    """Forwards bytes to a server, and cuts connections on request.
 
-    `cuts` says after how many bytes from the server each connection is cut, in turn; those past
-    its end are left alone.
+    `cuts` contains, for each connection in turn, the number of bytes from the server after which it
+    is cut; later connections are not cut.
     """
 
     def __init__(self, to_port: int, cuts: list[int]) -> None:
@@ -110,16 +109,16 @@ class Proxy:
         self.down = False
 
     def cut(self) -> None:
-        """Cut every connection that is open."""
+        """Cut every open connection."""
         for writer in self._open:
             writer.transport.abort()
 
     def mute(self) -> None:
-        """Let every connection that is open stay so, and nothing pass through it any more."""
+        """Keep every open connection open, but forward nothing more."""
         self._mute |= self._open
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection."""
+        """Serve a connection."""
         self.connections += 1
         if self.down:
             writer.transport.abort()
@@ -151,7 +150,7 @@ class Proxy:
         while data := await reader.read(65536):
             if writer in self._mute:
                 continue
-            if names is not None:  # the server answers only to its own name
+            if names is not None:  # the server accepts only its own host name
                 data = data.replace(*names)
             if limit is not None and passed + len(data) >= limit:
                 writer.write(data[: limit - passed])
@@ -164,13 +163,13 @@ class Proxy:
         raise ConnectionAbortedError
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take a connection, in a task that `stop` knows of."""
+        """Accept a connection, in a task that `stop` cancels."""
         task = asyncio.get_running_loop().create_task(self.serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
-        """Cut everything and wait until it is cut."""
+        """Cut all connections and wait for their end."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -179,7 +178,7 @@ class Proxy:
 
 @asynccontextmanager
 async def proxied(to_port: int, cuts: list[int] | None = None) -> AsyncIterator[Proxy]:
-    """A proxy for as long as the block lasts."""
+    """Run a proxy for the duration of the block."""
     proxy = Proxy(to_port, cuts or [])
     listener = await asyncio.start_server(proxy.accept, "127.0.0.1", 0)
     proxy.port = listener.sockets[0].getsockname()[1]
@@ -191,7 +190,7 @@ async def proxied(to_port: int, cuts: list[int] | None = None) -> AsyncIterator[
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process is there and is no zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -200,7 +199,7 @@ def is_alive(pid: int) -> bool:
 
 
 async def eventually(condition: Callable[[], bool], within_s: float = 5.0) -> bool:
-    """Whether it comes true in time."""
+    """Return whether a condition becomes true in time."""
     end = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > end:
@@ -210,11 +209,11 @@ async def eventually(condition: Callable[[], bool], within_s: float = 5.0) -> bo
 
 
 async def consume(call: Call, each: Callable[[Item], object]) -> None:
-    """Loop over a call to its end."""
+    """Iterate over a call to its end."""
     async for item in call:
         each(item)
 
 
 def numbers(items: list[Any]) -> list[int]:
-    """What a count has said."""
+    """Return the numbers of a count."""
     return [int(item.text.rstrip("x")) for item in items if item.type == "content"]

@@ -402,7 +402,7 @@ def test_a_question_is_answered_with_respond(target: str | list[str]) -> None:
         async with connect(target) as plexus, plexus.count.confirm() as call:
             async for event in call:
                 if event.type == "request":
-                    assert event.message == "Go on?"
+                    assert event.message == "Continue?"
                     with pytest.raises(InvalidParams):
                         await plexus.respond(call.run or 0, event.request, "perhaps")
                     assert await plexus.respond(call.run or 0, event.request, True)

@@ -1,4 +1,4 @@
-"""A proxy between a browser and a server that can cut every connection at once."""
+"""A proxy between a browser and a server that can cut all connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHUNK = 65_536
 
 
 class CutProxy:
-    """Passes bytes on until it is told to cut what is open. While it is `down`, none come in."""
+    """Forwards bytes until its connections are cut. While `down`, it refuses new connections."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -26,7 +26,7 @@ class CutProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> int:
-        """Cut every connection; how many there were."""
+        """Cut every connection, and return their number."""
         with self._lock:
             cut = list(self._open)
             self._open.clear()
@@ -35,9 +35,9 @@ class CutProxy:
         return len(cut) // 2
 
     def close(self) -> None:
-        """Pass nothing on any more."""
+        """Close the listener and all connections."""
         self.down = True
-        # Closing alone would not wake whoever waits for the next connection.
+        # Closing alone would not wake the thread that waits for the next connection.
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -81,7 +81,7 @@ def _end(each: socket.socket) -> None:
 
 @contextmanager
 def proxying() -> Iterator[CutProxy]:
-    """A proxy for as long as the block lasts; its target is to be set."""
+    """Run a proxy for the duration of the block; the caller sets its target."""
     proxy = CutProxy()
     try:
         yield proxy

@@ -1,4 +1,4 @@
-"""An activation that shows everything that the page can show."""
+"""An activation with every kind of event, parameter and question that the page displays."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ __all__ = ("Showcase",)
 
 
 class Stdout(Event):
-    """As `bash.execute` says it."""
+    """Standard output, like that of `bash.execute`."""
 
     data: str
 
 
 class Stderr(Event):
-    """As `bash.execute` says it."""
+    """Standard error, like that of `bash.execute`."""
 
     data: str
 
 
 class Reading(Event):
-    """Something that no view knows."""
+    """An event type that no view knows."""
 
     celsius: float
     place: dict[str, Any]
 
 
 class Counted(Complete):
-    """How many there were."""
+    """A terminal with a count."""
 
     total: int
 
@@ -68,7 +68,7 @@ class Part:
 
 @dataclasses.dataclass
 class Trip:
-    """What a form asks."""
+    """The fields of a form."""
 
     city: str
     nights: int = 1
@@ -76,7 +76,7 @@ class Trip:
 
 
 def _png() -> str:
-    """A red square of 8 by 8."""
+    """Return a red square of 8 by 8 pixels as base64."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         body = kind + data
@@ -112,14 +112,14 @@ print("<b>no markup</b>")
 
 
 class Showcase(Activation):
-    """Shows everything that a page can show."""
+    """Every kind of event, parameter and question."""
 
     namespace = "showcase"
     version = "1.0.0"
 
     @method
     async def mixed(self) -> AsyncIterator[Content | Progress | Image | Log | Reading | Counted]:
-        """Say one of everything."""
+        """Yield one event of every kind."""
         for start in range(0, len(MARKDOWN), 40):
             yield Content(text=MARKDOWN[start : start + 40])
         for done in range(0, 101, 25):
@@ -133,11 +133,11 @@ class Showcase(Activation):
     async def many(
         self, count: int = 10_000, kind: Literal["stdout", "content", "data"] = "stdout"
     ) -> AsyncIterator[Stdout | Content | Reading | Counted]:
-        """Say a lot, as fast as it is taken.
+        """Yield many events, as fast as they are read.
 
         Args:
-            count: How many items.
-            kind: Of what kind.
+            count: The number of events.
+            kind: The kind of the events.
         """
         for number in range(1, count + 1):
             if kind == "stdout":
@@ -152,11 +152,11 @@ class Showcase(Activation):
     async def steady(
         self, count: int = 100, pause_s: float = 0.05
     ) -> AsyncIterator[Stdout | Stderr | Counted]:
-        """Say a number now and then.
+        """Yield numbers at intervals.
 
         Args:
-            count: How many.
-            pause_s: How long it waits before each.
+            count: The last number.
+            pause_s: Seconds to wait before each number.
         """
         for number in range(1, count + 1):
             await asyncio.sleep(pause_s)
@@ -191,12 +191,12 @@ class Showcase(Activation):
         either: int | str | None = None,
         extra: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Give back what came in.
+        """Return the arguments.
 
         Args:
-            label: What it is called. "taken" is refused.
-            size: How large it is.
-            amount: How many of them.
+            label: The name of the shape.
+            size: The size of the shape.
+            amount: The number of shapes.
             wet: Whether it is wet.
             part: One part.
             parts: More parts.

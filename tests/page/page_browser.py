@@ -1,7 +1,6 @@
-"""A real server and a real browser in front of it.
+"""A real server and a real browser.
 
-Chromium must be installed (`apt-get install chromium`); without it whoever asks for a page is
-skipped and told so.
+Chromium must be installed (`apt-get install chromium`); without it tests of the page are skipped.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ SWITCHES = (
 )
 SHOWCASE = REPOSITORY / "tests" / "page" / "page_activation.py"
 ARTIFACTS = REPOSITORY / "artifacts" / "page"
-#: How long anything in the browser may take.
+#: Timeout of every action in the browser.
 WAIT_MS = 20_000
-# What is expected of a page is waited for as long: five seconds are too few on a busy machine.
+# Expectations get the same timeout: the default of five seconds is too short on a busy machine.
 expect.set_options(timeout=WAIT_MS)
 PHONE = {"width": 390, "height": 800}
 DESKTOP = {"width": 1280, "height": 860}
-#: The kinds of trouble that a page must not have, in the words of axe.
+#: The impact levels of axe that a page must not have.
 SERIOUS = ("serious", "critical")
 
 
@@ -54,25 +53,28 @@ class Site:
 
     @property
     def proxy(self) -> CutProxy:
-        """What is between the two, to cut their connections with."""
-        assert self._proxy is not None, "the browser calls this server directly"
+        """The proxy between browser and server, which can cut their connections."""
+        assert self._proxy is not None, "the browser calls this server without a proxy"
         return self._proxy
 
     def beside(self, server: Server, proxy: CutProxy | None = None) -> Site:
-        """Another server for the same browser, called directly or through this proxy."""
+        """Return a site of another server for the same browser, directly or through a proxy."""
         return Site(server, self._browser, proxy)
 
     @property
     def link(self) -> str:
-        """The address that lets a browser in."""
+        """The URL with the token that logs a browser in."""
         return f"{self.origin}/#token={self.server.token}"
 
     @contextmanager
     def page(
         self, *, dark: bool = False, phone: bool = False, enter: bool = True, lenient: bool = False
     ) -> Iterator[Page]:
-        """A page in a browser context of its own, opened by the link. It has no error when it is
-        closed, and has sent no request to another origin; a `lenient` one may do both."""
+        """Open the page in a separate browser context, by the link.
+
+        Fails at the end if the page had an error or sent a request to another origin, unless
+        `lenient`.
+        """
         context = self._browser.new_context(
             viewport=PHONE if phone else DESKTOP,  # type: ignore[arg-type]  # two numbers
             color_scheme="dark" if dark else "light",
@@ -80,15 +82,15 @@ class Site:
             has_touch=phone,
         )
         context.set_default_timeout(WAIT_MS)
-        elsewhere: list[str] = []
+        foreign: list[str] = []
         errors: list[str] = []
         if not lenient:
-            context.route("**/*", lambda route: _pass(route, self.origin, elsewhere))
+            context.route("**/*", lambda route: _pass(route, self.origin, foreign))
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on(
             "console",
-            lambda said: errors.append(said.text) if "Security Policy" in said.text else None,
+            lambda line: errors.append(line.text) if "Security Policy" in line.text else None,
         )
         try:
             if enter:
@@ -98,23 +100,23 @@ class Site:
         finally:
             context.close()
         assert lenient or errors == []
-        assert elsewhere == []
+        assert foreign == []
 
     def open(self, page: Page, *parts: str) -> None:
-        """Go to a view."""
+        """Navigate to a view."""
         page.evaluate("(hash) => { location.hash = hash; }", "#/" + "/".join(parts))
 
     def secret(self, page: Page) -> str:
-        """The session of a page, as every script of its origin can read it."""
+        """Return the session secret of a page from its local storage."""
         return str(page.evaluate("() => localStorage.getItem('substrate.session')"))
 
     def status(self, secret: str) -> int:
-        """How the server answers a call with this secret."""
+        """Return the HTTP status of a call with this secret."""
         with self.server.call("health.check", **bearer(secret)) as response:
             return response.status
 
     def call(self, method: str, **params: Any) -> Any:
-        """Call a method from elsewhere, and give what it returns."""
+        """Call a method without the browser, and return its result."""
         with self.server.call(method, params, **bearer(self.server.token)) as response:
             answer = json.loads(response.read())
         assert "result" in answer, answer
@@ -122,17 +124,17 @@ class Site:
         return terminal.get("result", terminal)
 
 
-def _pass(route: Route, origin: str, elsewhere: list[str]) -> None:
+def _pass(route: Route, origin: str, foreign: list[str]) -> None:
     if route.request.url.startswith((origin, "data:")):
         route.continue_()
     else:
-        elsewhere.append(route.request.url)
+        foreign.append(route.request.url)
         route.abort()
 
 
 @contextmanager
 def opened(*options: str) -> Iterator[Site]:
-    """A server with the showcase, and a browser, for as long as the block lasts."""
+    """Run a server with the showcase, and a browser, for the duration of the block."""
     if not Path(CHROMIUM).exists():
         pytest.skip("Chromium is not installed: `apt-get install chromium`")
     with ExitStack() as stack:
@@ -150,13 +152,13 @@ def opened(*options: str) -> Iterator[Site]:
 
 
 def shoot(page: Page, name: str) -> None:
-    """A picture of the page, for people to look at."""
+    """Save a screenshot of the page for review by people."""
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=str(ARTIFACTS / f"{name}.png"))
 
 
 def violations(page: Page) -> list[str]:
-    """What axe has against the page, of level serious or above."""
+    """Return the accessibility violations of the page with impact serious or above."""
     from axe_playwright_python.sync_playwright import Axe
 
     found = Axe().run(page).response["violations"]

@@ -1,4 +1,4 @@
-"""How a browser gets the page and comes in, and what the page is made of."""
+"""How a browser loads the page and logs in, and the files of the page."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def site() -> Iterator[Site]:
         yield site
 
 
-# --- coming in -----------------------------------------------------------------------------------
+# --- login ---------------------------------------------------------------------------------------
 
 
-def test_the_link_of_the_command_lets_a_browser_in(site: Site) -> None:
+def test_the_link_of_the_command_logs_a_browser_in(site: Site) -> None:
     port = str(site.server.port)
     command = [sys.executable, "-m", "substrate", "--port", port, "token", "--link"]
     done = subprocess.run(
@@ -73,7 +73,7 @@ def test_without_the_token_the_page_says_what_to_do(site: Site, fragment: str) -
 def test_the_page_works_through_a_forwarded_port_with_the_token_alone(
     site: Site, server: Server
 ) -> None:
-    """As with `ssh -L`: the server knows nothing of the port that the browser uses."""
+    """As with `ssh -L`: the server does not know the port that the browser uses."""
     with proxying() as proxy:
         proxy.target = server.port
         forwarded = site.beside(server, proxy)
@@ -91,18 +91,18 @@ def test_the_page_works_through_a_forwarded_port_with_the_token_alone(
             expect(page.get_by_text("Connected", exact=True)).to_be_visible()
 
 
-def test_a_session_that_is_over_is_said_to_be(site: Site) -> None:
+def test_the_page_reports_that_its_session_has_ended(site: Site) -> None:
     with site.page() as page:
         secret = site.secret(page)
         assert site.server.status("DELETE", "/session", bearer(secret)) == 204
         site.open(page, "chat")
         expect(page.get_by_role("heading", name="Not connected")).to_be_visible()
-        # A new link in the same tab lets it in again.
+        # A new link in the same tab logs it in again.
         page.goto(site.link)
         expect(page.get_by_text("Connected", exact=True)).to_be_visible()
 
 
-def test_the_page_works_where_nobody_is_asked_for_a_token(site: Site) -> None:
+def test_the_page_works_where_no_token_is_required(site: Site) -> None:
     with serving() as open_server, site.beside(open_server).page(enter=False) as page:
         page.goto(f"http://127.0.0.1:{open_server.port}")
         expect(page.get_by_text("Connected", exact=True)).to_be_visible()
@@ -135,10 +135,10 @@ def test_nothing_is_wider_than_a_phone(site: Site) -> None:
             assert width <= 390, view
 
 
-# --- what it is made of --------------------------------------------------------------------------
+# --- files ---------------------------------------------------------------------------------------
 
 
-def test_the_policy_lets_nothing_run_but_the_servers_own_files(server: Server) -> None:
+def test_the_policy_allows_only_the_servers_own_files(server: Server) -> None:
     with server.request("GET", "/", headers={"Accept": "text/html,*/*;q=0.8"}) as response:
         headers = response.headers
         page = response.read().decode()
@@ -186,14 +186,14 @@ def test_nothing_else_is_served(server: Server, path: str) -> None:
 
 def test_a_file_is_only_read(server: Server) -> None:
     with server.request("POST", "/page/main.js", {}) as response:
-        assert response.status == 401  # what is posted needs a token, wherever it goes
+        assert response.status == 401  # every POST needs a token
     headers = {"Authorization": f"Bearer {server.token}"}
     with server.request("POST", "/page/main.js", {}, headers) as response:
         assert response.status == 405
         assert json.loads(response.read()) == {"error": "use GET"}
 
 
-def test_every_script_is_asked_for_at_once_and_none_is_missing() -> None:
+def test_every_script_is_preloaded_and_none_is_missing() -> None:
     page = (ASSETS / "index.html").read_text()
     named = re.findall(r'(?:href|src)="/page/([\w.]+)"', page)
     assert sorted(name for name in named if name.endswith(".js")) == SCRIPTS
@@ -202,7 +202,7 @@ def test_every_script_is_asked_for_at_once_and_none_is_missing() -> None:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_can_be_read_is_small_and_needs_nobody_else(name: str) -> None:
+def test_a_script_is_readable_small_and_has_no_dependencies(name: str) -> None:
     text = (ASSETS / name).read_text()
     assert len(text.splitlines()) <= 300
     for forbidden in ("innerHTML", "outerHTML", "insertAdjacentHTML", "eval(", "document.write"):

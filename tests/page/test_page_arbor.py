@@ -1,4 +1,4 @@
-"""The page's view of trees: drawn, opened where it is wanted, and live."""
+"""The page's view of trees: drawn, expandable, and live."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.timeout(180)
 
-#: How many nodes are too many to be read at once.
+#: More nodes than the page reads in one request.
 MANY = 100_000
 
 
@@ -61,7 +61,7 @@ def test_a_tree_is_listed_drawn_and_a_node_shown(site: Site, page: Page) -> None
     expect(page.locator(item("With milk"))).to_be_visible()
 
 
-def test_what_others_change_is_shown_at_once(site: Site, page: Page) -> None:
+def test_changes_by_other_clients_are_shown_immediately(site: Site, page: Page) -> None:
     tree, nodes = small_tree(site)
     site.open(page, "arbor", tree)
     page.locator(item("With milk")).wait_for()
@@ -107,7 +107,7 @@ def test_a_hundred_thousand_nodes_are_read_as_they_are_opened(site: Site, page: 
         page.locator(item(f"branch {number}")).locator(".twist").click()
         expect(page.locator(item("leaf 0")).first).to_be_visible()
         if number < 9:
-            # The rest comes by itself while one scrolls; here the next branch is wanted.
+            # Scrolling loads the rest; this test opens the next branch instead.
             page.locator(item(f"branch {number}")).locator(".twist").click()
     tree_list = page.get_by_role("tree", name="The tree's nodes")
     for _ in range(25):

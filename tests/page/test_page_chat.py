@@ -1,4 +1,4 @@
-"""The page's view of conversations, with the model that is built in."""
+"""The page's view of conversations, with the built-in model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def say(page: Page, text: str) -> None:
 
 
 def settled(page: Page, answers: int = 1) -> None:
-    """Wait until the turn is over and there are so many answers."""
+    """Wait until the turn has ended and this many answers are shown."""
     expect(page.locator(".messages .m-assistant")).to_have_count(answers)
     expect(page.get_by_role("button", name="Send", exact=True)).to_be_visible()
     expect(page.locator(".turn")).to_be_hidden()
@@ -66,21 +66,21 @@ def test_an_answer_streams_can_be_stopped_and_is_kept(site: Site, page: Page) ->
     expect(page.locator(".m-assistant")).to_contain_text("cancelled")
 
 
-def test_a_reload_in_the_middle_of_an_answer_goes_on_with_it(site: Site, page: Page) -> None:
+def test_a_reload_during_an_answer_resumes_it(site: Site, page: Page) -> None:
     site.call("chat.create", name="reloaded", model="echo:slow")
     site.open(page, "chat", "reloaded")
     page.locator(".composer").wait_for()
-    said = " ".join(f"w{number}" for number in range(60))
-    say(page, said)
+    words = " ".join(f"w{number}" for number in range(60))
+    say(page, words)
     expect(page.locator(".turn .b-text")).to_contain_text("w5 ")
     page.reload()
     expect(page.locator(".turn .b-text")).to_contain_text("w20 ")
     settled(page)
-    expect(page.locator(".m-assistant")).to_contain_text(said)
+    expect(page.locator(".m-assistant")).to_contain_text(words)
     expect(page.locator(".m-assistant")).to_have_count(1)
 
 
-def test_branches_are_made_seen_and_switched(site: Site, page: Page) -> None:
+def test_branches_are_created_shown_and_switched(site: Site, page: Page) -> None:
     site.call("chat.create", name="branching")
     site.open(page, "chat", "branching")
     page.locator(".composer").wait_for()
@@ -106,7 +106,7 @@ def test_branches_are_made_seen_and_switched(site: Site, page: Page) -> None:
     expect(page.locator(".m-user .said")).to_have_text(["first question", "second question"])
 
 
-def test_files_go_along(site: Site, page: Page) -> None:
+def test_files_can_be_attached(site: Site, page: Page) -> None:
     site.call("chat.create", name="files")
     site.open(page, "chat", "files")
     png = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
@@ -124,7 +124,7 @@ def test_files_go_along(site: Site, page: Page) -> None:
     assert violations(page) == []
 
 
-def test_a_tool_is_approved_where_the_conversation_is(site: Site, page: Page) -> None:
+def test_a_tool_is_approved_inside_the_conversation(site: Site, page: Page) -> None:
     site.call("chat.create", name="tools", tools=["demo.echo"], approve="all")
     site.open(page, "chat", "tools")
     page.locator(".composer").wait_for()
@@ -140,7 +140,7 @@ def test_a_tool_is_approved_where_the_conversation_is(site: Site, page: Page) ->
     expect(page.locator(".m-tool_use")).to_contain_text("demo.echo")
 
 
-def test_what_cannot_be_is_said(site: Site, page: Page) -> None:
+def test_errors_are_shown_in_the_chat(site: Site, page: Page) -> None:
     site.call("chat.create", name="taken")
     site.open(page, "chat")
     page.get_by_text("New conversation").click()
@@ -149,15 +149,15 @@ def test_what_cannot_be_is_said(site: Site, page: Page) -> None:
     page.get_by_label("Name").fill("taken")
     page.get_by_role("button", name="Create").click()
     expect(page.locator(".side .trouble")).to_contain_text("there is a session 'taken' already")
-    site.open(page, "chat", "nobody")
-    expect(page.locator(".main .trouble")).to_contain_text("nobody")
+    site.open(page, "chat", "missing")
+    expect(page.locator(".main .trouble")).to_contain_text("missing")
 
 
-def test_a_turn_of_another_program_is_seen(site: Site, page: Page) -> None:
+def test_a_turn_of_another_program_is_shown(site: Site, page: Page) -> None:
     site.call("chat.create", name="shared")
-    site.call("chat.send", session="shared", message="said elsewhere")
+    site.call("chat.send", session="shared", message="sent by another program")
     site.open(page, "chat", "shared")
-    expect(page.locator(".m-user .said")).to_have_text("said elsewhere")
+    expect(page.locator(".m-user .said")).to_have_text("sent by another program")
     expect(page.locator(".chooser a[aria-current]")).to_contain_text("shared")
     page.on("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Delete").click()

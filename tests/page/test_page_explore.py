@@ -1,4 +1,4 @@
-"""The page's view of everything that can be called."""
+"""The page's view of all methods."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def page(site: Site) -> Iterator[Page]:
 
 
 def field(name: str) -> str:
-    """The selector of a field by its label."""
+    """Return the selector of a field by its label."""
     return f".field:has(> label:text-is('{name}')) > :is(textarea, input, select)"
 
 
-def test_methods_are_a_tree_by_namespace_that_keys_move_in(page: Page) -> None:
+def test_methods_are_a_tree_by_namespace_with_keyboard_navigation(page: Page) -> None:
     tree = page.get_by_role("tree", name="Methods by namespace")
     expect(tree.get_by_role("treeitem").filter(has_text="showcase")).to_have_attribute(
         "aria-expanded", "false"
@@ -84,9 +84,9 @@ def test_a_form_has_every_kind_of_field_and_sends_what_is_in_it(site: Site, page
     page.locator(".block .end").wait_for()
     page.get_by_role("button", name="Items").click()
     page.get_by_role("button", name=re.compile("Item 1,")).click()
-    said = page.get_by_role("region", name="The chosen item").inner_text()
+    shown = page.get_by_role("region", name="The chosen item").inner_text()
     for text in ('"a box"', '"large"', "7", '"42"'):
-        assert text in said
+        assert text in shown
     runs = site.call("plexus.runs", limit=5)
     [run] = [each for each in runs if each["method"] == "showcase.shape"]
     with site.server.request(
@@ -112,7 +112,9 @@ def test_a_form_has_every_kind_of_field_and_sends_what_is_in_it(site: Site, page
     }
 
 
-def test_what_is_wrong_is_said_at_the_field_before_anything_is_sent(site: Site, page: Page) -> None:
+def test_an_invalid_value_is_reported_at_its_field_before_anything_is_sent(
+    site: Site, page: Page
+) -> None:
     sent: list[str] = []
     site.open(page, "explore", "showcase.shape")
     start = page.get_by_role("button", name="Run", exact=True)
@@ -140,11 +142,11 @@ def test_what_is_wrong_is_said_at_the_field_before_anything_is_sent(site: Site, 
     assert not [body for body in sent if "showcase.shape" in body]
 
 
-def test_what_the_server_finds_wrong_is_said_at_the_field_too(site: Site, page: Page) -> None:
+def test_an_error_of_the_server_is_reported_at_its_field(site: Site, page: Page) -> None:
     site.open(page, "explore", "showcase.shape")
     page.locator(field("label")).fill("x")
     page.locator(field("amount")).fill("3")
-    # The form lets it pass, because somebody has changed what it knows.
+    # The form accepts the value, because its schema was changed.
     page.route(
         "**/rpc",
         lambda route: route.continue_(
@@ -163,17 +165,17 @@ def test_a_call_can_be_copied_for_other_programs(site: Site, page: Page) -> None
     text = page.locator(".copy-text")
     expect(text).to_contain_text(f"curl -N {site.origin}/rpc")
     expect(text).to_contain_text("it'\\''s")
-    for way, said in (
+    for way, expected in (
         ("CLI", "substrate call bash.execute --command 'echo it'\\''s'"),
         ("Python", 'plexus.bash.execute(command="echo it\'s")'),
         ("MCP", '"name": "bash.execute"'),
     ):
         page.get_by_role("button", name=way, exact=True).click()
-        expect(text).to_contain_text(said)
+        expect(text).to_contain_text(expected)
     assert site.server.token not in text.inner_text()
 
 
-def test_a_reload_comes_back_to_the_same_method(site: Site, page: Page) -> None:
+def test_a_reload_returns_to_the_same_method(site: Site, page: Page) -> None:
     site.open(page, "explore", "arbor.node_append")
     expect(page.locator("article h1")).to_have_text("arbor.node_append")
     page.reload()

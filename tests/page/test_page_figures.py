@@ -1,5 +1,8 @@
-"""How quick the page is, measured in the browser. The figures are printed and kept, for people to
-look at; a busy machine is no defect, so no test fails on them."""
+"""Speed of the page, measured in the browser.
+
+The figures are printed and saved for review by people; no test fails on them, because a busy
+machine is not a defect.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from playwright.sync_api import Page, expect
 pytestmark = pytest.mark.timeout(180)
 
 EVENTS = 10_000
-#: Notes every frame and every task over 50 ms from now on.
+#: Records every frame and every task over 50 ms from now on.
 MEASURE = """() => {
   window.frames_ms = [];
   window.tasks_ms = [];
@@ -93,7 +96,7 @@ def test_ten_thousand_events_come_without_a_pause(site: Site, kind: str) -> None
         begin(page, "showcase.many", count=EVENTS, kind=kind)
         expect(page.locator(".b-complete")).to_be_visible(timeout=60_000)
         found = page.evaluate(RESULT)
-        # Then through all of it, from the end to the beginning.
+        # Then scroll through all of it, from the end to the beginning.
         page.evaluate("() => { window.frames_ms = []; }")
         log = page.get_by_role("region", name="What the run says")
         for part in range(20, -1, -1):

@@ -1,4 +1,4 @@
-"""The page's view of one run: what it shows, what it asks, and that nothing is lost or repeated."""
+"""The page's view of a run: events, questions, and no lost or repeated items."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.timeout(120)
 
-#: The numbers of all items that the page has of the run that is shown, and of those that are in
-#: the page as elements.
+#: The numbers of all items of the shown run, and of those that are elements of the page.
 KEPT = """async (run) => {
   const { openRun } = await import("/page/runs.js");
   const log = openRun(run);
   return {
     seqs: log.items.map((item) => item.seq),
-    said: log.items.map((item) => item.event.data || "").join(""),
+    output: log.items.map((item) => item.event.data || "").join(""),
     repeated: log.repeated, resumed: log.resumed, dropped: log.dropped,
     elements: document.querySelectorAll(".v-row").length,
   };
@@ -40,7 +39,7 @@ def page(site: Site) -> Iterator[Page]:
 
 
 def begin(page: Page, method: str, **params: Any) -> int:
-    """Begin a run as the form does, and show it; its number."""
+    """Start a run like the form, show it, and return its id."""
     run = page.evaluate(
         """async ([method, params]) => {
           const { beginRun } = await import("/page/runs.js");
@@ -73,7 +72,7 @@ def test_a_terminal_has_its_colours_and_its_lines(site: Site, page: Page) -> Non
     shoot(page, "run-terminal")
 
 
-def test_everything_else_is_shown_as_what_it_is_and_never_as_markup(page: Page) -> None:
+def test_other_events_are_shown_by_kind_and_never_as_markup(page: Page) -> None:
     begin(page, "showcase.mixed")
     expect(page.locator(".end")).to_contain_text("6")
     page.locator("label:has-text('follow the end')").click()
@@ -142,7 +141,7 @@ def test_every_kind_of_question_can_be_answered(page: Page) -> None:
     question.locator("input[inputmode]").fill("3")
     shoot(page, "run-form")
     question.get_by_role("button", name="Answer").click()
-    said = page.locator(".b-text")
+    texts = page.locator(".b-text")
     expect(page.locator(".b-complete")).to_be_visible()
     for text in (
         "confirm=True",
@@ -151,21 +150,21 @@ def test_every_kind_of_question_can_be_answered(page: Page) -> None:
         "many=tent,map",
         "form=Lisbon/3/True",
     ):
-        expect(said.filter(has_text=text)).to_be_visible()
+        expect(texts.filter(has_text=text)).to_be_visible()
     expect(page.locator("#badge")).to_be_hidden()
 
 
-def test_a_reload_goes_on_without_losing_or_repeating_an_item(page: Page) -> None:
+def test_a_reload_resumes_without_losing_or_repeating_an_item(page: Page) -> None:
     run = begin(page, "showcase.steady", count=80, pause_s=0.05)
     expect(page.locator(".terminal").first).to_contain_text("<10>")
     page.reload()
     expect(page.locator(".b-complete")).to_be_visible()
     kept = page.evaluate(KEPT, run)
     assert kept["seqs"] == list(range(1, 82))
-    assert kept["said"] == "".join(f"<{number}>\n" for number in range(1, 81))
+    assert kept["output"] == "".join(f"<{number}>\n" for number in range(1, 81))
 
 
-def test_a_run_goes_on_while_another_view_is_shown(site: Site, page: Page) -> None:
+def test_a_run_continues_while_another_view_is_shown(site: Site, page: Page) -> None:
     run = begin(page, "showcase.steady", count=60, pause_s=0.02)
     site.open(page, "health")
     page.get_by_text("Healthy").wait_for()
@@ -176,11 +175,11 @@ def test_a_run_goes_on_while_another_view_is_shown(site: Site, page: Page) -> No
     assert page.evaluate(KEPT, run)["seqs"] == list(range(1, 62))
 
 
-def test_a_dropped_connection_is_taken_up_after_the_last_item(site: Site, page: Page) -> None:
+def test_a_dropped_connection_resumes_after_the_last_item(site: Site, page: Page) -> None:
     run = begin(page, "showcase.steady", count=150, pause_s=0.03)
     expect(page.locator(".terminal").first).to_contain_text("<20>")
     for _ in range(2):
-        # Every connection of the browser is cut; the run goes on meanwhile.
+        # Every connection of the browser is cut; the run continues meanwhile.
         site.proxy.down = True
         assert site.proxy.cut() > 0
         expect(page.locator(".run .state")).to_contain_text("connection lost")
@@ -190,12 +189,12 @@ def test_a_dropped_connection_is_taken_up_after_the_last_item(site: Site, page: 
     expect(page.locator(".b-complete")).to_be_visible()
     kept = page.evaluate(KEPT, run)
     assert kept["seqs"] == list(range(1, 152))
-    assert kept["said"] == "".join(f"<{number}>\n" for number in range(1, 151))
+    assert kept["output"] == "".join(f"<{number}>\n" for number in range(1, 151))
     assert kept["resumed"] >= 2
     expect(page.locator(".run .facts")).to_contain_text("taken up again")
 
 
-def test_what_comes_twice_is_left_out_and_what_is_missing_is_asked_for(page: Page) -> None:
+def test_duplicate_items_are_dropped_and_missing_items_are_requested(page: Page) -> None:
     done = page.evaluate(
         """async () => {
           const { Follower } = await import("/page/rpc.js");
@@ -225,7 +224,7 @@ def test_many_items_are_a_window_over_the_log(page: Page) -> None:
     expect(page.locator(".terminal").last).to_contain_text("line 30000")
 
 
-def test_a_run_too_many_is_refused_and_calls_still_go_through(site: Site, page: Page) -> None:
+def test_a_run_over_the_limit_is_refused_and_calls_still_work(site: Site, page: Page) -> None:
     runs = [begin(page, "showcase.steady", count=10_000) for _ in range(3)]
     site.open(page, "explore", "showcase.steady")
     page.get_by_role("button", name="Run", exact=True).click()
@@ -242,7 +241,7 @@ def test_a_run_too_many_is_refused_and_calls_still_go_through(site: Site, page: 
     expect(page.locator(".b-complete")).to_be_visible()
 
 
-def test_a_run_that_is_gone_is_said_to_be(site: Site, page: Page) -> None:
+def test_the_page_reports_that_a_run_does_not_exist(site: Site, page: Page) -> None:
     site.open(page, "run", "12345")
     expect(page.locator(".trouble")).to_contain_text("there is no run 12345")
     expect(page.locator(".run .state")).to_have_text("not found")

@@ -1,4 +1,4 @@
-"""The session of the page: what other programs of the machine get of it, and when it ends."""
+"""The session of the page: other programs of the machine cannot get it, and when it ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from substrate.security.page_sessions import SessionFile
 
 pytestmark = pytest.mark.timeout(120)
 
-#: Everything that a page can try to send a request with. The policy forbids the most of it.
+#: Every way in which a page can try to send a request. The policy forbids most of them.
 SENDS = """async (url) => {
   const follow = () => {
     const link = document.createElement("a");
@@ -38,7 +38,7 @@ SENDS = """async (url) => {
     try { await each(); } catch { /* forbidden */ }
   }
 }"""
-#: What a page of another port tries on ours.
+#: What a page of another port tries on our page.
 REACHES = """async (url) => {
   const found = [];
   const attempt = async (act) => {
@@ -66,7 +66,7 @@ REACHES = """async (url) => {
   await attempt(() => localStorage.getItem("substrate.session"));
   return found;
 }"""
-#: What a script that got into the page would begin with.
+#: What an injected script would try first.
 INJECTIONS = """async () => {
   const done = {};
   const attempt = async (name, act) => {
@@ -100,7 +100,7 @@ INJECTIONS = """async () => {
 
 
 class Listener:
-    """Another program of this machine, that keeps everything it is sent."""
+    """Another program on this machine that records everything it receives."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -113,7 +113,7 @@ class Listener:
 
 @contextmanager
 def listening(port: int = 0) -> Iterator[Listener]:
-    """Such a program, for as long as the block lasts."""
+    """Run such a program for the duration of the block."""
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self) -> None:
@@ -128,10 +128,10 @@ def listening(port: int = 0) -> Iterator[Listener]:
             self.end_headers()
             self.wfile.write(b"<!doctype html><title>other</title><body>other</body>")
 
-        do_GET = do_POST = do_OPTIONS = answer  # noqa: N815 - as the library wants it
+        do_GET = do_POST = do_OPTIONS = answer  # noqa: N815 - names of the library
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     listener = Listener(server.server_port)
@@ -162,7 +162,7 @@ def logged_out(page: Page) -> None:
 # --- other programs ------------------------------------------------------------------------------
 
 
-def test_no_other_port_of_the_machine_gets_anything_that_gives_access(site: Site) -> None:
+def test_no_other_port_of_the_machine_receives_a_credential(site: Site) -> None:
     with listening() as other, site.page(lenient=True) as page:
         secret = site.secret(page)
         assert site.status(secret) == 200
@@ -174,7 +174,7 @@ def test_no_other_port_of_the_machine_gets_anything_that_gives_access(site: Site
                 beside.goto(f"{url}tab")
                 found = beside.evaluate(REACHES, site.origin)
                 assert found == ["blocked"] * 5 + [None]
-            # The page itself goes there, and comes back.
+            # The page itself navigates there and back.
             page.evaluate("(url) => { location.href = url; }", f"{url}left")
             page.wait_for_url(f"{url}left")
             page.goto(site.origin)
@@ -197,7 +197,7 @@ def test_no_other_port_of_the_machine_gets_anything_that_gives_access(site: Site
             assert response.status == 401
 
 
-#: As a browser does when another tab is shown, or this one again.
+#: Simulates that another tab is shown, or this one again.
 TURN = """(hidden) => {
   Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
   document.dispatchEvent(new Event("visibilitychange"));
@@ -208,8 +208,10 @@ TURN = """(hidden) => {
 def test_a_program_that_takes_the_port_of_a_stopped_server_gets_no_session(
     site: Site, hidden: bool
 ) -> None:
-    """The page that is open asks it for a proof, which it cannot give; so it is sent nothing. One
-    that is hidden does not notice that the server is gone, and asks when it is shown again."""
+    """The page requests a proof that the other program cannot provide, and sends it nothing.
+
+    A hidden page does not notice that the server is gone, and requests a proof when shown again.
+    """
     server = Server(auth="token")
     again: Server | None = None
     try:
@@ -276,10 +278,10 @@ def test_no_script_gets_into_the_page_and_nothing_gets_out_of_it(site: Site) -> 
         assert set(page.evaluate(INJECTIONS).values()) == {"blocked"}
         with listening() as other:
             page.evaluate(SENDS, f"http://127.0.0.1:{other.port}/")
-            assert set(other.paths) <= {"/ping"}  # a link that is followed; it carries nothing
+            assert set(other.paths) <= {"/ping"}  # a followed link, which carries no data
 
 
-# --- its end -------------------------------------------------------------------------------------
+# --- end of a session ----------------------------------------------------------------------------
 
 
 def test_the_page_stays_logged_in_when_the_server_is_restarted(site: Site) -> None:
@@ -317,13 +319,13 @@ def test_logging_out_revokes_the_session_in_every_tab(site: Site) -> None:
         assert violations(page) == []
         page.reload()
         logged_out(page)
-        # The other tab is let in with this one.
+        # The other tab is logged in with this one.
         page.goto(site.link)
         connected(page)
         connected(tab)
 
 
-def test_a_new_link_replaces_the_session_and_the_other_tab_goes_on(site: Site) -> None:
+def test_a_new_link_replaces_the_session_and_the_other_tab_continues(site: Site) -> None:
     with site.page() as page, page.context.new_page() as tab:
         tab.goto(site.origin)
         connected(tab)
@@ -339,7 +341,7 @@ def test_a_new_link_replaces_the_session_and_the_other_tab_goes_on(site: Site) -
 
 
 def eventually_refused(site: Site, secret: str) -> bool:
-    """The page revokes its former session without waiting for that."""
+    """Wait until a session is revoked, which the page does in the background."""
     waiting = threading.Event()
     return any(site.status(secret) == 401 or waiting.wait(0.05) for _ in range(100))
 
@@ -355,7 +357,7 @@ def test_a_wrong_token_in_the_address_does_not_end_the_session(site: Site) -> No
 
 
 @pytest.mark.parametrize("ending", ["revoke", "rotate"])
-def test_a_session_that_was_ended_elsewhere_is_noticed_by_the_page(site: Site, ending: str) -> None:
+def test_the_page_notices_that_its_session_was_revoked(site: Site, ending: str) -> None:
     with serving(auth="token") as server, site.beside(server).page() as page:
         before = {session.name for session in SessionFile().read() if session.port == server.port}
         if ending == "revoke":
@@ -370,7 +372,7 @@ def test_a_session_that_was_ended_elsewhere_is_noticed_by_the_page(site: Site, e
         logged_out(page)
 
 
-def test_a_browser_that_stores_nothing_is_let_in_by_the_link(site: Site) -> None:
+def test_the_link_logs_in_a_browser_without_storage(site: Site) -> None:
     with site.page(enter=False) as page:
         page.add_init_script(
             "Object.defineProperty(window, 'localStorage', { get() { throw new Error('no'); } })"

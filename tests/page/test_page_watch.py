@@ -27,18 +27,18 @@ def page(site: Site) -> Iterator[Page]:
 
 
 def elsewhere(site: Site, method: str, **params: object) -> http.client.HTTPResponse:
-    """Begin a run as another program does."""
+    """Start a run from another program."""
     headers = bearer(site.server.token) | {"Accept": "text/event-stream"}
     stream: http.client.HTTPResponse = site.server.call(method, params, **headers)
     return stream
 
 
-def test_a_run_of_another_program_is_seen_followed_and_stopped(site: Site, page: Page) -> None:
+def test_a_run_of_another_program_is_shown_followed_and_cancelled(site: Site, page: Page) -> None:
     site.open(page, "watch")
     with elsewhere(site, "showcase.steady", count=10_000) as stream:
         row = page.locator("tr", has_text="showcase.steady").filter(has_text="running")
         expect(row).to_be_visible()
-        # How far it is comes by itself.
+        # The progress is updated automatically.
         expect(row.locator("td.number").nth(1)).to_have_text(re.compile(r"^\d{2,}$"))
         shoot(page, "watch")
         row.get_by_role("link").click()
@@ -79,7 +79,7 @@ def test_times_are_those_of_the_server_and_not_of_arrival(site: Site, page: Page
         }""",
         run,
     )
-    # The page has read all of them at once, long after they were written.
+    # The page has read all of them in one batch, long after they were written.
     assert times[-1] - times[0] >= 350
 
 
@@ -94,7 +94,7 @@ def test_leaving_a_run_of_another_program_does_not_stop_it(site: Site, page: Pag
         assert b'"total":60' in stream.read()
 
 
-def test_what_another_program_is_asked_can_be_answered_here(site: Site, page: Page) -> None:
+def test_a_question_to_another_program_can_be_answered_in_the_page(site: Site, page: Page) -> None:
     with elsewhere(site, "demo.delete") as stream:
         badge = page.locator("#badge")
         expect(badge).to_have_text("1 question")
@@ -123,7 +123,7 @@ def test_runs_can_be_filtered(site: Site, page: Page) -> None:
     expect(page.locator("tbody tr", has_text="plexus.watch").first).to_be_visible()
 
 
-def test_a_server_that_went_away_is_heard_again(site: Site, page: Page) -> None:
+def test_the_page_reconnects_when_the_server_is_reachable_again(site: Site, page: Page) -> None:
     site.open(page, "watch")
     page.get_by_text("ended lately").wait_for()
     site.proxy.down = True
@@ -133,12 +133,12 @@ def test_a_server_that_went_away_is_heard_again(site: Site, page: Page) -> None:
     expect(page.get_by_text("ended lately")).to_be_visible(timeout=15_000)
 
 
-def test_looking_does_not_push_ended_runs_out(site: Site, page: Page) -> None:
+def test_polling_does_not_evict_ended_runs(site: Site, page: Page) -> None:
     site.open(page, "watch")
     page.get_by_text("ended lately").wait_for()
     before = len(site.call("plexus.runs", limit=1000))
     page.wait_for_timeout(2500)
-    # One run more: the call that asks.
+    # One more run: this call of `plexus.runs`.
     assert len(site.call("plexus.runs", limit=1000)) - before <= 1
 
 

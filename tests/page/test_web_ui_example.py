@@ -1,4 +1,4 @@
-"""The example of a web UI: a page of another origin, in a real browser, over all three ways."""
+"""The example web UI: a page of another origin, in a real browser, over three transports."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ WAYS = ("fetch", "events", "socket")
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """Serves files, and says nothing."""
+    """File server without a log."""
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
 def hosting() -> Iterator[str]:
-    """The example at an origin of its own."""
+    """Serve the example at a separate origin."""
     handler = partial(Quiet, directory=REPOSITORY / "examples" / "web_ui")
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
@@ -67,7 +67,7 @@ def start(page: Page, method: str, params: str) -> None:
 
 
 def numbers(page: Page, way: str) -> list[int]:
-    """The numbers of the items that one way has shown."""
+    """Return the numbers of the items that one transport has shown."""
     found: list[int] = page.evaluate(
         "(way) => [...document.getElementById(way).children].map((line) => line.value)", way
     )
@@ -83,7 +83,7 @@ def test_a_page_of_an_allowed_origin_sees_a_run_in_three_ways(site: Site, origin
         assert texts[0] == texts[1] == texts[2]
         assert [numbers(page, way) for way in WAYS] == [list(range(1, 8))] * 3
         assert page.context.cookies() == []
-        # Logged in still after a reload, and no longer after logging out.
+        # Still logged in after a reload, and logged out after logging out.
         kept = page.evaluate("() => JSON.stringify({ ...localStorage })")
         assert site.server.token not in kept
         page.reload()
@@ -130,7 +130,7 @@ def test_a_page_of_another_origin_sees_nothing(site: Site) -> None:
         page.get_by_label("Token").fill(site.server.token)
         page.get_by_role("button", name="Log in").click()
         expect(page.locator("#state")).to_have_text("Failed to fetch")
-        # Not with a ticket that it was given by somebody either.
+        # A ticket obtained by another client does not help either.
         with site.server.request("POST", "/tickets", {}, bearer(site.server.token)) as response:
             ticket = response.read().decode().split('"')[3]
         opened = page.evaluate(

@@ -1,4 +1,4 @@
-"""An OAuth issuer on loopback: real keys, real HTTP, and every way to misbehave."""
+"""An OAuth issuer on loopback, with real keys and HTTP, that can misbehave in every way."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ METADATA = "/.well-known/oauth-authorization-server"
 OPENID = "/.well-known/openid-configuration"
 KEYS = "/keys"
 TOKEN = "/token"
-#: The one client that may ask for tokens, and its secret.
+#: The client that may request tokens, and its secret.
 CLIENT = ("robot", "robot's secret")
 
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
@@ -39,11 +39,11 @@ CURVES = {"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1(), "ES512": ec.SECP521R
 
 
 def private_key(algorithm: str, name: str = "first", bits: int = 2048) -> PrivateKey:
-    """The key of this name for this algorithm."""
+    """Return the key of this name for this algorithm."""
     return _made_key(family(algorithm), name, bits)
 
 
-@cache  # making one for RSA takes a while
+@cache  # generating an RSA key is slow
 def _made_key(algorithm: str, _name: str, bits: int) -> PrivateKey:
     if algorithm in CURVES:
         return ec.generate_private_key(CURVES[algorithm])
@@ -53,12 +53,12 @@ def _made_key(algorithm: str, _name: str, bits: int) -> PrivateKey:
 
 
 def family(algorithm: str) -> str:
-    """Algorithms that may share a key."""
+    """Return the family of an algorithm; algorithms of one family can share a key."""
     return "RSA" if algorithm[:2] in ("RS", "PS") else algorithm
 
 
 def public_jwk(key: PrivateKey, name: str | None, **more: Any) -> dict[str, Any]:
-    """The public half, as a set of keys has it."""
+    """Return the public key as an entry of a JWK set."""
     if isinstance(key, rsa.RSAPrivateKey):
         jwk = RSAAlgorithm.to_jwk(key.public_key(), as_dict=True)
     elif isinstance(key, ec.EllipticCurvePrivateKey):
@@ -70,45 +70,45 @@ def public_jwk(key: PrivateKey, name: str | None, **more: Any) -> dict[str, Any]
 
 
 def public_pem(key: PrivateKey) -> bytes:
-    """The public half as text, as everybody can have it."""
+    """Return the public key as PEM."""
     return key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
 
 
 def part(value: Any) -> str:
-    """One part of a token."""
+    """Encode one part of a token."""
     data = value if isinstance(value, bytes) else json.dumps(value).encode()
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def forged(header: dict[str, Any], claims: dict[str, Any], secret: bytes | None = None) -> str:
-    """A token with any header; signed with the secret, or not at all."""
-    said = f"{part(header)}.{part(claims)}"
-    mac = b"" if secret is None else hmac.digest(secret, said.encode(), hashlib.sha256)
-    return f"{said}.{part(mac) if mac else ''}"
+    """Return a token with any header, signed with the secret or unsigned."""
+    payload = f"{part(header)}.{part(claims)}"
+    mac = b"" if secret is None else hmac.digest(secret, payload.encode(), hashlib.sha256)
+    return f"{payload}.{part(mac) if mac else ''}"
 
 
 def signed(header: dict[str, Any], claims: Any, key: PrivateKey | None = None) -> str:
-    """A token with any header and any claims, signed as RS256 has it."""
+    """Return a token with any header and any claims, signed with RS256."""
     used = private_key("RS256") if key is None else key
     assert isinstance(used, rsa.RSAPrivateKey)
-    said = f"{part({'alg': 'RS256', 'kid': 'first'} | header)}.{part(claims)}"
-    signature = used.sign(said.encode(), padding.PKCS1v15(), hashes.SHA256())
-    return f"{said}.{part(signature)}"
+    payload = f"{part({'alg': 'RS256', 'kid': 'first'} | header)}.{part(claims)}"
+    signature = used.sign(payload.encode(), padding.PKCS1v15(), hashes.SHA256())
+    return f"{payload}.{part(signature)}"
 
 
 class Issuer:
-    """The issuer, while it is running."""
+    """A running issuer."""
 
     def __init__(self, path: str = "", tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[str] = []
-        #: What is asked for at the token endpoint.
+        #: The forms posted to the token endpoint.
         self.asked: list[dict[str, str]] = []
-        #: Instead of the usual answer, by path.
+        #: Responses that replace the usual ones, by path.
         self.answers: dict[str, Answer] = {}
         self.keys: list[dict[str, Any]] = []
-        #: Which scopes the client may have.
+        #: The scopes that the client may request.
         self.grants: frozenset[str] = frozenset()
         issuer = self
 
@@ -154,7 +154,7 @@ class Issuer:
         } | more
 
     def publish(self, algorithm: str = "RS256", name: str | None = "first", **more: Any) -> None:
-        """Add a key to those that everybody can fetch."""
+        """Add a key to the published JWK set."""
         self.keys.append(public_jwk(private_key(algorithm, name or "first"), name, **more))
 
     def sign(
@@ -164,14 +164,14 @@ class Issuer:
         key: PrivateKey | None = None,
         **header: Any,
     ) -> str:
-        """A token with these claims."""
+        """Return a token with these claims."""
         name = header.get("kid", "first")
         used = private_key(algorithm, name or "first") if key is None else key
         more = {field: value for field, value in ({"kid": "first"} | header).items() if value}
         return jwt.encode(claims, used, algorithm, headers=more)
 
     def claims(self, audience: str | list[str], scope: str = "read", **more: Any) -> dict[str, Any]:
-        """What a good token says; a claim that is None is left out."""
+        """Return the claims of a valid token; claims that are None are omitted."""
         now = int(time.time())
         good = {
             "iss": self.url,
@@ -185,7 +185,7 @@ class Issuer:
         return {name: value for name, value in (good | more).items() if value is not None}
 
     def grant(self, form: dict[str, str], authorization: str) -> tuple[dict[str, Any], int]:
-        """The answer of the token endpoint: as many of the scopes as the client may have."""
+        """Return the token endpoint's response, with the requested scopes the client may have."""
         self.asked.append(form)
         given = base64.b64decode(authorization.removeprefix("Basic ")).decode().replace("+", " ")
         if parse_qs(f"x={given}")["x"] != [f"{CLIENT[0]}:{CLIENT[1]}"]:
@@ -201,7 +201,7 @@ class Issuer:
 
 
 def send(handler: BaseHTTPRequestHandler, value: Any, status: int = 200, **headers: str) -> None:
-    """Answer with JSON, or with these bytes."""
+    """Send JSON, or these bytes."""
     body = value if isinstance(value, bytes) else json.dumps(value).encode()
     handler.send_response(status)
     for name, text in ({"Content-Length": str(len(body))} | headers).items():
@@ -211,7 +211,7 @@ def send(handler: BaseHTTPRequestHandler, value: Any, status: int = 200, **heade
 
 
 def certified(folder: Path) -> tuple[ssl.SSLContext, Path]:
-    """TLS for 127.0.0.1, and the file that whoever trusts it has to have."""
+    """Return a TLS context for 127.0.0.1, and the file with its certificate."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "loopback issuer")])
     now = datetime.datetime.now(datetime.UTC)
@@ -244,7 +244,7 @@ def certified(folder: Path) -> tuple[ssl.SSLContext, Path]:
 
 @contextmanager
 def issuing(path: str = "", tls: ssl.SSLContext | None = None) -> Iterator[Issuer]:
-    """An issuer for as long as the block lasts."""
+    """Run an issuer for the duration of the block."""
     issuer = Issuer(path, tls)
     thread = threading.Thread(target=issuer.server.serve_forever, args=(0.01,))
     thread.start()

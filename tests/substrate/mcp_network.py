@@ -1,4 +1,4 @@
-"""A plain client for MCP over HTTP: what goes over the wire, seen as it is."""
+"""A minimal client for MCP over HTTP, without interpretation of the messages."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Event(NamedTuple):
 
 
 def read_events(response: http.client.HTTPResponse) -> Iterator[Event]:
-    """The events of a response as they come; comments are passed over."""
+    """Yield the events of a response, without comments."""
     fields: dict[str, str] = {}
     for raw in response:
         line = raw.decode().rstrip("\n")
@@ -74,37 +74,37 @@ def read_events(response: http.client.HTTPResponse) -> Iterator[Event]:
 
 
 def messages(response: http.client.HTTPResponse) -> list[Any]:
-    """Every message of a response that ends, whether it is JSON or a stream."""
+    """Return all messages of a response that ends, from JSON or a stream."""
     if response.headers["Content-Type"].startswith(SSE):
         return [event.message for event in read_events(response) if event.data]
     return [json.loads(response.read())]
 
 
 def body_of(response: http.client.HTTPResponse) -> Any:
-    """The one JSON text of a response."""
+    """Return the JSON body of a response."""
     assert response.headers["Content-Type"] == JSON, response.read()
     return json.loads(response.read())
 
 
 def request(method: str, params: Any = None, number: Any = 1) -> dict[str, Any]:
-    """A request, without parameters if they are None."""
+    """Return a request, without parameters if they are None."""
     message = {"jsonrpc": "2.0", "id": number, "method": method}
     return message if params is None else message | {"params": params}
 
 
 def stateless(method: str, params: Any = None, number: Any = 1) -> dict[str, Any]:
-    """A request that says by itself who it is from."""
+    """Return a stateless request, with its envelope in `_meta`."""
     return request(method, {"_meta": ENVELOPE} | (params or {}), number)
 
 
 def stateless_headers(method: str, name: str | None = None) -> dict[str, str]:
-    """What goes with such a request."""
+    """Return the headers of a stateless request."""
     headers = {"MCP-Protocol-Version": STATELESS, "Mcp-Method": method, "Accept": BOTH}
     return headers if name is None else headers | {"Mcp-Name": name}
 
 
 class Client:
-    """One session, from its handshake on."""
+    """A client with a session; the constructor performs the handshake."""
 
     def __init__(
         self, server: Server, revision: str = LATEST, capabilities: dict[str, Any] | None = None
@@ -125,7 +125,7 @@ class Client:
     def post(
         self, message: Any, accept: str = BOTH, headers: dict[str, str] | None = None
     ) -> http.client.HTTPResponse:
-        """POST one message."""
+        """POST a message."""
         given = self.headers | {"Accept": accept} | (headers or {})
         return self._server.request("POST", "/mcp", message, given)
 
@@ -145,24 +145,24 @@ class Client:
         return self.post(request("tools/call", params, number), accept)
 
     def notify(self, method: str, params: Any = None) -> int:
-        """Send a notification; gives the status."""
+        """Send a notification, and return the HTTP status."""
         message = {"jsonrpc": "2.0", "method": method, "params": params or {}}
         with self.post(message) as response:
             assert response.read() == b""
             return response.status
 
     def get(self, last: str | None = None, accept: str = SSE) -> http.client.HTTPResponse:
-        """GET a stream; after this event if one is named."""
+        """GET a stream, after the event `last` if given."""
         extra = {"Accept": accept} | ({} if last is None else {"Last-Event-ID": last})
         return self._server.request("GET", "/mcp", headers=self.headers | extra)
 
     def delete(self) -> int:
-        """End the session; gives the status."""
+        """Delete the session, and return the HTTP status."""
         return self._server.status("DELETE", "/mcp", self.headers)
 
 
 def send_raw(server: Server, message: Any, headers: dict[str, str]) -> socket.socket:
-    """POST one message on a socket of its own, and leave it open."""
+    """POST a message on a separate socket, and return the open socket."""
     body = json.dumps(message).encode()
     lines = {
         "Host": f"127.0.0.1:{server.port}",
@@ -177,7 +177,7 @@ def send_raw(server: Server, message: Any, headers: dict[str, str]) -> socket.so
 
 @contextmanager
 def reading(response: http.client.HTTPResponse) -> Iterator[Iterator[Event]]:
-    """The events of a stream that is cut off at the end of the block."""
+    """Yield the events of a stream, and close it at the end of the block."""
     assert response.status == 200
     try:
         yield read_events(response)
@@ -186,7 +186,7 @@ def reading(response: http.client.HTTPResponse) -> Iterator[Iterator[Event]]:
 
 
 def runs(server: Server, method: str) -> list[str]:
-    """The states of all runs of a method, the newest first."""
+    """Return the states of all runs of a method, newest first."""
     found = body_of(server.call("plexus.runs"))["result"]["terminal"]["result"]
     return [run["state"] for run in found if run["method"] == method]
 
@@ -197,8 +197,8 @@ def wait_for_state(server: Server, method: str, state: str) -> None:
 
 
 def wait_until(true: Callable[[], bool]) -> None:
-    """Wait until this is true, but not for ever."""
+    """Wait until a condition is true, with a timeout."""
     end = time.monotonic() + ANSWER_S
     while not true():
-        assert time.monotonic() < end, "it did not become true"
+        assert time.monotonic() < end, f"not true within {ANSWER_S:g} s"
         time.sleep(0.02)

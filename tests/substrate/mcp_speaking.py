@@ -1,7 +1,7 @@
-"""A client of any revision over any wire, which trusts the server in nothing.
+"""A strict MCP client for any revision over any wire.
 
-It knows what it has asked for: whatever comes must be an answer to that, must not come twice, must
-not come after the end, and must fit the official schema of the revision if that is at hand.
+It asserts that every response belongs to a pending request, arrives once and not after the end,
+and that every message matches the official schema of the revision if that is available.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = ("CAPABILITIES", "CLIENT", "META", "Peer", "speaking")
 
 META = "io.modelcontextprotocol/"
 CLIENT = {"name": "wire-test", "version": "1.0.0"}
-#: What is said about the client; what a revision does not know, it must pass over.
+#: The capabilities of the client; a server ignores those that a revision does not define.
 CAPABILITIES: dict[str, Any] = {"roots": {}, "sampling": {}, "elicitation": {}}
-#: What the client says when it is asked.
+#: The client's responses to requests of the server.
 REPLIES: dict[str, dict[str, Any]] = {
     "elicitation/create": {"action": "accept", "content": {"name": "Ada"}},
     "roots/list": {"roots": [{"uri": "file:///here", "name": "here"}]},
@@ -41,34 +41,34 @@ class Peer:
     def __init__(self, wire: Wire, revision: str) -> None:
         self.wire = wire
         self.revision = revision
-        #: What the server has said of itself.
+        #: The result of the handshake or of `server/discover`.
         self.settled: dict[str, Any] = {}
-        #: Notifications that nobody has asked after yet.
+        #: Notifications that were not yet read.
         self.notices: list[dict[str, Any]] = []
-        #: What the server has asked for.
+        #: The methods that the server has requested.
         self.asked: list[str] = []
-        #: How many messages came, and how many of them were held against the schema.
+        #: How many messages were received, and how many of them were validated.
         self.received = self.checked = 0
         self._numbers = itertools.count(1)
-        #: What is under way: the method of each request, and its progress token if it has one.
+        #: The method of each pending request, and its progress token if it has one.
         self._methods: dict[Any, str | None] = {}
         self._tokens: dict[Any, Any] = {}
         self._progress: dict[Any, float] = {}
         self._answers: dict[Any, dict[str, Any]] = {}
 
     def introduce(self) -> None:
-        """Make the handshake; a revision without one is asked what there is."""
+        """Perform the handshake, or `server/discover` in a revision without one."""
         if self.revision == STATELESS:
             self.settled = self.result("server/discover")
             return
-        said = {"protocolVersion": self.revision, "clientInfo": CLIENT}
-        self.settled = self.result("initialize", capabilities=CAPABILITIES, **said)
+        client = {"protocolVersion": self.revision, "clientInfo": CLIENT}
+        self.settled = self.result("initialize", capabilities=CAPABILITIES, **client)
         self.notify("notifications/initialized")
 
     # --- out ----------------------------------------------------------------------------------
 
     def begin(self, method: str, *, meta: dict[str, Any] | None = None, **params: Any) -> int:
-        """Send a request and give its number."""
+        """Send a request and return its id."""
         message = self.request(method, meta=meta, **params)
         number: int = message["id"]
         self.expect(number, method)
@@ -81,7 +81,7 @@ class Peer:
     def request(
         self, method: str, *, meta: dict[str, Any] | None = None, **params: Any
     ) -> dict[str, Any]:
-        """A request as this revision has it."""
+        """Return a request in the form of this revision."""
         if self.revision == STATELESS:
             meta = {
                 META + "protocolVersion": self.revision,
@@ -98,23 +98,23 @@ class Peer:
         self.wire.send(json.dumps({"jsonrpc": "2.0", "method": method}))
 
     def expect(self, number: Any, method: str | None = None) -> None:
-        """An answer with this number is to come."""
+        """Expect a response with this id."""
         self._methods[number] = method
 
     def cancel(self, number: int) -> None:
-        """Leave a request; whatever still comes of it is a fault."""
+        """Cancel a request; any later message about it is a fault."""
         self._forget(number)
         self.wire.cancel(number)
 
     # --- in -----------------------------------------------------------------------------------
 
     def answer(self, number: Any) -> dict[str, Any]:
-        """Wait for the answer to a request."""
+        """Wait for the response to a request."""
         self.wait_until(lambda: number in self._answers)
         return self._answers.pop(number)
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        """Send a request and give the whole answer; whatever is asked before that is answered."""
+        """Send a request and return the response, after answering the server's requests."""
         answer = self.answer(self.begin(method, **params))
         result = answer.get("result", {})
         if result.get("resultType") != "input_required":
@@ -124,27 +124,27 @@ class Peer:
         return self.ask(method, **params | state)
 
     def result(self, method: str, **params: Any) -> dict[str, Any]:
-        """The result of a request that succeeds."""
+        """Return the result of a request that succeeds."""
         answer = self.ask(method, **params)
         assert "result" in answer, answer
         result: dict[str, Any] = answer["result"]
         return result
 
     def error(self, method: str, **params: Any) -> dict[str, Any]:
-        """The error of a request that is refused."""
+        """Return the error of a request that fails."""
         answer = self.ask(method, **params)
         assert "error" in answer, answer
         error: dict[str, Any] = answer["error"]
         return error
 
     def call(self, tool: str, *, meta: dict[str, Any] | None = None, **arguments: Any) -> Any:
-        """Call a tool that has something to say: its first text, and whether it failed."""
+        """Call a tool, and return its first text and whether it failed."""
         result = self.result("tools/call", name=tool, arguments=arguments, meta=meta)
         assert result["content"][0]["type"] == "text", result
         return result["content"][0]["text"], result.get("isError", False)
 
     def notice(self, method: str) -> dict[str, Any]:
-        """Wait for a notification, and give what it says."""
+        """Wait for a notification, and return its parameters."""
         self.wait_until(lambda: any(each["method"] == method for each in self.notices))
         found = next(each for each in self.notices if each["method"] == method)
         self.notices.remove(found)
@@ -152,30 +152,30 @@ class Peer:
         return params
 
     def take_notices(self, method: str) -> list[dict[str, Any]]:
-        """What the notifications of one kind said that came so far."""
+        """Return the parameters of the notifications of one method received so far."""
         found = [each for each in self.notices if each["method"] == method]
         self.notices = [each for each in self.notices if each["method"] != method]
         return [each["params"] for each in found]
 
     def wait_until(self, true: Callable[[], bool]) -> None:
-        """Take messages until this is true, but not for ever."""
+        """Read messages until a condition is true, with a timeout."""
         end = time.monotonic() + ANSWER_S
         while not true():
             assert time.monotonic() < end, "it did not become true"
             self.take()
 
     def repeat_until(self, true: Callable[[], bool]) -> None:
-        """Try this, which itself asks the server, until it is true, but not for ever."""
+        """Repeat a condition that calls the server until it is true, with a timeout."""
         end = time.monotonic() + ANSWER_S
         while not true():
             assert time.monotonic() < end, "it did not become true"
 
     def take(self) -> None:
-        """Take the next message of the server."""
+        """Read the next message of the server."""
         self._take_all(self.wire.receive())
 
     def _take_all(self, message: Any) -> None:
-        """Take a message, or a batch of them."""
+        """Process a message, or a batch of messages."""
         for frame in message if isinstance(message, list) else [message]:
             self.received += 1
             if FOLDER is not None:
@@ -186,11 +186,11 @@ class Peer:
     def _take(self, frame: dict[str, Any]) -> None:
         if "method" not in frame:
             number = frame["id"]
-            assert number in self._methods, f"nobody waits for this: {frame}"
+            assert number in self._methods, f"no request is pending for this: {frame}"
             self._forget(number)
             self._answers[number] = frame
         elif "id" in frame:
-            assert self.revision != STATELESS, f"servers do not ask here: {frame}"
+            assert self.revision != STATELESS, f"servers send no requests in this revision: {frame}"
             reply = {"jsonrpc": "2.0", "id": frame["id"], "result": self._reply(frame)}
             self.wire.send(json.dumps(reply))
         else:
@@ -200,8 +200,8 @@ class Peer:
 
     def _check_progress(self, params: dict[str, Any]) -> None:
         token, progress = params["progressToken"], params["progress"]
-        assert token in self._tokens, f"nobody wants to know: {params}"
-        assert progress > self._progress.get(token, -1), f"it does not rise: {params}"
+        assert token in self._tokens, f"no request has this progress token: {params}"
+        assert progress > self._progress.get(token, -1), f"progress does not increase: {params}"
         self._progress[token] = progress
 
     def _forget(self, number: Any) -> None:
@@ -213,7 +213,7 @@ class Peer:
         return REPLIES[asked["method"]]
 
     def close(self) -> None:
-        """End the connection, after whatever has come meanwhile was looked at."""
+        """Check the messages received meanwhile, and close the connection."""
         try:
             for message in self.wire.rest():
                 self._take_all(message)
@@ -223,7 +223,7 @@ class Peer:
 
 @contextmanager
 def speaking(wire: Wire, revision: str) -> Iterator[Peer]:
-    """A client of this revision, from its handshake on."""
+    """Connect a client of this revision, with its handshake."""
     peer = Peer(wire, revision)
     try:
         peer.introduce()

@@ -1,8 +1,7 @@
-"""Four wires that carry MCP, each written by hand: stdio, WebSocket, the old pair of routes, and
-Streamable HTTP.
+"""Client transports of MCP, written by hand: stdio, WebSocket, HTTP+SSE and Streamable HTTP.
 
-A wire is given whole messages as text and gives whole messages back, from wherever its transport
-puts them. What they mean is not known here, beyond what the transport itself has to know.
+A wire sends and receives whole messages as text. It knows nothing of their meaning beyond what the
+transport requires.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ NAMED_BY |= dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId
 
 
 class Wire:
-    """What all wires have: threads that put each message of the server into one queue."""
+    """Base of all wires: threads put each message of the server into one queue."""
 
     def __init__(self) -> None:
         self._arrived: queue.Queue[str | bytes | None] = queue.Queue()
@@ -44,27 +43,27 @@ class Wire:
         raise NotImplementedError
 
     def receive(self) -> Any:
-        """The next message of the server, decoded."""
+        """Return the next message of the server, decoded."""
         try:
             text = self._arrived.get(timeout=ANSWER_S)
         except queue.Empty:
-            raise AssertionError(f"nothing came within {ANSWER_S:g} s") from None
-        assert text is not None, "the server has ended the connection"
+            raise AssertionError(f"no message within {ANSWER_S:g} s") from None
+        assert text is not None, "the server closed the connection"
         return json.loads(text)
 
     def rest(self) -> list[Any]:
-        """The messages that are there and that nobody has taken yet."""
+        """Return the messages that were received and not yet read."""
         arrived = [self._arrived.get() for _ in range(self._arrived.qsize())]
         return [json.loads(text) for text in arrived if text is not None]
 
     def cancel(self, request_id: Any) -> None:
-        """Say that nobody waits for the answer to this request any more."""
+        """Cancel a request with a notification."""
         params = {"requestId": request_id, "reason": "changed my mind"}
         message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
         self.send(json.dumps(message))
 
     def close(self) -> None:
-        """End the connection; raises AssertionError if anything does not end with it."""
+        """Close the connection. Raises AssertionError if a stream does not end with it."""
         for reader in self._readers:
             reader.join(ANSWER_S)
             assert not reader.is_alive(), "a stream did not end"
@@ -76,7 +75,7 @@ class Wire:
 
 
 class StdioWire(Wire):
-    """One message a line, to a process and from it."""
+    """One message per line, to and from a process."""
 
     def __init__(self, command: Sequence[str]) -> None:
         super().__init__()
@@ -99,7 +98,7 @@ class StdioWire(Wire):
         self._arrived.put(None)
 
     def end_input(self) -> int:
-        """Close the input of the process, and give its exit code."""
+        """Close the input of the process, and return its exit code."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         return self.process.wait(ANSWER_S)
@@ -114,7 +113,7 @@ class StdioWire(Wire):
 
 
 class SocketWire(Wire):
-    """One message a text frame."""
+    """One message per text frame."""
 
     def __init__(self, port: int) -> None:
         super().__init__()
@@ -130,7 +129,7 @@ class SocketWire(Wire):
     def _read(self) -> None:
         with suppress(ConnectionClosed):
             for text in self._socket:
-                assert isinstance(text, str), "a frame that is no text"
+                assert isinstance(text, str), "not a text frame"
                 self._arrived.put(text)
         self._arrived.put(None)
 
@@ -140,7 +139,7 @@ class SocketWire(Wire):
 
 
 class Response:
-    """One request on a connection of its own, and the response to it."""
+    """A request on a separate connection, and its response."""
 
     def __init__(
         self, port: int, verb: str, path: str, headers: dict[str, str], body: str | None = None
@@ -159,29 +158,29 @@ class Response:
         return (self.headers["Content-Type"] or "").startswith(SSE)
 
     def read(self) -> bytes:
-        """All of a body that is no stream."""
+        """Return the body of a response that is not a stream."""
         with self._response:
             return self._response.read()
 
     def events(self) -> Iterator[Event]:
-        """The events as they come, until the end or the cut."""
-        self._socket.settimeout(None)  # a stream may be silent; whoever reads it cuts it off
+        """Yield the events until the stream ends or is cut."""
+        self._socket.settimeout(None)  # a stream may be silent; the reader cuts it off
         with self._response, suppress(OSError, http.client.HTTPException):
             yield from read_events(self._response)
 
     def cut(self) -> None:
         """Break the connection."""
-        with suppress(OSError):  # it is over already
+        with suppress(OSError):  # already closed
             self._socket.shutdown(socket.SHUT_RDWR)
 
 
 class PairWire(Wire):
-    """Messages go to where the first event of a stream says, and come in that stream."""
+    """HTTP+SSE: messages are posted to the URL in the first event, and arrive in the stream."""
 
     def __init__(self, port: int) -> None:
         super().__init__()
         self._port = port
-        #: The status of the last message that was posted.
+        #: The HTTP status of the last posted message.
         self.status = 0
         self._stream = Response(port, "GET", "/sse", {"Accept": SSE})
         assert self._stream.status == 200
@@ -209,21 +208,21 @@ class PairWire(Wire):
 
 
 class StreamableWire(Wire):
-    """Each message is posted by itself; answers come as JSON or in a stream.
+    """Streamable HTTP: each message is a POST, answered with JSON or a stream.
 
-    With a handshake there is a session, a standing stream from then on, and a stream that ends
-    too early is taken up again. Without one the headers repeat what the message says.
+    A handshake creates a session and a standing stream, and a stream that ends too early is
+    resumed. Without a handshake the headers repeat fields of the message.
     """
 
     def __init__(self, port: int) -> None:
         super().__init__()
         self._port = port
-        #: What every message of the session bears, once there is one.
+        #: Headers of every message once a session exists.
         self._session: dict[str, str] = {}
         self._primes = False
-        #: Streams of requests without a handshake, which are cancelled by cutting them off.
+        #: Streams of requests without a handshake, which are cancelled by disconnecting.
         self._streams: dict[Any, Response] = {}
-        #: Requests that are not waited for any more.
+        #: Cancelled requests.
         self._left: set[Any] = set()
 
     def send(self, text: str) -> None:
@@ -247,7 +246,7 @@ class StreamableWire(Wire):
             self._start(self._read, standing, [])
 
     def _begin(self, session: str, answer: Any) -> None:
-        """There is a session from here on; only newer revisions have a header for themselves."""
+        """Start a session; only newer revisions have a version header."""
         revision = answer["result"]["protocolVersion"]
         self._session = {"Mcp-Session-Id": session}
         if revision >= "2025-06-18":
@@ -255,7 +254,7 @@ class StreamableWire(Wire):
         self._primes = revision == "2025-11-25"
 
     def _read(self, response: Response, waiting: list[Any]) -> None:
-        """Read a stream, and its continuations, until these requests are answered."""
+        """Read a stream and its resumptions until these requests are answered."""
         last = None
         while True:
             for event in response.events():
@@ -270,7 +269,7 @@ class StreamableWire(Wire):
             response = Response(self._port, "GET", "/mcp", headers)
             if response.status != 200:
                 response.read()
-                return  # the session is over
+                return  # the session has ended
 
     def cancel(self, request_id: Any) -> None:
         self._left.add(request_id)
@@ -290,7 +289,7 @@ class StreamableWire(Wire):
 
 
 def _decoded(text: str) -> Any:
-    """The message, or an empty one if it is none: that is posted like any other."""
+    """Return the message, or an empty one if the text is not JSON."""
     try:
         message = json.loads(text)
     except json.JSONDecodeError:
@@ -299,13 +298,13 @@ def _decoded(text: str) -> Any:
 
 
 def _ids_of(message: Any, *, answers: bool = False) -> list[Any]:
-    """The ids of the requests in a message, or of the answers."""
+    """Return the ids of the requests in a message, or of the responses."""
     messages = message if isinstance(message, list) else message.get("batch", [message])
     return [each["id"] for each in messages if "id" in each and ("method" in each) != answers]
 
 
 def _routing(message: dict[str, Any]) -> dict[str, str]:
-    """The headers that repeat what a message without a handshake says; none for all others."""
+    """Return the headers that repeat fields of a stateless message; none for other messages."""
     params = message.get("params")
     if not isinstance(params, dict) or PROTOCOL_VERSION not in params.get("_meta", {}):
         return {}

@@ -20,7 +20,7 @@ ANSWER_S = 15.0
 
 
 class Server:
-    """`substrate` as a process. It asks for no token unless it is told to."""
+    """`substrate` as a process, by default without authentication."""
 
     def __init__(
         self, *options: str, settings: dict[str, str] | None = None, auth: str = "off"
@@ -35,21 +35,21 @@ class Server:
             env=clean | (settings or {}),
         )
         assert self.process.stderr is not None
-        said = b""
+        output = b""
         while (line := self.process.stderr.readline()) and b" on http" not in line:
-            said += line
+            output += line
         found = re.search(rb"http://127\.0\.0\.1:(\d+)", line)
-        assert found is not None, said.decode()
+        assert found is not None, output.decode()
         self.port = int(found[1])
 
     @property
     def token(self) -> str:
-        """The server's own token, as its lock file has it."""
+        """The server token, from the lock file."""
         return str(self.lock["authToken"])
 
     @property
     def lock(self) -> dict[str, Any]:
-        """The lock file."""
+        """The content of the lock file."""
         content: dict[str, Any] = json.loads(lock_file(self.port).read_text())
         return content
 
@@ -60,10 +60,10 @@ class Server:
     def request(
         self, verb: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> http.client.HTTPResponse:
-        """Send one request on a connection of its own; the response is not read yet."""
+        """Send a request on a separate connection, and return the unread response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_S)
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        # Closing with the response, so that whoever is done with that is done with both.
+        # Closing the response closes the connection too.
         always = {"Connection": "close"}
         if data is not None:
             always["Content-Type"] = "application/json"
@@ -71,23 +71,23 @@ class Server:
         return connection.getresponse()
 
     def status(self, verb: str, path: str, headers: dict[str, str] | None = None) -> int:
-        """The status of an answer that nobody reads."""
+        """Send a request and return the status, without reading the body."""
         with self.request(verb, path, headers=headers) as response:
             return response.status
 
     def call(self, method: str, params: Any = None, **headers: str) -> http.client.HTTPResponse:
-        """POST one call."""
+        """POST a call."""
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}
         return self.request("POST", "/rpc", message, headers)
 
     def stream(self, method: str, params: Any = None) -> http.client.HTTPResponse:
-        """POST one call whose answer is a stream."""
+        """POST a call, and request an event stream."""
         return self.call(method, params, Accept="text/event-stream")
 
     def stop(self) -> int:
-        """End it, without waiting for what is under way, and return its exit code."""
+        """Stop the server without waiting for its runs, and return its exit code."""
         self.process.terminate()
-        self.process.send_signal(signal.SIGINT)  # two of the same kind could become one
+        self.process.send_signal(signal.SIGINT)  # two pending signals of one kind are merged
         try:
             return self.process.wait(ANSWER_S)
         finally:
@@ -98,12 +98,12 @@ class Server:
 
 
 def lock_file(port: int) -> Path:
-    """Where the lock file of a server on this port is."""
+    """Return the path of the lock file of a server on this port."""
     return Path(os.environ["XDG_STATE_HOME"]) / "substrate" / "servers" / f"{port}.json"
 
 
 def bearer(token: str) -> dict[str, str]:
-    """The header that a token goes in."""
+    """Return the header with a token."""
     return {"Authorization": f"Bearer {token}"}
 
 
@@ -111,7 +111,7 @@ def bearer(token: str) -> dict[str, str]:
 def serving(
     *options: str, settings: dict[str, str] | None = None, auth: str = "off"
 ) -> Iterator[Server]:
-    """A server for as long as the block lasts."""
+    """Run a server for the duration of the block."""
     server = Server(*options, settings=settings, auth=auth)
     try:
         yield server
@@ -120,7 +120,7 @@ def serving(
 
 
 def events(response: http.client.HTTPResponse) -> Iterator[tuple[str | None, Any]]:
-    """The server-sent events of a response as they come: id, and data decoded."""
+    """Yield the id and the decoded data of each server-sent event of a response."""
     event_id, data = None, None
     for raw in response:
         line = raw.decode().rstrip("\n")

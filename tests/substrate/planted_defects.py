@@ -15,14 +15,14 @@ SECRET = "this text must stay in the log"
 
 
 class Planted(Activation):
-    """Nothing of interest."""
+    """An activation with one trivial method."""
 
     namespace = "planted"
     version = "1.0.0"
 
     @method
     async def nothing(self) -> str:
-        """Return nothing."""
+        """Return an empty text."""
         return ""
 
 
@@ -40,7 +40,7 @@ async def explode_late(_: Any, __: Any, send: Any, *___: Any) -> NoReturn:
     explode()
 
 
-#: Where the exception is raised, by the word in the environment.
+#: Where the exception is raised, by the word in PLANTED_DEFECTS.
 PLANTS: dict[str, tuple[Any, str, Any]] = {
     "route": (substrate.telemetry.metrics.Metrics, "__call__", explode_soon),
     "stream": (substrate.server.rpc_http, "write_events", explode_late),

@@ -1,4 +1,4 @@
-"""A peer that speaks HTTP and WebSocket byte by byte, so that it can do everything wrong."""
+"""A peer that sends raw bytes over HTTP and WebSocket, to violate the protocols."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ __all__ = ("RawPeer", "call_of", "frame_of", "limited", "post_of")
 
 @contextmanager
 def limited(*options: str, **limits: float) -> Iterator[Server]:
-    """A server that lets everybody in, with these limits."""
+    """Start a server without authentication, with these limits."""
     settings = {f"SUBSTRATE_LIMITS__{name.upper()}": str(value) for name, value in limits.items()}
     with serving(*options, settings=settings) as server:
         yield server
 
 
 def call_of(method: str, params: Any = None, request_id: Any = 1) -> dict[str, Any]:
-    """A call as a message."""
+    """Return a call as a message."""
     return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params or {}}
 
 
 def post_of(port: int, message: Any, path: str = "/rpc", accept: str = "application/json") -> bytes:
-    """A request that posts this message, as bytes."""
+    """Return the bytes of a request that posts this message."""
     body = message if isinstance(message, bytes) else json.dumps(message).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAccept: {accept}\r\n"
     head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -38,7 +38,7 @@ def post_of(port: int, message: Any, path: str = "/rpc", accept: str = "applicat
 
 
 def frame_of(payload: bytes, opcode: int = 1) -> bytes:
-    """A WebSocket frame as a client sends it."""
+    """Return a masked WebSocket frame."""
     mask = os.urandom(4)
     size = len(payload)
     length = bytes([0x80 | size]) if size < 126 else bytes([0x80 | 126]) + struct.pack("!H", size)
@@ -50,7 +50,7 @@ class RawPeer:
     """One connection."""
 
     def __init__(self, port: int, receive_bytes: int | None = None) -> None:
-        """`receive_bytes`: what the system may take before it is read."""
+        """Connect; `receive_bytes` is the size of the receive buffer."""
         self.port = port
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         if receive_bytes is not None:
@@ -72,18 +72,18 @@ class RawPeer:
         self.send(post_of(self.port, message, path, accept))
 
     def response(self) -> tuple[int, http.client.HTTPMessage, bytes]:
-        """The next response as a whole."""
+        """Read the next response."""
         response = http.client.HTTPResponse(self.sock)
         response.begin()
         return response.status, response.headers, response.read()
 
     def answer(self, message: Any) -> Any:
-        """Post a message, and return the JSON that comes back."""
+        """Post a message, and return the JSON of the response."""
         self.post(message)
         return json.loads(self.response()[2])
 
     def read_until(self, mark: bytes) -> bytes:
-        """Read as far as there is this mark."""
+        """Read until this mark is received."""
         data = bytearray()
         searched = 0
         while data.find(mark, searched) < 0:
@@ -94,7 +94,7 @@ class RawPeer:
         return bytes(data)
 
     def read_to_end(self) -> bytes:
-        """Read until the server has closed the connection, or reset it."""
+        """Read until the server closes or resets the connection."""
         data = b""
         try:
             while chunk := self.sock.recv(65536):
@@ -104,7 +104,7 @@ class RawPeer:
         return data
 
     def upgrade(self, path: str = "/rpc") -> None:
-        """Become a WebSocket."""
+        """Upgrade to a WebSocket."""
         self.send(
             f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nUpgrade: websocket\r\n"
             "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
@@ -117,6 +117,6 @@ class RawPeer:
         self.send(frame_of(json.dumps(message).encode()))
 
     def reset(self) -> None:
-        """Hang up without a good-bye."""
+        """Reset the connection."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.sock.close()

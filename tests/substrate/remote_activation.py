@@ -1,4 +1,4 @@
-"""What the tests of MCP over HTTP call: methods that change, ask, and take their time."""
+"""Methods for tests of MCP over HTTP: they change the hub, ask questions, and take time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ("Extra", "Remote")
 
 
 class Extra(Activation):
-    """Comes later."""
+    """An activation that is registered later."""
 
     namespace = "extra"
     version = "1.0.0"
@@ -27,7 +27,7 @@ class Extra(Activation):
 
 
 class Remote(Activation):
-    """Things to do from afar."""
+    """Methods for remote clients."""
 
     namespace = "remote"
     version = "1.0.0"
@@ -42,24 +42,24 @@ class Remote(Activation):
         copies: Annotated[int | None, Field(json_schema_extra={"x-mcp-header": "Copies"})] = None,
         fast: Annotated[bool | None, Field(json_schema_extra={"x-mcp-header": "Fast"})] = None,
     ) -> str:
-        """Deploy somewhere, and say where."""
+        """Return the arguments of a deployment."""
         return f"{region} {copies} {fast}"
 
     @method
     async def grow(self, *, ctx: Context) -> str:
-        """Offer more methods."""
+        """Register another activation."""
         ctx.plexus.register(Extra)
         return "grown"
 
     @method
     async def touch(self, uri: str, *, ctx: Context) -> str:
-        """Say that a resource has changed."""
+        """Notify subscribers that a resource has changed."""
         ctx.plexus.notify(Change("resource", uri))
         return "touched"
 
     @method(deadline_s=None)
     async def steps(self, to: int, every_s: float = 0.05) -> AsyncIterator[Progress | Content]:
-        """Make some steps, with a pause after each."""
+        """Report progress in steps, with a pause after each."""
         for number in range(1, to + 1):
             yield Progress(done=number, total=to, message=f"step {number}")
             await asyncio.sleep(every_s)
@@ -67,7 +67,7 @@ class Remote(Activation):
 
     @method
     async def pass_gate(self) -> AsyncIterator[Progress | Content]:
-        """Say that it waits, and wait until the gate is opened."""
+        """Report progress, then wait until the gate is opened."""
         self._gate.clear()
         yield Progress(done=1, message="at the gate")
         await self._gate.wait()
@@ -75,11 +75,11 @@ class Remote(Activation):
 
     @method
     async def open_gate(self) -> str:
-        """Let those at the gate pass."""
+        """Open the gate for waiting runs."""
         self._gate.set()
         return "open"
 
     @method
     async def burn(self, *, ctx: Context) -> str:
-        """Ask first."""
+        """Ask for confirmation."""
         return "burnt" if await ctx.ask(Confirm("Really?")) else "kept"

@@ -1,4 +1,4 @@
-"""New databases for tests, on each engine: a file, or one on a server that all tests share."""
+"""New databases for tests, on each engine: a file, or a database on a shared server."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def _started() -> PostgresServer:
 
 
 def server() -> PostgresServer:
-    """The server of this run of tests, started by whoever asks first."""
+    """Return the server of this test session, started at the first call."""
     if programs() is None:
         pytest.skip(MISSING)
     return _started()
 
 
 def new_database(engine: str, folder: Path) -> str:
-    """The address of a database that nobody has used."""
+    """Return the address of a new database."""
     if engine == "sqlite":
         return str(folder / "arbor.db")
     running = server()

@@ -1,4 +1,4 @@
-"""Files as earlier versions of this program left them."""
+"""Files of earlier versions of this program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TREE = "11111111-1111-4111-8111-111111111111"
 
 
 def make_old_file(path: Path, version: int = 1) -> list[str]:
-    """A file of this version, with one tree of the principal `me`; returns the ids of its nodes."""
+    """Create a file of this version with a tree of the principal `me`; return its node ids."""
     ids = [f"22222222-2222-4222-8222-{number:012d}" for number in range(300)]
     connection = apsw.Connection(str(path))
     connection.execute("BEGIN")

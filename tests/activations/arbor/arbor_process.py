@@ -1,7 +1,7 @@
-"""A process of its own that uses a store: `python arbor_process.py ROLE DATABASE TREE [COUNT]`.
+"""A process that uses a store: `python arbor_process.py ROLE DATABASE TREE [COUNT]`.
 
-write  adds nodes for ever, or so many, and says each one's id once it is acknowledged
-watch  says `ready`, and then the node of each change of the tree, until it is ended
+write  adds COUNT nodes, or nodes without end, and prints the id of each acknowledged node
+watch  prints `ready`, and then the node of each change of the tree, until it is killed
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from activations.arbor.store import Store, open_store
 
 __all__ = ("main",)
 
-PRINCIPAL = "somebody"
+PRINCIPAL = "arbor process"
 
 
 async def write(store: Store, tree: str, count: int | None) -> None:
-    # Two at a time, a leaf and a branch, so that a tree can be seen to be inconsistent.
+    # A leaf and a branch in one write, so that a partial write makes the tree inconsistent.
     parent: str | None = None
     for _ in itertools.repeat(None) if count is None else range(count):
         items = [NewNode("branch"), NewNode("leaf", parent=0)]

@@ -1,6 +1,6 @@
-"""A process that uses a store, for tests of several at once: `arbor_worker.py MODE DATABASE ...`.
+"""A process that uses a store, for tests of several processes: `arbor_worker.py MODE DATABASE ...`.
 
-It says what was acknowledged, line by line, as soon as it was.
+It prints a line for each acknowledged write.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ ME = "me"
 
 
 def say(text: str) -> None:
-    """In one write, so that a line is whole even if this is the last thing that happens."""
+    """Print a line in one write, so that it is complete even if the process is killed."""
     os.write(1, f"{text}\n".encode())
 
 
 async def open_at_once(database: str) -> None:
-    """Open when told to; say what is there."""
+    """Open the database on a signal from the test, and create a tree."""
     say("ready")
     await asyncio.to_thread(sys.stdin.readline)
     store = await open_store(database)
@@ -38,7 +38,7 @@ async def open_at_once(database: str) -> None:
 
 
 async def write_and_watch(database: str, tree: str, count: str, expected: str) -> None:
-    """Write nodes one by one, and follow the tree until this many nodes were seen."""
+    """Write nodes one by one, and watch the tree until `expected` nodes were seen."""
     store = await open_store(database)
     rung = asyncio.Event()
     store.subscribe(rung.set)
@@ -78,7 +78,7 @@ async def write_and_watch(database: str, tree: str, count: str, expected: str) -
 
 
 async def churn(database: str, tree: str) -> None:
-    """Do everything at once and for ever."""
+    """Perform all operations concurrently, without end."""
     store = await open_store(database)
     found = await store.get_tree(ME, tree)
     tasks = [append(store, tree, found.root) for _ in range(6)]
@@ -97,7 +97,7 @@ async def append(store: Store, tree: str, root: str) -> None:
 
 
 async def shuffle(store: Store, tree: str) -> None:
-    """Versions, moves and deletions, of nodes that nobody else knows."""
+    """Edit, move and delete nodes that no other task uses."""
     while True:
         made = await store.append(ME, tree, None, [NewNode(str(n)) for n in range(4)])
         newer = await store.edit(ME, tree, made[0].id, "newer")

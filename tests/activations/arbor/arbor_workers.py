@@ -1,4 +1,4 @@
-"""Starting worker processes, and reading what they say."""
+"""Start of worker processes, and collection of their output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = HERE.parents[2]
 def start(
     mode: str, database: Path, *arguments: str, output: IO[str] | int = subprocess.PIPE
 ) -> subprocess.Popen[str]:
-    """A worker that waits to be told, or begins at once."""
+    """Start a worker; depending on the mode it waits for `tell` or begins immediately."""
     return subprocess.Popen(
         [sys.executable, str(HERE / "arbor_worker.py"), mode, str(database), *arguments],
         stdin=subprocess.PIPE,
@@ -28,7 +28,7 @@ def start(
 
 
 def tell(workers: list[subprocess.Popen[str]]) -> list[list[str]]:
-    """Let those who are ready begin at the same instant; what each of them says until its end."""
+    """Start all ready workers at the same time, and return the output lines of each."""
     for worker in workers:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "ready\n"
@@ -36,6 +36,6 @@ def tell(workers: list[subprocess.Popen[str]]) -> list[list[str]]:
         assert worker.stdin is not None
         worker.stdin.write("\n")
         worker.stdin.flush()
-    said = [worker.communicate(timeout=50)[0].splitlines() for worker in workers]
+    outputs = [worker.communicate(timeout=50)[0].splitlines() for worker in workers]
     assert [worker.returncode for worker in workers] == [0] * len(workers)
-    return said
+    return outputs

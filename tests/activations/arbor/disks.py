@@ -12,7 +12,7 @@ __all__ = ("small_disk",)
 
 @contextlib.contextmanager
 def small_disk(folder: Path, megabytes: int) -> Iterator[bool]:
-    """A disk of this size at the folder; False if this user may not mount one."""
+    """Mount a file system of this size at the folder; yield False if that is not permitted."""
     folder.mkdir()
     done = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)],

@@ -1,8 +1,7 @@
-"""A real PostgreSQL server in a folder of its own, started and stopped by the tests.
+"""A real PostgreSQL server in a temporary folder, started and stopped by the tests.
 
-The server refuses to run as root, so root starts it as the account that its package made. It
-listens on a Unix socket, where everybody is trusted, and on a loopback port, where the role
-`guest` needs a password.
+The server refuses to run as root, so root starts it as the account of its package. It listens on a
+Unix socket without authentication, and on a loopback port where the role `guest` needs a password.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ ACCOUNT = "postgres"
 ROLE = "substrate"
 GUEST_PASSWORD = "right"
 WAIT_S = 30.0
-#: Without fsync: the tests kill the server and not the machine, so that the page cache survives.
+#: Without fsync: the tests kill the server, not the machine, so the page cache survives.
 SETTINGS = """
 unix_socket_directories = '{folder}'
 listen_addresses = '127.0.0.1'
@@ -46,7 +45,7 @@ host all all 127.0.0.1/32 trust
 
 
 def programs() -> Path | None:
-    """The folder with `initdb` and `postgres`; Debian keeps it out of the path."""
+    """Return the folder with `initdb` and `postgres`, which Debian does not put on the path."""
     found = shutil.which("initdb")
     if found:
         return Path(found).resolve().parent
@@ -55,13 +54,13 @@ def programs() -> Path | None:
 
 
 class PostgresServer:
-    """One cluster; it can be stopped in every way, and started again with what it kept."""
+    """A cluster that can be stopped in every way, and restarted with its data."""
 
     def __init__(self) -> None:
         found = programs()
         assert found is not None, MISSING
         self._programs = found
-        # Not below pytest's own folder: the server's account may not enter that.
+        # Not below pytest's folder, which the server's account must not enter.
         self.folder = Path(tempfile.mkdtemp(prefix="arbor-postgres-"))
         account = pwd.getpwnam(ACCOUNT) if os.geteuid() == 0 else None
         self._user = None if account is None else account.pw_uid
@@ -78,7 +77,7 @@ class PostgresServer:
         (data / "pg_hba.conf").write_text(RULES)
 
     def give(self, folder: Path) -> None:
-        """Make a folder the server's own."""
+        """Change the owner of a folder to the server's account."""
         if self._user is not None and self._group is not None:
             os.chown(folder, self._user, self._group)
 
@@ -87,7 +86,7 @@ class PostgresServer:
         assert self._process is None
         command = [str(self._programs / "postgres"), "-D", str(self.folder / "data")]
         setpriv = shutil.which("setpriv")
-        if setpriv:  # so that it does not outlive tests that are killed
+        if setpriv:  # so that the server does not outlive killed tests
             command = [setpriv, "--pdeathsig", "QUIT", *command]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -111,44 +110,44 @@ class PostgresServer:
                 return
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """SIGINT: its clients are sent away first; SIGQUIT: at once, as in a crash."""
+        """Stop the server; SIGINT disconnects clients first, SIGQUIT acts like a crash."""
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait(WAIT_S)
             self._process = None
 
     def close(self) -> None:
-        """Stop, and leave nothing behind."""
+        """Stop the server and delete its folder."""
         try:
             self.stop(signal.SIGQUIT)
         finally:
             shutil.rmtree(self.folder)
 
     def url(self, database: str) -> str:
-        """Through the Unix socket."""
+        """Return a URL for the Unix socket."""
         host = quote(str(self.folder), safe="")
         return f"postgresql://{ROLE}@{host}:{self.port}/{database}"
 
     def tcp_url(self, database: str, role: str = ROLE, password: str = "") -> str:
-        """Through the loopback port."""
+        """Return a URL for the loopback port."""
         secret = f":{password}" if password else ""
         return f"postgresql://{role}{secret}@127.0.0.1:{self.port}/{database}"
 
     def new_database(self, options: str = "") -> str:
-        """The name of a database that is empty and has never been used."""
+        """Create an empty database, and return its name."""
         self._databases += 1
         name = f"arbor_{self._databases}"
         self.execute("postgres", f"CREATE DATABASE {name} {options}")
         return name
 
     def execute(self, database: str, sql: str) -> list[tuple[object, ...]]:
-        """One statement by somebody who knows nothing of us."""
+        """Execute a statement on a separate connection."""
         with psycopg.connect(self.url(database), autocommit=True) as connection:
             cursor = connection.execute(sql.encode())
             return cursor.fetchall() if cursor.description else []
 
     def backends(self, database: str) -> list[int]:
-        """The processes that serve the connections to this database."""
+        """Return the backend processes of the connections to this database."""
         rows = self.execute(
             "postgres", f"SELECT pid FROM pg_stat_activity WHERE datname = '{database}'"
         )

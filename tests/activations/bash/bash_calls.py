@@ -1,4 +1,4 @@
-"""How the tests of bash call it, and how they watch processes that are not their children."""
+"""Calls of bash in tests, and observation of processes that are not children of the test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from plexus import Event
 
 T = TypeVar("T")
 
-#: No scenario here needs longer, on a busy machine either.
+#: Timeout of a scenario, sufficient on a busy machine.
 SCENARIO_S = 30.0
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
@@ -29,7 +29,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 def play(
     scenario: Callable[[Bash], Awaitable[T]], bash: Bash | None = None, *, loop: str = "asyncio"
 ) -> T:
-    """Play a scenario with a bash that is closed afterwards."""
+    """Run a scenario with a bash activation that is closed afterwards."""
 
     async def bounded() -> T:
         subject = bash or Bash()
@@ -44,12 +44,12 @@ def play(
 
 
 async def collect(bash: Bash, command: str, **arguments: Any) -> list[Event]:
-    """All the events of one call."""
+    """Return all events of a call."""
     return [event async for event in bash.execute(command, **arguments)]
 
 
 def run(command: str, bash: Bash | None = None, **arguments: Any) -> list[Event]:
-    """All the events of one call, with a bash of its own."""
+    """Return all events of a call with a separate bash activation."""
     return play(lambda subject: collect(subject, command, **arguments), bash)
 
 
@@ -62,18 +62,18 @@ def stderr(events: list[Event]) -> str:
 
 
 def exit_of(events: list[Event]) -> Exit:
-    """The terminal, which must be the last of the events and the only one."""
+    """Return the terminal, which must be the only one and the last event."""
     assert [event for event in events if event.terminal] == events[-1:]
     return cast("Exit", events[-1])
 
 
 class Call:
-    """A call under way, read step by step."""
+    """A call in progress, read step by step."""
 
     def __init__(self, stream: AsyncIterator[Event]) -> None:
         self._stream = stream
         self.pid = 0
-        #: All that was read, as text.
+        #: Everything read so far, as text.
         self.text = ""
 
     async def next(self) -> Event:
@@ -84,7 +84,7 @@ class Call:
         return event
 
     async def words(self, count: int) -> list[str]:
-        """Read until the output has so many whole words."""
+        """Read until the output has `count` complete words."""
         while len(self.text.split()) < count or not self.text.endswith("\n"):
             await self.next()
         return self.text.split()
@@ -100,7 +100,7 @@ class Call:
 
 
 def calling(bash: Bash, command: str, **arguments: Any) -> aclosing[Any]:
-    """The generator of a call, closed on leaving."""
+    """Return the generator of a call, which is closed at the end of the block."""
     return aclosing(cast("Any", bash.execute(command, **arguments)))
 
 
@@ -113,7 +113,7 @@ def parent_of(pid: int) -> int:
 
 
 class Gate:
-    """A place in a script where it waits until the test lets it go on. Each is passed once."""
+    """A point in a script that waits for the test. Each can be passed once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -122,13 +122,13 @@ class Gate:
         self.wait = f"\nread < {path}\n"
 
     def open(self) -> None:
-        """Let the script go on, once it is there."""
+        """Let the script continue, once it has reached the gate."""
         with self._path.open("w") as fifo:
             fifo.write("\n")
 
 
 async def end_of(pid: int) -> None:
-    """Wait until this process has ended, while the loop goes on."""
+    """Wait until this process has ended, without blocking the loop."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -144,7 +144,7 @@ async def end_of(pid: int) -> None:
 
 
 class Watch:
-    """Watches processes end, without polling and safe from pids that are used again."""
+    """Waits for the end of processes, without polling and safe from reused pids."""
 
     def __init__(self, pids: list[int]) -> None:
         self._fds = [os.pidfd_open(pid) for pid in pids]

@@ -1,4 +1,4 @@
-"""What the tests of the sandbox share: whether it works here, and a home folder to protect."""
+"""Helpers of the sandbox tests: whether bubblewrap works, and a home folder to protect."""
 
 from __future__ import annotations
 

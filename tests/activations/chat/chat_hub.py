@@ -1,5 +1,4 @@
-"""How the tests of chat call it: through a hub, over a real file, with a model that plays what a
-test has written down for it."""
+"""Calls of chat in tests: through a hub, over a real database, with a scripted model."""
 
 from __future__ import annotations
 
@@ -50,41 +49,41 @@ __all__ = (
     "words",
 )
 
-#: The databases that sessions can be kept in.
+#: The databases that can store sessions.
 ENGINES = ("sqlite", "postgres")
-#: Where the tests of arbor are, which know how to start a server.
+#: The tests of arbor, whose helpers start a database server.
 ARBOR_TESTS = Path(__file__).parents[1] / "arbor"
 
-#: The model that plays a script; what comes after the colon is the test's to choose.
+#: The scripted model; a test may choose any name after the colon.
 SCRIPT = "script:one"
 
-#: What a model does next: say something, fail, wait until a test lets it go on, or whatever a
-#: function does that is given what was asked.
+#: A step of a model: yield a delta, raise, wait until the test sets an event, or call a function
+#: with the request.
 Step: TypeAlias = (
     Delta | BaseException | asyncio.Event | Callable[[ProviderRequest], Awaitable[None]]
 )
 
 
 class Script:
-    """A provider whose rounds a test has written. It keeps all that it was asked."""
+    """A provider with scripted rounds, which records all requests."""
 
     def __init__(self, *rounds: Sequence[Step], context: int | None = None) -> None:
         self.rounds = list(rounds)
         self.asks: list[ProviderRequest] = []
-        #: How many tokens it takes.
+        #: The size of the context window in tokens.
         self.context = context
         self.runs_tools = False
-        #: How many of its rounds were ended, one way or another.
+        #: The number of rounds that ended, in any way.
         self.closed = 0
 
     async def check(self, model: str) -> None:
-        """Every model is there."""
+        """Accept every model."""
 
     def context_tokens(self, model: str) -> int | None:
         return self.context if model else None
 
     async def stream(self, ask: ProviderRequest) -> AsyncGenerator[Delta, None]:
-        """Play the next round; a round that does not say how it ends ends as most do."""
+        """Play the next round; a round without a Stop ends with the usual reason."""
         self.asks.append(ask._replace(messages=list(ask.messages)))
         steps = self.rounds.pop(0) if self.rounds else words("yes")
         reason = "end_turn"
@@ -106,15 +105,15 @@ class Script:
             self.closed += 1
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing; the script has no resources."""
 
     def seen(self, ask: int = -1) -> list[tuple[str, str]]:
-        """The conversation that the model was given."""
+        """Return the kind and text of each message of a request."""
         return [(each.kind, each.text) for each in self.asks[ask].messages]
 
 
 class _Sources:
-    """The scripted provider, and the real ones beside it."""
+    """The scripted provider in addition to the real ones."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -132,7 +131,7 @@ class _Sources:
 
 
 class Live:
-    """A call under way."""
+    """A call in progress."""
 
     def __init__(self, hub: Plexus, run: Run) -> None:
         self._hub = hub
@@ -140,39 +139,39 @@ class Live:
 
     @property
     def events(self) -> list[Any]:
-        """What it has said so far, as it is on a wire."""
+        """The events so far, as on the wire."""
         events: list[Any] = wire.decode_plain(list(self.run.log.events))
         return events
 
     def said(self, type_: str) -> list[Any]:
-        """The events of this type so far."""
+        """Return the events of this type so far."""
         return [event for event in self.events if event["type"] == type_]
 
     async def heard(self, type_: str, count: int = 1) -> Any:
-        """Wait until it has said so many of these; the last of them."""
+        """Wait until `count` events of this type were sent, and return the last of them."""
         await until(lambda: len(self.said(type_)) >= count)
         return self.said(type_)[count - 1]
 
     async def heard_text(self, text: str) -> None:
-        """Wait until its answer holds this."""
+        """Wait until the answer contains a text."""
         await until(lambda: text in text_in(self.events))
 
     async def end(self) -> Any:
-        """Wait for its terminal."""
+        """Wait for the terminal, and return it."""
         return wire.decode_plain(await settled(self.run))
 
     async def cancel(self) -> Any:
-        """Stop it, and wait for its terminal."""
+        """Cancel the call, and wait for its terminal."""
         self.run.cancel("enough")
         return await self.end()
 
     def answer(self, request: Any, answer: Any) -> None:
-        """Answer what it asks."""
+        """Answer a question of the run."""
         self.run.answer(request["request"], answer)
 
 
 class Room:
-    """A hub in which one can chat."""
+    """A hub with chat, and shortcuts for its methods."""
 
     def __init__(self, hub: Plexus, arbor: Arbor, chat: Chat, script: Script) -> None:
         self.hub = hub
@@ -181,67 +180,67 @@ class Room:
         self.script = script
 
     async def events(self, method: str, _as: Principal = LOCAL, **params: Any) -> list[Any]:
-        """All that a call says, as it is on a wire; a method without a dot is one of chat's."""
+        """Return all events of a call, as on the wire; a name without a dot is one of chat's."""
         name = method if "." in method else f"chat.{method}"
         events: list[Any] = wire.decode_plain(await call(self.hub, name, params, _as))
         return events
 
     async def value(self, method: str, _as: Principal = LOCAL, **params: Any) -> Any:
-        """What a call gives: its result, or its terminal if that is one with fields."""
+        """Return the result of a call, or its terminal if that has fields."""
         name = method if "." in method else f"chat.{method}"
         end = (await call(self.hub, name, params, _as))[-1]
         assert not isinstance(end, ErrorEvent), end
         return wire.decode_plain(end.result if isinstance(end, Result) else end)
 
     async def error(self, method: str, _as: Principal = LOCAL, **params: Any) -> Any:
-        """How a call fails; it must say nothing before."""
+        """Return the error of a call, which must be its only event."""
         events = await self.events(method, _as, **params)
         assert [event["type"] for event in events] == ["error"], events
         return events[0]
 
     def begin(self, method: str, _as: Principal = LOCAL, **params: Any) -> Live:
-        """Begin a call and leave it under way."""
+        """Start a call of chat without waiting for its end."""
         return begin(self.hub, f"chat.{method}", _as, **params)
 
     async def create(self, name: str = "s", model: str = SCRIPT, **params: Any) -> Any:
-        """A new session, of the scripted model."""
+        """Create a session with the scripted model."""
         return await self.value("create", name=name, model=model, **params)
 
     async def send(self, message: str, session: str = "s", **params: Any) -> list[Any]:
-        """A whole turn, which must come to its end."""
+        """Send a message, and return the events of the completed turn."""
         events = await self.events("send", session=session, message=message, **params)
         assert events[-1]["type"] == "complete", events[-1]
         return events
 
     async def history(self, session: str = "s", **params: Any) -> list[dict[str, Any]]:
-        """The latest messages of a session."""
+        """Return the latest messages of a session."""
         page = await self.value("history", session=session, **params)
         messages: list[dict[str, Any]] = page["messages"]
         return messages
 
     async def said(self, session: str = "s", **params: Any) -> list[tuple[str, Any]]:
-        """The kinds and texts of the latest messages."""
+        """Return the kinds and texts of the latest messages."""
         found = await self.history(session, **params)
         return [(each["kind"], each.get("text")) for each in found]
 
     async def last(self, session: str = "s") -> dict[str, Any]:
-        """The last message of a session."""
+        """Return the last message of a session."""
         return (await self.history(session))[-1]
 
     async def nodes(self, session: str = "s") -> list[dict[str, Any]]:
-        """All nodes of a session's tree but the root, in the order in which they were made."""
+        """Return all nodes of a session's tree except the root, in creation order."""
         tree = (await self.value("get", session=session))["position"]["tree_id"]
         events = await self.events("arbor.tree_get", tree_id=tree)
         nodes = [node for event in events if event["type"] == "nodes" for node in event["nodes"]]
         return [node for node in nodes if node.get("parent")]
 
     async def is_free(self, session: str = "s") -> bool:
-        """Whether nobody is at work on a session."""
+        """Return whether no turn of a session is in progress."""
         return not (await self.value("get", session=session))["busy"]
 
 
 def new_database(engine: str, folder: Path) -> str:
-    """The address of a database that nobody has used."""
+    """Return the address of a new database."""
     if str(ARBOR_TESTS) not in sys.path:
         sys.path.append(str(ARBOR_TESTS))
     address: str = importlib.import_module("arbor_databases").new_database(engine, folder)
@@ -249,22 +248,22 @@ def new_database(engine: str, folder: Path) -> str:
 
 
 def begin(hub: Plexus, method: str, _as: Principal = LOCAL, **params: Any) -> Live:
-    """Begin a call and leave it under way."""
+    """Start a call without waiting for its end."""
     return Live(hub, hub.call(method, params, _as).run)
 
 
 def words(*texts: str) -> list[Step]:
-    """A round in which a model says this, piece by piece."""
+    """Return a round in which a model streams these texts."""
     return [Text(text) for text in texts]
 
 
 def text_in(events: Sequence[Any]) -> str:
-    """The answer that these events are."""
+    """Return the answer's text in these events."""
     return "".join(event["text"] for event in events if event["type"] == "content")
 
 
 def error_of(events: Sequence[Any]) -> Any:
-    """The error that a call ended with."""
+    """Return the error that a call ended with."""
     assert events[-1]["type"] == "error", events[-1]
     return events[-1]
 
@@ -277,7 +276,7 @@ async def talking(
     limits: Limits | None = None,
     model: str = "echo:echo",
 ) -> AsyncIterator[Room]:
-    """A hub in which one can chat, over this database, for as long as the block lasts."""
+    """Open a hub with chat over this database for the duration of the block."""
     script = script or Script()
     hub = Plexus(limits=limits or Limits())
     arbor = Arbor(str(database))

@@ -1,4 +1,4 @@
-"""Tools for a scripted model to use."""
+"""Tools for a scripted model."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ("EmptyKit", "Kit", "use")
 
 
 class Kit(Activation):
-    """Tools to try."""
+    """Tools for tests."""
 
     namespace = "kit"
     version = "1.0.0"
 
     @method(read_only=True)
     async def whoami(self, *, ctx: Context) -> str:
-        """Say who calls."""
+        """Return the name of the calling principal."""
         return ctx.principal.name
 
     @method(destructive=False)
@@ -29,8 +29,8 @@ class Kit(Activation):
         """Add two numbers.
 
         Args:
-            a: One.
-            b: The other.
+            a: The first number.
+            b: The second number.
         """
         return a + b
 
@@ -41,12 +41,12 @@ class Kit(Activation):
 
     @method
     async def break_down(self) -> str:
-        """Have a defect."""
+        """Raise an unexpected exception."""
         raise RuntimeError("secret")
 
     @method
     async def flood(self, size: int) -> AsyncIterator[Content]:
-        """Say much."""
+        """Return a long text."""
         yield Content("<head>")
         for _ in range(size // 1000):
             yield Content("x" * 1000)
@@ -54,7 +54,7 @@ class Kit(Activation):
 
     @method
     async def silent(self) -> None:
-        """Say nothing."""
+        """Return nothing."""
 
     @method
     async def sure(self, *, ctx: Context) -> bool:
@@ -63,11 +63,11 @@ class Kit(Activation):
 
     @method(listed=False)
     async def hidden(self) -> None:
-        """Not for everybody."""
+        """Do nothing; this method is not listed."""
 
 
 class EmptyKit(Activation):
-    """What takes the place of the tools when they are taken away."""
+    """A replacement of the tools without their methods."""
 
     namespace = "kit"
     version = "2.0.0"
@@ -78,5 +78,5 @@ class EmptyKit(Activation):
 
 
 def use(name: str, id_: str = "1", **given: Any) -> list[Step]:
-    """A round in which a model asks for a tool."""
+    """Return a round in which a model calls a tool."""
     return [ToolCall(id_, name, given)]

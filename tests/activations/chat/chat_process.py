@@ -1,4 +1,4 @@
-"""A real server as a process, over its pipes, that can be killed."""
+"""A real server as a process on stdio, that can be killed."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from native_rpc.client import Client, connect
 
 __all__ = ("PROCESS_S", "Server", "serving")
 
-#: No wait for a process needs longer, on a busy machine either.
+#: Timeout of a wait for a process, sufficient on a busy machine.
 PROCESS_S = 30.0
-#: Starts a program, and writes down its number.
+#: Starts a program, and writes its pid to a file.
 NUMBERED = ["sh", "-c", 'echo $$ > "$0"; exec "$@"']
 
 
 class Server:
-    """A server and a client of it."""
+    """A server process and its client."""
 
     def __init__(self, client: Client, pid_file: Path) -> None:
         self.client = client
         self._pid_file = pid_file
 
     async def value(self, method: str, **params: Any) -> Any:
-        """What a call gives."""
+        """Return the result of a call."""
         async with asyncio.timeout(PROCESS_S):
             return await self.client.call(f"chat.{method}", params)
 
     async def said(self, session: str = "s") -> list[Any]:
-        """The latest messages of a session."""
+        """Return the latest messages of a session."""
         messages: list[Any] = (await self.value("history", session=session))["messages"]
         return messages
 
     def kill(self) -> None:
-        """End it as the machine's owner would in despair."""
+        """Kill the server with SIGKILL."""
         os.kill(int(self._pid_file.read_text()), signal.SIGKILL)
 
 
 @asynccontextmanager
 async def serving(database: Path | str, name: str, folder: Path) -> AsyncIterator[Server]:
-    """`substrate --stdio` over this database, for as long as the block lasts."""
+    """Run `substrate --stdio` over this database for the duration of the block."""
     pid_file = folder / f"{name}.pid"
     project = folder / name
     project.mkdir(exist_ok=True)

@@ -1,19 +1,19 @@
-"""A program that stands in for `claude`: it speaks as that does, and says what a test has written.
+"""A stand-in for the program `claude`, with scripted answers.
 
-The shapes of its messages are those that the real program (2.1) writes in its print mode with
-`stream-json` in both directions. How a test uses it:
+Its messages have the form that the real program (2.1) writes in print mode with `stream-json` in
+both directions. Usage in a test:
 
     claude = StandIn(tmp_path)                      # an executable file `claude` in this folder
-    claude.plays(says("Hello."))                    # the next round; without any it says "Yes."
+    claude.plays(says("Hello."))                    # the next round; without any it answers "Yes."
     claude.plays(uses("Bash", {"command": "ls"}), asks(), answers("a b"), says("Two files."))
     provider = ClaudeCode(claude.command, environment=claude.environment)
     ...
-    claude.runs[0].options["--model"]               # what it was started with, and told
+    claude.runs[0].options["--model"]               # its arguments and its input
 
 A round is a list of steps, played in order; a `result` is added unless a step is one, or ends the
-program. Sessions are kept in the folder, so that `--resume`, `--resume-session-at`,
-`--fork-session` and `--no-session-persistence` do what they do with the real one; `sessions` says
-what is in them. This file is also the program itself: it is copied, with another first line.
+program. Sessions are stored in the folder, so that `--resume`, `--resume-session-at`,
+`--fork-session` and `--no-session-persistence` work like those of the real program; `sessions`
+returns their content. This file is also the program: it is copied with another first line.
 """
 
 from __future__ import annotations
@@ -35,63 +35,67 @@ Step = dict[str, Any]
 FOLDER = "CLAUDE_STAND_IN"
 
 
-# --- what a test writes ---------------------------------------------------------------------------
+# --- steps of a round -----------------------------------------------------------------------------
 
 
 def says(*pieces: str, streamed: bool = True, agent: str | None = None) -> Step:
-    """Text, in these pieces; as an older program writes it, if it is not streamed. `agent`: the
-    use of the tool that sent off the one who says it."""
+    """Stream a text in these pieces, or write it as an older program does if not `streamed`.
+
+    `agent` is the id of the tool use that started the subagent which writes the text.
+    """
     return {"do": "block", "kind": "text", "pieces": pieces, "streamed": streamed, "agent": agent}
 
 
 def thinks(*pieces: str, streamed: bool = True) -> Step:
-    """A thought."""
+    """Stream a thinking block."""
     return {"do": "block", "kind": "thinking", "pieces": pieces, "streamed": streamed}
 
 
 def uses(tool: str, given: dict[str, Any], use: str = "use_1", agent: str | None = None) -> Step:
-    """A tool is to be used."""
+    """Call a tool."""
     return {"do": "use", "tool": tool, "input": given, "use": use, "agent": agent}
 
 
 def asks(use: str = "use_1", *, waits: bool = True) -> Step:
-    """Ask whether that tool may be used, and wait for the answer. If it is no, the tool answers
-    that and what comes next is left out if it is an answer."""
+    """Ask for permission to use a tool, and wait for the answer.
+
+    If permission is denied, the tool returns that, and a following `answers` step is skipped.
+    """
     return {"do": "ask", "use": use, "waits": waits}
 
 
 def takes_back(use: str = "use_1") -> Step:
-    """No longer ask that."""
+    """Cancel a permission request."""
     return {"do": "take_back", "use": use}
 
 
 def requests(subtype: str) -> Step:
-    """Ask something else, and wait for the answer."""
+    """Send another control request, and wait for the response."""
     return {"do": "request", "subtype": subtype}
 
 
 def answers(output: Any, use: str = "use_1", *, is_error: bool = False) -> Step:
-    """The tool has answered."""
+    """Return the output of a tool."""
     return {"do": "answer", "use": use, "output": output, "is_error": is_error}
 
 
 def retries(status: int, seconds: float) -> Step:
-    """Say that the API is asked again."""
+    """Report a retry of the API."""
     return {"do": "retry", "status": status, "seconds": seconds}
 
 
 def is_limited(resets_at: float) -> Step:
-    """Say when a limit is lifted."""
+    """Report a rate limit and its reset time."""
     return {"do": "limit", "resets_at": resets_at}
 
 
 def ends(stop_reason: str | None = "end_turn", **fields: Any) -> Step:
-    """The result. Fields are added to it, or take the place of its own."""
+    """Write the result; `fields` add to or replace its fields."""
     return {"do": "result", "fields": {"stop_reason": stop_reason, **fields}}
 
 
 def reaches_turns(limit: int = 1) -> Step:
-    """The result of a round that was to take more turns than it may."""
+    """Write the result of a round that exceeded the maximum number of turns."""
     return ends(
         "tool_use",
         subtype="error_max_turns",
@@ -103,47 +107,47 @@ def reaches_turns(limit: int = 1) -> Step:
 
 
 def fails(text: str, error: str = "unknown", status: int | None = None) -> Step:
-    """The API has failed: said once as a message, and once as the result."""
+    """Report an API error, as a message and as the result."""
     return {"do": "fail", "text": text, "error": error, "status": status}
 
 
 def crashes(code: int = 1, stderr: str = "") -> Step:
-    """The program ends without a result."""
+    """Exit without a result."""
     return {"do": "crash", "code": code, "stderr": stderr}
 
 
 def is_silent(seconds: float | None = None) -> Step:
-    """Nothing, for so long or for ever."""
+    """Write nothing for a time, or indefinitely."""
     return {"do": "sleep", "seconds": seconds}
 
 
 def writes(line: str) -> Step:
-    """A line that may be anything."""
+    """Write any line."""
     return {"do": "write", "line": line}
 
 
 def writes_much(size: int) -> Step:
-    """A line, as yet without its end, of so many bytes."""
+    """Write `size` bytes of an unfinished line."""
     return {"do": "much", "size": size}
 
 
 def spawns() -> Step:
-    """Start a process, in a session of its own, that does not end by itself. See `children`."""
+    """Start a process in a separate session that does not end. See `children`."""
     return {"do": "spawn"}
 
 
 def waits_for(gate: Path) -> Step:
-    """Nothing, until this file is there."""
+    """Wait until this file exists."""
     return {"do": "gate", "path": str(gate)}
 
 
 class Run(NamedTuple):
-    """What the program was started with, and was told."""
+    """The arguments, environment and input of one start of the program."""
 
     arguments: list[str]
     environment: dict[str, str]
     directory: str
-    #: All that was written to it, line by line.
+    #: The messages written to its input.
     told: list[dict[str, Any]]
 
     @property
@@ -166,12 +170,12 @@ class Run(NamedTuple):
 
     @property
     def responses(self) -> list[dict[str, Any]]:
-        """The answers to what it asked."""
+        """The responses to its requests."""
         return [line["response"] for line in self.told if line["type"] == "control_response"]
 
 
 class StandIn:
-    """The program in a folder, and all that it leaves there."""
+    """The program in a folder, with its scripts and records."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -180,14 +184,14 @@ class StandIn:
         program = folder / "claude"
         program.write_text(f"#!{sys.executable} -IS\n{Path(__file__).read_text()}")
         program.chmod(0o755)
-        #: What to start it with.
+        #: The path of the program.
         self.command = str(program)
         #: The environment that it needs.
         self.environment = {"PATH": os.environ["PATH"], "HOME": str(folder), FOLDER: str(folder)}
         self._rounds = 0
 
     def plays(self, *steps: Step) -> None:
-        """Write down the round after those that were played or written already."""
+        """Add a round after those that were already added or played."""
         number = max(self._rounds, len(list((self._folder / "runs").iterdir())))
         (self._folder / "rounds" / f"{number:04}").write_text(json.dumps(steps))
         self._rounds = number + 1
@@ -197,24 +201,26 @@ class StandIn:
         """Each start of the program, in order."""
         found = []
         for path in sorted((self._folder / "runs").iterdir()):
-            start, *told = map(json.loads, path.read_text().rstrip("\n").split("\n"))
-            found.append(Run(start["arguments"], start["environment"], start["directory"], told))
+            start, *received = map(json.loads, path.read_text().rstrip("\n").split("\n"))
+            found.append(
+                Run(start["arguments"], start["environment"], start["directory"], received)
+            )
         return found
 
     @property
     def children(self) -> list[int]:
-        """The processes that it has started."""
+        """The processes that the program has started."""
         return [int(path.name) for path in (self._folder / "children").iterdir()]
 
     @property
     def pids(self) -> list[int]:
-        """The processes that it was, each once it has been told what to do."""
+        """The pids of the program, each after its start was recorded."""
         runs = sorted((self._folder / "runs").iterdir())
         return [int(path.name.partition("-")[2]) for path in runs]
 
     @property
     def sessions(self) -> dict[str, list[str]]:
-        """The text of each message of each session that was kept."""
+        """The text of each message of each stored session."""
         kept = (self._folder / "sessions").iterdir()
         return {path.name: [text for _, text in json.loads(path.read_text())] for path in kept}
 
@@ -223,7 +229,7 @@ class StandIn:
 
 
 class Program:
-    """One run of it."""
+    """One run of the program."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -238,7 +244,7 @@ class Program:
         self._record.write(json.dumps(start) + "\n")
         self._options = Run(sys.argv[1:], {}, "", []).options
         self._session = str(uuid.uuid4())
-        #: The messages of the session: the id and the text of each.
+        #: The id and the text of each message of the session.
         self._messages: list[tuple[str, str]] = []
         self._tools: dict[str, Step] = {}
         self._requests: dict[str, str] = {}
@@ -289,7 +295,7 @@ class Program:
 
     def _keep(self) -> None:
         if "--no-session-persistence" not in self._options:
-            draft = self._folder / f"{self._session}.new"  # it may be killed while it writes
+            draft = self._folder / f"{self._session}.new"  # the program may be killed while writing
             draft.write_text(json.dumps(self._messages))
             draft.replace(self._folder / "sessions" / self._session)
 
@@ -304,7 +310,7 @@ class Program:
                 self._messages.append((str(uuid.uuid4()), text))
                 self._keep()
                 return
-        sys.exit(0)  # it was told nothing
+        sys.exit(0)  # the input ended without a message
 
     # --- messages -------------------------------------------------------------------------------
 
@@ -313,8 +319,8 @@ class Program:
         if not line:
             return None
         self._record.write(line)
-        told: dict[str, Any] = json.loads(line)
-        return told
+        message: dict[str, Any] = json.loads(line)
+        return message
 
     def _write(self, kind: str, **fields: Any) -> str:
         message_id = str(uuid.uuid4())
@@ -432,7 +438,7 @@ class Program:
         sys.stderr.flush()
         os._exit(code)
 
-    # --- whatever else --------------------------------------------------------------------------
+    # --- other steps ----------------------------------------------------------------------------
 
     def _do_sleep(self, seconds: float | None) -> None:
         if seconds is None:

@@ -1,6 +1,8 @@
-"""What servers of models say on the wire, written by hand after the public descriptions of their
-APIs: Anthropic's Messages, OpenAI's Chat Completions and Google's streamGenerateContent, each as
-server-sent events. A dialect is made for one answer and turns what happens in it into bytes."""
+"""Wire formats of model APIs, written by hand after their public descriptions.
+
+Anthropic's Messages, OpenAI's Chat Completions and Google's streamGenerateContent, each as
+server-sent events. A dialect is created for one answer and encodes its steps.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,14 @@ __all__ = ("DIALECTS", "Dialect", "words")
 
 
 def words(text: str) -> list[str]:
-    """A text as a model says it: word by word, each with the space after it."""
+    """Split a text into words, each with its white space."""
     return re.findall(r"\s*\S+\s*|\s+", text)
 
 
 class Dialect(ABC):
-    """One answer in the words of one API."""
+    """Encoder of one answer for one API."""
 
-    #: What the API calls the reasons to stop, by the words of Anthropic's.
+    #: The API's stop reasons, by those of Anthropic.
     stops: dict[str, str] = {}  # noqa: RUF012 - never changed
 
     def __init__(self, model: str, body: dict[str, Any], tokens: tuple[int, int]) -> None:
@@ -60,7 +62,7 @@ def _data(value: Any) -> bytes:
 
 
 class Anthropic(Dialect):
-    """Messages."""
+    """Anthropic's Messages."""
 
     def __init__(self, model: str, body: dict[str, Any], tokens: tuple[int, int]) -> None:
         super().__init__(model, body, tokens)
@@ -72,7 +74,7 @@ class Anthropic(Dialect):
         return f"event: {kind}\n".encode() + _data({"type": kind, **fields})
 
     def _block(self, kind: str, **fields: Any) -> bytes:
-        """Open a block of this kind, unless the one that is open is one."""
+        """Open a block of this kind, unless one is open."""
         if self._open == kind:
             return b""
         closed = self._close()
@@ -146,7 +148,7 @@ class Anthropic(Dialect):
 
 
 class OpenAI(Dialect):
-    """Chat Completions."""
+    """OpenAI's Chat Completions."""
 
     stops = {  # noqa: RUF012
         "end_turn": "stop",
@@ -178,7 +180,7 @@ class OpenAI(Dialect):
     def say(self, text: str) -> bytes:
         return self._chunk({"content": text})
 
-    def think(self, text: str, signature: str) -> bytes:  # noqa: ARG002 - it has none
+    def think(self, text: str, signature: str) -> bytes:  # noqa: ARG002 - the API has no signatures
         return b"".join(self._chunk({"reasoning_content": word}) for word in words(text))
 
     def use(self, use: str, name: str, arguments: str) -> bytes:
@@ -215,7 +217,7 @@ class OpenAI(Dialect):
 
 
 class Google(Dialect):
-    """streamGenerateContent."""
+    """Google's streamGenerateContent."""
 
     stops = {  # noqa: RUF012
         "end_turn": "STOP",
@@ -250,7 +252,7 @@ class Google(Dialect):
     def say(self, text: str) -> bytes:
         return self._chunk({"text": text})
 
-    def think(self, text: str, signature: str) -> bytes:  # noqa: ARG002 - it signs what follows
+    def think(self, text: str, signature: str) -> bytes:  # noqa: ARG002 - the API signs tool calls
         return b"".join(self._chunk({"text": word, "thought": True}) for word in words(text))
 
     def use(self, use: str, name: str, arguments: str) -> bytes:
@@ -283,7 +285,7 @@ class Google(Dialect):
         return {"error": {"code": status, "message": message, "status": state}}
 
 
-#: Each by what the path of a request looks like.
+#: The dialects with the paths of their requests.
 DIALECTS: tuple[tuple[str, re.Pattern[str], type[Dialect]], ...] = (
     ("anthropic", re.compile(r"/v1/messages$"), Anthropic),
     ("openai", re.compile(r"/chat/completions$"), OpenAI),

@@ -1,5 +1,7 @@
-"""A server of models on loopback, told what to answer: it speaks Anthropic's Messages, OpenAI's
-Chat Completions and Google's streamGenerateContent, whichever it is asked in.
+"""A scripted model server on loopback.
+
+It implements Anthropic's Messages, OpenAI's Chat Completions and Google's streamGenerateContent,
+depending on the path of a request.
 
     async with ModelServer() as server:
         server.script(reply("Hello there."), Refusal(429, headers={"retry-after": "1"}))
@@ -7,21 +9,21 @@ Chat Completions and Google's streamGenerateContent, whichever it is asked in.
         ...                                     # the first request gets the reply, the next the 429
         [request] = server.requests             # dialect, path, model, headers, body, gone
 
-- `script(*answers)`: what the next requests get, in order; a plain text is a reply that says it.
-  When nothing is left, each request gets `server.otherwise` (a reply that says "Hello.").
-- `reply(*steps, stop=None, tokens=(sent, received))`: an answer made of steps: a text (said word
-  by word, one event each), `Think(text, signature)`, `Use(name, arguments, id)` (arguments may be
-  raw text, to be no JSON), `Ping()`, `Pause(seconds)`, `Gate(event)` (waits for an asyncio.Event),
-  `Fail(kind, message)` (an error event in the middle, and the end), `Raw(bytes)`, `HangUp()` (the
-  connection is cut), `End()` (the body ends as if all were well, but the answer has no end) and
-  `Silence()` (nothing more comes, until the client leaves). It ends with `stop`, in Anthropic's
-  words; "tool_use" if a tool is used, else "end_turn".
+- `script(*answers)`: the answers to the next requests, in order; a string is a reply with that
+  text. When none is left, each request gets `server.otherwise` (a reply with "Hello.").
+- `reply(*steps, stop=None, tokens=(sent, received))`: an answer made of steps: a text (one event
+  per word), `Think(text, signature)`, `Use(name, arguments, id)` (arguments may be invalid JSON as
+  a string), `Ping()`, `Pause(seconds)`, `Gate(event)` (waits for an asyncio.Event),
+  `Fail(kind, message)` (an error event, then the end), `Raw(bytes)`, `HangUp()` (disconnects),
+  `End()` (the body ends normally, but the answer is incomplete) and `Silence()` (sends nothing
+  until the client disconnects). The answer ends with `stop`, a stop reason of Anthropic; by
+  default "tool_use" if a tool is used, else "end_turn".
 - `Refusal(status, message, headers, kind)`: an error instead of an answer.
-- `requests`: every `Request` so far. `request.gone` is set when the client has left before the
-  answer was over; `await server.asked(n)` waits until there are n requests.
+- `requests`: every `Request` so far. `request.gone` is set when the client disconnects before the
+  answer is complete; `await server.asked(n)` waits for the n-th request.
 - `url`, `openai_url` (with /v1, for endpoints too), `environment(key="sk-test")`.
 
-Every wait has a deadline; leaving the block ends everything.
+Every wait has a timeout; leaving the block closes everything.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ __all__ = (
     "reply",
 )
 
-#: No wait here needs longer, on a busy machine either.
+#: Timeout of every wait, sufficient on a busy machine.
 WAIT_S = 30.0
 KEY = "sk-test"
 
@@ -107,7 +109,7 @@ Step: TypeAlias = str | Think | Use | Ping | Pause | Gate | Fail | Raw | HangUp 
 
 
 class Reply(NamedTuple):
-    """An answer: its steps, why it stops, and how many tokens were sent and received."""
+    """An answer: its steps, stop reason, and numbers of tokens sent and received."""
 
     steps: tuple[Step, ...]
     stop: str
@@ -127,34 +129,34 @@ Answer: TypeAlias = Reply | Refusal
 
 
 def reply(*steps: Step, stop: str | None = None, tokens: tuple[int, int] = (12, 34)) -> Reply:
-    """An answer made of these steps."""
+    """Return an answer with these steps."""
     uses = any(isinstance(step, Use) for step in steps)
     return Reply(steps, stop or ("tool_use" if uses else "end_turn"), tokens)
 
 
 class Request(NamedTuple):
-    """A request as it came; the names of headers in small letters."""
+    """A received request; header names are in lower case."""
 
     dialect: str
     path: str
     model: str
     headers: dict[str, str]
     body: dict[str, Any]
-    #: The client has left before the answer was over.
+    #: Set when the client disconnects before the answer is complete.
     gone: asyncio.Event
 
 
 class Cut(Exception):
-    """The connection is to be cut."""
+    """The signal to cut the connection."""
 
 
 class ModelServer:
-    """The server; see the module."""
+    """The scripted model server; see the module."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
         self.otherwise: Answer = reply("Hello.")
-        #: How many connections were made.
+        #: The number of accepted connections.
         self.connections = 0
         self._script: deque[Answer] = deque()
         self._news = asyncio.Condition()
@@ -185,7 +187,7 @@ class ModelServer:
         return f"{self.url}/v1"
 
     def environment(self, key: str = KEY) -> dict[str, str]:
-        """The variables that make the providers ask here; each has a key of its own."""
+        """Return the variables that direct all providers to this server, with separate keys."""
         return {
             "ANTHROPIC_API_KEY": f"{key}-anthropic",
             "ANTHROPIC_BASE_URL": self.url,
@@ -196,11 +198,11 @@ class ModelServer:
         }
 
     def script(self, *answers: Answer | str) -> None:
-        """What the next requests get, after what was said before."""
+        """Add the answers to the next requests, after those added before."""
         self._script.extend(reply(each) if isinstance(each, str) else each for each in answers)
 
     async def asked(self, count: int) -> Request:
-        """Wait until there are so many requests; the last of them."""
+        """Wait until `count` requests were received, and return the last of them."""
         async with asyncio.timeout(WAIT_S), self._news:
             await self._news.wait_for(lambda: len(self.requests) >= count)
         return self.requests[count - 1]
@@ -226,7 +228,7 @@ class ModelServer:
                 await writer.wait_closed()
 
     async def _served(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answer one request; whether there may be another."""
+        """Answer a request, and return whether another may follow."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         first, *lines = head.strip().split("\r\n")
         headers = {
@@ -248,8 +250,8 @@ class ModelServer:
             self._news.notify_all()
         answer = self._script.popleft() if self._script else self.otherwise
         if isinstance(answer, Refusal):
-            told = dialect.refusal(answer.status, answer.kind, answer.message)
-            await self._refused(writer, answer.status, answer.headers, told)
+            error = dialect.refusal(answer.status, answer.kind, answer.message)
+            await self._refused(writer, answer.status, answer.headers, error)
             return True
         return await self._answered(
             request, dialect(model, decoded, answer.tokens), answer, reader, writer
@@ -272,7 +274,7 @@ class ModelServer:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> bool:
-        """Write an answer, while it is watched whether the client is still there."""
+        """Write an answer, and stop when the client disconnects."""
         writing = asyncio.create_task(self._write(dialect, answer, writer))
         leaving = asyncio.create_task(reader.read(1))
         try:
@@ -281,7 +283,7 @@ class ModelServer:
                 request.gone.set()
                 return False
             await writing
-            # The next request may not begin yet: nobody sends two at once here.
+            # The next request cannot have arrived yet: these clients do not pipeline.
             return not leaving.done()
         except ConnectionError:
             request.gone.set()

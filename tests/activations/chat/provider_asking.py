@@ -1,4 +1,4 @@
-"""How the tests of providers ask: one round, with what it brought and what it ended in."""
+"""Requests to providers in tests: one round, its deltas and its end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = (
     "thought",
 )
 
-#: No round here needs longer, on a busy machine either.
+#: Timeout of a round, sufficient on a busy machine.
 WAIT_S = 30.0
 
 
@@ -46,7 +46,7 @@ def found(providers: Providers, name: str) -> Provider:
 
 
 def asking(model: str, *messages: Message | str, **more: Any) -> ProviderRequest:
-    """What a model is asked; a plain text is a user's."""
+    """Return a request to a model; a plain text is a message of the user."""
     given = [Message("user", each) if isinstance(each, str) else each for each in messages]
     return ProviderRequest(model, given, _allow, **more)
 
@@ -54,7 +54,7 @@ def asking(model: str, *messages: Message | str, **more: Any) -> ProviderRequest
 async def asked(
     providers: Providers, name: str, *messages: Message | str, **more: Any
 ) -> list[Delta]:
-    """Everything that a round brings."""
+    """Return all deltas of a round."""
     provider, model = providers.find(name)
     async with (
         asyncio.timeout(WAIT_S),
@@ -66,7 +66,7 @@ async def asked(
 async def failed(
     providers: Providers, name: str, *messages: Message | str, **more: Any
 ) -> tuple[list[Delta], Failed]:
-    """What a round brings before it fails, and how it does."""
+    """Return the deltas of a round before it fails, and the error."""
     provider, model = providers.find(name)
     deltas: list[Delta] = []
     try:
@@ -75,10 +75,10 @@ async def failed(
             aclosing(provider.stream(asking(model, *(messages or ("Hi.",)), **more))) as answer,
         ):
             async for delta in answer:
-                deltas.append(delta)  # noqa: PERF401 - what came before it failed is kept
+                deltas.append(delta)  # noqa: PERF401 - keeps the deltas before the error
     except Failed as error:
         return deltas, error
-    raise AssertionError(f"it did not fail: {deltas}")
+    raise AssertionError(f"the round did not fail: {deltas}")
 
 
 def said(deltas: Iterable[Delta]) -> str:
@@ -94,7 +94,7 @@ def calls(deltas: Iterable[Delta]) -> list[ToolCall]:
 
 
 def stopped(deltas: Iterable[Delta]) -> str:
-    """Why it stopped; nothing comes after that."""
+    """Return the reason of the Stop, which must be the last delta."""
     *rest, last = deltas
     assert isinstance(last, Stop)
     assert not any(isinstance(delta, Stop) for delta in rest)

@@ -1,4 +1,4 @@
-"""Generated clients for the tests, and the real compilers for them."""
+"""Generated clients for tests, and the real compilers for them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from network import REPOSITORY
 
 __all__ = ("COUNTING", "TSC_OPTIONS", "codegen", "mypy", "shown", "tsc")
 
-#: Beside what `network.Server` always has.
+#: An activation in addition to the one that `network.Server` always loads.
 COUNTING = REPOSITORY / "tests" / "native_rpc" / "counting.py"
 DEMO = REPOSITORY / "tests" / "activations_for_tests.py"
-#: What a compiler may take on a busy machine.
+#: Timeout of a compiler, sufficient on a busy machine.
 COMPILE_S = 120.0
 
 #: As strict as the compiler can be.
@@ -32,7 +32,7 @@ TSC_OPTIONS: dict[str, Any] = {
     "noUncheckedIndexedAccess": True,
     "noUnusedLocals": True,
     "noUnusedParameters": True,
-    # It can be run without a compiler, and its types can be read without it.
+    # The file can be run without a compiler, and its types can be read without one.
     "declaration": True,
     "erasableSyntaxOnly": True,
     "isolatedDeclarations": True,
@@ -45,7 +45,7 @@ TSC_OPTIONS: dict[str, Any] = {
 
 
 def codegen(language: str, *options: str) -> str:
-    """What the command writes for a hub that has the activations of the tests too."""
+    """Return the output of `substrate codegen` for a hub with the activations of the tests."""
     activations = ["--activation", str(DEMO), "--activation", str(COUNTING)]
     clean = {key: value for key, value in os.environ.items() if "SUBSTRATE" not in key}
     done = subprocess.run(
@@ -61,7 +61,7 @@ def codegen(language: str, *options: str) -> str:
 
 
 def shown(language: str) -> str:
-    """The program in this language that the document shows."""
+    """Return the example in this language from the document."""
     text = (REPOSITORY / "docs" / "generated-clients.md").read_text()
     block = re.search(rf"```{language}\n(.*?)```", text, re.S)
     assert block is not None
@@ -69,7 +69,7 @@ def shown(language: str) -> str:
 
 
 def tsc(folder: Path, files: list[str], **options: Any) -> None:
-    """Compile, as strictly as can be; raises NotInstalled."""
+    """Compile with the strictest options. Raises NotInstalled."""
     program, types = compiler()
     config = {
         "compilerOptions": TSC_OPTIONS | {"typeRoots": [str(types)]} | options,
@@ -88,7 +88,7 @@ def tsc(folder: Path, files: list[str], **options: Any) -> None:
 
 
 def mypy(folder: Path, files: list[str]) -> None:
-    """Check the types, as strictly as can be."""
+    """Check types with the strictest options."""
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--warn-unreachable", *files],
         cwd=folder,

@@ -1,6 +1,6 @@
-"""A schema in which everything is odd that a schema may be, and what is written for it.
+"""A schema with every unusual valid construct, and the expected generated clients.
 
-python tests/substrate/devtools/codegen/odd_schemas.py     writes the expected files again
+python tests/substrate/codegen/odd_schemas.py     updates the expected files
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ GOLDEN = Path(__file__).with_name("golden")
 
 
 def event(title: str, tag: str, **properties: Any) -> dict[str, Any]:
-    """An event, as the hub describes it."""
+    """Return the schema of an event."""
     return {
         "type": "object",
         "title": title,
@@ -28,13 +28,13 @@ def event(title: str, tag: str, **properties: Any) -> dict[str, Any]:
 
 
 def plain(name: str, params: Any, result: Any, description: str = "") -> dict[str, Any]:
-    """A method that returns a value."""
+    """Return the schema of a method that returns a value."""
     described = {"name": name, "description": description, "streaming": False, "scope": "odd"}
     return {**described, "params": params, "result": result}
 
 
 def params(*required: str, **properties: Any) -> dict[str, Any]:
-    """The parameters of a method, all of them by name."""
+    """Return the schema of named parameters."""
     closed = {"type": "object", "properties": properties, "additionalProperties": False}
     return {**closed, "required": list(required)} if required else closed
 
@@ -53,7 +53,7 @@ JSON = {
         {"type": "object", "additionalProperties": {"$ref": "#/$defs/Json"}},
     ]
 }
-#: Words that try to get out of where they stand.
+#: A text that tries to escape from comments and string literals.
 ESCAPING = (
     'It says */ process.exit(1) /* and """ import os """ and `${1}` and \\" and \\u0041\\\n'
     "\n\tIndented; then a hidden turn\u202e, a zero\x00, a line\u2028separator and a \\"
@@ -303,7 +303,7 @@ WRITERS: dict[str, tuple[Callable[..., str], str]] = {
 
 
 def written(name: str) -> str:
-    """What is written, without the part that is the same in every client."""
+    """Return the generated client without the runtime, which is the same in every client."""
     write, runtime = WRITERS[name]
     return write(ODD, [], ["substrate", "codegen"]).replace(runtime, "(the runtime)\n")
 

@@ -1,7 +1,7 @@
-"""How the tests use the command line: as a process, on a terminal, and beside a server.
+"""The command line in tests: as a process, on a terminal, and together with a server.
 
-Every wait is bounded. Commands see no variables of ours, and port 0, on which no server can be
-found, unless a test gives them one.
+Every wait has a timeout. Commands get no SUBSTRATE variables of the test run, and port 0, on which
+no server can be found, unless a test passes another.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any
 
 from project_folders import trust_always
 
-#: No step in these tests needs longer, on a busy machine either.
+#: Timeout of every step, sufficient on a busy machine.
 WAIT_S = 30.0
 
-#: Like the installed command: the current folder is not on the path of Python.
+#: Like the installed command: the current folder is not on Python's path.
 SUBSTRATE = [sys.executable, "-P", "-m", "substrate"]
 
 COUNT = '''
@@ -46,7 +46,7 @@ class Count(Activation):
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Our own environment without settings, and without what changes how output looks."""
+    """Return the environment without settings and without variables that affect the output."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SUBSTRATE_", "_SUBSTRATE_"))}
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
         kept.pop(name, None)
@@ -54,7 +54,7 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 def add_plugin(project: Path, name: str, source: str) -> Path:
-    """Put a plugin file where the project's plugins are, and trust the project."""
+    """Add a plugin file to a project, and trust the project."""
     folder = trust_always(project) / "activations.d"
     folder.mkdir(exist_ok=True)
     file = folder / f"{name}.py"
@@ -65,7 +65,7 @@ def add_plugin(project: Path, name: str, source: str) -> Path:
 def run(
     *arguments: str, cwd: Path, stdin: str = "", **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
+    """Run a command and wait for its end."""
     return subprocess.run(
         [*SUBSTRATE, *arguments],
         cwd=cwd,
@@ -79,20 +79,20 @@ def run(
 
 
 def lines(text: str) -> list[dict[str, Any]]:
-    """Lines of JSON, as objects."""
+    """Decode lines of JSON."""
     return [json.loads(line) for line in text.splitlines()]
 
 
 def eventually(holds: Callable[[], bool], what: str) -> None:
-    """Wait until something holds."""
+    """Wait until a condition holds."""
     end = time.monotonic() + WAIT_S
     while not holds():
-        assert time.monotonic() < end, f"waited in vain: {what}"
+        assert time.monotonic() < end, f"timeout: {what}"
         time.sleep(0.01)
 
 
 def is_alive(pid: int) -> bool:
-    """Whether this process exists and has not ended."""
+    """Return whether a process exists and has not ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -101,7 +101,7 @@ def is_alive(pid: int) -> bool:
 
 
 class Output:
-    """What comes out of a descriptor, read as it comes."""
+    """Incremental reader of a descriptor."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -110,21 +110,21 @@ class Output:
 
     @property
     def text(self) -> str:
-        """All that has come so far."""
+        """Everything read so far."""
         return self._data.decode(errors="replace")
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        """Read until this has come."""
+        """Read until the output matches a pattern, and return the match."""
         end = time.monotonic() + WAIT_S
         while True:
             found = re.search(pattern, self.text)
             if found:
                 return found
-            assert not self._ended, f"it ended without {pattern!r}: {self.text!r}"
+            assert not self._ended, f"output ended without {pattern!r}: {self.text!r}"
             self._read(end, pattern)
 
     def comes(self, pattern: str, within_s: float) -> bool:
-        """Whether this comes within so many seconds; to do something again if it does not."""
+        """Return whether the output matches a pattern in time, so that a test can retry."""
         end = time.monotonic() + within_s
         while not re.search(pattern, self.text):
             ready, _, _ = select.select([self._fd], [], [], max(end - time.monotonic(), 0))
@@ -134,7 +134,7 @@ class Output:
         return True
 
     def rest(self) -> str:
-        """Read to the end; all that came."""
+        """Read to the end, and return the whole output."""
         end = time.monotonic() + WAIT_S
         while not self._ended:
             self._read(end, "the end")
@@ -142,17 +142,17 @@ class Output:
 
     def _read(self, end: float, what: str) -> None:
         ready, _, _ = select.select([self._fd], [], [], max(end - time.monotonic(), 0))
-        assert ready, f"waited in vain for {what!r}: {self.text!r}"
+        assert ready, f"timeout while waiting for {what!r}: {self.text!r}"
         try:
             data = os.read(self._fd, 65536)
-        except OSError:  # how Linux says that nobody holds the other end of a terminal
+        except OSError:  # Linux reports this way that the other end of a terminal is closed
             data = b""
         self._data += data
         self._ended = not data
 
 
 class Process:
-    """A command that runs beside the test."""
+    """A command that runs in parallel to the test."""
 
     def __init__(self, child: subprocess.Popen[bytes]) -> None:
         self._child = child
@@ -173,13 +173,13 @@ class Process:
         self._child.stdout.close()
 
     def end(self) -> int:
-        """Wait for its end; the exit code."""
+        """Wait for the end, and return the exit code."""
         return self._child.wait(WAIT_S)
 
 
 @contextlib.contextmanager
 def started(*arguments: str, cwd: Path, **variables: str) -> Iterator[Process]:
-    """A command that is killed at the end, if it has not ended by then."""
+    """Start a command, and kill it at the end of the block unless it has ended."""
     with subprocess.Popen(
         [*SUBSTRATE, *arguments],
         cwd=cwd,
@@ -196,12 +196,12 @@ def started(*arguments: str, cwd: Path, **variables: str) -> Iterator[Process]:
 
 @contextlib.contextmanager
 def server(cwd: Path, *flags: str) -> Iterator[str]:
-    """A server in this project, started with these flags; its port."""
+    """Start a server in this project with these flags, and yield its port."""
     with started("--port", "0", *flags, cwd=cwd) as process:
         yield process.err.wait_for(r"http://127\.0\.0\.1:(\d+)")[1]
 
 
-#: Makes the terminal that is its stdin its controlling one, so that Ctrl-C means something.
+#: Makes the terminal on stdin the controlling one, so that Ctrl-C sends a signal.
 ON_TERMINAL = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -210,7 +210,7 @@ os.execv(sys.executable, [sys.executable, "-P", "-m", "substrate", *sys.argv[1:]
 
 
 class Terminal:
-    """A command on a terminal of its own."""
+    """A command on a separate terminal."""
 
     def __init__(self, child: subprocess.Popen[bytes], fd: int) -> None:
         self._child = child
@@ -221,14 +221,14 @@ class Terminal:
         os.write(self._fd, text.encode())
 
     def end(self) -> tuple[int, str]:
-        """Wait for its end; the exit code and all that was written."""
+        """Wait for the end, and return the exit code and the whole output."""
         text = self.screen.rest()
         return self._child.wait(WAIT_S), text
 
 
 @contextlib.contextmanager
 def terminal(*arguments: str, cwd: Path, **variables: str) -> Iterator[Terminal]:
-    """A command on a terminal, killed at the end if it has not ended by then."""
+    """Start a command on a terminal, and kill it at the end of the block unless it has ended."""
     ours, theirs = os.openpty()
     child = subprocess.Popen(
         [sys.executable, "-c", ON_TERMINAL, *arguments],
@@ -249,5 +249,5 @@ def terminal(*arguments: str, cwd: Path, **variables: str) -> Iterator[Terminal]
 
 
 def without_colours(text: str) -> str:
-    """What a person sees of this."""
+    """Return a terminal's text without control sequences."""
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r\n", "\n")

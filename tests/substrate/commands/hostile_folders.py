@@ -1,4 +1,4 @@
-"""Folders that would run code if anything of them were loaded, and how to see that it did."""
+"""Project folders that leave a mark if any of their code is executed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class {cls}(Activation):
 
 
 class Folder:
-    """A project folder, and marks that its files make when they are executed."""
+    """A project folder whose files leave marks when they are executed."""
 
     def __init__(self, where: Path) -> None:
         self.path = where / "project"
@@ -52,7 +52,7 @@ class Folder:
         (self.path / "substrate.toml").write_text(text)
 
     def executed(self) -> list[str]:
-        """Which files were executed since the last time, by name."""
+        """Return the names of the files executed since the last call."""
         found = sorted(self._marks.iterdir())
         for mark in found:
             mark.unlink()
@@ -61,7 +61,7 @@ class Folder:
     def run(
         self, *arguments: str, stdin: str = "", cwd: Path | None = None, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run the installed command in the folder, or in another, to its end."""
+        """Run the installed command in this or another folder, and wait for its end."""
         return self._run(arguments, variables, stdin, cwd or self.path)
 
     def _run(
@@ -79,13 +79,13 @@ class Folder:
         )
 
     def methods(self, *flags: str, **variables: str) -> set[str]:
-        """The methods that a hub of this folder has."""
+        """Return the methods of a hub in this folder."""
         done = self._run([*flags, "list", "--json", "--local"], variables, "", self.path)
         assert done.returncode == 0, done.stderr
         return {json.loads(line)["name"] for line in done.stdout.splitlines()}
 
     def notices(self, *flags: str, **variables: str) -> list[dict[str, Any]]:
-        """What `health.check` says on stdio about the files of the folder."""
+        """Return the notices of `health.check` on stdio about the files of the folder."""
         request = '{"jsonrpc":"2.0","id":1,"method":"health.check"}\n'
         done = self._run(["--stdio", *flags], variables, request, self.path)
         for line in map(json.loads, done.stdout.splitlines()):

@@ -1,4 +1,4 @@
-"""A server for the tests of the commands that look at runs, and runs on it."""
+"""A server with runs, for tests of the commands about runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ASKS = '''
     from plexus import Activation, AskText, Confirm, Content, Context, Select, method
 
     class Asks(Activation):
-        """Asks the person."""
+        """Methods that ask the user."""
         namespace = "asks"
         version = "1.0.0"
 
@@ -30,7 +30,7 @@ ASKS = '''
 
         @method
         async def colour(self, *, ctx: Context) -> str:
-            """Ask for one of two."""
+            """Ask for one of two options."""
             return await ctx.ask(Select("Colour?", options=["red", "blue"]))
 
         @method
@@ -42,7 +42,7 @@ ASKS = '''
 
 
 class Running:
-    """A server, and what a test wants to know of it."""
+    """A server, with shortcuts for its commands and methods."""
 
     def __init__(self, project: Path, port: str) -> None:
         self.project = project
@@ -50,11 +50,11 @@ class Running:
         self.flags = ["--port", port]
 
     def run(self, *arguments: str, stdin: str = "") -> Any:
-        """Run a command that asks the server."""
+        """Run a command that calls the server."""
         return run(*self.flags, *arguments, cwd=self.project, stdin=stdin)
 
     def ask(self, method: str, **params: Any) -> Any:
-        """What the server answers, without a process for it."""
+        """Call a method of the server without starting a process."""
         return asyncio.run(self._asked(method, params))
 
     async def _asked(self, method: str, params: dict[str, Any]) -> Any:
@@ -64,15 +64,17 @@ class Running:
             return await client.call(method, params)
 
     def runs(self, *flags: str) -> list[dict[str, Any]]:
-        """What `substrate runs` lists."""
+        """Return the output of `substrate runs`."""
         listed = self.run("runs", *flags)
         assert listed.returncode == 0, listed.stderr
         return lines(listed.stdout)
 
     @contextmanager
     def called(self, *arguments: str, state: str = "running") -> Iterator[tuple[Process, int]]:
-        """A call beside the test, and the number of its run, which is in this state; it is stopped
-        at the end."""
+        """Start a call, wait until its run has this state, and yield its process and run id.
+
+        The run is cancelled at the end of the block.
+        """
         before = {entry["run"] for entry in self.ask("plexus.runs")}
         with started(*self.flags, "call", *arguments, cwd=self.project) as process:
             found: list[int] = []
@@ -89,14 +91,14 @@ class Running:
             try:
                 yield process, found[0]
             finally:
-                # A run whose caller was killed waits for it for a while.
+                # A run whose caller was killed waits for the caller to resume it.
                 with suppress(PlexusError):
                     self.ask("plexus.cancel", run=found[0])
 
 
 @contextmanager
 def running(project: Path) -> Iterator[Running]:
-    """A server that has `asks`."""
+    """Start a server that has `asks`."""
     add_plugin(project, "asks", ASKS)
     with server(project) as port:
         yield Running(project, port)
