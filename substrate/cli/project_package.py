@@ -14,7 +14,7 @@ import click
 from plexus.text import escape_controls
 from substrate.cli.main import FILES, files_of, may_ask
 from substrate.devtools.plugin_sources import PluginSources, package_of
-from substrate.security.folder_trust.decision import at_terminal, decide
+from substrate.security.folder_trust.decision import can_prompt, decide
 from substrate.settings import ProjectFiles
 
 __all__ = ("UNTRUSTED", "files_for_author", "project_package")
@@ -49,7 +49,7 @@ def project_package(ctx: click.Context, *, stdio: bool = False) -> tuple[PluginS
 
 
 def _can_ask(ctx: click.Context, *, stdio: bool) -> bool:
-    return may_ask(ctx.find_root(), stdio=stdio) and at_terminal()
+    return may_ask(ctx.find_root(), stdio=stdio) and can_prompt()
 
 
 def _agreed(package: PluginSources) -> bool:

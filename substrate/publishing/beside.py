@@ -21,8 +21,8 @@ from typing import Final
 import click
 
 from plexus.private_files import open_private, state_folder
-from substrate.security.lockfile import Running, find_of_project
-from substrate.security.private_files import make_private
+from substrate.security.lockfile import RunningServer, find_by_project
+from substrate.security.private_files import ensure_private_folder
 from substrate.settings import ProjectFiles, Settings
 from substrate.telemetry.logging import announce
 
@@ -40,7 +40,7 @@ async def see_to_server(
 ) -> None:
     """See that a server of the project runs, say where it is, and that it is `found`."""
     try:
-        server = find_of_project(project) or await _started(settings, files, project)
+        server = find_by_project(project) or await _started(settings, files, project)
     except OSError as error:
         announce(f"No server could be started to watch the runs: {error}")
         return
@@ -57,14 +57,14 @@ async def see_to_server(
         announce(f"`substrate --port {server.port} token` prints the token that it asks for.")
 
 
-async def _started(settings: Settings, files: ProjectFiles, project: Path) -> Running | None:
+async def _started(settings: Settings, files: ProjectFiles, project: Path) -> RunningServer | None:
     """Start a server, unless another process is just doing that, and wait until it is there."""
     with _alone(project) as alone:
         # Reaped by the system when this process ends, which is soon enough.
-        wanted = alone and find_of_project(project) is None
+        wanted = alone and find_by_project(project) is None
         child = _start(settings, files, project) if wanted else None
         for _ in range(round(START_S / LOOK_S)):
-            server = find_of_project(project)
+            server = find_by_project(project)
             if server is not None or (child is not None and child.poll() is not None):
                 return server
             await asyncio.sleep(LOOK_S)
@@ -73,7 +73,7 @@ async def _started(settings: Settings, files: ProjectFiles, project: Path) -> Ru
 
 def _start(settings: Settings, files: ProjectFiles, project: Path) -> subprocess.Popen[bytes]:
     file = _log_file(project)
-    make_private(file.parent)
+    ensure_private_folder(file.parent)
     log = open_private(file, os.O_WRONLY | os.O_TRUNC)
     # Without -P Python would import modules of the project folder in place of ours.
     command = [sys.executable, "-P", "-m", "substrate", "--port", "0", "--bind", "127.0.0.1"]
@@ -109,7 +109,7 @@ def _log_file(project: Path) -> Path:
 def _alone(project: Path) -> Iterator[bool]:
     """Whether nobody else starts a server of this project meanwhile; raises OSError."""
     file = _log_file(project).with_suffix(".lock")
-    make_private(file.parent)
+    ensure_private_folder(file.parent)
     fd = open_private(file, os.O_WRONLY)
     try:
         try:

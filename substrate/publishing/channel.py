@@ -35,7 +35,7 @@ from plexus.runtime.log import Reader, wall_ms
 from plexus.runtime.question_feed import OpenQuestion
 from plexus.runtime.run import Run
 from substrate.publishing.frames import CALLS, PATH, frame, read_frame
-from substrate.security.lockfile import Running
+from substrate.security.lockfile import RunningServer
 
 __all__ = ("Channel",)
 
@@ -101,7 +101,7 @@ class Channel:
         found = (node.activation for node in hub.nodes() if node.path == Approvals.namespace)
         self._approvals = next((each for each in found if isinstance(each, Approvals)), None)
 
-    async def run(self, server: Running) -> bool:
+    async def run(self, server: RunningServer) -> bool:
         """Tell this server until it is gone, or until `end`; False if it did not even listen."""
         try:
             async with _connected(server) as socket:
@@ -363,7 +363,7 @@ class Channel:
 
 
 @asynccontextmanager
-async def _connected(server: Running) -> AsyncIterator[ClientConnection]:
+async def _connected(server: RunningServer) -> AsyncIterator[ClientConnection]:
     socket = await connect(
         f"ws://127.0.0.1:{server.port}{PATH}",
         additional_headers={"Authorization": f"Bearer {server.token}"},

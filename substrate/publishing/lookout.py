@@ -35,7 +35,7 @@ END_S: Final = 0.25
 #: A folder that changed so lately may change again without a newer time.
 UNSETTLED_NS: Final = 100_000_000
 
-FIND_SERVER: Final = "substrate.security.lockfile:find_of_project"
+FIND_SERVER: Final = "substrate.security.lockfile:find_by_project"
 CHANNEL: Final = "substrate.publishing.channel:Channel"
 
 

@@ -25,7 +25,7 @@ from plexus.runtime.run import Run
 from substrate.publishing.frames import frame, read_frame
 from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
-from substrate.security.lockfile import is_gone
+from substrate.security.lockfile import has_exited
 
 __all__ = ("PublishingSocket",)
 
@@ -185,7 +185,7 @@ class Home:
         until = loop.time() if self._leaving else loop.time() + COME_BACK_S
 
         def look() -> None:
-            if loop.time() >= until or is_gone(self._pid, self._start_time):
+            if loop.time() >= until or has_exited(self._pid, self._start_time):
                 forget(self)
                 for run in list(self._runs.values()):
                     run.lost(GONE)

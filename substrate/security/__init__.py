@@ -1,1 +1,1 @@
-"""Who may call: authentication, tokens, sessions, origins, rate limits and folder trust."""
+"""Security: authentication, tokens, sessions, origins, rate limits and folder trust."""

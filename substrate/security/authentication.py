@@ -1,11 +1,12 @@
-"""Who sends a request: by the server's own token, a further one, a browser session, or OAuth.
+"""Authentication of requests: by the server's token, additional tokens, sessions or OAuth.
 
 Rules:
-- Every request is authenticated by itself, and over a WebSocket every message: a token that was
-  revoked, has expired or was replaced reaches nothing from then on. What it has open is ended by
+
+- Every request is authenticated separately, and over a WebSocket every message: a token that was
+  revoked, replaced or has expired is refused from then on. What it has open is ended by
   `substrate.security.credential_watch`.
-- A secret comes in the Authorization header, and in no cookie: a browser sends a cookie to every
-  port of a machine, and with requests of other pages. The one thing in an address is a ticket.
+- A secret is sent in the Authorization header, never in a cookie: a browser sends cookies to every
+  port of a machine, and with requests of other pages. Only a ticket may be part of a URL.
 - Only digests are compared.
 """
 
@@ -34,64 +35,69 @@ __all__ = (
 
 logger = logging.getLogger(__name__)
 
-#: How seldom a token of somebody else is checked again while its connection is open, in seconds.
+#: How often an OAuth token is checked again while its connection is open, in seconds.
 RECHECK_S: Final = 60.0
-#: How long such a token stays valid after its last check while the issuer cannot be reached: one
-#: failed attempt ends no stream.
+#: How long an OAuth token stays valid after its last check while the issuer is unreachable: a
+#: single failed attempt ends no stream.
 UNREACHABLE_S: Final = 2 * RECHECK_S
 IDE_HEADER: Final = b"x-claude-code-ide-authorization"
 NEEDED: Final = "a token is needed; `substrate token` prints it"
-UNKNOWN: Final = "that token is not, or no longer, one of this server"
-SPENT: Final = "that ticket is not, or no longer, good for this; ask for another at /tickets"
-#: What is said without OAuth; with it, the challenge says where a token is to be had.
+UNKNOWN: Final = "the token is unknown, expired or revoked; `substrate token` prints a valid one"
+SPENT: Final = "the ticket is unknown, expired or used; request another at /tickets"
+#: WWW-Authenticate without OAuth; with it, the challenge names the issuer.
 CHALLENGE: Final = b"Bearer"
 INVALID: Final = b'Bearer error="invalid_token"'
 
 
 class OAuthServer(Protocol):
-    """Whoever knows the tokens that others have issued for us."""
+    """Verifier of tokens that an OAuth issuer has issued for this server."""
 
     async def verify(self, bearer: str) -> tuple[Principal, float]:
-        """Return whose token it is and when it ends, in seconds since the epoch; raises
-        AccessRefused."""
+        """Return the token's principal and its expiry in seconds since the epoch.
+
+        Raises AccessRefused.
+        """
 
     @property
     def metadata_paths(self) -> frozenset[str]:
-        """Where `metadata` is served, below `/.well-known/`."""
+        """Paths of `metadata`, below `/.well-known/`."""
 
     def metadata(self) -> Mapping[str, Any]:
-        """What `/.well-known/oauth-protected-resource` says."""
+        """Return the content of `/.well-known/oauth-protected-resource`."""
 
     def challenge(self, scope: str | None = None, error: str | None = None) -> bytes:
-        """What `WWW-Authenticate` says."""
+        """Return the value of `WWW-Authenticate`."""
 
 
 class Credential(NamedTuple):
-    """Who sent a request, and how that is known."""
+    """The sender of a request, and how it was authenticated."""
 
     principal: Principal
-    #: Of the token or the session: what tells two credentials apart. Empty where none is asked for.
+    #: Digest of the token or the session secret, which identifies the credential. Empty if
+    #: authentication is off.
     digest: bytes = b""
     #: Whether it is a browser session.
     session: bool = False
-    #: A token of somebody else, and when it was looked at.
+    #: An OAuth token, and the time of its last check.
     bearer: str | None = None
     checked_at: float = 0.0
-    #: When that token ends, in seconds since the epoch; None where that is looked up each time.
+    #: Expiry of that token, in seconds since the epoch; None if it is looked up at each check.
     expires_s: float | None = None
-    #: What `WWW-Authenticate` says about a scope that is missing, where more are to be had.
+    #: Returns `WWW-Authenticate` for a missing scope, if scopes can be requested.
     challenge: Callable[[str], bytes] | None = None
 
     def step_up(self, missing: str | None) -> list[tuple[bytes, bytes]] | None:
-        """The header that says where to get a scope that is missing; None if none is, or if it
-        could not be had."""
+        """Return the header that says where to request the missing scope.
+
+        None if no scope is missing or it cannot be requested.
+        """
         if missing is None or self.challenge is None:
             return None
         return [(b"www-authenticate", self.challenge(missing))]
 
 
 class Access:
-    """Everybody who may come in."""
+    """The credentials that a server accepts."""
 
     def __init__(
         self,
@@ -108,10 +114,13 @@ class Access:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`token` is the server's own, empty if callers need none; `publish` makes a new one known
-        to the programs of the same user. `hosts` and `origins` are allowed besides those of this
-        machine. Without `sessions` no browser session can be begun."""
-        self._use_main(token)
+        """Configure the accepted credentials.
+
+        `token` is the server's own, empty if authentication is off; `publish` makes a new one known
+        to programs of the same user. `hosts` and `origins` are allowed in addition to those of this
+        machine. Without `sessions` no browser session can be created.
+        """
+        self._set_own_token(token)
         self._tokens = tokens
         self._publish = publish
         self._rotating = asyncio.Lock()
@@ -124,53 +133,56 @@ class Access:
         self._sessions = sessions
         self._tickets: Tickets[Credential] = Tickets(limits or ServerLimits(), clock)
 
-    def _use_main(self, token: str) -> None:
-        """Take this as the server's own token from now on."""
-        self._main = digest_of(token) if token else b""
-        self._local = Principal(LOCAL.name, None, credential_of(self._main, LOCAL.name, None))
+    def _set_own_token(self, token: str) -> None:
+        """Set the server's own token."""
+        self._own_digest = digest_of(token) if token else b""
+        self._local = Principal(LOCAL.name, None, credential_of(self._own_digest, LOCAL.name, None))
 
     @classmethod
     def open(cls) -> Access:
-        """Lets everybody in as the person at this machine."""
+        """Return an access that admits every client as the local user."""
         return cls("")
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody is asked for anything."""
-        return not self._main
+        """Whether authentication is off."""
+        return not self._own_digest
 
-    # --- asking -------------------------------------------------------------------------------
+    # --- checking -----------------------------------------------------------------------------
 
     async def authenticate(self, headers: Mapping[bytes, bytes]) -> Credential:
-        """Return who sends a request with these headers. Raises AccessRefused."""
+        """Return the credential of a request with these headers. Raises AccessRefused."""
         if self.is_open:
             return Credential(LOCAL)
         bearer = _bearer(headers)
         if not bearer:
             raise self._unauthenticated(NEEDED)
         digest = digest_of(bearer)
-        credential = self._of_digest(digest)
+        credential = self._from_digest(digest)
         if credential is not None:
             return credential
         session = self._find_session(digest)
         if session is not None:
-            credential = self._of_session(await self._mark_used(session))
+            credential = self._from_session(await self._mark_used(session))
             if credential is not None:
                 return credential
         if self.oauth is None or session is not None:
             raise self._unauthenticated(UNKNOWN, invalid=True)
-        return await self._of_oauth(bearer)
+        return await self._from_oauth(bearer)
 
     async def redeem(self, ticket: str, path: str) -> Credential:
-        """Return who asked for a ticket, which is used up with that. Raises Unauthenticated."""
+        """Return the credential that requested a ticket, and use the ticket up.
+
+        Raises Unauthenticated.
+        """
         holder = self._tickets.redeem(ticket, path)
-        still = None if holder is None else await self.still(holder)
+        still = None if holder is None else await self.revalidate(holder)
         if holder is None or still is None or not _is_same(still.principal, holder.principal):
             raise self._unauthenticated(SPENT, invalid=True)
         return still
 
-    async def still(self, credential: Credential) -> Credential | None:
-        """The same credential, if it is still good."""
+    async def revalidate(self, credential: Credential) -> Credential | None:
+        """Return the credential if it is still valid, otherwise None."""
         if self.has_expired(credential):
             return None
         if credential.bearer is not None:
@@ -178,7 +190,7 @@ class Access:
             if age_s < RECHECK_S:
                 return credential
             try:
-                return await self._of_oauth(credential.bearer)
+                return await self._from_oauth(credential.bearer)
             except Unavailable:
                 return credential if age_s < UNREACHABLE_S else None
             except AccessRefused:
@@ -186,18 +198,23 @@ class Access:
         if self.is_open:
             return credential
         if not credential.session:
-            return self._of_known(credential.digest)
-        return self._of_session(self._find_session(credential.digest))
+            return self._from_known_digest(credential.digest)
+        return self._from_session(self._find_session(credential.digest))
 
     def has_expired(self, credential: Credential) -> bool:
-        """Whether a credential with a known end is past it; for others `still` knows."""
+        """Return whether a credential with a known expiry has expired.
+
+        For others use `revalidate`.
+        """
         return credential.expires_s is not None and self._wall() >= credential.expires_s
 
     def prove_session(self, name: str, challenge: str) -> str | None:
-        """Return the answer to a page's challenge that shows that this server knows the session of
-        this name; None if there is none in force."""
+        """Return the response to a challenge that proves that this server knows the session.
+
+        None if no valid session has this name.
+        """
         session = None if self._sessions is None else self._sessions.find_name(name)
-        if session is None or self._of_session(session) is None:
+        if session is None or self._from_session(session) is None:
             return None
         return proof_of(session, challenge)
 
@@ -206,9 +223,9 @@ class Access:
             return Unauthenticated(reason, self.oauth.challenge())
         return Unauthenticated(reason, INVALID if invalid else CHALLENGE)
 
-    async def _of_oauth(self, bearer: str) -> Credential:
+    async def _from_oauth(self, bearer: str) -> Credential:
         oauth = self.oauth
-        assert oauth is not None, "its tokens are known only by it"
+        assert oauth is not None, "only OAuth has issued such tokens"
         principal, expires_s = await oauth.verify(bearer)
         return Credential(
             principal,
@@ -219,15 +236,15 @@ class Access:
             challenge=partial(oauth.challenge, error="insufficient_scope"),
         )
 
-    def _of_digest(self, digest: bytes) -> Credential | None:
-        if hmac.compare_digest(digest, self._main):
+    def _from_digest(self, digest: bytes) -> Credential | None:
+        if hmac.compare_digest(digest, self._own_digest):
             return Credential(self._local, digest)
         found = None if self._tokens is None else self._tokens.find(digest)
         return None if found is None else Credential(found.principal, digest)
 
-    def _of_known(self, digest: bytes) -> Credential | None:
-        """The same for a digest that was found before: open streams are checked all the time."""
-        if digest == self._main:
+    def _from_known_digest(self, digest: bytes) -> Credential | None:
+        """Return the same for a digest that was found before: open streams are checked often."""
+        if digest == self._own_digest:
             return Credential(self._local, digest)
         found = None if self._tokens is None else self._tokens.get(digest)
         return None if found is None else Credential(found.principal, digest)
@@ -235,9 +252,12 @@ class Access:
     def _find_session(self, digest: bytes) -> Session | None:
         return None if self._sessions is None else self._sessions.find(digest)
 
-    def _of_session(self, session: Session | None) -> Credential | None:
-        """Return whose session it is. One that was begun with a further token ends with that; one
-        that was begun with the own token of a server is for the server on that port."""
+    def _from_session(self, session: Session | None) -> Credential | None:
+        """Return the credential of a session.
+
+        A session that was created with an additional token ends with that token; a session that was
+        created with a server's own token is valid for the server on that port.
+        """
         if session is None:
             return None
         if session.token is None:
@@ -248,76 +268,84 @@ class Access:
         if principal is None:
             return None
         name, scopes = principal.name, principal.scopes
-        # A credential of its own: when it ends, so does what was opened with it.
+        # A separate credential: when the session ends, so does everything that it has open.
         own = Principal(name, scopes, credential_of(session.digest, name, scopes))
         return Credential(own, session.digest, session=True)
 
     async def _mark_used(self, session: Session) -> Session | None:
-        """Write now and then that a session is in use, and return it as it is then. A request does
-        not fail because that cannot be written."""
+        """Update the session's time of use now and then, and return the session as it is then.
+
+        A request does not fail if the update cannot be written.
+        """
         assert self._sessions is not None, "the session was found there"
         if not self._sessions.is_use_due(session):
             return session
         try:
             await asyncio.to_thread(self._sessions.mark_used, session.digest)
         except OSError as error:
-            logger.warning("the use of a session cannot be written: %s", error)
+            logger.warning("the time of use of a session cannot be written: %s", error)
         return self._find_session(session.digest)  # it may have been revoked meanwhile
 
     # --- changing -----------------------------------------------------------------------------
 
-    async def begin_session(self, credential: Credential, user_agent: str = "") -> tuple[str, int]:
-        """Begin a browser session for the holder of a token; return its secret and for how many
-        seconds it lives. Raises Forbidden, TooMany and OSError."""
+    async def create_session(self, credential: Credential, user_agent: str = "") -> tuple[str, int]:
+        """Create a browser session for a token; return its secret and its lifetime in seconds.
+
+        Raises Forbidden, TooMany and OSError.
+        """
         by_token = not (self.is_open or credential.session or credential.bearer is not None)
         if self._sessions is None or not by_token:
-            raise Forbidden("a session can be begun with a token of this server only")
-        # A session of the own token must not slip in while that is being replaced.
+            raise Forbidden("a session can be created only with a token of this server")
+        # No session of the own token may be created while that is being replaced.
         async with self._rotating:
-            if await self.still(credential) is None:
+            if await self.revalidate(credential) is None:
                 raise Forbidden("the token has just been revoked or replaced")
-            own = credential.digest == self._main
+            own = credential.digest == self._own_digest
             secret, session = await asyncio.to_thread(
-                self._sessions.begin,
+                self._sessions.create,
                 credential.principal.name,
                 token=None if own else credential.digest,
                 port=self._port if own else None,
                 user_agent=user_agent,
-                tokens=frozenset() if self._tokens is None else self._tokens.digests_in_force(),
+                tokens=frozenset() if self._tokens is None else self._tokens.valid_digests(),
             )
         return secret, int(session.expires_s - session.created_s)
 
     async def end_session(self, credential: Credential) -> None:
-        """End a browser session: log out. Raises Forbidden and OSError."""
+        """End a browser session (log out). Raises Forbidden and OSError."""
         if self._sessions is None or not credential.session:
             raise Forbidden("only a session can be ended; revoke a token with `substrate token`")
         await asyncio.to_thread(self._sessions.end, credential.digest)
 
     def issue_ticket(self, credential: Credential, path: str | None = None) -> str:
-        """Return a ticket for one stream, opened at this path or at any that takes tickets. Raises
-        TooMany."""
+        """Return a ticket for one stream at this path, or at any that accepts tickets.
+
+        Raises TooMany.
+        """
         if self.is_open:
-            return new_token()  # not looked at, like anything else that says who is calling
+            return new_token()  # not checked: authentication is off
         return self._tickets.issue(credential, credential.digest, path)
 
     async def rotate(self, credential: Credential) -> None:
-        """Replace the server's own token and end the sessions that were begun with it. Raises
-        Forbidden for any other, and OSError if the new one cannot be made known or the sessions
-        cannot be ended; the old one stays then."""
-        if self.is_open or self._publish is None or credential.digest != self._main:
-            raise Forbidden("only the server's own token can have itself replaced")
+        """Replace the server's own token and end the sessions that were created with it.
+
+        Raises Forbidden for any other token. Raises OSError, and keeps the old token, if the new
+        one cannot be published or the sessions cannot be ended.
+        """
+        if self.is_open or self._publish is None or credential.digest != self._own_digest:
+            raise Forbidden("only the server's own token can rotate itself")
         async with self._rotating:
-            if credential.digest != self._main:
+            if credential.digest != self._own_digest:
                 raise Forbidden("the token has just been replaced")
             if self._sessions is not None:
-                await asyncio.to_thread(self._sessions.end_of_port, self._port)
+                await asyncio.to_thread(self._sessions.end_for_port, self._port)
             token = new_token()
             await asyncio.to_thread(self._publish, token)
-            self._use_main(token)
+            self._set_own_token(token)
 
 
 def _bearer(headers: Mapping[bytes, bytes]) -> str | None:
-    """The token of a request, empty if it is of another kind; None if there is none."""
+    """Return the bearer token of a request; empty for another scheme, None without a token."""
     value = headers.get(b"authorization")
     if value is None:
         value = headers.get(IDE_HEADER)
@@ -327,5 +355,5 @@ def _bearer(headers: Mapping[bytes, bytes]) -> str | None:
 
 
 def _is_same(one: Principal, other: Principal) -> bool:
-    """Whether two are the same principal with the same scopes."""
+    """Return whether both are the same principal with the same scopes."""
     return one == other and one.scopes == other.scopes

@@ -1,8 +1,8 @@
-"""What browsers ask before a page of another origin may call, and what they are told.
+"""CORS: preflight requests and response headers for pages of other origins.
 
-Only for the origins that the settings list; without any, none of this is ever sent. There are no
-cookies: such a page sends a token, or a session, in the Authorization header, and opens a WebSocket
-or an EventSource with a ticket. A page of our own origin needs no permission.
+Applies only to the origins in the settings; without any, these headers are never sent. No cookies
+are used: a page sends a token or a session secret in the Authorization header, and opens a
+WebSocket or an EventSource with a ticket. A page of our own origin needs no permission.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from substrate.server.asgi import Headers
 __all__ = ("is_preflight", "send_preflight", "with_origin")
 
 METHODS: Final = b"GET, POST, DELETE"
-#: How long a browser may remember what it was told, in seconds.
-REMEMBER_S: Final = b"600"
-#: The names of headers, as a browser lists them. Which ones there are depends on the tools.
-LIST: Final = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,1024}")
-#: What a page may read besides the usual.
+#: How long a browser may cache a preflight response, in seconds.
+MAX_AGE_S: Final = b"600"
+#: A list of header names, as a browser sends it. Which ones are needed depends on the tools.
+HEADER_LIST: Final = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,1024}")
+#: Response headers that a page may read in addition to the safelisted ones.
 EXPOSED: Final = b"mcp-session-id, retry-after, www-authenticate"
 
 
 def is_preflight(method: str, headers: Mapping[bytes, bytes]) -> bool:
-    """Whether a browser asks what it may send."""
+    """Return whether this is a CORS preflight request."""
     return method == "OPTIONS" and b"access-control-request-method" in headers
 
 
 async def send_preflight(send: Send, origin: bytes, headers: Mapping[bytes, bytes]) -> None:
-    """Tell a browser what pages of this origin may send."""
+    """Answer a preflight request from this origin."""
     answer: Headers = [
-        *_allowed(origin),
+        *_origin_headers(origin),
         (b"access-control-allow-methods", METHODS),
-        (b"access-control-max-age", REMEMBER_S),
+        (b"access-control-max-age", MAX_AGE_S),
     ]
-    wanted = headers.get(b"access-control-request-headers")
-    if wanted is not None and LIST.fullmatch(wanted):
-        answer.append((b"access-control-allow-headers", wanted))
+    requested = headers.get(b"access-control-request-headers")
+    if requested is not None and HEADER_LIST.fullmatch(requested):
+        answer.append((b"access-control-allow-headers", requested))
     await send({"type": "http.response.start", "status": 204, "headers": answer})
     await send({"type": "http.response.body", "body": b""})
 
 
 def with_origin(send: Send, origin: bytes) -> Send:
-    """Have every answer say that pages of this origin may read it."""
-    extra = [*_allowed(origin), (b"access-control-expose-headers", EXPOSED)]
+    """Wrap `send` so that pages of this origin may read every response."""
+    extra = [*_origin_headers(origin), (b"access-control-expose-headers", EXPOSED)]
 
     async def send_allowed(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -57,5 +57,5 @@ def with_origin(send: Send, origin: bytes) -> Send:
     return send_allowed
 
 
-def _allowed(origin: bytes) -> Headers:
+def _origin_headers(origin: bytes) -> Headers:
     return [(b"access-control-allow-origin", origin), (b"vary", b"origin")]

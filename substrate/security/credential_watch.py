@@ -1,17 +1,18 @@
-"""Ends what a credential has open when that is revoked, replaced, reduced or expired.
+"""Ends open requests when their credential is revoked, replaced, reduced or expired.
 
-A request is authenticated when it comes; a stream stays open after that. So everything that waits
-is registered here under its credential, and one timer checks each distinct credential, however
-many streams it has.
+A request is authenticated when it arrives; a stream stays open after that. So everything that stays
+open is registered here under its credential, and one timer checks each distinct credential,
+regardless of the number of its streams.
 
 Rules:
+
 - A stream ends within a second of the moment at which a new request would be refused.
-- With a credential go the runs that were begun with it, also those that wait for a client to come
-  back or are kept by promise, and its sessions.
-- An OAuth token may be refreshed while streams are open. While a newer token of the same login
-  with at least the same scopes is valid, only the streams of the expired one end, as if the
-  connection was cut: runs and sessions wait for their client to come back.
-- A short request costs one entry in a dictionary. Nothing ticks while nothing is open.
+- Together with a credential end its sessions and the runs that were started with it, including runs
+  that wait for a client to reconnect or are kept.
+- An OAuth token may be refreshed while streams are open. While a newer token of the same login with
+  at least the same scopes is valid, only the streams of the expired token end, as if the connection
+  was cut: runs and sessions wait for their client to reconnect.
+- A short request costs one dictionary entry. The timer does not run while nothing is open.
 """
 
 from __future__ import annotations
@@ -28,35 +29,37 @@ __all__ = ("REVOKED", "CredentialHolder", "CredentialWatch", "OpenRequest")
 
 logger = logging.getLogger("substrate.security.credential_watch")
 
-#: How often credentials are checked, in seconds: with the time to write the last bytes, a stream
-#: ends within one second.
+#: Interval between checks, in seconds: with the time to write the last bytes, a stream ends within
+#: one second.
 CHECK_S: Final = 0.4
-REVOKED: Final = "the token is no longer one of this server: it was revoked, replaced or expired"
+REVOKED: Final = "the token is no longer valid: it was revoked, replaced or has expired"
 
-#: What tells credentials apart: a digest of the secret, and what it stands for.
+#: Identity of a credential: a digest of the secret, and of what it stands for.
 Key = tuple[bytes, bytes]
 
 
 class OpenRequest(Protocol):
-    """Something that stays open after its credential was checked."""
+    """A request that stays open after its credential was checked."""
 
     def revoke(self, reason: str, *, refreshed: bool) -> None:
-        """End it. With `refreshed` its client has a newer token and may come back."""
+        """End it. With `refreshed` its client has a newer token and may reconnect."""
 
 
 class CredentialHolder(Protocol):
-    """Something that belongs to credentials and needs no open connection."""
+    """An owner of state that belongs to credentials and needs no open connection."""
 
     def credentials(self) -> set[bytes]:
-        """The credentials in use."""
+        """Return the credentials in use."""
 
     def revoke(self, credential: bytes, valid: Sequence[Principal], reason: str) -> None:
-        """End what belongs to this credential, as far as none of these valid principals of it
-        covers the one that began it."""
+        """End what belongs to this credential.
+
+        What one of these valid principals covers is kept.
+        """
 
 
 class CredentialWatch:
-    """The credentials of one server that have something open."""
+    """Watch over the credentials of one server that have something open."""
 
     def __init__(
         self, access: Access, holders: Iterable[CredentialHolder] = (), check_s: float = CHECK_S
@@ -64,16 +67,16 @@ class CredentialWatch:
         self._access = access
         self._holders = tuple(holders)
         self._check_s = check_s
-        #: The credentials that came since the last check: a request may be about to begin a run.
+        #: Credentials used since the last check: their requests may be about to start a run.
         self._fresh: dict[Key, Credential] = {}
-        #: Those that have something open.
+        #: Credentials that have something open.
         self._known: dict[Key, Credential] = {}
         self._open: dict[Key, set[OpenRequest]] = {}
         self._checks: dict[Key, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def note(self, credential: Credential) -> None:
-        """Take note of a credential that a request came with."""
+    def record_use(self, credential: Credential) -> None:
+        """Record that a request used this credential."""
         binding = credential.principal.credential
         if binding is None:
             return  # authentication is off
@@ -82,14 +85,14 @@ class CredentialWatch:
             self._tick_later()
 
     def add(self, credential: Credential, request: OpenRequest) -> None:
-        """Register something that stays open."""
+        """Register an open request."""
         key = _key(credential)
         if key is not None:
-            self.note(credential)
+            self.record_use(credential)
             self._open.setdefault(key, set()).add(request)
 
     def discard(self, credential: Credential, request: OpenRequest) -> None:
-        """Unregister what is not open any more."""
+        """Unregister a request that has ended."""
         key = _key(credential)
         if key in self._open:
             found = self._open[key]
@@ -103,7 +106,7 @@ class CredentialWatch:
         self._timer = asyncio.get_running_loop().call_later(self._check_s, self._tick)
 
     def _tick(self) -> None:
-        # First, so that a defect in what follows does not end the watch.
+        # First, so that an exception below does not stop the watch.
         self._tick_later()
         used = {binding for _, binding in self._open}
         for holder in self._holders:
@@ -116,9 +119,10 @@ class CredentialWatch:
         }
         for key, credential in list(self._known.items()):
             if self._access.has_expired(credential):
-                self._end(key, credential)
+                self._revoke(key, credential)
             elif key not in self._checks:
-                # A task, because asking an OAuth issuer takes time and must not hold the others.
+                # A task, because a request to an OAuth issuer takes time and must not delay the
+                # others.
                 task = asyncio.get_running_loop().create_task(self._check(key, credential))
                 self._checks[key] = task
         if not self._known and self._timer is not None:
@@ -127,21 +131,21 @@ class CredentialWatch:
 
     async def _check(self, key: Key, credential: Credential) -> None:
         try:
-            still = await self._access.still(credential)
+            still = await self._access.revalidate(credential)
         except Exception:
             # Fail closed: what cannot be checked is not valid.
-            logger.exception("a credential of %s cannot be checked", credential.principal.name)
+            logger.exception("cannot check a credential of %s", credential.principal.name)
             still = None
         finally:
             del self._checks[key]
         if key not in self._known:
-            return  # it has expired meanwhile
+            return  # it expired meanwhile
         if still is None or _key(still) != key:
-            self._end(key, credential)
+            self._revoke(key, credential)
         else:
             self._known[key] = still
 
-    def _end(self, key: Key, credential: Credential) -> None:
+    def _revoke(self, key: Key, credential: Credential) -> None:
         """End everything that this credential has open."""
         del self._known[key]
         self._fresh.pop(key, None)
@@ -155,17 +159,17 @@ class CredentialWatch:
         opened = self._open.pop(key, set())
         if opened:
             name = credential.principal.name
-            logger.info("ended %d open requests: a credential of %s ended", len(opened), name)
+            logger.info("ended %d open requests: a credential of %s is invalid", len(opened), name)
         for request in opened:
             try:
                 request.revoke(REVOKED, refreshed=refreshed)
-            except Exception:  # one that cannot end must not keep the others open
-                logger.exception("an open request cannot be ended")
+            except Exception:  # a failure must not keep the others open
+                logger.exception("cannot end an open request")
         for holder in self._holders:
             holder.revoke(binding, valid, REVOKED)
 
 
 def _key(credential: Credential) -> Key | None:
-    """What a credential is known by; None if authentication is off."""
+    """Return the identity of a credential; None if authentication is off."""
     binding = credential.principal.credential
     return None if binding is None else (credential.digest, binding)

@@ -1,4 +1,4 @@
-"""What can be wrong with who is calling, and what HTTP says then."""
+"""Reasons for refusing a request, with their HTTP status."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ __all__ = ("AccessRefused", "Forbidden", "TooMany", "Unauthenticated", "Unavaila
 
 
 class AccessRefused(Exception):
-    """A request is not let in. The reason is for people, and names no token."""
+    """A request is refused. The reason is for people, and contains no token."""
 
-    #: The HTTP status of the answer.
+    #: The HTTP status of the response.
     status: ClassVar[int] = 403
 
     def __init__(self, reason: str, challenge: bytes | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
-        #: The value of WWW-Authenticate: how to do better.
+        #: The value of WWW-Authenticate: how to authenticate.
         self.challenge = challenge
 
 
 class Unauthenticated(AccessRefused):
-    """There is no token, or none that is taken."""
+    """The request has no token, or none that is accepted."""
 
     status = 401
 
 
 class Forbidden(AccessRefused):
-    """The caller is known, and may not do this."""
+    """The caller is authenticated, but not authorized."""
 
     status = 403
 
 
 class Unavailable(AccessRefused):
-    """Whether the token is good cannot be found out now."""
+    """The token cannot be checked at the moment."""
 
     status = 503
 
 
 class TooMany(AccessRefused):
-    """A limit was reached; the answer names it."""
+    """A limit was reached. The response names it."""
 
     status = 429
 

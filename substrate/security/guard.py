@@ -1,12 +1,14 @@
-"""The guard: what every request passes before anything else sees it, WebSocket upgrades too.
+"""The guard: checks every HTTP request and WebSocket upgrade before any other code.
 
-It wraps the whole app, so no route can be forgotten, and it fails closed. In this order: the Host
-must be ours (DNS rebinding), an Origin must be allowed (web pages), what is posted must be JSON
-(forms) and small enough, and there must be a token, or a ticket where a stream is opened. Nothing
-of the body has been read by then.
-A loopback name with another port (a forwarded one) is ours for requests with a valid token.
-Who it was stands in `scope["principal"]`, and how that is known in `scope["credential"]`. What
-stays open after that is ended by `substrate.security.credential_watch` when the credential ends.
+It wraps the whole app, so no route can be forgotten, and it fails closed. Checks, in this order:
+the Host must be ours (DNS rebinding), an Origin must be allowed (web pages), a POST body must be
+JSON (forms) and within the size limit, and the request needs a token, or a ticket if it opens a
+stream. The body has not been read by then. A loopback name with another port (port forwarding) is
+accepted for requests with a valid token.
+
+The principal is stored in `scope["principal"]`, and the credential in `scope["credential"]`. What
+stays open after that is ended by `substrate.security.credential_watch` when the credential becomes
+invalid.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from substrate.security.authentication import Access, Credential
 from substrate.security.cors import is_preflight, send_preflight, with_origin
 from substrate.security.credential_watch import REVOKED, CredentialWatch
 from substrate.security.errors import AccessRefused
-from substrate.security.tickets import take_ticket, takes_ticket
+from substrate.security.tickets import accepts_ticket, pop_ticket
 from substrate.server.asgi import Headers, send_json, send_unread
 from substrate.telemetry.refusals import OnRefused, address_of
 
@@ -38,47 +40,50 @@ TOO_BIG: Final = 413
 UNSUPPORTED: Final = 415
 #: The WebSocket close code for a policy violation.
 POLICY_VIOLATION: Final = 1008
-#: A body that takes longer than this to come is acted on only if the credential is still valid.
+#: After a body that took longer than this, the credential is checked again.
 SLOW_BODY_S: Final = 0.2
 
-#: The names of this machine itself, with any port: `ssh -L` and container port mappings change it.
-#: They resolve to loopback without DNS, so no web page can rebind them.
+#: Loopback names, with any port: `ssh -L` and container port mappings change it. They resolve to
+#: loopback without DNS, so no web page can rebind them.
 LOOPBACK: Final = re.compile(rb"(?:127\.0\.0\.1|localhost|\[::1\])(?::[0-9]{1,5})?")
-#: How much of a name that is refused is repeated in the answer.
+#: Maximum characters of a refused name that are repeated in the response.
 NAME_CHARS: Final = 100
 
-#: What needs no token: the name of the server, the files of its page, the proof that it knows a
-#: session, and where others issue tokens for it.
+#: Public paths: the name of the server, the files of its page, the session proof, and the OAuth
+#: metadata.
 PUBLIC_PATHS: Final = frozenset({"/", "/session/proof"})
 PUBLIC: Final = ("/page/", "/.well-known/")
-#: What changes nothing.
+#: Methods that change nothing.
 SAFE: Final = frozenset({"GET", "HEAD"})
-#: Of these a second one would leave open which of them counts.
+#: Headers that must not be repeated: it would be ambiguous which one counts.
 AUTHORIZATIONS: Final = (b"authorization", b"x-claude-code-ide-authorization")
 
 RawHeaders = list[tuple[bytes, bytes]]
 
 
 class Names(NamedTuple):
-    """What a server is called, and who may call it from a web page; all in lower case."""
+    """Allowed hosts and origins of a server, in lower case."""
 
     hosts: frozenset[bytes]
-    #: The origins of the server's own pages.
+    #: Origins of the server's own pages.
     own: frozenset[bytes]
-    #: The origins of other pages.
+    #: Origins of other pages.
     others: frozenset[bytes]
 
 
 def local_names(port: int) -> frozenset[bytes]:
-    """What a client on this machine may call a server on this port, as a Host header has it."""
+    """Return the Host values by which a local client may address a server on this port."""
     names = (b"127.0.0.1", b"localhost", b"[::1]")
     full = {b"%b:%d" % (name, port) for name in names}
     return frozenset(full | set(names) if port == 80 else full)
 
 
 def allowed_names(port: int, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> Names:
-    """The names of this machine, and these. A host without a port is meant with the server's own
-    port, and without one too: what is in front of the server may have the usual one."""
+    """Return the names of this machine and these.
+
+    A host without a port is allowed with the server's port and without one: a proxy in front of the
+    server may use the default port.
+    """
     local = local_names(port)
     further: set[bytes] = set()
     for host in hosts:
@@ -92,18 +97,18 @@ def allowed_names(port: int, hosts: Iterable[str] = (), origins: Iterable[str] =
 
 
 class _Refusal(NamedTuple):
-    """Why a request is not let in."""
+    """Why a request is refused."""
 
-    #: A word for it, for those who count.
+    #: The label in metrics.
     word: str
     status: int
     reason: str
-    #: What would have been let in.
+    #: The limit that was exceeded.
     limit: int | None = None
 
 
 class Guard:
-    """Refuses whoever may not come in."""
+    """ASGI middleware that refuses requests without valid names, body or credential."""
 
     def __init__(
         self,
@@ -126,7 +131,7 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        ticket = take_ticket(scope)
+        ticket = pop_ticket(scope)
         raw: RawHeaders = scope["headers"]
         headers = dict(raw)
         repeated = len(raw) != len(headers)
@@ -147,18 +152,22 @@ class Guard:
             await self._refuse(scope, receive, send, refusal)
         elif self._access.is_open:
             scope["principal"] = LOCAL
-            scope["credential"] = EVERYBODY
+            scope["credential"] = ANONYMOUS
             await self._app(scope, receive, send)
         elif _is_public(scope):
             await self._app(scope, receive, send)
         else:
             if repeated:
                 headers = _without_repeated(headers, raw)
-            await self._pass_known(scope, receive, send, headers, ticket, forwarded=forwarded)
+            await self._pass_authenticated(
+                scope, receive, send, headers, ticket, forwarded=forwarded
+            )
 
     def _is_forwarded(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether the Host is a loopback name with a port that is not ours. Then the token
-        decides, and where there is none the request is refused."""
+        """Return whether the Host is a loopback name with another port.
+
+        Then the token decides, and a request without a valid one is refused.
+        """
         host = headers.get(b"host", b"").lower()
         if host in self._names.hosts or self._access.is_open:
             return False
@@ -183,7 +192,10 @@ class Guard:
         return None
 
     def _check_body(self, headers: Mapping[bytes, bytes]) -> _Refusal | None:
-        """A form can be posted from any page, JSON from an allowed one only."""
+        """Check type and size of a body.
+
+        Any page can post a form, but only an allowed page JSON.
+        """
         if not _is_json(headers.get(b"content-type")):
             return _Refusal("content_type", UNSUPPORTED, "the body must be application/json")
         limit = self._body_bytes
@@ -192,9 +204,9 @@ class Guard:
             return _Refusal("too_big", TOO_BIG, reason, limit)
         return None
 
-    # --- who it is ----------------------------------------------------------------------------
+    # --- authentication -----------------------------------------------------------------------
 
-    async def _pass_known(
+    async def _pass_authenticated(
         self,
         scope: Scope,
         receive: Receive,
@@ -204,10 +216,12 @@ class Guard:
         *,
         forwarded: bool,
     ) -> None:
-        """Find out who it is, and pass the request on with that. A ticket counts only where a
-        stream is opened, and only without a token."""
+        """Authenticate the request, and pass it on with its credential.
+
+        A ticket counts only where a stream is opened, and only without a token.
+        """
         is_socket = scope["type"] == "websocket"
-        by_ticket = takes_ticket(scope) and not any(name in headers for name in AUTHORIZATIONS)
+        by_ticket = accepts_ticket(scope) and not any(name in headers for name in AUTHORIZATIONS)
         try:
             if ticket is not None and by_ticket:
                 credential = await self._access.redeem(ticket, scope["path"])
@@ -217,76 +231,77 @@ class Guard:
             if forwarded:
                 await self._refuse(scope, receive, send, _misdirected(headers[b"host"]))
                 return
-            self._tell(scope, "token", refused.status)
+            self._report(scope, "token", refused.status)
             await _send_refused(scope, receive, send, refused)
             return
         scope["principal"] = credential.principal
         scope["credential"] = credential
-        self._credentials.note(credential)
+        self._credentials.record_use(credential)
         if is_socket:
-            receive = self._while_known(credential, receive, send)
+            receive = self._check_messages(credential, receive, send)
         elif scope["method"] == "POST":
-            receive = self._body_while_known(credential, receive)
+            receive = self._check_slow_body(credential, receive)
         await self._app(scope, receive, send)
 
-    def _body_while_known(self, credential: Credential, receive: Receive) -> Receive:
-        """Read a body; one that is complete only after its credential has ended never is."""
+    def _check_slow_body(self, credential: Credential, receive: Receive) -> Receive:
+        """Wrap `receive`: a body is never completed after its credential has become invalid."""
         began = time.monotonic()
 
-        async def receive_known() -> Message:
+        async def receive_checked() -> Message:
             message = await receive()
             if time.monotonic() - began < SLOW_BODY_S or message["type"] != "http.request":
                 return message
-            still = await self._access.still(credential)
+            still = await self._access.revalidate(credential)
             if still is None or not still.principal.covers(credential.principal):
                 return {"type": "http.disconnect"}
-            self._credentials.note(credential)
+            self._credentials.record_use(credential)
             return message
 
-        return receive_known
+        return receive_checked
 
-    def _while_known(self, credential: Credential, receive: Receive, send: Send) -> Receive:
-        """What a WebSocket sends for as long as its token is good; then it is closed."""
+    def _check_messages(self, credential: Credential, receive: Receive, send: Send) -> Receive:
+        """Wrap `receive`: close a WebSocket when its credential has become invalid."""
 
-        async def receive_known() -> Message:
+        async def receive_checked() -> Message:
             nonlocal credential
             message = await receive()
             if message["type"] != "websocket.receive":
                 return message
-            still = await self._access.still(credential)
+            still = await self._access.revalidate(credential)
             if still is None or not still.principal.covers(credential.principal):
                 await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": REVOKED})
                 return {"type": "websocket.disconnect", "code": POLICY_VIOLATION}
             credential = still
             return message
 
-        return receive_known
+        return receive_checked
 
     # --- refusing -----------------------------------------------------------------------------
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, refusal: _Refusal) -> None:
-        self._tell(scope, refusal.word, refusal.status)
+        self._report(scope, refusal.word, refusal.status)
         if scope["type"] == "websocket":
             # Before it is accepted: the upgrade fails.
             reason = refusal.reason
             await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
         else:
             limit = {} if refusal.limit is None else {"limit": refusal.limit}
-            await _answer(scope, receive, send, refusal.status, {"error": refusal.reason, **limit})
+            await _respond(scope, receive, send, refusal.status, {"error": refusal.reason, **limit})
 
-    def _tell(self, scope: Scope, word: str, status: int) -> None:
+    def _report(self, scope: Scope, word: str, status: int) -> None:
         if self._on_refused is not None:
             self._on_refused(word, address_of(scope), status)
 
 
-#: Who comes in where nobody is asked.
-EVERYBODY: Final = Credential(LOCAL)
+#: The credential of every request while authentication is off.
+ANONYMOUS: Final = Credential(LOCAL)
 
 
 async def _send_refused(scope: Scope, receive: Receive, send: Send, refused: AccessRefused) -> None:
-    """Say that there is no token, or not the right one."""
+    """Respond to a request without a valid token."""
     if scope["type"] == "websocket":
-        # Accepted first: only so can the client be told why. Nothing that it sends is read.
+        # Accept first: only then can the close reason be sent. Nothing that the client sends is
+        # read.
         protocol = next(iter(scope["subprotocols"]), None)
         await send({"type": "websocket.accept", "subprotocol": protocol})
         reason = refused.reason
@@ -294,10 +309,10 @@ async def _send_refused(scope: Scope, receive: Receive, send: Send, refused: Acc
         return
     challenge = refused.challenge
     extra = None if challenge is None else [(b"www-authenticate", challenge)]
-    await _answer(scope, receive, send, refused.status, {"error": refused.reason}, extra)
+    await _respond(scope, receive, send, refused.status, {"error": refused.reason}, extra)
 
 
-async def _answer(
+async def _respond(
     scope: Scope,
     receive: Receive,
     send: Send,
@@ -305,7 +320,7 @@ async def _answer(
     value: Mapping[str, Any],
     extra: Headers | None = None,
 ) -> None:
-    """A whole response. The body, if there is one, is not looked at."""
+    """Send a whole response. A body is not read."""
     if any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"]):
         await send_unread(receive, send, status, value, extra)
     else:
@@ -313,18 +328,18 @@ async def _answer(
 
 
 def _misdirected(host: bytes | None) -> _Refusal:
-    """Return the refusal of a Host that is not ours, with the cure."""
+    """Return the refusal of a Host that is not ours, with the remedy."""
     if host is None:
         return _Refusal("host", MISDIRECTED, "the request has no Host header")
     name = host[:NAME_CHARS].decode("ascii", "replace")
     reason = f"this server does not answer for the Host {name!r}"
     if LOOPBACK.fullmatch(host.lower()):
         reason += " without a valid token (`substrate token` prints it)"
-    return _Refusal("host", MISDIRECTED, f"{reason}; if it is yours, add --allow-host {name}")
+    return _Refusal("host", MISDIRECTED, f"{reason}; to allow it, add --allow-host {name}")
 
 
 def _is_public(scope: Scope) -> bool:
-    """Whether it is shown to whoever asks."""
+    """Return whether the path needs no token."""
     if scope["type"] != "http" or scope["method"] not in SAFE:
         return False
     path: str = scope["path"]
@@ -332,9 +347,9 @@ def _is_public(scope: Scope) -> bool:
 
 
 def _without_repeated(headers: Mapping[bytes, bytes], raw: RawHeaders) -> dict[bytes, bytes]:
-    """The headers without a token that came twice."""
-    twice = {name for name in AUTHORIZATIONS if _count(raw, name) > 1}
-    return {name: b"" if name in twice else value for name, value in headers.items()}
+    """Return the headers with every repeated token emptied."""
+    repeated = {name for name in AUTHORIZATIONS if _count(raw, name) > 1}
+    return {name: b"" if name in repeated else value for name, value in headers.items()}
 
 
 def _count(headers: RawHeaders, name: bytes) -> int:
@@ -347,6 +362,6 @@ def _is_json(content_type: bytes | None) -> bool:
 
 
 def _number(value: bytes) -> int:
-    """A declared length; what is no number is left to the HTTP server, which refuses it."""
-    # Never more digits than Python likes to read.
+    """Return a declared length. The HTTP server refuses what is not a number."""
+    # Python refuses to parse very long digit strings.
     return int(value[:20]) if value.isdigit() else 0

@@ -1,8 +1,8 @@
-"""The keys of an OAuth issuer: found through its metadata, fetched within bounds, kept a while.
+"""Keys of an OAuth issuer: discovered through its metadata, fetched within limits, cached.
 
-Only the issuer that was configured is ever asked, over https (or on loopback, for tests and for
-an issuer on the same machine); redirects are not followed, and a fetch has a bound on its time
-and its size. What a token says never becomes an address.
+Only the configured issuer is ever contacted, over https (or on loopback, for tests and for an
+issuer on the same machine). Redirects are not followed, and a fetch has a timeout and a size limit.
+Nothing in a token is ever used as a URL.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from plexus.limits import Limits
 from plexus.rpc import wire
 from substrate.security.exposure import is_local
 
-if TYPE_CHECKING:  # the package is imported when a key is made
+if TYPE_CHECKING:  # the package is imported when a key is built
     from jwt import PyJWK
 
-__all__ = ("ALGORITHMS", "IssuerKeys", "IssuerUnreachable", "checked_address")
+__all__ = ("ALGORITHMS", "IssuerKeys", "IssuerUnreachable", "parse_address")
 
 logger = logging.getLogger(__name__)
 
-#: What a key must be for an algorithm: its type, and its curve where there are several. Nothing
-#: symmetric is here: whoever could check such a signature could also make one.
+#: Key type of each algorithm, and its curve if there are several. Symmetric algorithms are
+#: excluded: a party that can verify such a signature can also create one.
 ALGORITHMS: Final[Mapping[str, tuple[str, str | None]]] = {
     "RS256": ("RSA", None),
     "RS384": ("RSA", None),
@@ -43,22 +43,22 @@ ALGORITHMS: Final[Mapping[str, tuple[str, str | None]]] = {
     "ES512": ("EC", "P-521"),
     "EdDSA": ("OKP", "Ed25519"),
 }
-#: The public parts of a key; a set that holds more by mistake is not read further.
+#: The public members of a key; private ones that a set contains by mistake are not read.
 PUBLIC: Final = ("kty", "crv", "n", "e", "x", "y")
-#: The least that RFC 7518 allows for RSA.
+#: The minimum that RFC 7518 allows for RSA.
 RSA_BITS: Final = 2048
 
-#: After how long keys are asked for anew: so long may one that was withdrawn still be taken.
+#: Age at which keys are fetched again: a withdrawn key may be accepted that long.
 FRESH_S: Final = 3600.0
 #: How long keys are used while the issuer cannot be reached.
 KEEP_S: Final = 24 * 3600.0
-#: How soon the issuer is asked again because of a key that is not known.
+#: Minimum interval between fetches because of an unknown key.
 REFETCH_S: Final = 60.0
-#: How soon it is asked again while there are no keys at all.
+#: Minimum interval between fetches while there are no keys at all.
 RETRY_S: Final = 5.0
-#: Everything that is fetched at one time, from the name of the host to the last byte.
+#: Timeout for everything that is fetched together, from name resolution to the last byte.
 FETCH_S: Final = 5.0
-#: One document. A set of keys is a few kilobytes.
+#: Maximum size of one document. A set of keys is a few kilobytes.
 DOCUMENT_BYTES: Final = 256 * 1024
 READ_BYTES: Final = 16 * 1024
 
@@ -67,70 +67,75 @@ OPENID: Final = "/.well-known/openid-configuration"
 
 
 class IssuerUnreachable(Exception):
-    """The issuer has not given its keys; the message says why."""
+    """The issuer's keys cannot be fetched. The message says why."""
 
 
-def checked_address(address: str, *, plain: bool) -> SplitResult:
-    """The parts of an address that may be fetched: https, or http to this machine if `plain` is.
-    Raises ValueError with the reason."""
+def parse_address(address: str, *, plain: bool) -> SplitResult:
+    """Parse a URL that may be fetched: https, or with `plain` http to this machine.
+
+    Raises ValueError with the reason.
+    """
     parts = urlsplit(address)
     host = parts.hostname
     if not host or parts.username is not None or parts.fragment or parts.port == 0:
-        raise ValueError("it is no address of a server")
+        raise ValueError("it is not the URL of a server")
     if parts.scheme == "https":
         return parts
     if parts.scheme != "http" or not plain or not (host == "localhost" or is_local(host)):
-        raise ValueError("it must begin with https://")
+        raise ValueError("it must start with https://")
     return parts
 
 
 class IssuerKeys:
-    """What the issuer signs with, as far as it is known."""
+    """The known signing keys of an issuer."""
 
     def __init__(self, issuer: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._issuer = issuer
         self._clock = clock
         self._set: list[dict[str, Any]] | None = None
-        #: Keys that have been made, by their name and algorithm.
-        self._made: dict[tuple[str | None, str], PyJWK] = {}
+        #: Keys that were built, by key id and algorithm.
+        self._keys: dict[tuple[str | None, str], PyJWK] = {}
         self._fetched = 0.0
         self._next_fetch = float("-inf")
         self._fetching = asyncio.Lock()
-        self._reason = "it was not asked yet"
+        self._reason = "its keys were not fetched yet"
 
     async def find(self, name: str | None, algorithm: str) -> PyJWK | None:
-        """The key of this name for this algorithm; None if the issuer has none, or if the token
-        names none and there are several. Raises IssuerUnreachable without any keys."""
+        """Return the key with this id for this algorithm.
+
+        None if the issuer has none, or if the token has no key id and there are several. Raises
+        IssuerUnreachable without any keys.
+        """
         age = self._clock() - self._fetched
         if age > KEEP_S:
             self._set = None
-        key = self._pick(name, algorithm)
-        # Old keys do while somebody else is fetching; one that is not known has to wait.
+        key = self._find_cached(name, algorithm)
+        # Old keys are used during another task's fetch; an unknown key has to wait.
         if key is None or (age > FRESH_S and not self._fetching.locked()):
             await self._fetch()
-            key = self._pick(name, algorithm)
+            key = self._find_cached(name, algorithm)
         if self._set is None:
             raise IssuerUnreachable(self._reason)
         return key
 
-    def _pick(self, name: str | None, algorithm: str) -> PyJWK | None:
+    def _find_cached(self, name: str | None, algorithm: str) -> PyJWK | None:
         if self._set is None:
             return None
-        made = self._made.get((name, algorithm))
+        made = self._keys.get((name, algorithm))
         if made is not None:
             return made
         fitting = [
             key
             for key in self._set
-            if (name is None or key.get("kid") == name) and _fits(key, algorithm)
+            if (name is None or key.get("kid") == name) and _is_usable(key, algorithm)
         ]
-        key = _make(fitting[0], algorithm) if len(fitting) == 1 else None
+        key = _build_key(fitting[0], algorithm) if len(fitting) == 1 else None
         if key is not None:
-            self._made[name, algorithm] = key
+            self._keys[name, algorithm] = key
         return key
 
     async def _fetch(self) -> None:
-        """Ask the issuer, unless that has been done a moment ago."""
+        """Fetch the keys, unless that was done a moment ago."""
         async with self._fetching:
             now = self._clock()
             if now < self._next_fetch:
@@ -142,12 +147,12 @@ class IssuerKeys:
                 self._reason = str(error)
                 logger.warning("no keys from the OAuth issuer %s: %s", self._issuer, error)
                 return
-            self._set, self._fetched, self._made = keys, now, {}
+            self._set, self._fetched, self._keys = keys, now, {}
             self._next_fetch = now + REFETCH_S
 
 
-def _fits(key: dict[str, Any], algorithm: str) -> bool:
-    """Whether this key is one for checking signatures of this algorithm."""
+def _is_usable(key: dict[str, Any], algorithm: str) -> bool:
+    """Return whether this key can verify signatures of this algorithm."""
     kind, curve = ALGORITHMS[algorithm]
     uses = key.get("key_ops")
     return (
@@ -159,8 +164,8 @@ def _fits(key: dict[str, Any], algorithm: str) -> bool:
     )
 
 
-def _make(key: dict[str, Any], algorithm: str) -> PyJWK | None:
-    """The key itself, or None if it is none, or too weak."""
+def _build_key(key: dict[str, Any], algorithm: str) -> PyJWK | None:
+    """Return the key, or None if it is invalid or too weak."""
     from jwt import PyJWK, PyJWTError
 
     try:
@@ -174,41 +179,41 @@ def _make(key: dict[str, Any], algorithm: str) -> PyJWK | None:
 
 
 async def _fetch_keys(issuer: str) -> list[dict[str, Any]]:
-    """The issuer's keys, wherever its metadata says that they are; raises IssuerUnreachable."""
+    """Return the issuer's keys from the URL in its metadata. Raises IssuerUnreachable."""
     plain = issuer.startswith("http://")
     try:
         async with asyncio.timeout(FETCH_S):
-            # Reading the certificates of the authorities takes a while.
+            # Loading the CA certificates takes a while.
             tls = None if plain else await asyncio.to_thread(ssl.create_default_context)
             keys_at = await _find_keys(issuer, plain, tls)
-            status, document = await _get(checked_address(keys_at, plain=plain), tls)
+            status, document = await _get(parse_address(keys_at, plain=plain), tls)
     except TimeoutError as error:
-        raise IssuerUnreachable(f"it did not answer within {FETCH_S:g} s") from error
+        raise IssuerUnreachable(f"it did not respond within {FETCH_S:g} s") from error
     except (OSError, h11.RemoteProtocolError, TooBig, ValueError) as error:
         raise IssuerUnreachable(str(error)) from error
     keys = document.get("keys") if isinstance(document, dict) else None
     if status != 200 or not isinstance(keys, list):
-        raise IssuerUnreachable(f"{keys_at} answered with HTTP {status} and no keys")
+        raise IssuerUnreachable(f"{keys_at} responded with HTTP {status} and no keys")
     return [key for key in keys if isinstance(key, dict)]
 
 
 async def _find_keys(issuer: str, plain: bool, tls: ssl.SSLContext | None) -> str:
-    """Where the metadata says that the keys are."""
+    """Return the URL of the keys from the metadata."""
     for address in _metadata_addresses(issuer):
-        status, document = await _get(checked_address(address, plain=plain), tls)
+        status, document = await _get(parse_address(address, plain=plain), tls)
         if status != 200 or not isinstance(document, dict):
             continue
-        # RFC 8414, section 3.3: or one issuer of a host could speak for another of it.
+        # RFC 8414, section 3.3: otherwise one issuer of a host could impersonate another.
         if document.get("issuer") != issuer:
             raise IssuerUnreachable(f"{address} is the metadata of another issuer")
         if not isinstance(keys_at := document.get("jwks_uri"), str):
             raise IssuerUnreachable(f"{address} has no jwks_uri")
         return keys_at
-    raise IssuerUnreachable("it has no metadata where RFC 8414 or OpenID would have them")
+    raise IssuerUnreachable("it has no metadata at the paths of RFC 8414 or OpenID")
 
 
 def _metadata_addresses(issuer: str) -> list[str]:
-    """Where metadata may be, in the order in which MCP has clients look for them."""
+    """Return the URLs of the metadata, in the order that MCP prescribes for clients."""
     parts = urlsplit(issuer)
     host, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     places = [METADATA + path, OPENID + path, path + OPENID]
@@ -216,7 +221,7 @@ def _metadata_addresses(issuer: str) -> list[str]:
 
 
 async def _get(parts: SplitResult, tls: ssl.SSLContext | None) -> tuple[int, Any]:
-    """The status of a document and what is in it, if it is there."""
+    """Return the status of a document, and its content if the status is 200."""
     host, port = parts.hostname, parts.port or (80 if tls is None else 443)
     reader, writer = await asyncio.open_connection(host, port, ssl=tls)
     try:
@@ -235,10 +240,10 @@ async def _get(parts: SplitResult, tls: ssl.SSLContext | None) -> tuple[int, Any
             elif isinstance(event, h11.Data):
                 body += event.data
             if status not in (0, 200):
-                # A redirect too: the address was configured, or checked; another was not.
+                # Redirects too: this URL was configured or checked; another one was not.
                 return status, None
             if len(body) > DOCUMENT_BYTES:
-                raise ValueError(f"it answered with more than {DOCUMENT_BYTES} bytes")
+                raise ValueError(f"it responded with more than {DOCUMENT_BYTES} bytes")
         return status, wire.decode_value(body, Limits())
     finally:
-        writer.transport.abort()  # nobody waits for an orderly end
+        writer.transport.abort()  # the response is complete or useless

@@ -1,7 +1,7 @@
-"""The lock file of a server: where it listens and what its token is, for programs of this user.
+"""Lock file of a server: its address and token, for programs of the same user.
 
-One file for each port, in a folder that nobody else can look into. It is removed when the server
-ends; one that a server left behind because it was killed is removed by whoever finds it.
+Each port has a file, in a folder that only the user can read. It is removed when the server exits;
+a stale file of a killed server is removed by the next program that reads it.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from plexus.private_files import state_folder
 from plexus.process_identity import is_running, start_time
 from plexus.version import __version__
 from substrate.security.private_files import (
+    ensure_private_folder,
     lock_file,
-    make_private,
     read_json,
     write_private,
 )
 
 __all__ = (
     "LockFile",
-    "Running",
-    "find_of_project",
+    "RunningServer",
+    "find_by_project",
     "find_running",
-    "is_gone",
+    "has_exited",
     "lock_folder",
 )
 
 TRANSPORTS: Final = ("http", "websocket")
 
 
-class Running(NamedTuple):
-    """A server that runs."""
+class RunningServer(NamedTuple):
+    """A running server."""
 
     port: int
     token: str
@@ -44,7 +44,7 @@ class Running(NamedTuple):
 
 
 class LockFile:
-    """The lock file of the server that is this process."""
+    """The lock file of the server in this process."""
 
     def __init__(self, port: int, project: Path) -> None:
         self.path = lock_folder() / f"{port}.json"
@@ -52,10 +52,10 @@ class LockFile:
         self._project = project
 
     def write(self, token: str) -> None:
-        """Say, also in place of what was said before, what the token is; raises OSError."""
-        make_private(self.path.parent)
+        """Write the token, replacing an earlier one. Raises OSError."""
+        ensure_private_folder(self.path.parent)
         for path in self.path.parent.glob("*.json"):
-            _find(path)  # which removes what nobody stands behind
+            _find(path)  # removes stale files
         entry = {
             "port": self._port,
             "authToken": token,
@@ -65,44 +65,43 @@ class LockFile:
             "version": __version__,
             "transports": TRANSPORTS,
         }
-        with _alone(self.path.parent):
+        with _exclusive(self.path.parent):
             write_private(self.path, entry)
 
     def remove(self) -> None:
-        """The server ends. What another one has written meanwhile is left alone."""
-        with contextlib.suppress(OSError, ValueError), _alone(self.path.parent):
+        """Remove the file when the server exits, unless another server has written it meanwhile."""
+        with contextlib.suppress(OSError, ValueError), _exclusive(self.path.parent):
             entry = _read(self.path)
             if entry is not None and entry.pid == os.getpid():
                 self.path.unlink(missing_ok=True)
 
 
 def lock_folder() -> Path:
-    """Where the lock files of this user's servers are."""
+    """Return the folder of the lock files of this user's servers."""
     return state_folder() / "servers"
 
 
-def find_running(port: int) -> Running | None:
-    """The server of this user on this port, if there is one; a file without one is removed."""
+def find_running(port: int) -> RunningServer | None:
+    """Return this user's server on this port, or None. Removes a stale file."""
     path = lock_folder() / f"{port}.json"
     entry = _find(path)
-    return None if entry is None else Running(port, entry.token, entry.pid)
+    return None if entry is None else RunningServer(port, entry.token, entry.pid)
 
 
-def find_of_project(project: Path) -> Running | None:
-    """The server of this user in this project folder, if there is one; of several the one with the
-    lowest port."""
-    # Decimal digits only: there are others, which Python does not read as a number.
+def find_by_project(project: Path) -> RunningServer | None:
+    """Return this user's server in this project folder, or None; the lowest port of several."""
+    # Decimal digits only: Python's int() rejects other characters that count as digits.
     files = (path for path in lock_folder().glob("*.json") if path.stem.isdecimal())
     for path in sorted(files, key=lambda path: int(path.stem)):
         entry = _find(path)
         if entry is not None and entry.project == str(project):
-            return Running(int(path.stem), entry.token, entry.pid)
+            return RunningServer(int(path.stem), entry.token, entry.pid)
     return None
 
 
-def is_gone(pid: int, started: int | None) -> bool:
-    """Whether the process that started then has ended, or its number was reused."""
-    return _is_gone(pid) or not is_running(pid, started)
+def has_exited(pid: int, started: int | None) -> bool:
+    """Return whether the process that started then has exited, also if its pid was reused."""
+    return _is_dead(pid) or not is_running(pid, started)
 
 
 # --- reading ----------------------------------------------------------------------------------
@@ -117,18 +116,18 @@ class _Entry:
 
     @property
     def stale(self) -> bool:
-        """Whether that process is gone, or its number is another's by now."""
-        return is_gone(self.pid, self.start_time)
+        """Whether the process has exited or its pid was reused."""
+        return has_exited(self.pid, self.start_time)
 
 
 def _find(path: Path) -> _Entry | None:
-    """What the file says, if that server is running; else the file is removed."""
+    """Return the content of the file if that server is running; otherwise remove the file."""
     try:
         entry = _read(path)
         if entry is None or not entry.stale:
             return entry
-        with _alone(path.parent):
-            # A new server may have written it by now.
+        with _exclusive(path.parent):
+            # A new server may have replaced it meanwhile.
             entry = _read(path)
             if entry is None or not entry.stale:
                 return entry
@@ -139,7 +138,7 @@ def _find(path: Path) -> _Entry | None:
 
 
 def _read(path: Path) -> _Entry | None:
-    """What the file says; None if there is none. Raises OSError and ValueError."""
+    """Return the content of the file; None if it does not exist. Raises OSError and ValueError."""
     content: Any = read_json(path)
     if content is None:
         return None
@@ -148,12 +147,12 @@ def _read(path: Path) -> _Entry | None:
             pid > 0
         ):
             return _Entry(token, pid, start, content.get("projectPath"))
-    raise ValueError("it is no lock file")
+    raise ValueError("it is not a lock file")
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Nobody else writes or removes files of this folder meanwhile."""
+def _exclusive(folder: Path) -> Iterator[None]:
+    """Lock the folder, so that no other process writes or removes files in it meanwhile."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         lock_file(fd)
@@ -162,10 +161,10 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def _is_gone(pid: int) -> bool:
+def _is_dead(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except (OSError, OverflowError):
-        # No such process, or one of somebody else, which cannot be a server of ours.
+        # No such process, or a process of another user, which cannot be our server.
         return True
     return False

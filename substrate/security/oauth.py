@@ -1,7 +1,7 @@
-"""OAuth 2.1: this server as the protected resource of an issuer, as MCP's revisions have it.
+"""OAuth 2.1: this server as the protected resource of an issuer, as specified by MCP.
 
-A token is taken if the issuer signed it, for this server, and it is in force. Nothing of it is
-kept or sent on. PyJWT is imported only where an issuer is configured: extra `oauth`.
+A token is accepted if the issuer signed it for this server and it is valid now. It is neither
+stored nor forwarded. PyJWT is imported only if an issuer is configured: extra `oauth`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from plexus.principal import Principal, is_scope
 from substrate.security.errors import Unauthenticated, Unavailable
-from substrate.security.jwks import ALGORITHMS, IssuerKeys, IssuerUnreachable, checked_address
+from substrate.security.jwks import ALGORITHMS, IssuerKeys, IssuerUnreachable, parse_address
 from substrate.security.tokens import credential_of, digest_of
 from substrate.settings import SettingsError
 
@@ -21,27 +21,27 @@ if TYPE_CHECKING:  # the package is imported when an issuer is configured
 
 __all__ = ("OAuth",)
 
-#: RFC 9728: what stands before the path of a resource in the address of its metadata.
+#: RFC 9728: prefix of the metadata path of a resource.
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 MCP: Final = "/mcp"
 
-#: How far the issuer's clock may be from ours.
+#: Maximum clock skew of the issuer, in seconds.
 LEEWAY_S: Final = 30
-#: A token is in a header, and headers are small.
+#: Maximum length of a token: it is sent in a header, and headers are small.
 TOKEN_CHARS: Final = 16 * 1024
-#: OpenID bounds a subject like this.
+#: Maximum length of a subject, as in OpenID.
 SUBJECT_CHARS: Final = 255
-#: More are read from no token.
+#: Maximum number of scopes read from a token.
 SCOPES: Final = 64
-#: What a token may say that it is: RFC 9068 has `at+jwt`, and many issuers say less.
+#: Accepted token types: RFC 9068 has `at+jwt`, and many issuers use a generic one.
 TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
-#: What must be in a token.
+#: Required claims.
 REQUIRED: Final = ("exp", "iss", "aud", "sub")
-UNREACHABLE: Final = "the issuer of tokens cannot be reached; try again later"
+UNREACHABLE: Final = "the OAuth issuer cannot be reached; try again later"
 
 
 class OAuth:
-    """Tokens of one issuer, for this server."""
+    """Verifier of one issuer's tokens for this server."""
 
     def __init__(
         self,
@@ -52,9 +52,11 @@ class OAuth:
         audience: str | None = None,
         keys: IssuerKeys | None = None,
     ) -> None:
-        """Take tokens of `issuer` for `audience`. That is the address by which clients know this
-        server; an issuer that calls it otherwise has clients know it by `resource`. Raises
-        SettingsError."""
+        """Accept tokens of `issuer` for `audience`. Raises SettingsError.
+
+        The audience is the URL of this server. If the issuer uses another identifier, clients get
+        the URL from `resource`.
+        """
         self._audience = audience or resource
         if self._audience.startswith(("http://", "https://")):
             resource = self._audience
@@ -66,15 +68,15 @@ class OAuth:
         address = urlsplit(resource)
         path = address.path.rstrip("/")
         self._metadata_at = f"{address.scheme}://{address.netloc}{WELL_KNOWN}{path}"
-        #: Where the metadata are served: at the root and at the endpoint's own path, which is
-        #: another if a proxy has the server below some folder.
+        #: Paths of the metadata: at the root and at the endpoint's own path, which differs if a
+        #: proxy serves the server below a folder.
         self.metadata_paths = frozenset({WELL_KNOWN, WELL_KNOWN + MCP, WELL_KNOWN + path})
 
     async def verify(self, bearer: str) -> tuple[Principal, float]:
-        """Return whose token this is, and when it ends in seconds since the epoch.
+        """Return the token's principal, and its expiry in seconds since the epoch.
 
-        Raises Unauthenticated for one that is not accepted, and Unavailable if the issuer cannot
-        be asked for its keys.
+        Raises Unauthenticated for a token that is not accepted, and Unavailable if the issuer's
+        keys cannot be fetched.
         """
         from jwt import PyJWTError, decode
 
@@ -98,9 +100,11 @@ class OAuth:
             raise Unavailable(UNREACHABLE) from error
 
     def _principal(self, claims: Mapping[str, Any]) -> Principal:
-        """Who the token is about; raises _Refused. Tokens for the same subject and client are one
-        credential, whatever their scopes: clients refresh them, and ask for more scopes, while
-        they have something open."""
+        """Return the principal of the token. Raises _Refused.
+
+        Tokens for the same subject and client are one credential, whatever their scopes: clients
+        refresh them, and request more scopes, while they have something open.
+        """
         name = f"{_subject(claims)}@{self.issuer}"
         client = claims.get("client_id", claims.get("azp"))
         login = credential_of(digest_of(f"client {client}"), name, None)
@@ -109,11 +113,11 @@ class OAuth:
     async def _key(self, name: str | None, algorithm: str) -> PyJWK:
         key = await self._keys.find(name, algorithm)
         if key is None:
-            raise _Refused("the token is signed with a key that the issuer does not have")
+            raise _Refused("the token is signed with an unknown key")
         return key
 
     def metadata(self) -> dict[str, Any]:
-        """RFC 9728: what a client has to know to get a token."""
+        """Return the metadata of RFC 9728, which a client needs to get a token."""
         return {
             "resource": self.resource,
             "authorization_servers": [self.issuer],
@@ -124,37 +128,39 @@ class OAuth:
     def challenge(
         self, scope: str | None = None, error: str | None = None, description: str | None = None
     ) -> bytes:
-        """The value of WWW-Authenticate: where to get a token, for what, and what was wrong.
-        Without a scope it names every one: what is listed depends on the scopes that a client
-        has, so it could not learn later what else there is to ask for."""
-        wanted = " ".join(sorted(set(self._scopes()))) if scope is None else scope
+        """Return the value of WWW-Authenticate: where to get a token, for what, and what was wrong.
+
+        Without a scope it names all of them: listings depend on the scopes that a client has, so it
+        could not discover the others later.
+        """
+        requested = " ".join(sorted(set(self._scopes()))) if scope is None else scope
         fields = {
             "error": error,
             "error_description": description,
-            "scope": wanted,
+            "scope": requested,
             "resource_metadata": self._metadata_at,
         }
-        said = ", ".join(f'{name}="{value}"' for name, value in fields.items() if value)
-        return f"Bearer {said}".encode("ascii")
+        parameters = ", ".join(f'{name}="{value}"' for name, value in fields.items() if value)
+        return f"Bearer {parameters}".encode("ascii")
 
     def _unauthenticated(self, reason: str) -> Unauthenticated:
         return Unauthenticated(reason, self.challenge(None, "invalid_token", reason))
 
 
 class _Refused(Exception):
-    """A token is not taken; the message says why, and is fit for a header."""
+    """A token is refused. The message says why, and is safe in a header."""
 
 
 def _check(issuer: str, resource: str) -> None:
     try:
-        query = checked_address(issuer, plain=True).query
+        query = parse_address(issuer, plain=True).query
     except ValueError as error:
         raise SettingsError(f"oauth_issuer cannot be {issuer!r}: {error}.") from error
     if query:
         raise SettingsError(f"oauth_issuer cannot be {issuer!r}: it must have no query.")
     address = urlsplit(resource)
     if address.scheme not in ("http", "https") or not address.hostname or not resource.isascii():
-        raise SettingsError(f"oauth_audience: {resource!r} is no address of a server.")
+        raise SettingsError(f"oauth_audience: {resource!r} is not the URL of a server.")
     try:
         import jwt.algorithms
     except ImportError:
@@ -168,7 +174,7 @@ def _check(issuer: str, resource: str) -> None:
 
 
 def _read_header(bearer: str) -> tuple[str | None, str]:
-    """The name of the key and the algorithm, as the token has them; raises _Refused."""
+    """Return the key id and the algorithm of the token. Raises _Refused."""
     from jwt import get_unverified_header
 
     if len(bearer) > TOKEN_CHARS:
@@ -176,30 +182,33 @@ def _read_header(bearer: str) -> tuple[str | None, str]:
     header = get_unverified_header(bearer)
     name, algorithm, kind = header.get("kid"), header.get("alg"), header.get("typ", "jwt")
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-        raise _Refused("the token is not signed in a way that is taken here")
+        raise _Refused("the signature algorithm of the token is not supported")
     if not isinstance(kind, str) or kind.lower() not in TYPES:
-        raise _Refused("the token is no access token")
+        raise _Refused("the token is not an access token")
     if "crit" in header or not isinstance(name, str | None):
-        raise _Refused("the token has a header that is not understood here")
+        raise _Refused("the token has an unsupported header")
     return name, algorithm
 
 
 def _subject(claims: Mapping[str, Any]) -> str:
-    """Whom the token is about; raises _Refused."""
+    """Return the subject of the token. Raises _Refused."""
     if "cnf" in claims:
-        # RFC 9449 and RFC 8705: it counts only with a proof that is not asked for here.
-        raise _Refused("the token is bound to a key of its owner")
+        # RFC 9449 and RFC 8705: it is valid only with a proof of possession, which is not
+        # supported.
+        raise _Refused("the token requires proof of possession, which is not supported")
     subject: str = claims["sub"]
     if not subject or len(subject) > SUBJECT_CHARS or not subject.isprintable():
-        raise _Refused("the token has no usable sub")
+        raise _Refused("the token has no valid sub")
     return subject
 
 
 def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
-    """What the token allows, as `scope` (RFC 9068) or `scp` has it: a text with spaces, or a list.
-    Words that no scope of ours could be mean something to somebody else."""
-    said = claims.get("scope", claims.get("scp", ""))
-    words = said.split(" ") if isinstance(said, str) else said if isinstance(said, list) else []
+    """Return the scopes of the token, from `scope` (RFC 9068) or `scp`: a string or a list.
+
+    Words that are not valid scopes here are ignored: they are meant for other servers.
+    """
+    claim = claims.get("scope", claims.get("scp", ""))
+    words = claim.split(" ") if isinstance(claim, str) else claim if isinstance(claim, list) else []
     return frozenset([word for word in words if is_scope(word)][:SCOPES])
 
 
@@ -208,11 +217,11 @@ def _reason(error: Exception) -> str:
 
     reasons: dict[type[Exception], str] = {
         jwt.ExpiredSignatureError: "the token has expired",
-        jwt.ImmatureSignatureError: "the token is not in force yet",
+        jwt.ImmatureSignatureError: "the token is not valid yet",
         jwt.InvalidAudienceError: "the token is not for this server",
-        jwt.InvalidIssuerError: "the token is of another issuer",
-        jwt.InvalidSignatureError: "the signature is wrong",
+        jwt.InvalidIssuerError: "the token is from another issuer",
+        jwt.InvalidSignatureError: "the signature of the token is invalid",
     }
     if isinstance(error, jwt.MissingRequiredClaimError):
         return f"the token has no {error.claim}"
-    return reasons.get(type(error), "the token cannot be read")
+    return reasons.get(type(error), "the token cannot be decoded")

@@ -1,14 +1,14 @@
-"""Browser sessions: random secrets that a page keeps in place of the token it was given.
+"""Browser sessions: random secrets that a page stores instead of the token it was given.
 
-They are in a file beside that of the tokens, so they outlive a restart of the server, and of each
-secret only its digest. A session that was begun with a further token ends with that token. One that
-was begun with the server's own token is good for the server on that port until the token is
-rotated; the next server there has another token, and takes the session all the same.
+They are stored in a file next to the token file, so they survive a restart of the server, and only
+as digests. A session that was created with an additional token ends with that token. A session that
+was created with the server's own token is valid for the server on that port until the token is
+rotated; the next server there has another token, but accepts the session.
 
-While the server is down, another program may listen on its port. So a page does not send the secret
-after a lost connection before the server has proved that it knows the session: it answers a
-challenge, for which it needs the digest. A secret begins with the name of its session, by which the
-page asks.
+While the server is down, another program may listen on its port. So after a lost connection a page
+does not send the secret before the server has proved that it knows the session: it answers a
+challenge, for which it needs the digest. A secret starts with the name of its session, which the
+page sends with the challenge.
 """
 
 from __future__ import annotations
@@ -32,41 +32,42 @@ from substrate.server.limits import ServerLimits
 __all__ = ("Session", "SessionFile", "is_session_name", "proof_of")
 
 FILE: Final = "sessions.json"
-#: What names of sessions begin with. No token can have such a name.
+#: Prefix of session names. No token can have such a name.
 PREFIX: Final = "session:"
-#: What a proof is of, so that it can be used for nothing else.
+#: Domain separation: a proof cannot be used for anything else.
 PROOF: Final = b"substrate session proof "
-#: How much is kept of what a browser calls itself.
+#: Maximum stored characters of the User-Agent.
 AGENT_CHARS: Final = 160
-#: How seldom the time of the last use is written, in seconds, and as a part of the idle time.
+#: Minimum interval between updates of the time of use: in seconds, and as a fraction of the idle
+#: timeout.
 USED_EVERY_S: Final = 3600.0
 USED_PART: Final = 8
 
 
 def is_session_name(name: str) -> bool:
-    """Whether a name is that of a session, rather than of a token."""
+    """Return whether this is the name of a session, not of a token."""
     return name.startswith(PREFIX)
 
 
 @dataclasses.dataclass(frozen=True)
 class Session:
-    """One session, without its secret."""
+    """A session, without its secret."""
 
     name: str
     digest: bytes
     #: The name of its principal.
     principal: str
-    #: The digest of the further token that it was begun with; None for the server's own token.
+    #: The digest of the additional token that created it; None for the server's own token.
     token: bytes | None
-    #: The port of the server whose own token it was begun with; None for a further token.
+    #: The port of the server whose own token created it; None for an additional token.
     port: int | None
     created_s: float
-    #: When it was used last, within `used_every_s`.
+    #: The time of the last use, updated every `used_every_s`.
     used_s: float
     expires_s: float
-    #: How long it lives without a request.
+    #: The idle timeout.
     idle_s: float
-    #: What the browser called itself: for people only.
+    #: The User-Agent of the browser, for display only.
     user_agent: str = ""
 
     @property
@@ -76,14 +77,16 @@ class Session:
 
     @property
     def used_every_s(self) -> float:
-        """How seldom the time of the last use is written."""
+        """Minimum interval between updates of the time of use."""
         return min(USED_EVERY_S, self.idle_s / USED_PART)
 
 
 class SessionFile:
-    """The sessions in one file. What changes it waits for other processes: call that in a thread.
+    """The sessions in one file.
 
-    Servers call `find` on their event loop; it reads the file only when it has changed."""
+    Methods that change it wait for other processes: call them in a thread. Servers call `find` on
+    their event loop; it reads the file only when it has changed.
+    """
 
     def __init__(
         self,
@@ -100,30 +103,30 @@ class SessionFile:
         )
         self._limits = limits or ServerLimits()
         self._wall = wall
-        #: Sessions whose use is being written.
+        #: Sessions whose time of use is being updated.
         self._marking: set[bytes] = set()
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
+        """The path of the file."""
         return self._file.path
 
     # --- for servers --------------------------------------------------------------------------
 
     def find(self, digest: bytes) -> Session | None:
-        """Return the session with this digest if it has not ended."""
-        # What is looked up is a digest: how long that takes says nothing about any secret.
-        return self._in_force(self._file.get(digest))
+        """Return the valid session with this digest."""
+        # The lookup is by digest, so its timing reveals nothing about any secret.
+        return self._if_valid(self._file.get(digest))
 
     def find_name(self, name: str) -> Session | None:
-        """Return the session of this name if it has not ended."""
-        return self._in_force(next((s for s in self._file.records() if s.name == name), None))
+        """Return the valid session with this name."""
+        return self._if_valid(next((s for s in self._file.records() if s.name == name), None))
 
-    def _in_force(self, session: Session | None) -> Session | None:
+    def _if_valid(self, session: Session | None) -> Session | None:
         return None if session is None or self._wall() >= session.ends_s else session
 
     def is_use_due(self, session: Session) -> bool:
-        """Whether the time of the last use is to be written; the caller then calls `mark_used`."""
+        """Return whether the time of use must be updated; then the caller calls `mark_used`."""
         old = self._wall() - session.used_s >= session.used_every_s
         if not old or session.digest in self._marking:
             return False
@@ -131,17 +134,17 @@ class SessionFile:
         return True
 
     def mark_used(self, digest: bytes) -> None:
-        """Write that a session was used now. Raises OSError."""
+        """Set the time of use to now. Raises OSError."""
         now = self._wall()
         try:
-            with self._file.changing() as sessions:
+            with self._file.update() as sessions:
                 for index, each in enumerate(sessions):
                     if each.digest == digest:
                         sessions[index] = dataclasses.replace(each, used_s=now)
         finally:
             self._marking.discard(digest)
 
-    def begin(
+    def create(
         self,
         principal: str,
         *,
@@ -150,12 +153,14 @@ class SessionFile:
         user_agent: str = "",
         tokens: Container[bytes] = (),
     ) -> tuple[str, Session]:
-        """Begin a session and return its secret, which is kept nowhere. `tokens` are the digests
-        of the further tokens in force: sessions of others are removed. Raises TooMany and
-        OSError."""
+        """Create a session and return it with its secret, which is not stored.
+
+        `tokens` are the digests of the valid additional tokens: sessions of other tokens are
+        removed. Raises TooMany and OSError.
+        """
         now, limits = self._wall(), self._limits
-        with self._file.changing() as sessions:
-            sessions[:] = [each for each in sessions if is_alive(each, now, tokens)]
+        with self._file.update() as sessions:
+            sessions[:] = [each for each in sessions if is_valid(each, now, tokens)]
             own = sorted(
                 (each for each in sessions if each.principal == principal),
                 key=lambda each: (each.used_s, each.created_s),
@@ -165,7 +170,7 @@ class SessionFile:
             ):
                 sessions.remove(own.pop(0))
             if len(sessions) >= limits.sessions:
-                raise TooMany("there are too many sessions of others", limits.sessions)
+                raise TooMany("other principals have too many sessions", limits.sessions)
             names = {each.name for each in sessions}
             name = PREFIX + secrets.token_hex(4)
             while name in names:
@@ -187,39 +192,43 @@ class SessionFile:
         return secret, session
 
     def end(self, digest: bytes) -> bool:
-        """End a session; False if there is none. Raises OSError."""
+        """End a session. False if it does not exist. Raises OSError."""
         return self._file.remove(lambda each: each.digest == digest)
 
-    def end_of_port(self, port: int) -> None:
-        """End the sessions that were begun with the own token of the server on this port. Raises
-        OSError."""
+    def end_for_port(self, port: int) -> None:
+        """End the sessions created with the own token of the server on this port.
+
+        Raises OSError.
+        """
         self._file.remove(lambda each: each.port == port)
 
     # --- for commands -------------------------------------------------------------------------
 
     def read(self, tokens: Container[bytes] = ()) -> list[Session]:
-        """Return the sessions in force, the newest last, given the digests of the further tokens in
-        force. Raises OSError and ValueError."""
+        """Return the valid sessions, the newest last. Raises OSError and ValueError.
+
+        `tokens` are the digests of the valid additional tokens.
+        """
         now = self._wall()
-        return [each for each in self._file.read() if is_alive(each, now, tokens)]
+        return [each for each in self._file.read() if is_valid(each, now, tokens)]
 
     def revoke(self, name: str) -> bool:
-        """End the session of this name; False if there is none. Raises OSError."""
+        """End the session with this name. False if it does not exist. Raises OSError."""
         return self._file.remove(lambda each: each.name == name)
 
 
 def proof_of(session: Session, challenge: str) -> str:
-    """Return what only a server that knows the session can answer to a challenge."""
+    """Return the response to a challenge that only a server that knows the session can compute."""
     return hmac.new(session.digest, PROOF + challenge.encode(), hashlib.sha256).hexdigest()
 
 
-def is_alive(session: Session, now_s: float, tokens: Container[bytes]) -> bool:
-    """Whether a session is in force, given the digests of the further tokens in force."""
+def is_valid(session: Session, now_s: float, tokens: Container[bytes]) -> bool:
+    """Return whether a session is valid, given the digests of the valid additional tokens."""
     return now_s < session.ends_s and (session.token is None or session.token in tokens)
 
 
 def _stripped(user_agent: str) -> str:
-    """Text that can be printed on a terminal, on one line and within a bound."""
+    """Return text that is safe to print on a terminal, on one line and within a limit."""
     return replace_controls(user_agent)[:AGENT_CHARS].strip()
 
 
@@ -241,7 +250,7 @@ def _entry(session: Session) -> dict[str, Any]:
 def _session(entry: Any) -> Session:
     token, port = entry["token"], entry["port"]
     if (token is None) == (port is None):
-        raise ValueError("a session is begun with a further token or with that of one server")
+        raise ValueError("a session belongs to either an additional token or a server's own token")
     return Session(
         str(entry["name"]),
         bytes.fromhex(entry["sha256"]),

@@ -1,14 +1,14 @@
-"""Files that are their owner's alone: written whole or not at all, and shared by processes.
+"""Files that only their owner can use: written atomically and shared by processes.
 
-A `RecordFile` holds records in one JSON file that several processes read and change.
+A `RecordFile` stores records in one JSON file that several processes read and update.
 
-Servers read the file again when it has changed, so a change made by a command takes effect with the
-next request. A change is made under a lock, which is waited for within a bound.
+Servers read the file again when it has changed, so an update by a command takes effect with the
+next request. Updates are serialized by a lock, which is acquired within a timeout.
 
-A file that exists but cannot be read fails closed, after a grace period: the records that were read
-last stay valid for `UNREADABLE_S` while every request tries again, and then there are none. So one
-failed read (no free file descriptor, an editor that writes in place) cuts no client off, and a
-file that stays unreadable keeps nothing valid. A file that was deleted holds no records.
+A file that exists but cannot be read fails closed, after a grace period: the last records stay
+valid for `UNREADABLE_S` while every request tries again, and then none are. So a single failed read
+(no free file descriptor, an editor that writes in place) disconnects no client, and a file that
+stays unreadable keeps nothing valid. A deleted file contains no records.
 """
 
 from __future__ import annotations
@@ -29,13 +29,20 @@ from plexus.limits import Limits
 from plexus.private_files import make_folders, open_private
 from plexus.rpc import wire
 
-__all__ = ("UNREADABLE_S", "RecordFile", "lock_file", "make_private", "read_json", "write_private")
+__all__ = (
+    "UNREADABLE_S",
+    "RecordFile",
+    "ensure_private_folder",
+    "lock_file",
+    "read_json",
+    "write_private",
+)
 
 logger = logging.getLogger(__name__)
 
 
 class HasDigest(Protocol):
-    """A record that is known by a digest."""
+    """A record that is identified by a digest."""
 
     @property
     def digest(self) -> bytes: ...
@@ -43,33 +50,35 @@ class HasDigest(Protocol):
 
 Record = TypeVar("Record", bound=HasDigest)
 
-#: How long the records that were read last stay valid while the file cannot be read, in seconds.
+#: How long the last records stay valid while the file cannot be read, in seconds.
 UNREADABLE_S: Final = 2.0
-#: What a file of ours may hold; thousands of tokens take less.
-MOST_BYTES: Final = 1024 * 1024
-#: How long another process may hold a lock; it holds one for a write or two.
+#: Maximum size of a file; thousands of tokens take less.
+MAX_BYTES: Final = 1024 * 1024
+#: Timeout for the lock; it is held for a write or two.
 LOCK_S: Final = 5.0
 LOCK_POLL_S: Final = 0.01
 
-#: A text in a file of ours may hold any number of brackets, which are counted before it is read.
-OURS: Final = Limits(message_containers=10_000_000)
+#: A string in such a file may contain any number of brackets, which are counted before parsing.
+JSON_LIMITS: Final = Limits(message_containers=10_000_000)
 
 
-def make_private(folder: Path) -> None:
-    """See that the folder exists and that nobody else can look into it; raises OSError."""
+def ensure_private_folder(folder: Path) -> None:
+    """Create the folder if needed, and restrict it to its owner. Raises OSError."""
     make_folders(folder)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise PermissionError(0, "it is not a folder of yours", str(folder))
+        raise PermissionError(0, "it is not a folder that you own", str(folder))
     if stat.S_IMODE(found.st_mode) != 0o700:
         folder.chmod(0o700)
 
 
 def write_private(file: Path, value: Any) -> None:
-    """Write a value as JSON for its owner alone: whoever reads the file finds all of the old one
-    or all of the new one. Raises OSError."""
+    """Write a value as JSON, readable by its owner only. Raises OSError.
+
+    Atomic: a reader finds either the whole old content or the whole new content.
+    """
     unfinished = file.with_name(f".{file.name}.{os.urandom(8).hex()}")
-    # Never into a file, nor through a link, that somebody put there.
+    # Never write into an existing file or through a link: another user may have created it.
     fd = open_private(unfinished, os.O_WRONLY | os.O_EXCL)
     try:
         with os.fdopen(fd, "wb") as out:
@@ -80,15 +89,18 @@ def write_private(file: Path, value: Any) -> None:
 
 
 def lock_file(fd: int) -> None:
-    """Lock an open file or folder until it is closed. Raises OSError if another process holds the
-    lock for too long: a stopped one would hold it for ever."""
+    """Lock an open file or folder until it is closed.
+
+    Raises OSError if another process holds the lock for too long: a stopped process would hold it
+    indefinitely.
+    """
     deadline = time.monotonic() + LOCK_S
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > deadline:
-                reason = f"another process has held the lock for {LOCK_S:g} s; try again"
+                reason = f"another process has held the lock for {LOCK_S:g} s; try again later"
                 raise TimeoutError(errno.ETIMEDOUT, reason) from None
             time.sleep(LOCK_POLL_S)
         else:
@@ -96,24 +108,24 @@ def lock_file(fd: int) -> None:
 
 
 def read_json(file: Path) -> Any:
-    """Return the value in a file, None if there is no such file. Raises OSError, and ValueError
-    if there is no value in it.
+    """Return the value in a file, or None if the file does not exist.
 
-    Whatever stands at the path, reading it neither waits nor takes more memory than a value may.
+    Raises OSError, and ValueError if it contains no valid value. Reading never blocks and never
+    uses more memory than a value may, whatever kind of file the path names.
     """
     try:
-        # A pipe without a writer would be waited for otherwise.
+        # Opening a pipe without a writer would block otherwise.
         fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     with os.fdopen(fd, "rb") as opened:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise ValueError("it is not a regular file")
-        text = opened.read(MOST_BYTES + 1)
-    if len(text) > MOST_BYTES:
-        raise ValueError(f"it is over {MOST_BYTES} bytes")
+        text = opened.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"it is over {MAX_BYTES} bytes")
     try:
-        return wire.decode_value(text, OURS)
+        return wire.decode_value(text, JSON_LIMITS)
     except PlexusError as error:
         raise ValueError(error.message) from error
 
@@ -131,8 +143,10 @@ class RecordFile(Generic[Record]):
         disposable: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Records that are `disposable` are given up when the file is damaged: the next change
-        writes a new one."""
+        """Use this file.
+
+        `disposable` records are discarded if the file is damaged: the next update writes a new one.
+        """
         self.path = path
         self._disposable = disposable
         self._key = key
@@ -143,7 +157,7 @@ class RecordFile(Generic[Record]):
         self._clock = clock
         #: Since when the file cannot be read.
         self._unreadable_since: float | None = None
-        #: Inode, size and times of the file when it was read last.
+        #: Inode, size and times of the file at the last read.
         self._seen: tuple[int, int, int, int] | None = None
 
     def records(self) -> Collection[Record]:
@@ -157,14 +171,14 @@ class RecordFile(Generic[Record]):
         return self._records.get(digest)
 
     def _refresh(self) -> None:
-        """Read the file if it has changed, or could not be read before."""
+        """Read the file if it has changed or could not be read before."""
         try:
             seen = self._stat()
             if seen == self._seen and self._unreadable_since is None:
                 return
             records = {each.digest: each for each in self.read()}
         except (OSError, ValueError) as error:
-            self._keep_for_a_while(error)
+            self._apply_grace_period(error)
             return
         # The file may have been replaced after `stat`: then it is read again the next time.
         self._seen = seen
@@ -172,22 +186,24 @@ class RecordFile(Generic[Record]):
         self._unreadable_since = None
 
     def _stat(self) -> tuple[int, int, int, int] | None:
-        """What tells one content of the file from another; None if there is no file. Raises
-        OSError."""
+        """Return what identifies a version of the file; None if it does not exist.
+
+        Raises OSError.
+        """
         try:
             status = self.path.stat()
         except FileNotFoundError:
             return None
-        # The time of the last change of its status: a file that becomes unreadable changes so.
+        # ctime, because it also changes when the file becomes unreadable.
         return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
-    def _keep_for_a_while(self, error: Exception) -> None:
+    def _apply_grace_period(self, error: Exception) -> None:
         """Drop the records once the file has been unreadable for too long."""
         now = self._clock()
         if self._unreadable_since is None:
             self._unreadable_since = now
             logger.error(
-                "%s cannot be used: %s; its %s are refused after %g s",
+                "%s cannot be read: %s; its %s become invalid after %g s",
                 self.path,
                 error,
                 self._key,
@@ -197,21 +213,24 @@ class RecordFile(Generic[Record]):
             self._records = {}
 
     def read(self) -> list[Record]:
-        """Return what the file holds now. Raises OSError, and ValueError for other content."""
+        """Return the current records. Raises OSError, and ValueError for invalid content."""
         content = read_json(self.path)
         try:
             entries = [] if content is None else content[self._key]
             return list(map(self._decode, entries))
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"the file does not hold {self._key}") from error
+            raise ValueError(f"the file does not contain valid {self._key}") from error
 
     @contextmanager
-    def changing(self) -> Iterator[list[Record]]:
-        """Yield the records to be changed in place; they are written when the block ends without
-        an exception and they differ. Raises OSError, TimeoutError if another process holds the
-        lock, and ValueError for other content unless that is disposable."""
-        make_private(self.path.parent)
-        # Not blocking: whatever stands in its place, opening it does not wait.
+    def update(self) -> Iterator[list[Record]]:
+        """Yield the records, to be modified in place.
+
+        They are written if the block ends without an exception and they differ. Raises OSError,
+        TimeoutError if another process holds the lock, and ValueError for invalid content unless
+        the records are disposable.
+        """
+        ensure_private_folder(self.path.parent)
+        # Non-blocking: opening it never waits, whatever kind of file it is.
         fd = open_private(self.path.with_suffix(".lock"), os.O_RDWR | os.O_NONBLOCK)
         with os.fdopen(fd) as lock:
             lock_file(lock.fileno())
@@ -227,8 +246,8 @@ class RecordFile(Generic[Record]):
                 write_private(self.path, {self._key: [self._encode(each) for each in records]})
 
     def remove(self, matches: Callable[[Record], bool]) -> bool:
-        """Remove the records that match; False if none does. Raises like `changing`."""
-        with self.changing() as records:
+        """Remove the records that match. False if none does. Raises like `update`."""
+        with self.update() as records:
             kept = [each for each in records if not matches(each)]
             found = len(kept) < len(records)
             records[:] = kept

@@ -1,8 +1,7 @@
-"""Whether a request that passed the guard is let in now: not while the server is stopping, not on
-one connection more than its principal may have, and not past the rate of its client.
+"""Admission after the guard: refuses while stopping, over the connection limit and over the rate.
 
-A client on this machine has no rate unless it is given one. A batch is let in like one request,
-and then paid for like as many as it holds.
+A client on this machine has no rate limit unless it is configured. A batch is admitted like one
+request, and then charged for each of its messages.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from substrate.server.limits import ServerLimits
 from substrate.server.listener import OpenConnections
 from substrate.telemetry.refusals import OnRefused, address_of
 
-__all__ = ("REMEMBERED", "Admission", "Buckets")
+__all__ = ("MAX_BUCKETS", "Admission", "Buckets")
 
 RATE_EXCEEDED: Final = -32003
 RATE: Final = "rate limit exceeded"
-#: The routes on which clients expect the numbers of MCP.
+#: Routes whose clients expect the error codes of MCP.
 MCP_ROUTES: Final = frozenset({"/mcp", "/sse", "/messages"})
-#: How many clients are remembered. The one that was silent the longest is evicted first, and
-#: starts again with a full bucket.
-REMEMBERED: Final = 4096
+#: Maximum number of clients with a bucket. The least recently used one is evicted, and starts again
+#: with a full bucket.
+MAX_BUCKETS: Final = 4096
 
 
 class Admission:
-    """Lets requests in, or answers them itself before their bodies are read."""
+    """ASGI middleware that admits requests, or answers them before their bodies are read."""
 
     def __init__(
         self,
@@ -59,37 +58,37 @@ class Admission:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
         if self._hub.draining:
-            self._tell(scope, "stopping", 503)
+            self._report(scope, "stopping", 503)
             body = wire.encode_error(None, _stopping_code(scope["path"]), STOPPING)
             closing = [(b"retry-after", b"5"), (b"connection", b"close")]
-            await _answer(scope, send, 503, body, closing)
+            await _respond(scope, send, 503, body, closing)
             return
         client = scope.get("client")
         principal = scope.get("principal")
         if self._connections is not None and client is not None and principal is not None:
             busy = self._connections.identify(client, principal.name)
             if busy is not None:
-                self._tell(scope, "connections", 503)
+                self._report(scope, "connections", 503)
                 body = wire.encode_error(None, code_of(busy.code), busy.message, busy.data)
                 closing = [(b"retry-after", b"1"), (b"connection", b"close")]
-                await _answer(scope, send, 503, body, closing)
+                await _respond(scope, send, 503, body, closing)
                 return
         if client is None or (not self._rate_local and is_local(client[0])):
             await self._app(scope, receive, send)
             return
         now = time.monotonic()
-        bucket = self._buckets.of("" if principal is None else principal.name, client[0], now)
+        bucket = self._buckets.get("" if principal is None else principal.name, client[0], now)
         wait_s = bucket.take(now)
         if wait_s:
-            self._tell(scope, "rate", 429)
+            self._report(scope, "rate", 429)
             retry = [(b"retry-after", b"%d" % math.ceil(wait_s))]
-            await _answer(scope, send, 429, self._refusal(None, wait_s), retry)
+            await _respond(scope, send, 429, self._refusal(None, wait_s), retry)
         elif scope["type"] == "websocket":
-            await self._app(scope, self._limited(scope, bucket, receive, send), send)
+            await self._app(scope, self._limit_messages(scope, bucket, receive, send), send)
         else:
-            await self._app(scope, self._counted(bucket, receive), send)
+            await self._app(scope, self._count_batch(bucket, receive), send)
 
-    def _tell(self, scope: Scope, word: str, status: int | None) -> None:
+    def _report(self, scope: Scope, word: str, status: int | None) -> None:
         if self._on_refused is not None:
             self._on_refused(word, address_of(scope), status)
 
@@ -97,8 +96,8 @@ class Admission:
         data = {"limit": self._limits.rate_per_s, "retry_after_s": round(wait_s, 3)}
         return wire.encode_error(request_id, RATE_EXCEEDED, RATE, data)
 
-    def _counted(self, bucket: TokenBucket, receive: Receive) -> Receive:
-        """Read a body, and have the bucket pay if it is a batch."""
+    def _count_batch(self, bucket: TokenBucket, receive: Receive) -> Receive:
+        """Wrap `receive`: charge the bucket for each message of a batch."""
         parts: list[bytes] = []
 
         async def received() -> Message:
@@ -118,8 +117,10 @@ class Admission:
         messages = wire.decode(data, self._limits)
         return len(messages) - 1 if isinstance(messages, list) else 0
 
-    def _limited(self, scope: Scope, bucket: TokenBucket, receive: Receive, send: Send) -> Receive:
-        """Read messages; those past the rate are answered here and not passed on."""
+    def _limit_messages(
+        self, scope: Scope, bucket: TokenBucket, receive: Receive, send: Send
+    ) -> Receive:
+        """Wrap `receive`: answer messages over the rate here instead of passing them on."""
 
         async def received() -> Message:
             while True:
@@ -133,9 +134,9 @@ class Admission:
                     if data.lstrip()[:1] == b"[":
                         bucket.owe(self._more_than_one(data))
                     return message
-                self._tell(scope, "rate", None)
+                self._report(scope, "rate", None)
                 decoded = wire.decode(data, self._limits)
-                if _begins_nothing(decoded):
+                if _starts_no_work(decoded):
                     return message
                 refusal = self._refused(decoded, wait_s)
                 if refusal is not None:
@@ -144,34 +145,34 @@ class Admission:
         return received
 
     def _refused(self, message: wire.Message | list[wire.Message], wait_s: float) -> bytes | None:
-        """The answer to what is past the rate; what wants no answer gets none."""
+        """Return the response to messages over the rate; None for those that expect no response."""
         if isinstance(message, list):
             answers = [self._refused(entry, wait_s) for entry in message]
-            given = [answer for answer in answers if answer is not None]
-            return wire.encode_batch(given) if given else None
+            present = [answer for answer in answers if answer is not None]
+            return wire.encode_batch(present) if present else None
         if isinstance(message, wire.Notification | wire.Response):
             return None
         return self._refusal(message.id, wait_s)
 
 
 class Buckets:
-    """A token bucket for each client, by principal and address, in bounded memory."""
+    """Token buckets by principal and address, in bounded memory."""
 
     def __init__(self, burst: int, per_s: float) -> None:
         self._burst = burst
         self._per_s = per_s
-        #: The client that was silent the longest comes first.
+        #: The least recently used bucket comes first.
         self._buckets: dict[tuple[str, str], TokenBucket] = {}
 
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def of(self, principal: str, address: str, now: float) -> TokenBucket:
+    def get(self, principal: str, address: str, now: float) -> TokenBucket:
         """Return the bucket of this client."""
         key = (principal, address)
         bucket = self._buckets.pop(key, None)
         if bucket is None:
-            if len(self._buckets) >= REMEMBERED:
+            if len(self._buckets) >= MAX_BUCKETS:
                 del self._buckets[next(iter(self._buckets))]
             bucket = TokenBucket(self._burst, self._per_s, now)
         self._buckets[key] = bucket
@@ -179,22 +180,24 @@ class Buckets:
 
 
 def _stopping_code(path: str) -> int:
-    """Return the number for "the server is stopping" in the protocol of this route."""
+    """Return the error code for "the server is stopping" in the protocol of this route."""
     if path in MCP_ROUTES:
         return mcp_code_of("stopping", LATEST_HANDSHAKE)  # the same in every revision
     return code_of("stopping")
 
 
-def _begins_nothing(message: wire.Message | list[wire.Message]) -> bool:
-    """Whether it is an answer to a question of ours, or says that something is not wanted any
-    more: losing it would help nobody."""
+def _starts_no_work(message: wire.Message | list[wire.Message]) -> bool:
+    """Return whether it is a response, or a notification such as a cancellation.
+
+    Refusing these would not reduce the load.
+    """
     if isinstance(message, wire.Notification):
         return message.method.startswith("notifications/")
     return isinstance(message, wire.Response)
 
 
-async def _answer(scope: Scope, send: Send, status: int, body: bytes, extra: Headers) -> None:
-    """A whole response, also to whoever wants a WebSocket."""
+async def _respond(scope: Scope, send: Send, status: int, body: bytes, extra: Headers) -> None:
+    """Send a whole response, also to a WebSocket upgrade."""
     prefix = "websocket.http" if scope["type"] == "websocket" else "http"
     headers: list[Any] = [
         (b"content-type", JSON),

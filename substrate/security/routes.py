@@ -1,4 +1,4 @@
-"""The routes of access itself: browser sessions, tickets, a new token, and OAuth's metadata."""
+"""HTTP routes for browser sessions, tickets, token rotation and OAuth metadata."""
 
 from __future__ import annotations
 
@@ -26,50 +26,54 @@ from substrate.server.limits import ServerLimits
 
 __all__ = ("OAuthMetadata", "RotateToken", "SessionEndpoint", "SessionProof", "TicketEndpoint")
 
-#: For answers that hold a secret.
+#: For responses that contain a secret.
 NO_STORE: Final = (b"cache-control", b"no-store")
-#: What a page makes up: 256 random bits.
+#: A challenge: 256 random bits from the page.
 CHALLENGE: Final = re.compile(r"[0-9a-f]{64}")
-#: The body of a request for a ticket: one path.
+#: Maximum body of a ticket request: one path.
 TICKET_BODY_BYTES: Final = 1024
 
 
 class SessionEndpoint:
-    """`POST /session`: exchange a token for a session secret; `DELETE /session`: log out. Nothing
-    of the body is read."""
+    """`POST /session`: exchange a token for a session secret. `DELETE /session`: log out.
+
+    The body is not read.
+    """
 
     def __init__(self, access: Access) -> None:
         self._access = access
 
     async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
-        """Begin a session, or end that of the request."""
+        """Create a session, or end the session of the request."""
         if scope["method"] not in ("POST", "DELETE"):
             await send_wrong_method(send, "POST", "DELETE")
             return
         try:
             if scope["method"] == "POST":
-                await self._begin(scope, send)
+                await self._create(scope, send)
             else:
                 await self._access.end_session(scope["credential"])
                 await send_empty(send, 204)
         except AccessRefused as refused:
             await _send_refused(send, refused)
         except OSError as error:
-            reason = f"the sessions cannot be written: {error.strerror or error}"
+            reason = f"the session file cannot be written: {error.strerror or error}"
             await send_json(send, 500, {"error": reason})
 
-    async def _begin(self, scope: Scope, send: Send) -> None:
+    async def _create(self, scope: Scope, send: Send) -> None:
         answer: dict[str, Any] = {"session": None, "principal": scope["principal"].name}
         if not self._access.is_open:
             agent = header(scope, b"user-agent").decode("latin-1")
-            secret, lives_s = await self._access.begin_session(scope["credential"], agent)
+            secret, lives_s = await self._access.create_session(scope["credential"], agent)
             answer |= {"session": secret, "expires_in_s": lives_s}
         await send_json(send, 200, answer, [NO_STORE])
 
 
 class SessionProof:
-    """`GET /session/proof?session=NAME&challenge=C`: prove to a page that this is the server that
-    began its session, before the page sends the secret. Needs no token."""
+    """`GET /session/proof?session=NAME&challenge=C`: prove that this server knows the session.
+
+    The page requests it before it sends the secret. Needs no token.
+    """
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -86,14 +90,16 @@ class SessionProof:
             return
         proof = self._access.prove_session(query.get("session", [""])[-1], challenge)
         if proof is None:
-            await send_json(send, 404, {"error": "there is no such session"}, [NO_STORE])
+            await send_json(send, 404, {"error": "unknown session"}, [NO_STORE])
         else:
             await send_json(send, 200, {"proof": proof}, [NO_STORE])
 
 
 class TicketEndpoint:
-    """`POST /tickets`: a ticket for one WebSocket or EventSource. The body may name the path that
-    it is to be good for: `{"path": "/rpc"}`."""
+    """`POST /tickets`: issue a ticket for one WebSocket or EventSource.
+
+    The body may restrict it to a path: `{"path": "/rpc"}`.
+    """
 
     def __init__(self, access: Access, limits: ServerLimits) -> None:
         self._access = access
@@ -122,8 +128,10 @@ class TicketEndpoint:
 
 
 class RotateToken:
-    """`POST /token/rotate`: replace the server's own token. The new one is in the lock file only,
-    and in no answer."""
+    """`POST /token/rotate`: replace the server's own token.
+
+    The new token is written to the lock file only, and never sent in a response.
+    """
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -138,23 +146,23 @@ class RotateToken:
         except Forbidden as refused:
             await send_json(send, refused.status, {"error": refused.reason})
         except OSError as error:
-            reason = f"the token stays, for this cannot be written: {error.strerror or error}"
+            reason = f"the token was not replaced: writing failed: {error.strerror or error}"
             await send_json(send, 500, {"error": reason})
         else:
             await send_json(send, 200, {"rotated": True})
 
 
 class OAuthMetadata:
-    """`GET /.well-known/oauth-protected-resource`, also with a path behind it."""
+    """`GET /.well-known/oauth-protected-resource`, with or without a path suffix."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
 
     async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
-        """Say where tokens for this server are issued, if anybody else does."""
+        """Return the OAuth issuer of this server, if it has one."""
         oauth = self._access.oauth
         if oauth is None or scope["path"] not in oauth.metadata_paths:
-            await send_json(send, 404, {"error": "there is nothing here"})
+            await send_json(send, 404, {"error": "this server has no OAuth metadata at this path"})
         elif scope["method"] not in ("GET", "HEAD"):
             await send_wrong_method(send, "GET", "HEAD")
         else:
@@ -167,18 +175,16 @@ async def _send_refused(send: Send, refused: AccessRefused) -> None:
 
 
 def _path_of(body: bytes, limits: ServerLimits) -> str | None:
-    """Return the path that a ticket is asked for; None for any. Raises ValueError."""
+    """Return the path that a ticket is requested for; None for any. Raises ValueError."""
     if not body.strip():
         return None
     try:
-        asked = wire.decode_value(body, limits)
+        request = wire.decode_value(body, limits)
     except PlexusError as error:
         raise ValueError(error.message) from error
-    match asked:
-        case {"path": str(path)} if len(asked) == 1 and is_ticket_path(path):
+    match request:
+        case {"path": str(path)} if len(request) == 1 and is_ticket_path(path):
             return path
-        case {} if not asked:
+        case {} if not request:
             return None
-    raise ValueError(
-        f"the body must be {{}} or have one field, path, that takes tickets: {TICKET_PATHS}"
-    )
+    raise ValueError(f'the body must be {{}} or {{"path": PATH}}; PATH is one of {TICKET_PATHS}')

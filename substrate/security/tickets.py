@@ -1,9 +1,9 @@
-"""Tickets: what a page uses where a browser sends no header, which is opening a WebSocket or an
-EventSource.
+"""Tickets: one-time credentials for browser requests that cannot carry a header.
 
-A ticket is part of an address, and addresses are logged by proxies and kept in histories. So it is
-good once, for seconds, for opening a stream only, and it stands for the credential that asked for
-it: when that ends, so does the ticket. They are in memory; a restart ends them.
+These are the requests that open a WebSocket or an EventSource. A ticket is part of a URL, and URLs
+are logged by proxies and kept in histories. So a ticket is valid once, for seconds, only for
+opening a stream, and it stands for the credential that requested it: when that expires, so does the
+ticket. Tickets are in memory; a restart invalidates them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from substrate.security.errors import TooMany
 from substrate.security.tokens import digest_of, new_token
 from substrate.server.limits import ServerLimits
 
-__all__ = ("TICKET_PATHS", "Tickets", "is_ticket_path", "take_ticket", "takes_ticket")
+__all__ = ("TICKET_PATHS", "Tickets", "accepts_ticket", "is_ticket_path", "pop_ticket")
 
-#: The WebSocket routes that take a ticket, and the HTTP route, which does for GET only.
+#: The WebSocket routes that accept a ticket, and the HTTP route, which does for GET only.
 SOCKETS: Final = frozenset({"/rpc", "/mcp"})
 EVENTS: Final = re.compile(r"/runs/[0-9]{1,20}/events")
-#: As error messages name them.
+#: The same in error messages.
 TICKET_PATHS: Final = "/rpc, /mcp (WebSocket) and /runs/{run}/events"
 PARAMETER: Final = b"ticket="
 
@@ -33,15 +33,15 @@ Holder = TypeVar("Holder")
 
 class _Ticket(NamedTuple, Generic[Holder]):
     holder: Holder
-    #: Who asked for it, for counting.
+    #: The credential that requested it, for counting.
     identity: bytes
-    #: The only path that it is good for; None for each that takes tickets.
+    #: The only path that it is valid for; None for every path that accepts tickets.
     path: str | None
     expires_at: float
 
 
 class Tickets(Generic[Holder]):
-    """The tickets of one server that were not used yet, by digest, the oldest first."""
+    """Unused tickets of one server, by digest, the oldest first."""
 
     def __init__(self, limits: ServerLimits, clock: Callable[[], float]) -> None:
         self._limits = limits
@@ -57,10 +57,10 @@ class Tickets(Generic[Holder]):
         self._drop_expired()
         limits = self._limits
         if self._counts[identity] >= limits.tickets_per_credential:
-            reason = "there are too many unused tickets of this credential"
+            reason = "this credential has too many unused tickets"
             raise TooMany(reason, limits.tickets_per_credential)
         if len(self._tickets) >= limits.tickets:
-            raise TooMany("there are too many unused tickets", limits.tickets)
+            raise TooMany("the server has too many unused tickets", limits.tickets)
         ticket = new_token()
         expires_at = self._clock() + limits.ticket_s
         self._tickets[digest_of(ticket)] = _Ticket(holder, identity, path, expires_at)
@@ -68,16 +68,18 @@ class Tickets(Generic[Holder]):
         return ticket
 
     def redeem(self, ticket: str, path: str) -> Holder | None:
-        """Return who asked for this ticket, if it is good for this path. It is used up then, and
-        also if it is not."""
-        # What is looked up is a digest: how long that takes says nothing about any ticket.
+        """Return the holder of this ticket if it is valid for this path.
+
+        Uses the ticket up either way.
+        """
+        # The lookup is by digest, so its timing reveals nothing about any ticket.
         found = self._remove(digest_of(ticket))
         if found is None or self._clock() >= found.expires_at:
             return None
         return found.holder if found.path in (None, path) else None
 
     def _drop_expired(self) -> None:
-        """All live equally long, so those that are over are the first."""
+        """Remove expired tickets. All have the same lifetime, so the oldest come first."""
         now = self._clock()
         while self._tickets:
             digest, ticket = next(iter(self._tickets.items()))
@@ -95,21 +97,23 @@ class Tickets(Generic[Holder]):
 
 
 def is_ticket_path(path: str) -> bool:
-    """Whether there is a route of this path that takes tickets."""
+    """Return whether a route of this path accepts tickets."""
     return path in SOCKETS or EVENTS.fullmatch(path) is not None
 
 
-def takes_ticket(scope: Scope) -> bool:
-    """Whether this is a request that may come with a ticket: one that opens a stream."""
+def accepts_ticket(scope: Scope) -> bool:
+    """Return whether this request may carry a ticket: it opens a stream."""
     path: str = scope["path"]
     if scope["type"] == "websocket":
         return path in SOCKETS
     return scope["method"] == "GET" and EVENTS.fullmatch(path) is not None
 
 
-def take_ticket(scope: Scope) -> str | None:
-    """Take the ticket out of the address of a request, so that it gets into no log; None if there
-    is none. Of several, none counts: the result is empty."""
+def pop_ticket(scope: Scope) -> str | None:
+    """Remove the ticket from the URL of a request, so that it is never logged, and return it.
+
+    None without a ticket. Several tickets are ambiguous: the result is empty.
+    """
     query: bytes = scope.get("query_string", b"")
     if PARAMETER not in query:
         return None

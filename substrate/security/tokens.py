@@ -1,7 +1,7 @@
-"""Further tokens: a name, what it may call, until when, and of the secret only its digest.
+"""Additional tokens: a name, scopes, an expiry, and only the digest of the secret.
 
-They are in a file in the user's data folder. Every server reads it again when it has changed, so a
-new token works at once, and a revoked one does not.
+They are stored in a file in the user's data folder. Every server reads it again when it has
+changed, so a new token works immediately, and a revoked token stops working immediately.
 """
 
 from __future__ import annotations
@@ -24,43 +24,44 @@ __all__ = ("NAME", "SCOPE", "Token", "TokenFile", "credential_of", "digest_of", 
 
 #: 256 bits; half of that could not be guessed either.
 TOKEN_BYTES: Final = 32
-#: Of a token, and of whoever comes with it. Names of people that OAuth issuers know have an "@".
+#: Names of tokens and of their principals. Names of OAuth users contain an "@".
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 SCOPE: Final = re.compile(r"[a-z0-9_.]{1,64}")
 FILE: Final = "tokens.json"
 
 
 def new_token() -> str:
-    """A new secret, as it is written in a header."""
+    """Return a new secret, in a form that fits in a header."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
 def credential_of(digest: bytes, name: str, scopes: frozenset[str] | None) -> bytes:
-    """Identify what a credential stands for: one that gets other scopes or another name is
-    another one, so everything that was opened with the old one ends."""
+    """Return an identifier of what a credential stands for.
+
+    It changes with the scopes or the name, so that everything opened with the old one ends.
+    """
     allowed = "*" if scopes is None else " ".join(sorted(scopes))
     return hashlib.sha256(b"%b\0%b\0%b" % (digest, name.encode(), allowed.encode())).digest()
 
 
 def digest_of(secret: str) -> bytes:
-    """What is kept of a secret. It is random, so there is nothing to guess and no need for a
-    slow digest."""
+    """Return the digest of a secret. Secrets are random, so a slow password hash is not needed."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 
 @dataclasses.dataclass(frozen=True)
 class Token:
-    """One token, without its secret."""
+    """A token, without its secret."""
 
     name: str
     digest: bytes
     principal: Principal
     created_s: float
-    #: When it ends; None for never.
+    #: Expiry; None: never expires.
     expires_s: float | None = None
 
     def expired(self, now_s: float) -> bool:
-        """Whether its time is over."""
+        """Return whether the token has expired."""
         return self.expires_s is not None and now_s >= self.expires_s
 
 
@@ -80,37 +81,42 @@ class TokenFile:
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
+        """The path of the file."""
         return self._file.path
 
     # --- for servers --------------------------------------------------------------------------
 
     def find(self, digest: bytes) -> Token | None:
-        """Return the token with this digest if it is in force. How long it takes does not depend
-        on how much of a digest is right, nor on which it is."""
+        """Return the valid token with this digest.
+
+        The duration depends neither on how much of a digest is right nor on which token it is.
+        """
         found = None
         for token in self._file.records():
             if hmac.compare_digest(token.digest, digest):
                 found = token
-        return self._in_force(found)
+        return self._if_valid(found)
 
     def get(self, digest: bytes) -> Token | None:
-        """Return the token that was found before by this digest, if it is still in force. There
-        is nothing to guess any more, so this takes no longer with many tokens."""
-        return self._in_force(self._file.get(digest))
+        """Return the token that was found before by this digest, if it is still valid.
 
-    def _in_force(self, token: Token | None) -> Token | None:
+        The digest is known to exist, so no constant-time search is needed and this is fast with
+        many tokens.
+        """
+        return self._if_valid(self._file.get(digest))
+
+    def _if_valid(self, token: Token | None) -> Token | None:
         return None if token is None or token.expired(self._wall()) else token
 
-    def digests_in_force(self) -> frozenset[bytes]:
-        """Return the digests of all tokens in force."""
+    def valid_digests(self) -> frozenset[bytes]:
+        """Return the digests of all valid tokens."""
         now = self._wall()
         return frozenset(each.digest for each in self._file.records() if not each.expired(now))
 
     # --- for commands -------------------------------------------------------------------------
 
     def read(self) -> list[Token]:
-        """Return all tokens, by name. Raises OSError, and ValueError for other content."""
+        """Return all tokens, sorted by name. Raises OSError, and ValueError for invalid content."""
         return sorted(self._file.read(), key=lambda token: token.name)
 
     def add(
@@ -121,24 +127,27 @@ class TokenFile:
         principal: str | None = None,
         lifetime_s: float | None = None,
     ) -> str:
-        """Make a token and return its secret, which is kept nowhere. Raises OSError, and ValueError
-        that says what is wrong."""
+        """Create a token and return its secret, which is not stored.
+
+        Raises OSError, and ValueError for an invalid or existing name or an invalid scope.
+        """
         for each in (name, principal or name):
             if not NAME.fullmatch(each):
-                raise ValueError(f"{each!r} is no name: use a-z, 0-9, '_', '.' and '-'.")
+                raise ValueError(f"{each!r} is not a valid name: use a-z, 0-9, '_', '.' and '-'.")
         for scope in scopes or ():
             if not SCOPE.fullmatch(scope):
-                raise ValueError(f"{scope!r} is no scope: use a-z, 0-9, '_' and '.'.")
+                raise ValueError(f"{scope!r} is not a valid scope: use a-z, 0-9, '_' and '.'.")
         secret, now = new_token(), self._wall()
-        with self._file.changing() as tokens:
+        with self._file.update() as tokens:
             if any(token.name == name for token in tokens):
-                raise ValueError(f"there is a token called {name!r} already; revoke it first.")
-            ends = None if lifetime_s is None else now + lifetime_s
-            tokens.append(_made(name, digest_of(secret), principal or name, scopes, now, ends))
+                raise ValueError(f"A token named {name!r} exists already: revoke it first.")
+            expires_s = None if lifetime_s is None else now + lifetime_s
+            owner = principal or name
+            tokens.append(_build_token(name, digest_of(secret), owner, scopes, now, expires_s))
         return secret
 
     def revoke(self, name: str) -> bool:
-        """Remove a token; False if there is none of this name. Raises OSError and ValueError."""
+        """Remove a token. False if none has this name. Raises OSError and ValueError."""
         return self._file.remove(lambda token: token.name == name)
 
 
@@ -156,7 +165,7 @@ def _entry(token: Token) -> dict[str, Any]:
 
 def _token(entry: Any) -> Token:
     scopes = entry["scopes"]
-    return _made(
+    return _build_token(
         str(entry["name"]),
         bytes.fromhex(entry["sha256"]),
         str(entry["principal"]),
@@ -166,7 +175,7 @@ def _token(entry: Any) -> Token:
     )
 
 
-def _made(
+def _build_token(
     name: str,
     digest: bytes,
     principal: str,

@@ -21,7 +21,7 @@ from plexus.runtime.hub import Plexus
 from substrate.build_hub import NO_FILES, MakeHub, build_hub, close_runner
 from substrate.mcp_server import make_mcp_server, mcp_options
 from substrate.security.authentication import Access
-from substrate.security.exposure import check_exposure, reached_at, url_host
+from substrate.security.exposure import check_exposure, connect_address, url_host
 from substrate.security.lockfile import LockFile
 from substrate.security.oauth import OAuth
 from substrate.security.page_sessions import SessionFile
@@ -230,7 +230,9 @@ async def _serve(
             tasks.start_soon(server.serve, [sock])
             for plugin in broken:
                 announce(f"Plugin skipped: {plugin.source}: {plugin.reason}")
-            _welcome(f"http://{url_host(reached_at(settings.bind))}:{port}", hub.version, token)
+            _welcome(
+                f"http://{url_host(connect_address(settings.bind))}:{port}", hub.version, token
+            )
             reasons: list[Callable[[], Awaitable[object]]] = [signals.told.wait, server.ended.wait]
             if settings.idle_exit_s:
                 reasons.append(partial(_idle, server, hub, settings.idle_exit_s))
@@ -287,7 +289,7 @@ def _oauth(settings: Settings, hub: Plexus, port: int) -> OAuth | None:
     if not settings.oauth_issuer:
         return None
     # A server with names is behind something that speaks TLS, or should be.
-    own = f"http://{url_host(reached_at(settings.bind))}:{port}"
+    own = f"http://{url_host(connect_address(settings.bind))}:{port}"
     address = f"https://{settings.hosts[0]}" if settings.hosts else own
     return OAuth(
         settings.oauth_issuer,

@@ -47,7 +47,7 @@ class Goods(NamedTuple):
     event: str
 
 
-def begin_session(server: Server, token: str) -> str:
+def create_session(server: Server, token: str) -> str:
     params = {
         "protocolVersion": LATEST,
         "capabilities": {},
@@ -126,8 +126,8 @@ def outcome(server: Server, attempt: Attempt, goods: Goods) -> tuple[int, str]:
 
 
 def test_the_numbers_of_another_are_worth_nothing(server: Server, tokens: Tokens) -> None:
-    session = begin_session(server, tokens.owner)
-    own_session = begin_session(server, tokens.thief)
+    session = create_session(server, tokens.owner)
+    own_session = create_session(server, tokens.thief)
     wanted = {
         "name": "demo.wait",
         "arguments": {"seconds": 2.5},

@@ -14,7 +14,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from plexus.token_bucket import TokenBucket
 from substrate.security.exposure import is_local
-from substrate.security.rate_limit import REMEMBERED, Buckets
+from substrate.security.rate_limit import MAX_BUCKETS, Buckets
 
 ECHO = call_of("demo.echo", ["x"])
 
@@ -126,19 +126,19 @@ def test_what_is_owed_is_paid_before_anything_is_granted() -> None:
 
 def test_each_principal_at_each_address_has_a_bucket_of_its_own() -> None:
     buckets = Buckets(1, 1)
-    assert buckets.of("a", "10.0.0.1", 0.0).take(0.0) == 0
-    assert buckets.of("a", "10.0.0.1", 0.0).take(0.0) > 0
-    assert buckets.of("b", "10.0.0.1", 0.0).take(0.0) == 0
-    assert buckets.of("a", "10.0.0.2", 0.0).take(0.0) == 0
+    assert buckets.get("a", "10.0.0.1", 0.0).take(0.0) == 0
+    assert buckets.get("a", "10.0.0.1", 0.0).take(0.0) > 0
+    assert buckets.get("b", "10.0.0.1", 0.0).take(0.0) == 0
+    assert buckets.get("a", "10.0.0.2", 0.0).take(0.0) == 0
 
 
 def test_only_so_many_clients_are_remembered_and_the_newest_stay() -> None:
     buckets = Buckets(1, 1)
-    mine = buckets.of("me", "10.0.0.1", 0.0)
-    for number in range(3 * REMEMBERED):
-        buckets.of("others", str(number), 0.0)
-        assert buckets.of("me", "10.0.0.1", 0.0) is mine
-    assert len(buckets) == REMEMBERED
+    mine = buckets.get("me", "10.0.0.1", 0.0)
+    for number in range(3 * MAX_BUCKETS):
+        buckets.get("others", str(number), 0.0)
+        assert buckets.get("me", "10.0.0.1", 0.0) is mine
+    assert len(buckets) == MAX_BUCKETS
 
 
 @pytest.mark.parametrize(

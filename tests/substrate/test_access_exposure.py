@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from network import bearer, serving
 
-from substrate.security.exposure import check_exposure, is_loopback, reached_at
+from substrate.security.exposure import check_exposure, connect_address, is_loopback
 from substrate.settings import Settings, SettingsError
 
 
@@ -24,16 +24,16 @@ from substrate.settings import Settings, SettingsError
         (Settings(bind="0.0.0.0", hosts=("example.org",), auth="off"), "auth"),
         (Settings(bind="0.0.0.0", auth="off"), "auth"),
         (Settings(hosts=("example.org",), auth="off"), "auth"),
-        (Settings(bind="example.org"), "no address"),
-        (Settings(bind=""), "no address"),
-        (Settings(hosts=("*",)), "no name of a host"),
-        (Settings(hosts=("https://example.org",)), "no name of a host"),
-        (Settings(hosts=("example.org/x",)), "no name of a host"),
-        (Settings(hosts=("",)), "no name of a host"),
-        (Settings(origins=("*",)), "no origin"),
-        (Settings(origins=("null",)), "no origin"),
-        (Settings(origins=("example.org",)), "no origin"),
-        (Settings(origins=("https://example.org/",)), "no origin"),
+        (Settings(bind="example.org"), "not an IP address"),
+        (Settings(bind=""), "not an IP address"),
+        (Settings(hosts=("*",)), "not a host name"),
+        (Settings(hosts=("https://example.org",)), "not a host name"),
+        (Settings(hosts=("example.org/x",)), "not a host name"),
+        (Settings(hosts=("",)), "not a host name"),
+        (Settings(origins=("*",)), "not an origin"),
+        (Settings(origins=("null",)), "not an origin"),
+        (Settings(origins=("example.org",)), "not an origin"),
+        (Settings(origins=("https://example.org/",)), "not an origin"),
     ],
 )
 def test_what_would_let_strangers_in_is_refused(settings: Settings, missing: str) -> None:
@@ -60,8 +60,8 @@ def test_a_loopback_address_is_told_from_others() -> None:
     assert is_loopback("127.0.0.1")
     assert is_loopback("::1")
     assert not is_loopback("0.0.0.0")
-    assert reached_at("0.0.0.0") == "127.0.0.1"
-    assert reached_at("192.0.2.7") == "192.0.2.7"
+    assert connect_address("0.0.0.0") == "127.0.0.1"
+    assert connect_address("192.0.2.7") == "192.0.2.7"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from network import Server, bearer, lock_file, serving
 
 from plexus.version import __version__
 from substrate.security import private_files
-from substrate.security.lockfile import LockFile, find_of_project, find_running
+from substrate.security.lockfile import LockFile, find_by_project, find_running
 from substrate.security.tokens import TokenFile
 
 WAIT_S = 20.0
@@ -152,11 +152,11 @@ def test_what_is_no_file_in_the_lock_folder_neither_hangs_nor_hides_a_server(
     assert find_running(1) is None
     lock = LockFile(2, Path("/project"))
     lock.write("secret")
-    found = find_of_project(Path("/project"))
+    found = find_by_project(Path("/project"))
     assert found is not None
     assert (found.port, found.token) == (2, "secret")
     lock.remove()
-    assert find_of_project(Path("/project")) is None
+    assert find_by_project(Path("/project")) is None
     assert os.path.lexists(state / "1.json")
 
 
@@ -200,7 +200,7 @@ def test_a_folder_that_is_a_link_is_not_written_into(state: Path, tmp_path: Path
     elsewhere.mkdir()
     state.parent.mkdir(parents=True)
     state.symlink_to(elsewhere)
-    with pytest.raises(OSError, match="folder of yours"):
+    with pytest.raises(OSError, match="folder that you own"):
         LockFile(1, Path("/project")).write("secret")
     assert list(elsewhere.iterdir()) == []
 

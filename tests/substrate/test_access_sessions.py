@@ -89,7 +89,7 @@ async def begin(access: Access, token: str, agent: str = "") -> str:
     """Exchange a token for a session."""
     found = await credential(access, token)
     assert found is not None
-    secret, _ = await access.begin_session(found, agent)
+    secret, _ = await access.create_session(found, agent)
     return secret
 
 
@@ -156,7 +156,7 @@ async def test_a_lock_that_another_process_never_releases_is_not_waited_for_for_
         found = await credential(world.access, MAIN)
         assert found is not None
         with pytest.raises(TimeoutError, match="another process"):
-            await world.access.begin_session(found)
+            await world.access.create_session(found)
         with pytest.raises(TimeoutError):
             await world.access.rotate(found)
         assert world.published == [], "the token stays if its sessions cannot be ended"
@@ -209,7 +209,7 @@ async def test_a_session_begins_no_other_and_replaces_no_token(world: World) -> 
     session = await credential(world.access, await begin(world.access, MAIN))
     assert session is not None
     with pytest.raises(Forbidden):
-        await world.access.begin_session(session)
+        await world.access.create_session(session)
     with pytest.raises(Forbidden):
         await world.access.rotate(session)
 
@@ -240,7 +240,7 @@ async def test_a_session_ends_with_the_further_token_that_it_was_begun_with(worl
         world.clock.now += 60
         world.tokens.revoke("revoked")
         assert await credential(world.access, secret) is None
-        assert await world.access.still(found) is None
+        assert await world.access.revalidate(found) is None
         # A new token of the same name is another one.
         if name == "revoked":
             world.tokens.add(name, None)
@@ -259,7 +259,7 @@ async def test_a_new_token_ends_what_the_old_one_began_and_nothing_else(world: W
     assert main is not None
     await world.access.rotate(main)
     assert await credential(world.access, own) is None
-    assert await world.access.still(found) is None
+    assert await world.access.revalidate(found) is None
     assert await credential(world.access, further) is not None
     assert await credential(neighbour, beside) is not None
     [new] = world.published
@@ -281,7 +281,7 @@ async def test_no_session_slips_in_while_the_token_is_replaced(world: World) -> 
     access = Access(MAIN, world.tokens, world.sessions, port=PORT, publish=publish)
     rotating = asyncio.create_task(access.rotate(main))
     assert await asyncio.to_thread(publishing.wait, 10)
-    beginning = asyncio.create_task(access.begin_session(main))
+    beginning = asyncio.create_task(access.create_session(main))
     await asyncio.sleep(0)
     published.set()
     await rotating
@@ -335,7 +335,7 @@ async def test_logging_out_ends_one_session(world: World) -> None:
     assert main is not None
     await world.access.end_session(found)
     assert await credential(world.access, first) is None
-    assert await world.access.still(found) is None
+    assert await world.access.revalidate(found) is None
     assert await credential(world.access, second) is not None
     with pytest.raises(Forbidden):
         await world.access.end_session(main)

@@ -18,7 +18,7 @@ from substrate.security.authentication import Access, Credential
 from substrate.security.errors import Unauthenticated
 from substrate.security.guard import Guard, allowed_names
 from substrate.security.page_sessions import SessionFile
-from substrate.security.tickets import take_ticket, takes_ticket
+from substrate.security.tickets import accepts_ticket, pop_ticket
 from substrate.security.tokens import TokenFile
 from substrate.server.limits import ServerLimits
 
@@ -126,7 +126,7 @@ async def test_a_ticket_ends_with_the_credential_that_asked(
     assert not await is_good(access, of_short)
 
     main = await known(access, MAIN)
-    secret, _ = await access.begin_session(main)
+    secret, _ = await access.create_session(main)
     session = await known(access, secret)
     of_session, of_main = access.issue_ticket(session), access.issue_ticket(main)
     await access.end_session(session)
@@ -183,7 +183,7 @@ def test_a_ticket_is_taken_out_of_the_address(
     query: bytes, ticket: str | None, rest: bytes
 ) -> None:
     scope: Scope = {"type": "http", "query_string": query}
-    assert take_ticket(scope) == ticket
+    assert pop_ticket(scope) == ticket
     assert scope["query_string"] == rest
 
 
@@ -216,7 +216,7 @@ async def test_a_ticket_counts_only_where_a_stream_is_opened(
     access: Access, kind: str, verb: str, path: str, taken: bool
 ) -> None:
     scope: Scope = {"type": kind, "path": path, "method": verb}
-    assert takes_ticket(scope) is taken
+    assert accepts_ticket(scope) is taken
     assert await enters(access, kind, verb, path) is taken
 
 

@@ -124,7 +124,7 @@ def test_a_change_by_another_process_is_seen(tokens: TokenFile, clock: Clock) ->
 def test_a_name_or_scope_that_is_none_is_refused(
     tokens: TokenFile, name: str, scopes: tuple[str, ...], who: str | None
 ) -> None:
-    with pytest.raises(ValueError, match="is no"):
+    with pytest.raises(ValueError, match="is not a valid"):
         tokens.add(name, frozenset(scopes), principal=who)
     assert not tokens.path.exists()
 
@@ -171,7 +171,7 @@ async def test_everybody_is_the_person_at_the_machine_where_nobody_is_asked() ->
     assert access.is_open
     assert await principal(access, "anything") == LOCAL
     with pytest.raises(Forbidden):
-        await access.begin_session(Credential(LOCAL))
+        await access.create_session(Credential(LOCAL))
     with pytest.raises(Forbidden):
         await access.rotate(Credential(LOCAL))
 
@@ -203,7 +203,7 @@ async def test_the_servers_own_token_is_replaced_only_by_who_has_it(tokens: Toke
     [new] = published
     assert await principal(access, MAIN) is None
     assert await principal(access, new) == LOCAL
-    assert await access.still(credential) is None
+    assert await access.revalidate(credential) is None
 
 
 async def test_a_token_that_cannot_be_made_known_is_not_put_in_place(tokens: TokenFile) -> None:
@@ -263,12 +263,12 @@ async def test_a_token_of_an_issuer_is_checked_again_while_its_connection_is_ope
     credential = await access.authenticate(headers)
     issuer.revoked = True
     clock.now += 59
-    assert await access.still(credential) == credential
+    assert await access.revalidate(credential) == credential
     assert len(issuer.asked) == 1
     clock.now += 1
-    assert await access.still(credential) is None
+    assert await access.revalidate(credential) is None
     with pytest.raises(Forbidden):
-        await access.begin_session(credential)
+        await access.create_session(credential)
 
 
 # --- the real server -----------------------------------------------------------------------------

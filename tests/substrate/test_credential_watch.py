@@ -157,7 +157,7 @@ async def test_only_what_is_open_with_the_credential_that_ended_ends(world: Worl
 
 async def test_a_session_of_a_browser_ends_with_its_token(world: World) -> None:
     secret = world.tokens.add("page", None)
-    session, _ = await world.access.begin_session(await world.credential(secret))
+    session, _ = await world.access.create_session(await world.credential(secret))
     opened = await world.open(session)
     await some_checks()
     assert opened.ended is None
@@ -166,8 +166,8 @@ async def test_a_session_of_a_browser_ends_with_its_token(world: World) -> None:
 
 
 async def test_what_a_browser_has_open_ends_when_it_logs_out(world: World) -> None:
-    session, _ = await world.access.begin_session(await world.credential(MAIN))
-    other, _ = await world.access.begin_session(await world.credential(MAIN))
+    session, _ = await world.access.create_session(await world.credential(MAIN))
+    other, _ = await world.access.create_session(await world.credential(MAIN))
     opened, kept = await world.open(session), await world.open(other)
     await world.access.end_session(await world.credential(session))
     await until(lambda: opened.ended is not None)
@@ -179,7 +179,7 @@ async def test_what_begins_with_a_credential_ends_with_it_though_nothing_is_open
 ) -> None:
     secret = world.tokens.add("lost", None)
     credential = await world.credential(secret)
-    world.watch.note(credential)
+    world.watch.record_use(credential)
     # A run begins some time after its request came, and before that nothing is in use.
     await asyncio.sleep(FAST_S / 2)
     world.held.principals = [credential.principal, LOCAL]
@@ -197,10 +197,10 @@ async def test_what_cannot_be_checked_ends(
     async def broken(_: Credential) -> Credential | None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(world.access, "still", broken)
+    monkeypatch.setattr(world.access, "revalidate", broken)
     with caplog.at_level(logging.ERROR):
         await until(lambda: opened.ended is not None)
-    assert "cannot be checked" in caplog.text
+    assert "cannot check a credential" in caplog.text
 
 
 async def test_a_defect_of_one_keeps_no_other_open(
@@ -219,7 +219,7 @@ async def test_a_defect_of_one_keeps_no_other_open(
         world.tokens.revoke("lost")
         await until(lambda: all(each.ended is not None for each in several[1::2]))
         await until(lambda: not world.held.principals)
-    assert "cannot be ended" in caplog.text
+    assert "cannot end an open request" in caplog.text
 
 
 async def test_a_defect_in_one_round_does_not_end_the_watch(
@@ -246,7 +246,7 @@ async def test_nothing_is_watched_where_nobody_is_asked_for_a_token() -> None:
     credential = await access.authenticate({})
     opened = Open()
     watch.add(credential, opened)
-    watch.note(credential)
+    watch.record_use(credential)
     assert not vars(watch)["_timer"]
     watch.discard(credential, opened)
 
@@ -258,13 +258,13 @@ async def test_a_credential_is_checked_once_a_round_however_much_it_has_open(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked: list[bytes] = []
-    real = world.access.still
+    real = world.access.revalidate
 
     async def counted(credential: Credential) -> Credential | None:
         checked.append(credential.digest)
         return await real(credential)
 
-    monkeypatch.setattr(world.access, "still", counted)
+    monkeypatch.setattr(world.access, "revalidate", counted)
     monkeypatch.setattr(world.watch, "_check_s", 3600.0)  # only this one round
     secret = world.tokens.add("busy", None)
     for _ in range(100):

@@ -71,7 +71,7 @@ def server(tokens: dict[str, str]) -> Iterator[Server]:  # noqa: ARG001 - they a
 # --- clients --------------------------------------------------------------------------------------
 
 
-def begin_session(server: Server, token: str) -> dict[str, str]:
+def create_session(server: Server, token: str) -> dict[str, str]:
     """The headers of a new session whose client can be asked."""
     params = {
         "protocolVersion": LATEST,
@@ -161,7 +161,7 @@ def by_stream(server: Server, token: str, stack: ExitStack) -> Asking:
 def in_session(server: Server, token: str, stack: ExitStack) -> Asking:
     """Begun by `tools/call` in a session."""
     before = set(states(server, token))
-    headers = begin_session(server, token)
+    headers = create_session(server, token)
     call = request("tools/call", {"name": "demo.delete"}, "call")
     events = stack.enter_context(reading(server.request("POST", "/mcp", call, headers)))
     first = next(events)
@@ -172,7 +172,7 @@ def in_session(server: Server, token: str, stack: ExitStack) -> Asking:
 
 def as_task(server: Server, token: str, stack: ExitStack) -> Asking:  # noqa: ARG001 - nothing is open
     """Begun as a task."""
-    headers = begin_session(server, token)
+    headers = create_session(server, token)
     call = request("tools/call", {"name": "demo.delete", "task": {"ttl": 60_000}})
     with server.request("POST", "/mcp", call, headers) as answer:
         run = int(messages(answer)[-1]["result"]["task"]["taskId"])
@@ -222,7 +222,7 @@ def respond_through_call(asking: Asking, token: str) -> Any:
 def respond_by_tool(asking: Asking, token: str) -> Any:
     arguments = {"run": asking.run, "request": "1", "answer": False}
     call = request("tools/call", {"name": "plexus.respond", "arguments": arguments})
-    return post(asking.server, "/mcp", call, begin_session(asking.server, token))
+    return post(asking.server, "/mcp", call, create_session(asking.server, token))
 
 
 def respond_by_socket(asking: Asking, token: str) -> Any:
@@ -252,7 +252,7 @@ def reply_in_its_pair(asking: Asking, token: str) -> Any:
 
 def follow_and_reply(asking: Asking, token: str, message: Any) -> Any:
     """Follow the run in a session of its own, and reply to whatever is asked there."""
-    headers = begin_session(asking.server, token)
+    headers = create_session(asking.server, token)
     with asking.server.request("POST", "/mcp", message, headers) as answer:
         if answer.headers["Content-Type"] == JSON:
             return answer.read().decode()
@@ -314,7 +314,7 @@ def cancel_silently(asking: Asking, token: str) -> Any:
 
 
 def cancel_task(asking: Asking, token: str) -> Any:
-    headers = begin_session(asking.server, token)
+    headers = create_session(asking.server, token)
     message = request("tasks/cancel", {"taskId": str(asking.run)})
     return post(asking.server, "/mcp", message, headers)
 

@@ -153,7 +153,7 @@ def test_a_server_without_an_issuer_has_no_metadata() -> None:
     [
         ({"exp": 1}, "the token has expired"),
         ({"aud": "https://other.example/mcp"}, "the token is not for this server"),
-        ({"iss": "https://other.example"}, "the token is of another issuer"),
+        ({"iss": "https://other.example"}, "the token is from another issuer"),
     ],
 )
 def test_a_bad_token_is_refused_with_the_reason(
@@ -301,7 +301,7 @@ def test_behind_a_proxy_clients_are_told_the_public_address() -> None:
     ("options", "settings", "said"),
     [
         ((), {"OAUTH_ISSUER": "http://login.example"}, "oauth_issuer cannot be"),
-        (("--auth", "off"), {"OAUTH_ISSUER": "https://login.example"}, "auth cannot be off"),
+        (("--auth", "off"), {"OAUTH_ISSUER": "https://login.example"}, "requires authentication"),
     ],
 )
 def test_settings_that_would_let_in_anybody_are_refused_at_the_start(

@@ -23,7 +23,7 @@ from native_rpc.client import connect
 from plexus.errors import Failed
 from substrate.build_hub import NO_FILES
 from substrate.publishing.beside import see_to_server
-from substrate.security.lockfile import find_of_project, find_running, lock_folder
+from substrate.security.lockfile import find_by_project, find_running, lock_folder
 from substrate.settings import Settings
 
 WAIT_S = 30.0
@@ -536,7 +536,7 @@ def test_watch_starts_one_server_beside_all_processes_of_a_project(project: Path
     pid = 0
     try:
         with hosted(project, "--watch", "--mcp") as one, hosted(project, "--watch") as other:
-            running = eventually(lambda: find_of_project(project), "the server")
+            running = eventually(lambda: find_by_project(project), "the server")
             pid = running.pid
             assert os.getsid(pid) != os.getsid(one.process.pid)
             for host in (one, other):
@@ -551,11 +551,11 @@ def test_watch_starts_one_server_beside_all_processes_of_a_project(project: Path
                 "the runs of both",
             )
             assert len(list(lock_folder().iterdir())) == 1
-        assert find_of_project(project) == running  # it outlives those that wanted it
+        assert find_by_project(project) == running  # it outlives those that wanted it
     finally:
         if pid:
             os.kill(pid, signal.SIGTERM)
-            eventually(lambda: find_of_project(project) is None, "the server has ended")
+            eventually(lambda: find_by_project(project) is None, "the server has ended")
 
 
 def test_a_server_that_nobody_needs_ends_by_itself(project: Path) -> None:
@@ -567,7 +567,7 @@ def test_a_server_that_nobody_needs_ends_by_itself(project: Path) -> None:
         stderr=subprocess.DEVNULL,
     )
     try:
-        running = eventually(lambda: find_of_project(project), "the server")
+        running = eventually(lambda: find_by_project(project), "the server")
 
         async def stay() -> None:
             async with connect(f"ws://127.0.0.1:{running.port}", token=running.token) as client:
@@ -577,7 +577,7 @@ def test_a_server_that_nobody_needs_ends_by_itself(project: Path) -> None:
 
         asyncio.run(stay())
         assert process.wait(WAIT_S) == 0
-        assert find_of_project(project) is None
+        assert find_by_project(project) is None
     finally:
         process.kill()
         process.wait(WAIT_S)
@@ -610,7 +610,7 @@ def test_a_server_beside_imports_no_module_of_the_project(project: Path, tmp_pat
 
     asyncio.run(start())
     assert not canary.exists()
-    server = find_of_project(project)
+    server = find_by_project(project)
     assert server is not None
     os.kill(server.pid, signal.SIGTERM)
     os.waitpid(server.pid, 0)

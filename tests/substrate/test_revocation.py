@@ -126,7 +126,7 @@ def run_events(server: Server, token: str) -> Opened:
     return response(server, "GET", path, None, {"Accept": SSE} | bearer(token), begun="waiting")
 
 
-def begin_session(server: Server, token: str, revision: str = LATEST) -> dict[str, str]:
+def create_session(server: Server, token: str, revision: str = LATEST) -> dict[str, str]:
     params = {
         "protocolVersion": revision,
         "capabilities": {},
@@ -145,24 +145,24 @@ CALL = {"name": "demo.wait", "arguments": FOREVER, "_meta": {"progressToken": "t
 
 
 def mcp_stream(server: Server, token: str) -> Opened:
-    headers = begin_session(server, token)
+    headers = create_session(server, token)
     return response(
         server, "POST", "/mcp", request("tools/call", CALL, "asked"), headers, begun="waiting"
     )
 
 
 def mcp_answer(server: Server, token: str) -> Opened:
-    headers = begin_session(server, token) | {"Accept": JSON}
+    headers = create_session(server, token) | {"Accept": JSON}
     return waiting(server, "POST", "/mcp", request("tools/call", CALL, "asked"), headers)
 
 
 def mcp_standing(server: Server, token: str) -> Opened:
-    headers = begin_session(server, token) | {"Accept": SSE}
+    headers = create_session(server, token) | {"Accept": SSE}
     return response(server, "GET", "/mcp", None, headers, begun="id:")
 
 
 def mcp_resumed(server: Server, token: str) -> Opened:
-    headers = begin_session(server, token)
+    headers = create_session(server, token)
     cut = server.request("POST", "/mcp", request("tools/call", CALL, "asked"), headers)
     first = next(read_events(cut))
     cut.close()
@@ -364,7 +364,7 @@ def test_every_request_of_a_batch_that_waits_gets_the_error(server: Server, path
         batch: list[Any] = [request("demo.wait", FOREVER, number) for number in ("a", "b")]
         batch.append(request("demo.echo", {"text": "x"}, "c"))
         if path == "/mcp":
-            headers = begin_session(server, lost, "2025-03-26")
+            headers = create_session(server, lost, "2025-03-26")
             calls = [("a", "demo.wait", {}), ("b", "demo.wait", {}), ("c", "demo.echo", ECHO)]
             batch = [
                 request("tools/call", {"name": name, "arguments": arguments}, number)
@@ -428,7 +428,7 @@ def test_a_client_that_refreshes_its_token_goes_on_where_it_was(
     issuer: Issuer, trusting: Server
 ) -> None:
     old = issued(issuer, trusting, 4)
-    headers = begin_session(trusting, old)
+    headers = create_session(trusting, old)
     cut = trusting.request("POST", "/mcp", request("tools/call", CALL, "asked"), headers)
     events = read_events(cut)
     last = next(events)
@@ -463,7 +463,7 @@ def test_runs_without_a_reader_are_cancelled_with_their_token(server: Server) ->
         next(read_events(cut))
         cut.close()
         # The same in a session, and a task, which is kept by promise.
-        headers = begin_session(server, lost)
+        headers = create_session(server, lost)
         cut = server.request("POST", "/mcp", request("tools/call", CALL), headers)
         next(read_events(cut))
         cut.close()

@@ -39,7 +39,7 @@ from substrate.cli.target.protocol import Target, result_of
 from substrate.cli.target.selection import running_server
 from substrate.cli.target.server import ServerTarget, identity_of
 from substrate.cli.terminal.tables import print_json_line
-from substrate.security.exposure import reached_at
+from substrate.security.exposure import connect_address
 from substrate.security.lockfile import find_running, lock_folder
 from substrate.settings import ProjectFiles, Settings, files_to_trust
 
@@ -169,7 +169,7 @@ def server_checks(
     settings: Settings, target: ServerTarget | None
 ) -> tuple[list[Check], Target | None]:
     """Who is on the port; and the server, if it is ours and lets us in."""
-    port, host = settings.port, reached_at(settings.bind)
+    port, host = settings.port, connect_address(settings.bind)
     if target is None:
         return [_who_else(port, host)], None
     running = find_running(port)

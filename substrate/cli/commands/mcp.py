@@ -30,7 +30,7 @@ from substrate.cli.mcp_hosts.hosts import (
     own_command,
 )
 from substrate.cli.terminal.display import coloured, stdin_is_terminal
-from substrate.security.folder_trust.decision import ask, at_terminal, decide
+from substrate.security.folder_trust.decision import ask, can_prompt, decide
 from substrate.settings import files_to_trust
 
 __all__ = ("mcp",)
@@ -246,7 +246,7 @@ def _offer_trust(*, asks: bool) -> None:
     here = Path.cwd()
     if not files_to_trust(here):
         return
-    skipped = decide(here, ask=ask if asks and at_terminal() else None, warn=click.echo).skipped
+    skipped = decide(here, ask=ask if asks and can_prompt() else None, warn=click.echo).skipped
     if skipped is not None:
         click.echo(
             f"Note: in this folder the server starts without some of its files. {skipped.message} "

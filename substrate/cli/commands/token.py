@@ -13,8 +13,8 @@ import click
 from substrate.cli.main import settings_of
 from substrate.cli.target.server import find_server
 from substrate.cli.terminal.tables import print_json_line
-from substrate.security.exposure import reached_at, url_host
-from substrate.security.lockfile import Running, find_running
+from substrate.security.exposure import connect_address, url_host
+from substrate.security.lockfile import RunningServer, find_running
 from substrate.security.page_sessions import Session, SessionFile, is_session_name
 from substrate.security.tokens import Token, TokenFile
 
@@ -54,7 +54,9 @@ def rotate(ctx: click.Context) -> None:
     browser sessions that were begun with it, are refused from then on: what is open with them ends
     within a second, and their runs are cancelled."""
     running = _running(ctx)
-    connection = HTTPConnection(reached_at(settings_of(ctx).bind), running.port, timeout=ROTATE_S)
+    connection = HTTPConnection(
+        connect_address(settings_of(ctx).bind), running.port, timeout=ROTATE_S
+    )
     headers = {"Authorization": f"Bearer {running.token}", "Content-Type": "application/json"}
     try:
         connection.request("POST", "/token/rotate", b"{}", headers)
@@ -144,13 +146,13 @@ def revoke(*, name: str) -> None:
 # --- parts ------------------------------------------------------------------------------------
 
 
-def _running(ctx: click.Context) -> Running:
+def _running(ctx: click.Context) -> RunningServer:
     """The server on the port of the settings; raises ClickException."""
     settings = settings_of(ctx)
     running = find_running(settings.port)
     if running is not None:
         return running
-    if find_server(settings.port, reached_at(settings.bind)):
+    if find_server(settings.port, connect_address(settings.bind)):
         raise click.ClickException(
             f"the server on port {settings.port} has no lock file of yours: it asks for no token, "
             "or somebody else started it."
@@ -161,8 +163,8 @@ def _running(ctx: click.Context) -> Running:
     )
 
 
-def _link(ctx: click.Context, running: Running) -> str:
-    host = url_host(reached_at(settings_of(ctx).bind))
+def _link(ctx: click.Context, running: RunningServer) -> str:
+    host = url_host(connect_address(settings_of(ctx).bind))
     return f"http://{host}:{running.port}/#token={running.token}"
 
 

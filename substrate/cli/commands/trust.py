@@ -10,7 +10,7 @@ import click
 from plexus.text import escape_controls
 from substrate.cli.terminal.tables import print_json_line
 from substrate.security.folder_trust.contents import Unreadable, read_contents
-from substrate.security.folder_trust.decision import described, real_folder, unsafe_reason
+from substrate.security.folder_trust.decision import format_contents, real_folder, unsafe_reason
 from substrate.security.folder_trust.records import (
     Record,
     RecordError,
@@ -71,7 +71,7 @@ def _trust_now(folder: Path) -> None:
         raise click.ClickException(
             f"{escape_controls(str(error))}. Nothing was trusted. Remove it, or make it smaller."
         ) from error
-    for line in described(contents):
+    for line in format_contents(contents):
         click.echo(line)
     if (reason := unsafe_reason(folder)) is not None:
         click.echo(

@@ -20,7 +20,7 @@ from substrate.cli.target.local import LocalTarget
 from substrate.cli.target.protocol import Target
 from substrate.cli.target.server import ServerTarget, find_server, server_url
 from substrate.cli.terminal.display import coloured
-from substrate.security.exposure import reached_at, url_host
+from substrate.security.exposure import connect_address, url_host
 
 __all__ = (
     "Choice",
@@ -114,7 +114,7 @@ def spelled(ctx: click.Context, command: str, *words: str) -> str:
 def running_server(ctx: click.Context) -> ServerTarget | None:
     """The server that answers on the port of the settings, if one does."""
     settings = settings_of(ctx)
-    host = reached_at(settings.bind)
+    host = connect_address(settings.bind)
     if not find_server(settings.port, host):
         return None
     return ServerTarget(

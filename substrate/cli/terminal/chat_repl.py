@@ -21,7 +21,7 @@ from plexus.errors import PlexusError
 from plexus.private_files import open_private, state_folder
 from substrate.cli.terminal.chat_client import ChatClient, harmless
 from substrate.cli.terminal.display import DIM, coloured, short
-from substrate.security.private_files import make_private
+from substrate.security.private_files import ensure_private_folder
 
 __all__ = (
     "ChatRepl",
@@ -318,7 +318,7 @@ class LineEditor:
         if self._readline is None:
             return
         with contextlib.suppress(OSError):
-            make_private(self._file.parent)
+            ensure_private_folder(self._file.parent)
             os.close(open_private(self._file, os.O_WRONLY))
             self._readline.write_history_file(str(self._file))
             self._file.chmod(0o600)

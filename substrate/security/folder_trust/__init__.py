@@ -1,1 +1,1 @@
-"""Folder trust: which project folders may give this program code and settings."""
+"""Trust in project folders: whether their code and settings are loaded."""

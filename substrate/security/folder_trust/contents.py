@@ -1,12 +1,12 @@
-"""What a project folder would have this program load: every file, read once, with its digest.
+"""Contents of a project folder that this program would load: every file, read once, with a digest.
 
 Rules:
+
 - Nothing is executed here. `substrate.toml` is searched for the names of further files only if the
-  caller says so, which it does for content that is trusted already or is about to be shown.
-- A file is opened only if it is a regular one, and read up to a bound: a FIFO, a device or a file
-  without an end is refused with its name.
-- Links are followed, and what they lead to is what counts. A link that leads nowhere counts by its
-  text.
+  caller allows it, which it does for content that is trusted already or is about to be shown.
+- Only regular files are opened, and read up to a limit: a FIFO, a device or an endless file is
+  refused by name.
+- Links are followed, and their targets count. A dangling link counts by its text.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ __all__ = (
     "read_settings_file",
 )
 
-#: Plugins are a few files. A folder of more is something else, and hashing it would delay starts.
+#: Plugins are a few files. A larger folder is something else, and hashing it would delay starts.
 MAX_FILES: Final = 500
-#: All files together; a start reads and hashes them.
+#: Maximum size of all files together; a start reads and hashes them.
 MAX_BYTES: Final = 16 * 1024 * 1024
-#: Folders inside folders.
+#: Maximum depth of nested folders.
 MAX_DEPTH: Final = 16
-#: A file of settings is a page.
+#: Settings are about a page.
 MAX_SETTINGS_BYTES: Final = 256 * 1024
-#: All names together, so that a record of them can be stored and read again.
+#: Maximum size of all names together, so that a record of them can be stored and read again.
 MAX_NAME_BYTES: Final = 128 * 1024
 READ_BYTES: Final = 1024 * 1024
 
 
 class Unreadable(Exception):
-    """The files cannot be read whole; the message names the file and the reason."""
+    """The files cannot be read completely. The message names the file and the reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Entry:
     size: int
     #: SHA-256 of the content.
     digest: str
-    #: The content of what can be executed or obeyed; None for other files.
+    #: The content of code and settings; None for other files.
     content: bytes | None
 
 
@@ -66,16 +66,18 @@ class Contents:
     """All files, by their names relative to the folder."""
 
     entries: dict[str, Entry]
-    #: The names of the files that are plugins of their own.
+    #: The names of the plugin files.
     plugins: tuple[str, ...]
 
     def digests(self) -> dict[str, str]:
-        """The digest of each file."""
+        """Return the digest of each file."""
         return {name: entry.digest for name, entry in self.entries.items()}
 
     def replaces(self) -> set[str]:
-        """The namespaces that the Python files name, and the classes that they extend without
-        naming one, as far as their text shows it."""
+        """Return the namespaces that the plugins define and the classes that they extend.
+
+        Found by reading the text of the Python files, not by running them.
+        """
         names: set[str] = set()
         for name, entry in self.entries.items():
             if name != FILE and entry.content is not None:
@@ -85,29 +87,28 @@ class Contents:
         return set(sorted(name for name in names if len(name) <= NAME_LENGTH)[:MAX_FILES])
 
     def settings(self) -> bytes | None:
-        """The content of `substrate.toml`."""
+        """Return the content of `substrate.toml`."""
         return self.entries[FILE].content if FILE in self.entries else None
 
 
 def plugin_folder(settings: bytes | None) -> str:
-    """The folder of plugin files, as the variable, these settings or the default name it."""
+    """Return the folder of plugin files, from the environment, these settings or the default."""
     named = _settings_table(settings).get("activations_folder")
     default = named if isinstance(named, str) else Settings.activations_folder
     return os.environ.get(FOLDER_VARIABLE) or default
 
 
 def read_settings_file(folder: Path) -> Entry | None:
-    """`substrate.toml` of the folder; None if there is none. Raises Unreadable."""
+    """Read `substrate.toml` of the folder; None if it does not exist. Raises Unreadable."""
     if not is_there(folder / FILE):
         return None
     return _Reader().read(folder / FILE, FILE, MAX_SETTINGS_BYTES)
 
 
 def read_contents(folder: Path, may_follow: Callable[[str], bool] = lambda _: True) -> Contents:
-    """Read every file that this folder would have loaded.
+    """Read every file that would be loaded from this folder. Raises Unreadable.
 
     These include the files that `substrate.toml` names, if `may_follow` allows that for its digest.
-    Raises Unreadable.
     """
     reader = _Reader()
     settings = read_settings_file(folder)
@@ -126,14 +127,16 @@ def read_contents(folder: Path, may_follow: Callable[[str], bool] = lambda _: Tr
 
 
 def _is_plugin(name: str, prefix: str) -> bool:
-    """Whether this is a Python file directly in the folder; one of `*.py`, as a glob means it."""
+    """Return whether this is a Python file directly in the folder, as in `*.py`."""
     inside = name.removeprefix(prefix)
     return inside != name and "/" not in inside and inside.endswith(".py")
 
 
 def _named_files(settings: bytes | None) -> Iterator[str]:
-    """The Python files that `activation` names. Files of other kinds are never verified, and so
-    never loaded from a folder that is trusted as it is."""
+    """Yield the Python files that the setting `activation` names.
+
+    Other files are never verified, and so never loaded from a folder that is trusted by digest.
+    """
     names = _settings_table(settings).get("activation")
     for name in names if isinstance(names, list) else ():
         if isinstance(name, str) and name.endswith(".py") and "\0" not in name:
@@ -141,7 +144,7 @@ def _named_files(settings: bytes | None) -> Iterator[str]:
 
 
 def _settings_table(settings: bytes | None) -> dict[str, Any]:
-    """The settings, or nothing if they cannot be parsed; the loader reports that."""
+    """Return the parsed settings; empty if they are invalid, which the loader reports."""
     if settings is None:
         return {}
     import tomllib
@@ -153,22 +156,24 @@ def _settings_table(settings: bytes | None) -> dict[str, Any]:
 
 
 class _Reader:
-    """Reads files, all within the same bounds."""
+    """Reader of files within shared limits."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
         self._bytes = 0
         self._name_bytes = 0
-        #: Files and folders; folders count, because links can multiply them.
+        #: Number of files and folders. Folders count, because links can multiply them.
         self._visited = 0
 
     def walk(self, path: Path, name: str, above: tuple[tuple[int, int], ...] = ()) -> None:
-        """Read a file, or everything below a folder; raises Unreadable. One that does not exist
-        has nothing."""
+        """Read a file, or everything below a folder. Raises Unreadable.
+
+        A missing path contains nothing.
+        """
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise Unreadable(f"{name!a} is a name that is not UTF-8") from None
+            raise Unreadable(f"the name {name!a} is not UTF-8") from None
         self._visited += 1
         if self._visited > MAX_FILES:
             raise Unreadable(f"there are more than {MAX_FILES} files and folders")
@@ -186,20 +191,20 @@ class _Reader:
             return
         identity = (found.st_dev, found.st_ino)
         if identity in above:
-            raise Unreadable(f"{name} is a link to a folder that it is in")
+            raise Unreadable(f"{name} is a link to one of its parent folders")
         if len(above) >= MAX_DEPTH:
             raise Unreadable(f"{name} is more than {MAX_DEPTH} folders deep")
         try:
-            inside = sorted(_listed(path))
+            inside = sorted(_list_names(path))
         except OSError as error:
             raise Unreadable(f"{name} cannot be read: {error.strerror}") from error
         for each in inside:
             self.walk(path / each, f"{name}/{each}", (*above, identity))
 
-    def read(self, path: Path, name: str, bound: int = MAX_BYTES) -> Entry:
-        """Read a regular file; raises Unreadable."""
+    def read(self, path: Path, name: str, limit: int = MAX_BYTES) -> Entry:
+        """Read a regular file. Raises Unreadable."""
         try:
-            content = self._content(path, name, min(bound, MAX_BYTES - self._bytes))
+            content = self._content(path, name, min(limit, MAX_BYTES - self._bytes))
         except OSError as error:
             raise Unreadable(f"{name} cannot be read: {error.strerror}") from error
         self._bytes += len(content)
@@ -207,9 +212,9 @@ class _Reader:
         digest = hashlib.sha256(content).hexdigest()
         return Entry(len(content), digest, content if keep else None)
 
-    def _content(self, path: Path, name: str, bound: int) -> bytes:
-        # Looked at first, because opening a device can have effects, and again when it is open,
-        # because it may have been replaced. Not to block covers what looks like a file and is none.
+    def _content(self, path: Path, name: str, limit: int) -> bytes:
+        # Checked first, because opening a device can have effects, and again after opening, because
+        # it may have been replaced. Non-blocking, in case it is not a regular file after all.
         if not stat.S_ISREG(path.stat().st_mode):
             raise Unreadable(f"{name} is not a regular file")
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -217,12 +222,12 @@ class _Reader:
         with os.fdopen(descriptor, "rb", buffering=0) as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise Unreadable(f"{name} is not a regular file")
-            parts, left = [], bound + 1
+            parts, left = [], limit + 1
             while left and (part := file.read(min(left, READ_BYTES))):
                 parts.append(part)
                 left -= len(part)
         if not left:
-            raise Unreadable(f"{name} is too large: at most {bound:,} bytes are read")
+            raise Unreadable(f"{name} is too large: the limit is {limit:,} bytes")
         return b"".join(parts)
 
     def _add(self, name: str, entry: Entry) -> None:
@@ -232,8 +237,8 @@ class _Reader:
             raise Unreadable("the names of the files are too long")
 
 
-def _listed(path: Path) -> list[str]:
-    """The names in a folder, as far as they are needed to see that there are too many."""
+def _list_names(path: Path) -> list[str]:
+    """Return the names in a folder, or enough of them to see that there are too many."""
     names = []
     with os.scandir(path) as found:
         for entry in found:

@@ -1,15 +1,17 @@
-"""Whether the files of a project folder are loaded.
+"""Decision whether the files of a project folder are loaded.
 
-They are, if the folder is trusted: as it is now (every digest matches), always (whatever it holds),
-or for this start. Otherwise nothing of them is executed or obeyed, and the reason is reported.
+They are loaded if the folder is trusted: as it is now (every digest matches), always (regardless of
+its contents), or for this start. Otherwise none of them is executed or read as settings, and the
+reason is reported.
 
 Rules:
-- Fail closed: what cannot be read, or cannot be decided, is not loaded.
-- Python files are executed from the bytes that were hashed. What plugins themselves import or open
-  later is read from disk, after it was verified at the start.
+
+- Fail closed: files that cannot be read or verified are not loaded.
+- Python files are executed from the bytes that were hashed. Files that plugins import or open later
+  are read from disk, after they were verified at the start.
 - Digests cover everything in the folder of plugins, bytecode included, so none is written there.
 - A person may be asked at a terminal. Everything shown that comes from the folder is escaped: a
-  name or a setting must not act on the terminal.
+  name or a setting must not control the terminal.
 """
 
 from __future__ import annotations
@@ -47,11 +49,11 @@ from substrate.telemetry.logging import announce
 __all__ = (
     "Ask",
     "ask",
-    "at_terminal",
+    "can_prompt",
     "changes",
     "decide",
-    "described",
     "files_at_start",
+    "format_contents",
     "real_folder",
     "unsafe_reason",
 )
@@ -59,11 +61,11 @@ __all__ = (
 #: Asks a person whether to trust a folder with these files.
 Ask = Callable[[Path, Contents], bool]
 
-#: How many names, and how much of each, a report has.
+#: Maximum number of names in a report, and maximum characters of each.
 DETAILS: Final = 20
 DETAIL_CHARS: Final = 120
 
-#: How many files, and lines of settings, are shown.
+#: Maximum number of files and lines of settings that are shown.
 FILES: Final = 40
 LINES: Final = 60
 LINE_CHARS: Final = 200
@@ -72,7 +74,7 @@ REVIEW: Final = "Run `substrate trust` in this folder to review and load them."
 
 
 def real_folder(project: Path) -> Path:
-    """The folder itself, behind any links: trust belongs to it."""
+    """Return the folder with links resolved: trust belongs to the real folder."""
     return Path(os.path.realpath(project))
 
 
@@ -83,10 +85,10 @@ def decide(
     ask: Ask | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> ProjectFiles:
-    """What a start in this folder loads from it. With `once` the folder is trusted for this start.
+    """Return what a start in this folder loads from it.
 
-    `ask` is called if the folder is not trusted, and what it allows is remembered; `warn` gets a
-    sentence if that cannot be stored.
+    With `once` the folder is trusted for this start. `ask` is called if the folder is not trusted,
+    and its consent is stored; `warn` is called with a message if that fails.
     """
     folder = real_folder(project)
     if once:
@@ -109,7 +111,7 @@ def decide(
             differences = changes(record, contents)
             if not differences:
                 return _pinned(contents, project)
-            # A changed plugin must not switch off a sandbox that unchanged settings ask for.
+            # A changed plugin must not switch off a sandbox that unchanged settings require.
             if contents.digests().get(FILE) == record.files.get(FILE):
                 settings = contents.settings()
         if ask is not None and ask(folder, contents := read_contents(folder)):
@@ -123,9 +125,9 @@ def decide(
 
 
 def changes(record: Record, contents: Contents) -> list[str]:
-    """What differs from the files that are trusted, as in `changed activations.d/a.py`.
+    """Return the differences from the trusted files, as in `changed activations.d/a.py`.
 
-    If `substrate.toml` differs, that is all: which other files it names is not known.
+    If `substrate.toml` differs, only that: which other files it names is not known.
     """
     found, trusted = contents.digests(), record.files
     names = sorted(found.keys() | trusted.keys())
@@ -139,7 +141,7 @@ def changes(record: Record, contents: Contents) -> list[str]:
 
 
 def unsafe_reason(folder: Path) -> str | None:
-    """Why others could change what is in the folder; None if they cannot."""
+    """Return why other users could change the contents of the folder; None if they cannot."""
     plugins = folder / (os.environ.get(FOLDER_VARIABLE) or Settings.activations_folder)
     for path in (folder, folder / FILE, plugins, *itertools.islice(plugins.glob("*.py"), DETAILS)):
         try:
@@ -149,15 +151,15 @@ def unsafe_reason(folder: Path) -> str | None:
         if found.st_uid not in (os.geteuid(), 0):
             return f"{path} belongs to another user"
         if found.st_mode & stat.S_IWOTH:
-            return f"every user can write to {path}"
+            return f"{path} is writable by every user"
     for parent in folder.parents:
         try:
             found = parent.stat()
         except OSError as error:
-            return f"{parent} cannot be examined: {error.strerror}"
-        sticky = found.st_mode & stat.S_ISVTX  # then only its owner can rename what is in it
+            return f"{parent} cannot be read: {error.strerror}"
+        sticky = found.st_mode & stat.S_ISVTX  # only the owner of an entry can rename it
         if found.st_uid not in (os.geteuid(), 0) or (found.st_mode & stat.S_IWOTH and not sticky):
-            return f"other users can replace what is in {parent}"
+            return f"other users can replace files in {parent}"
     return None
 
 
@@ -165,13 +167,13 @@ def unsafe_reason(folder: Path) -> str | None:
 
 
 def files_at_start(project: Path, *, once: bool, may_ask: bool) -> ProjectFiles:
-    """What this start loads from the folder; a person at a terminal is asked if that is allowed."""
+    """Return what this start loads from the folder, after asking at a terminal if allowed."""
     warn = partial(announce, level="WARNING")
-    return decide(project, once=once, ask=ask if may_ask and at_terminal() else None, warn=warn)
+    return decide(project, once=once, ask=ask if may_ask and can_prompt() else None, warn=warn)
 
 
-def at_terminal() -> bool:
-    """Whether a person can be asked: stdin and stderr are terminals."""
+def can_prompt() -> bool:
+    """Return whether a person can be asked: stdin and stderr are terminals."""
     try:
         return sys.stdin.isatty() and sys.stderr.isatty()
     except (AttributeError, ValueError):  # one of them is missing or closed
@@ -179,9 +181,9 @@ def at_terminal() -> bool:
 
 
 def ask(folder: Path, contents: Contents) -> bool:
-    """Show what would be loaded, and ask whether to trust it; no is the default."""
+    """Show what would be loaded, and ask whether to trust it. The default is no."""
     click.echo(f"{escape_controls(str(folder))} is not trusted. Substrate would load:", err=True)
-    for line in described(contents):
+    for line in format_contents(contents):
         click.echo(line, err=True)
     click.echo(
         "These files run as code and settings with your rights. Trust them only if you trust "
@@ -191,8 +193,8 @@ def ask(folder: Path, contents: Contents) -> bool:
     return click.confirm("Trust these files as they are now?", default=False, err=True)
 
 
-def described(contents: Contents) -> Iterator[str]:
-    """The files with their sizes, and the lines of `substrate.toml`."""
+def format_contents(contents: Contents) -> Iterator[str]:
+    """Yield the files with their sizes, and the lines of `substrate.toml`."""
     names = list(contents.entries)
     width = max((len(escape_controls(name)) for name in names[:FILES]), default=0)
     for name in names[:FILES]:
@@ -205,7 +207,7 @@ def described(contents: Contents) -> Iterator[str]:
     lines = settings.decode(errors="replace").split("\n")
     while lines and not lines[-1].strip():
         lines.pop()
-    yield f"{FILE} holds:"
+    yield f"{FILE} contains:"
     for line in lines[:LINES]:
         shown = escape_controls(line.rstrip("\r"))
         cut = " ..." if len(shown) > LINE_CHARS else ""
@@ -218,7 +220,7 @@ def described(contents: Contents) -> Iterator[str]:
 
 
 def _live(folder: Path, project: Path, *, once: bool) -> ProjectFiles:
-    """Everything as it is on disk."""
+    """Load everything as it is on disk."""
     try:
         settings = read_settings_file(folder)
     except Unreadable as error:
@@ -231,13 +233,13 @@ def _live(folder: Path, project: Path, *, once: bool) -> ProjectFiles:
 
 
 def _pinned(contents: Contents, project: Path) -> ProjectFiles:
-    """The files as they were read."""
+    """Load the files as they were read."""
     sys.dont_write_bytecode = True
     sources = {
         path: entry.content
         for name, entry in contents.entries.items()
         if entry.content is not None and name != FILE
-        for path in (name, str(project / name))  # as settings name it, and as we do
+        for path in (name, str(project / name))  # relative, as in settings, and absolute
     }
     plugins = tuple(str(project / name) for name in contents.plugins)
     return ProjectFiles(settings=contents.settings(), sources=sources, plugins=plugins)
@@ -268,7 +270,7 @@ def _skip(
     settings: bytes | None = None,
     replaced: tuple[str, ...] = (),
 ) -> ProjectFiles:
-    """Nothing but settings that are trusted still, and a report of the rest."""
+    """Load only settings that are still trusted, and report the rest."""
     there = [name for name in files_to_trust(folder) if settings is None or name != FILE]
     names = " and ".join(there) or f"files that {FILE} names"
     why, cure = {
@@ -276,14 +278,14 @@ def _skip(
         "changed": ("they changed since they were trusted", REVIEW),
         "unsafe": (
             "other users can change the folder, which is trusted always",
-            "Make it writable for you alone, or run `substrate trust` to trust it as it is now.",
+            "Make it writable only by you, or run `substrate trust` to trust it as it is now.",
         ),
         "unreadable": (
-            "they cannot be read whole",
+            "they cannot be read completely",
             "Run `substrate doctor` in this folder: it names the file.",
         ),
         "record_unreadable": (
-            "the record of trust cannot be used",
+            "the trust record cannot be used",
             "Run `substrate doctor` in this folder: it names the record.",
         ),
     }[code]

@@ -1,7 +1,7 @@
-"""Which folders are trusted: one record for each, in the user's state folder.
+"""Records of trusted folders: one file each, in the user's state folder.
 
-A record is a file of its own, named by a digest of the folder's real path and replaced whole, so
-that writers at the same time leave one complete record and one that is damaged concerns one folder.
+A record is a separate file, named by a digest of the folder's real path and replaced atomically, so
+that concurrent writers leave one complete record, and a damaged record affects one folder only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from plexus.private_files import state_folder
-from substrate.security.private_files import make_private, read_json, write_private
+from substrate.security.private_files import ensure_private_folder, read_json, write_private
 
 __all__ = ("Record", "RecordError", "list_records", "read_record", "remove_record", "write_record")
 
@@ -24,26 +24,26 @@ SUFFIX: Final = ".json"
 
 
 class RecordError(Exception):
-    """A record cannot be read or written; the message says which, why and what to do."""
+    """A record cannot be read or written. The message says which, why and what to do."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Record:
-    """That a folder is trusted."""
+    """Trust in a folder."""
 
     folder: str
-    #: Whether it is trusted whatever it holds.
+    #: Whether it is trusted regardless of its contents.
     always: bool
-    #: The digest of each file that is trusted, by its name relative to the folder.
+    #: The digest of each trusted file, by its name relative to the folder.
     files: dict[str, str]
     since_s: float
-    #: The namespaces that its plugins have and the classes that they extend: while they are not
-    #: loaded, a built-in activation of that namespace or class is off.
+    #: The namespaces that its plugins define and the classes that they extend: while the plugins
+    #: are not loaded, a built-in activation of that namespace or class is off.
     replaces: tuple[str, ...] = ()
 
 
 def write_record(folder: Path, files: dict[str, str] | None, replaces: Iterable[str] = ()) -> None:
-    """Trust a folder with these files, or with any if it is None. Raises RecordError."""
+    """Trust a folder with these files, or with any files if None. Raises RecordError."""
     path = _path(folder)
     entry = {
         "folder": str(folder),
@@ -53,27 +53,27 @@ def write_record(folder: Path, files: dict[str, str] | None, replaces: Iterable[
         "since": round(time.time(), 3),
     }
     try:
-        make_private(path.parent.parent)
-        make_private(path.parent)
+        ensure_private_folder(path.parent.parent)
+        ensure_private_folder(path.parent)
         write_private(path, entry)
     except OSError as error:
         raise RecordError(
             f"The trust in this folder cannot be stored: {error.filename or path}: "
-            f"{error.strerror}. Make that folder writable, or set XDG_STATE_HOME to another."
+            f"{error.strerror}. Make that path writable, or set XDG_STATE_HOME to another folder."
         ) from error
 
 
 def read_record(folder: Path) -> Record | None:
-    """The record of a folder, by its real path; None if there is none. Raises RecordError."""
+    """Return the record of a folder, by its real path; None if not trusted. Raises RecordError."""
     path = _path(folder)
     record = _read(path)
     if record is not None and record.folder != str(folder):
-        raise _damaged(path, "it is about another folder")
+        raise _damaged(path, "it belongs to another folder")
     return record
 
 
 def remove_record(folder: Path) -> bool:
-    """Trust a folder no longer; False if it was not trusted. Raises RecordError."""
+    """Remove the trust in a folder. False if it was not trusted. Raises RecordError."""
     path = _path(folder)
     try:
         path.unlink()
@@ -85,17 +85,17 @@ def remove_record(folder: Path) -> bool:
 
 
 def list_records() -> tuple[list[Record], list[str]]:
-    """Every record, by folder, and what is wrong with those that cannot be read."""
-    records, faults = [], []
+    """Return all records, sorted by folder, and the errors of those that cannot be read."""
+    records, errors = [], []
     for path in sorted(_folder().glob(f"*{SUFFIX}")):
         try:
             record = _read(path)
         except RecordError as error:
-            faults.append(str(error))
+            errors.append(str(error))
         else:
             if record is not None:
                 records.append(record)
-    return sorted(records, key=lambda each: each.folder), faults
+    return sorted(records, key=lambda each: each.folder), errors
 
 
 def _folder() -> Path:
@@ -125,7 +125,7 @@ def _read(path: Path) -> Record | None:
     try:
         return _record(read_json(path))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it does not hold a record"
+        reason = error.strerror if isinstance(error, OSError) else "it contains no valid record"
         raise _damaged(path, str(reason)) from error
 
 
@@ -143,6 +143,6 @@ def _record(value: Any) -> Record:
 
 def _damaged(path: Path, reason: str) -> RecordError:
     return RecordError(
-        f"The record of trust {path} cannot be used: {reason}. "
+        f"The trust record {path} cannot be used: {reason}. "
         f"Remove it, and run `substrate trust` in the folder again."
     )

@@ -176,7 +176,7 @@ def test_compiled_files_that_settings_name_are_not_covered_and_not_loaded(folder
     )
     folder.settings('activation = ["./compiled.pyc", "../", "/proc/kmsg"]\n')
     trusted = folder.run("trust")
-    assert "compiled" not in trusted.stdout.partition("substrate.toml holds")[0]
+    assert "compiled" not in trusted.stdout.partition("substrate.toml contains")[0]
     done = folder.run("list", "--local", "--json")
     assert "Plugin skipped: ./compiled.pyc" in done.stderr
     assert folder.executed() == ["planted"]
@@ -298,11 +298,11 @@ UNREADABLE: dict[Callable[[Path], None], str] = {
     _waiting: "activations.d/tty.py is not a regular file",
     _huge: "activations.d/huge.bin is too large",
     _huge_settings: "substrate.toml is too large",
-    _loop: "activations.d/loop is a link to a folder that it is in",
+    _loop: "activations.d/loop is a link to one of its parent folders",
     _many: f"there are more than {MAX_FILES} files and folders",
     _deep: f"is more than {MAX_DEPTH} folders deep",
     _multiplied: f"there are more than {MAX_FILES} files and folders",
-    _not_utf8: "is a name that is not UTF-8",
+    _not_utf8: "is not UTF-8",
 }
 
 

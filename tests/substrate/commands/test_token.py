@@ -143,14 +143,14 @@ def test_a_token_can_be_for_what_is_ones_own(port: str, project: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["create", "Phone"], "is no name"),
-        (["create", "phone", "--scope", "a b"], "is no scope"),
-        (["create", "phone", "--as", "ada@example.org"], "is no name"),
+        (["create", "Phone"], "is not a valid name"),
+        (["create", "phone", "--scope", "a b"], "is not a valid scope"),
+        (["create", "phone", "--as", "ada@example.org"], "is not a valid name"),
         (["create", "phone", "--expires", "soon"], "is no time"),
         (["create", "phone", "--expires", "0d"], "is no time"),
         (["revoke", "phone"], "there is no token called 'phone'"),
         (["revoke", "session:12345678"], "there is no session called 'session:12345678'"),
-        (["create", "session:12345678"], "is no name"),
+        (["create", "session:12345678"], "is not a valid name"),
     ],
 )
 def test_what_cannot_be_is_explained(project: Path, arguments: list[str], said: str) -> None:
@@ -180,7 +180,7 @@ def test_a_damaged_file_is_reported(project: Path, tmp_path: Path) -> None:
 # --- browser sessions ----------------------------------------------------------------------------
 
 
-def begin_session(port: str, token: str, agent: str) -> str:
+def create_session(port: str, token: str, agent: str) -> str:
     """What a page does that was opened by the link."""
     connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=20)
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
@@ -195,9 +195,9 @@ def begin_session(port: str, token: str, agent: str) -> str:
 def test_sessions_are_listed_and_revoked_like_tokens(port: str, project: Path) -> None:
     own = printed(run("--port", port, "token", cwd=project))
     phone = printed(run("token", "create", "phone", "--scope", "chat", cwd=project))
-    first = begin_session(port, own, "Browser/1 \x9b31m" + "x" * 500)
-    second = begin_session(port, phone, "Pocket/2")
-    third = begin_session(port, own, "")
+    first = create_session(port, own, "Browser/1 \x9b31m" + "x" * 500)
+    second = create_session(port, phone, "Pocket/2")
+    third = create_session(port, own, "")
     listed = run("token", "list", "--json", cwd=project).stdout
     assert not any(secret in listed for secret in (own, phone, first, second, third))
     tokens, *sessions = map(json.loads, listed.splitlines())

@@ -125,10 +125,10 @@ def test_a_folder_that_every_user_can_change_is_not_trusted_always(folder: Folde
     folder.plugins.chmod(0o777)
     refused = folder.run("trust", "--always")
     assert refused.returncode == 1
-    assert f"every user can write to {folder.plugins}" in refused.stderr
+    assert f"{folder.plugins} is writable by every user" in refused.stderr
     pinned = folder.run("trust")
     assert pinned.returncode == 0
-    assert "every user can write" in pinned.stderr
+    assert "writable by every user" in pinned.stderr
     assert "planted.word" in folder.methods()
 
 
@@ -191,7 +191,7 @@ def test_a_record_of_another_folder_is_no_trust(folder: Folder, tmp_path: Path) 
     folder.run("trust")
     [ours] = [file for file in record_files() if file != theirs]
     shutil.copy(theirs, ours)
-    with pytest.raises(RecordError, match="about another folder"):
+    with pytest.raises(RecordError, match="belongs to another folder"):
         read_record(folder.path)
 
 
