@@ -45,7 +45,7 @@ __all__ = (
 #: Which list a change of the hub is one of.
 LISTS: Final = {"methods": "tools", "prompts": "prompts", "resources": "templates"}
 #: How many forms of one list are kept.
-FORMS: Final = 64
+MAX_VARIANTS: Final = 64
 #: Claude Code's key for the size of a tool's results, above what size it moves a result that does
 #: not have the key to a file, and the largest size that it accepts.
 MAX_RESULT_KEY: Final = "anthropic/maxResultSizeChars"
@@ -54,7 +54,7 @@ HOST_MAX_RESULT_CHARS: Final = 500_000
 #: What the revisions call the three answers of a method about running on its own.
 TASK_SUPPORT: Final = {"optional": "optional", "required": "required", "never": "forbidden"}
 #: What every cursor of ours begins with, under its encoding.
-MARK: Final = "after:"
+CURSOR_PREFIX: Final = "after:"
 
 SpellingName: TypeAlias = Literal["dot", "underscore", "dash"]
 
@@ -97,7 +97,7 @@ class Entries(NamedTuple):
     """One list: the sorted keys and, beside each, its entry as JSON."""
 
     keys: list[str]
-    raws: list[bytes]
+    encoded: list[bytes]
 
 
 class Catalogue:
@@ -180,7 +180,7 @@ class Catalogue:
                 (entry for entry in described if entry is not None), key=lambda entry: entry[0]
             )
             entries = Entries([key for key, _ in found], [wire.encode(entry) for _, entry in found])
-            if len(forms) >= FORMS:
+            if len(forms) >= MAX_VARIANTS:
                 forms.clear()
             forms[key] = entries
         return entries
@@ -289,19 +289,19 @@ def _hints(spec: MethodSpec) -> dict[str, Any]:
 
 
 def _template(spec: MethodSpec, revision: Revision) -> tuple[str, dict[str, Any]] | None:
-    mark = spec.resource
-    if mark is None or "{" not in mark.uri:
+    resource = spec.resource
+    if resource is None or "{" not in resource.uri:
         return None
     template: dict[str, Any] = {
-        "uriTemplate": mark.uri,
-        "name": mark.name or spec.name,
+        "uriTemplate": resource.uri,
+        "name": resource.name or spec.name,
         "description": spec.description,
     }
-    if mark.mime_type is not None:
-        template["mimeType"] = mark.mime_type
-    if mark.title and revision.titles:
-        template["title"] = mark.title
-    return mark.uri, template
+    if resource.mime_type is not None:
+        template["mimeType"] = resource.mime_type
+    if resource.title and revision.titles:
+        template["title"] = resource.title
+    return resource.uri, template
 
 
 # --- pages ------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def _template(spec: MethodSpec, revision: Revision) -> tuple[str, dict[str, Any]
 
 def cursor_after(key: str) -> str:
     """The cursor for what comes after this key."""
-    return binascii.b2a_base64((MARK + key).encode(), newline=False).decode()
+    return binascii.b2a_base64((CURSOR_PREFIX + key).encode(), newline=False).decode()
 
 
 def cursor_key(params: dict[str, Any]) -> str | None:
@@ -321,9 +321,9 @@ def cursor_key(params: dict[str, Any]) -> str | None:
         text = binascii.a2b_base64(cursor, strict_mode=True).decode()
     except (TypeError, ValueError):
         text = ""
-    if not text.startswith(MARK):
+    if not text.startswith(CURSOR_PREFIX):
         raise ProtocolError(wire.INVALID_PARAMS, "Invalid cursor", {"cursor": cursor})
-    return text.removeprefix(MARK)
+    return text.removeprefix(CURSOR_PREFIX)
 
 
 def page_of(keys: Sequence[str], after: str | None, size: int) -> tuple[slice, str | None]:

@@ -27,12 +27,12 @@ from plexus.runtime.run import Run
 
 __all__ = (
     "RequestState",
-    "answer_of",
     "as_instructions",
-    "digest_of",
     "missing_capability",
     "open_state",
-    "request_of",
+    "parse_answer",
+    "question_request",
+    "request_digest",
     "seal_state",
 )
 
@@ -61,7 +61,9 @@ MAC_BYTES: Final = 32
 LIMITS: Final = Limits()
 
 
-def request_of(event: QuestionAsked, run: int, revision: Revision) -> tuple[str, Schema] | None:
+def question_request(
+    event: QuestionAsked, run: int, revision: Revision
+) -> tuple[str, Schema] | None:
     """The request that puts this question of a run to a client; None if it has no such form."""
     if event.kind == "sample":
         return "sampling/createMessage", _sampling(event.details or {})
@@ -81,7 +83,7 @@ def request_of(event: QuestionAsked, run: int, revision: Revision) -> tuple[str,
     return "elicitation/create", params | {"requestedSchema": form}
 
 
-def answer_of(event: QuestionAsked, result: Any, revision: Revision) -> Any:
+def parse_answer(event: QuestionAsked, result: Any, revision: Revision) -> Any:
     """Return the answer in a client's result; None if there is none. Raises InvalidParams."""
     if not isinstance(result, dict):
         raise InvalidParams("the answer must be an object")
@@ -299,7 +301,7 @@ def _text(data: bytes) -> str:
     return encoded.replace("+", "-").replace("/", "_")
 
 
-def digest_of(method: str, arguments: dict[str, Any]) -> str:
+def request_digest(method: str, arguments: dict[str, Any]) -> str:
     """Return a digest that identifies a request."""
     import hashlib
 

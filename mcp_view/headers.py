@@ -77,7 +77,7 @@ def _check_arguments(
 ) -> None:
     """Compare the arguments that a tool wants to be repeated; raises ProtocolError."""
     tool, arguments = params.get("name"), params.get("arguments", {})
-    if not isinstance(tool, str) or not isinstance(arguments, dict) or not server.tool(tool):
+    if not isinstance(tool, str) or not isinstance(arguments, dict) or not server.find_tool(tool):
         return
     try:
         wanted = server.catalogue.headers_of(tool)

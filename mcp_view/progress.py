@@ -23,9 +23,9 @@ MESSAGE_CHARS: Final = 1000
 #: Where the text begins in the bytes of a piece of content.
 CONTENT_HEAD: Final = len(wire.encode_event(Content(""))) - len('""}')
 #: What a value rises by when nothing better is known.
-LEAST: Final = 0.001
+MIN_STEP: Final = 0.001
 #: Beyond this JSON readers do not keep whole numbers apart.
-MOST: Final = 2**53
+MAX_VALUE: Final = 2**53
 
 
 class ProgressReporter:
@@ -39,9 +39,9 @@ class ProgressReporter:
         "_head",
         "_messages",
         "_pending",
+        "_target",
         "_total",
         "_value",
-        "_wanted",
         "last_at",
         "timer_set",
         "unlimited",
@@ -58,8 +58,8 @@ class ProgressReporter:
         self._messages = revision.progress_message
         self._counts = counts
         self._counted = 0
-        self._value = -LEAST
-        self._wanted: float = 0
+        self._value = -MIN_STEP
+        self._target: float = 0
         self._total: float | None = None
         self._pending: list[str] | None = None
         #: Whether the newest of it is a line that is no part of a text.
@@ -74,39 +74,43 @@ class ProgressReporter:
         #: Whether a timer for the next flush is set.
         self.timer_set = False
 
-    def every(
-        self, events: list[Event], raws: list[bytes], now: float
+    def report_each(
+        self, events: list[Event], payloads: list[bytes], now: float
     ) -> list[bytes] | NotifyCounted:
-        """A notification for each of these events; `raws` are their bytes."""
+        """A notification for each of these events; `payloads` are their bytes."""
         self.last_at = now
-        return self._counted_texts(events, raws) or [self._step(event) for event in events]
+        return self._counted_texts(events, payloads) or [self._step(event) for event in events]
 
-    def _counted_texts(self, events: list[Event], raws: list[bytes]) -> NotifyCounted | None:
+    def _counted_texts(self, events: list[Event], payloads: list[bytes]) -> NotifyCounted | None:
         """The same for short pieces of content that are counted, as those of a flood nearly
         always are; None if these are not. Their texts are spliced in as they are."""
         first = self._counted + 1
         plain = self._counts and self._messages and first > self._value
-        if not plain or set(map(type, events)) != {Content} or max(map(len, raws)) > MESSAGE_CHARS:
+        if (
+            not plain
+            or set(map(type, events)) != {Content}
+            or max(map(len, payloads)) > MESSAGE_CHARS
+        ):
             return None
         self._value = self._counted = self._counted + len(events)
         template = self._head.replace(b"%", b"%%") + b',"progress":%d,"message":%b}}'
-        return NotifyCounted(template, first, [raw[CONTENT_HEAD:-1] for raw in raws])
+        return NotifyCounted(template, first, [payload[CONTENT_HEAD:-1] for payload in payloads])
 
     def _step(self, event: Event) -> bytes:
         self._counted += 1
         if event.__class__ is Progress:
-            return self._noted(event)
+            return self._report_progress(event)
         self._value = value = (
-            self._counted if self._counts and self._counted > self._value else self._more()
+            self._counted if self._counts and self._counted > self._value else self._next_larger()
         )
         return self._frame(value, event.as_text() or event.as_line())
 
-    def _noted(self, event: Progress) -> bytes:
-        self._take_progress(event)
+    def _report_progress(self, event: Progress) -> bytes:
+        self._set_progress(event)
         return self._frame(self._next(), event.message or "")
 
-    def _take_progress(self, event: Progress) -> None:
-        self._wanted = min(event.done, MOST)
+    def _set_progress(self, event: Progress) -> None:
+        self._target = min(event.done, MAX_VALUE)
         self._total = event.total
         self._counts = False
 
@@ -129,13 +133,13 @@ class ProgressReporter:
             pending.append(text)
             self._after_line = is_line
         if self._counts:
-            self._wanted = self._counted
+            self._target = self._counted
         if len(pending) > MESSAGE_CHARS:
             del pending[:-MESSAGE_CHARS]
 
     def _line_of(self, event: Event) -> str:
         if isinstance(event, Progress):
-            self._take_progress(event)
+            self._set_progress(event)
             return event.message or ""
         return event.as_line()
 
@@ -163,13 +167,13 @@ class ProgressReporter:
 
     def _next(self) -> float:
         """The next value: what is wanted if that is more than the last, or a little more."""
-        wanted = self._wanted
-        self._value = value = wanted if wanted > self._value else self._more()
+        wanted = self._target
+        self._value = value = wanted if wanted > self._value else self._next_larger()
         return value
 
-    def _more(self) -> float:
+    def _next_larger(self) -> float:
         """A little more than the last value; of a large one a little is what can be told apart."""
-        more = round(self._value + LEAST, 3)
+        more = round(self._value + MIN_STEP, 3)
         return more if more > self._value else math.nextafter(self._value, math.inf)
 
     def _frame(self, value: float, message: str) -> bytes:

@@ -31,7 +31,7 @@ from mcp_view.replies import (
 )
 from mcp_view.server import McpServer
 from mcp_view.session import Peer, Session, is_stateless
-from mcp_view.subscriptions import Listener, is_visible, session_notice
+from mcp_view.subscriptions import Listener, is_visible, session_notification
 from plexus.errors import Internal, PlexusError
 from plexus.limits import CONTROL_CALLS
 from plexus.principal import LOCAL, Principal
@@ -49,7 +49,7 @@ __all__ = ("Fallback", "McpConnection")
 #: How much is kept of a client's reason to cancel a request.
 REASON_CHARS: Final = 1000
 #: The effects that a call begins with.
-_BEGINNINGS: Final = frozenset({StartCall, AttachCall, AnswerQuestion})
+_START_EFFECTS: Final = frozenset({StartCall, AttachCall, AnswerQuestion})
 
 
 class Fallback(Protocol):
@@ -78,13 +78,13 @@ class McpConnection:
         principal: Principal = LOCAL,
         fallback: Fallback | None = None,
         streaming: bool = True,
-        announces: bool = True,
+        change_notifications: bool = True,
         stateless: bool = False,
     ) -> None:
         """`framing` wraps messages for the transport, if it needs that. `streaming` is whether
-        anything but answers can be sent here, `announces` whether the session's own notifications
+        anything but answers can be sent here, `change_notifications` whether the session's own notifications
         go this way, and `stateless` whether messages must name the revision that they speak."""
-        self.peer = Peer(server, session, principal, streaming, announces)
+        self.peer = Peer(server, session, principal, streaming, change_notifications)
         self.streaming = streaming
         self._writer = ReplyWriter(framing, streaming, server.hub.limits.error_bytes)
         self._fallback = fallback
@@ -146,19 +146,19 @@ class McpConnection:
 
     def _handle(self, request: wire.Request, batch: BatchReply | None) -> list[Effect]:
         request_id, name, _ = request
-        if name not in METHODS and self._falls_back(name, batch):
-            return self._other.receive(request)
+        if name not in METHODS and self._is_fallback(name, batch):
+            return self._other_view.receive(request)
         method, params, caller = find_method(self.peer, request, stateless=self._stateless)
         if method is INITIALIZE and batch is not None:
             raise ProtocolError(wire.INVALID_REQUEST, "initialize must not be part of a batch")
         if caller is not None and (request_id in self._calls or request_id in self._listeners):
             raise ProtocolError(wire.INVALID_REQUEST, "a request with this id is under way already")
         replies = method.handle(self.peer, request_id, params, caller)
-        if replies[0].__class__ in _BEGINNINGS:  # and then it is the only one
+        if replies[0].__class__ in _START_EFFECTS:  # and then it is the only one
             return self._register(replies[0], batch)
         return self._translate(replies, request_id, batch)
 
-    def _falls_back(self, name: str, batch: BatchReply | None) -> bool:
+    def _is_fallback(self, name: str, batch: BatchReply | None) -> bool:
         """Whether a method that is not of this protocol is one of the hub, for the other view."""
         if self._fallback is None or batch is not None:
             return False
@@ -198,7 +198,7 @@ class McpConnection:
 
     def _response(self, response: wire.Response) -> list[Effect]:
         for call in self._calls.values():
-            if response.id in call.sent and call.expects(Step.RESPONSE):
+            if response.id in call.client_requests and call.expects(Step.RESPONSE):
                 return self._effects(call, call.on_response(response))
         return []
 
@@ -207,7 +207,7 @@ class McpConnection:
     def on_started(self, call: Any, run: Run) -> list[Effect]:
         """Take the run that a call leads to."""
         if not isinstance(call, Call):
-            return self._other.on_started(call, run)
+            return self._other_view.on_started(call, run)
         if call.state is not STARTING:  # as the table has it
             return []
         return self._effects(call, call.on_started(run))
@@ -215,13 +215,13 @@ class McpConnection:
     def on_refused(self, call: Any, error: PlexusError) -> list[Effect]:
         """Take the reason why a call did not begin."""
         if not isinstance(call, Call):
-            return self._other.on_refused(call, error)
+            return self._other_view.on_refused(call, error)
         return self._effects(call, call.on_refused(error)) if call.expects(Step.REFUSED) else []
 
     def on_items(self, call: Any, batch: Batch) -> list[Effect]:
         """Take the next items of a call's run."""
         if not isinstance(call, Call):
-            return self._other.on_items(call, batch)
+            return self._other_view.on_items(call, batch)
         if call.state is not RUNNING:  # as the table has it
             return []
         return self._effects(call, call.on_items(batch))
@@ -245,14 +245,14 @@ class McpConnection:
             return []
         messages = []
         peer = self.peer
-        if peer.announces and peer.session.caller is not None:
-            notice = session_notice(peer.session, change)
-            if notice is not None:
-                messages.append(notice)
+        if peer.change_notifications and peer.session.caller is not None:
+            notification = session_notification(peer.session, change)
+            if notification is not None:
+                messages.append(notification)
         for listener in self._listeners.values():
-            notice = listener.notice(change)
-            if notice is not None:
-                messages.append(notice)
+            notification = listener.notification(change)
+            if notification is not None:
+                messages.append(notification)
         return self._writer.notify(messages)
 
     def on_defect(self, requests: list[wire.Id], error: PlexusError) -> list[Effect]:
@@ -265,7 +265,7 @@ class McpConnection:
     def on_call_defect(self, call: Any, error: PlexusError, seq: int) -> list[Effect]:
         """Answer a call whose result could not be made."""
         if not isinstance(call, Call):
-            return self._other.on_call_defect(call, error, seq)
+            return self._other_view.on_call_defect(call, error, seq)
         # The defect may have struck while the answer was made, before it was sent.
         registered = self._calls.get(call.id) is call
         return self._effects(call, call.refuse(_internal(error))) if registered else []
@@ -299,14 +299,14 @@ class McpConnection:
         self._listeners.clear()
         session = self.peer.session
         if not session.outlives_connection:
-            session.end()
+            session.close()
         gone: list[Effect] = [LeaveCall(call, cancel="disconnected") for call in calls]
         for call in calls:
             call.cancel()
         return gone if self._fallback is None else gone + self._fallback.peer_gone()
 
     @property
-    def _other(self) -> Fallback:
+    def _other_view(self) -> Fallback:
         assert self._fallback is not None, "only it makes calls of another kind"
         return self._fallback
 

@@ -37,15 +37,15 @@ from plexus.rpc import wire
 from plexus.runtime.log import Batch
 from plexus.text import head_and_tail
 
-__all__ = ("Block", "Reducer", "block_of", "text_at_once")
+__all__ = ("Block", "Reducer", "content_block", "text_only_result")
 
 Block = dict[str, Any]
 
 #: What a result says of a run that said nothing: some hosts refuse an empty text.
-NOTHING: Final = "(no output)"
+NO_OUTPUT: Final = "(no output)"
 
 
-#: What is always kept of a block of text that is not joined to the rest, if there is room for it.
+#: What is always kept of a block of text that is not joined to the rest, if there is available for it.
 SIDE_CHARS: Final = 500
 
 
@@ -56,9 +56,9 @@ class Reducer:
         "_block_bytes",
         "_block_limit",
         "_blocks",
-        "_blocks_left_out",
         "_head",
         "_limit",
+        "_omitted_blocks",
         "_side_chars",
         "_size",
         "_tail",
@@ -79,13 +79,13 @@ class Reducer:
         self._tail_size = 0
         self._blocks: list[Block] = []
         self._block_bytes = 0
-        self._blocks_left_out = 0
+        self._omitted_blocks = 0
         #: Characters in blocks of text beside the text itself.
         self._side_chars = 0
         #: Events that are not part of the result, for the call to handle.
         self.side_events: list[Event] = []
 
-    def add_all(self, batch: Batch) -> None:
+    def add_batch(self, batch: Batch) -> None:
         """Take these items; the bytes are for events that have no other form."""
         adders, texts = _adders, []
         for event, raw in zip(batch.events, batch.payloads, strict=True):
@@ -106,7 +106,7 @@ class Reducer:
         if self._tail is None:
             self._head.append(text)
             if self._size > self._limit:
-                self._cut()
+                self._split_tail()
             return
         self._tail.append(text)
         self._tail_size += len(text)
@@ -118,7 +118,7 @@ class Reducer:
         """Add something that is no text, as long as it fits."""
         self._block_bytes += size
         if self._block_bytes > self._block_limit:
-            self._blocks_left_out += 1
+            self._omitted_blocks += 1
         else:
             self._blocks.append(block)
 
@@ -127,15 +127,15 @@ class Reducer:
 
         All of them share a quarter of the limit, so that the text itself keeps most of it.
         """
-        room = self._limit // 4 - self._side_chars
-        if room < len(text) and room < SIDE_CHARS:
-            self._blocks_left_out += 1
+        available = self._limit // 4 - self._side_chars
+        if available < len(text) and available < SIDE_CHARS:
+            self._omitted_blocks += 1
             return
-        text = head_and_tail(text, min(room, max(self._limit // 16, SIDE_CHARS)))
+        text = head_and_tail(text, min(available, max(self._limit // 16, SIDE_CHARS)))
         self._side_chars += len(text)
         self.add_block({"type": "text", "text": text}, len(text))
 
-    def _cut(self) -> None:
+    def _split_tail(self) -> None:
         whole = "".join(self._head)
         half = self._limit // 2
         self._head = [whole[:half]]
@@ -144,21 +144,21 @@ class Reducer:
         self._tail_size = len(rest)
 
     @property
-    def cut(self) -> bool:
+    def is_truncated(self) -> bool:
         """Whether some of the text is left out."""
         return self._size > self._limit - self._side_chars
 
     def text(self, log_uri: str) -> str:
         """The text so far. If some of it is left out, it says how much, and where the rest is."""
         head = "".join(self._head)
-        if not self.cut:
+        if not self.is_truncated:
             return head
         tail = head if self._tail is None else "".join(self._tail)
-        room = self._limit - self._side_chars
-        half = room // 2
-        head, tail = head[:half], tail[-(room - half) :]
-        left_out = self._size - len(head) - len(tail)
-        note = f"\n[... {left_out} characters left out; the whole output is {log_uri} ...]\n"
+        available = self._limit - self._side_chars
+        half = available // 2
+        head, tail = head[:half], tail[-(available - half) :]
+        omitted = self._size - len(head) - len(tail)
+        note = f"\n[... {omitted} characters left out; the whole output is {log_uri} ...]\n"
         return head + note + tail
 
     def blocks(self, log_uri: str) -> list[Block]:
@@ -167,10 +167,10 @@ class Reducer:
         blocks = self._blocks
         if text:
             blocks = [{"type": "text", "text": text}, *blocks]
-        if self._blocks_left_out:
-            note = f"[{self._blocks_left_out} more that do not fit are left out]"
+        if self._omitted_blocks:
+            note = f"[{self._omitted_blocks} more that do not fit are left out]"
             blocks = [*blocks, {"type": "text", "text": note}]
-        if self.cut and self.revision.links:
+        if self.is_truncated and self.revision.links:
             link = {"type": "resource_link", "uri": log_uri, "name": log_uri}
             link |= {"description": "The whole output of this run", "mimeType": "text/plain"}
             blocks = [*blocks, link]
@@ -185,14 +185,16 @@ class Reducer:
         """The blocks of the result."""
         blocks = self.blocks(log_uri)
         if terminal.failed:
-            why = terminal.as_text() or terminal.as_line() or _said_by(terminal) or NOTHING
+            why = (
+                terminal.as_text() or terminal.as_line() or _terminal_fields(terminal) or NO_OUTPUT
+            )
             return [*blocks, {"type": "text", "text": why}]
         if blocks:
             return blocks
-        return [{"type": "text", "text": _said_by(terminal) or NOTHING}]
+        return [{"type": "text", "text": _terminal_fields(terminal) or NO_OUTPUT}]
 
 
-def _said_by(terminal: Terminal) -> str:
+def _terminal_fields(terminal: Terminal) -> str:
     """What a terminal says when nothing else was said: its own fields."""
     if isinstance(terminal, Result) or not terminal.__class__.fields:
         return ""  # a value that there is has been said already
@@ -201,7 +203,7 @@ def _said_by(terminal: Terminal) -> str:
     return wire.encode(fields).decode()
 
 
-def text_at_once(batch: Batch, limit: int) -> bytes | None:
+def text_only_result(batch: Batch, limit: int) -> bytes | None:
     """The text, as JSON, of a run that begins and ends with these items and says nothing but
     text; None if it says more than that, or too much. It gives what a reducer would give."""
     *events, terminal = batch.events
@@ -283,10 +285,10 @@ def _tool_result(reducer: Reducer, event: ToolResult, _: bytes) -> None:
 
 
 def _medium(reducer: Reducer, event: Image | Audio | Resource, raw: bytes) -> None:
-    reducer.add_block(block_of(event, reducer.revision), len(raw))
+    reducer.add_block(content_block(event, reducer.revision), len(raw))
 
 
-def block_of(event: Event, revision: Revision) -> Block:
+def content_block(event: Event, revision: Revision) -> Block:
     """Content, a picture, a sound or a resource as a block that this revision has."""
     if isinstance(event, Image):
         return {"type": "image", "data": event.data, "mimeType": event.mime_type}

@@ -52,7 +52,7 @@ class Revision(NamedTuple):
     #: The code for a resource that is not there.
     missing_resource: int = -32002
     #: `description` in what the server says of itself.
-    described: bool = False
+    server_description: bool = False
     #: `ttlMs` and `cacheScope` on what may be cached.
     caching: bool = False
     #: A response stream begins with an empty event that has an id, and the server may end it and
@@ -96,7 +96,7 @@ _2025_11_25 = _2025_06_18._replace(
     elicitation_id=True,
     tasks="core",
     bad_arguments="result",
-    described=True,
+    server_description=True,
     priming=True,
 )
 _2026_07_28 = _2025_11_25._replace(

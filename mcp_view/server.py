@@ -31,8 +31,8 @@ __all__ = ("McpOptions", "McpServer")
 LIST_TTL_MS = 60_000
 #: How many spellings of tools are kept, unknown ones too, and how long one may be: a client
 #: chooses them, and its messages may have a mebibyte.
-KNOWN_TOOLS = 10_000
-KNOWN_CHARS = 2 * NAME_LENGTH
+MAX_CACHED_NAMES = 10_000
+MAX_CACHED_NAME_CHARS = 2 * NAME_LENGTH
 
 
 class McpOptions(NamedTuple):
@@ -86,22 +86,22 @@ class McpServer:
             "Unsubscribe from a resource first.",
         )
         self._tools: dict[str, MethodSpec | None] = {}
-        self._structured: dict[str, bool] = {}
+        self._has_output_schema: dict[str, bool] = {}
 
     def on_change(self, change: Change) -> None:
         """Drop what was kept of a hub that has changed. The program subscribes this to the hub."""
         self.catalogue.on_change(change)
         if change.kind == "methods":
             self._tools.clear()
-            self._structured.clear()
+            self._has_output_schema.clear()
 
-    def tool(self, name: str) -> MethodSpec | None:
+    def find_tool(self, name: str) -> MethodSpec | None:
         """The method behind a tool, in whatever spelling; None if there is no such tool."""
         try:
             return self._tools[name]
         except KeyError:
-            spec = self.method(name, "method")
-            if len(self._tools) < KNOWN_TOOLS and len(name) <= KNOWN_CHARS:
+            spec = self.find_method(name, "method")
+            if len(self._tools) < MAX_CACHED_NAMES and len(name) <= MAX_CACHED_NAME_CHARS:
                 self._tools[name] = spec
             return spec
 
@@ -109,39 +109,39 @@ class McpServer:
         """Return how many characters of text a result of this method may have."""
         return spec.max_result_chars or self.options.result_chars
 
-    def reducer(self, revision: Revision, spec: MethodSpec) -> Reducer:
+    def new_reducer(self, revision: Revision, spec: MethodSpec) -> Reducer:
         """Return a new reducer for a call of this method."""
         return Reducer(revision, self.result_chars(spec), self.hub.limits.answer_bytes)
 
-    def structured(self, spec: MethodSpec) -> bool:
+    def has_output_schema(self, spec: MethodSpec) -> bool:
         """Whether a method returns an object whose properties are known."""
-        known = self._structured.get(spec.name)
+        known = self._has_output_schema.get(spec.name)
         if known is None:
             known = output_schema(spec) is not None
-            self._structured[spec.name] = known
+            self._has_output_schema[spec.name] = known
         return known
 
-    def structured_part(self, revision: Revision, spec: MethodSpec, terminal: Terminal) -> bytes:
+    def structured_content(self, revision: Revision, spec: MethodSpec, terminal: Terminal) -> bytes:
         """Return the part of a result that holds the value as data, for methods that return an
         object whose properties are known."""
         if spec.kind != "plain" or not revision.structured or not isinstance(terminal, Result):
             return b""
-        if not self.structured(spec):
+        if not self.has_output_schema(spec):
             return b""
         return b',"structuredContent":' + wire.encode(terminal.result)
 
-    def method(self, name: str, role: str) -> MethodSpec | None:
+    def find_method(self, name: str, role: str) -> MethodSpec | None:
         """The method of this role that is called so outside."""
         spec = self.hub.find_method(self.options.names.method_of(name))
         return spec if spec is not None and spec.role == role and spec.listed else None
 
-    def prompt(self, name: str) -> tuple[MethodSpec, dict[str, Any]] | None:
+    def find_prompt(self, name: str) -> tuple[MethodSpec, dict[str, Any]] | None:
         """The method that makes a prompt, and what the name says of its arguments; None if there
         is no such prompt."""
         try:
             return self.hub.find_prompt(name)
         except NotFound:
-            spec = self.method(name, "prompt")
+            spec = self.find_method(name, "prompt")
             return None if spec is None else (spec, {})
 
     def info(self, revision: Revision) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class McpServer:
         info = {"name": self.hub.name, "version": self.hub.version}
         if revision.titles:
             info["title"] = self.hub.name.capitalize()
-        if revision.described:
+        if revision.server_description:
             info["description"] = "Tools that stream."
         return info
 
@@ -177,23 +177,23 @@ class McpServer:
     ) -> bytes:
         """Return the page of a list that a request asks for; raises ProtocolError."""
         page, cursor = page_of(entries.keys, cursor_key(params), self.options.page_size)
-        body = b"%b:[%b]" % (name, b",".join(entries.raws[page]))
+        body = b"%b:[%b]" % (name, b",".join(entries.encoded[page]))
         if cursor is not None:
             body += b',"nextCursor":' + wire.encode(cursor)
         return self.cacheable(revision, body)
 
     def capabilities(self, revision: Revision) -> dict[str, Any]:
         """What a client of this revision may ask for."""
-        has: dict[str, Any] = {
+        capabilities: dict[str, Any] = {
             "tools": {"listChanged": True},
             "resources": {"subscribe": True, "listChanged": True},
             "prompts": {"listChanged": True},
             "logging": {},
         }
         if revision.completions:
-            has["completions"] = {}
+            capabilities["completions"] = {}
         if revision.tasks == "core":
-            has["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+            capabilities["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
         if revision.tasks == "extension":
-            has["extensions"] = {"io.modelcontextprotocol/tasks": {}}
-        return has
+            capabilities["extensions"] = {"io.modelcontextprotocol/tasks": {}}
+        return capabilities

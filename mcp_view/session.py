@@ -35,7 +35,7 @@ __all__ = (
     "ping",
     "set_level",
     "stateless_caller",
-    "trace_of",
+    "trace_context",
 )
 
 PREFIX: Final = "io.modelcontextprotocol/"
@@ -71,7 +71,7 @@ _FORMS: Final = frozenset({"confirm", "prompt", "select", "select_many", "form"}
 class Caller:
     """Who a request is from: the revision it speaks and what it can do."""
 
-    __slots__ = ("asks", "capabilities", "level", "revision")
+    __slots__ = ("capabilities", "level", "question_kinds", "revision")
 
     def __init__(self, revision: Revision, capabilities: dict[str, Any], level: int) -> None:
         self.revision = revision
@@ -79,16 +79,16 @@ class Caller:
         #: The least grave log message that is sent.
         self.level = level
         #: The kinds of questions that can be put to it.
-        self.asks = _asks(revision, capabilities)
+        self.question_kinds = _supported_questions(revision, capabilities)
 
     @property
-    def has_tasks(self) -> bool:
+    def supports_tasks(self) -> bool:
         """Whether it knows the tasks extension."""
         extensions = self.capabilities.get("extensions")
         return isinstance(extensions, dict) and TASKS_EXTENSION in extensions
 
 
-def _asks(revision: Revision, capabilities: dict[str, Any]) -> frozenset[str]:
+def _supported_questions(revision: Revision, capabilities: dict[str, Any]) -> frozenset[str]:
     kinds: frozenset[str] = frozenset()
     elicitation = capabilities.get("elicitation")
     if isinstance(elicitation, dict) and revision.elicitation:
@@ -141,7 +141,7 @@ class ResourceSubscriptions:
 class Session:
     """What one handshake has settled; shared by all streams of one client."""
 
-    __slots__ = ("_asked", "caller", "initialized", "outlives_connection", "subscribed")
+    __slots__ = ("_last_request_id", "caller", "initialized", "outlives_connection", "subscribed")
 
     def __init__(self) -> None:
         #: None before `initialize`.
@@ -152,22 +152,22 @@ class Session:
         self.outlives_connection = False
         #: Resources that the client wants to be notified about; None before the first.
         self.subscribed: ResourceSubscriptions | None = None
-        self._asked = 0
+        self._last_request_id = 0
 
     @property
     def revision(self) -> Revision | None:
         """The revision that was agreed on; None before that."""
         return None if self.caller is None else self.caller.revision
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Give back what the session holds."""
         if self.subscribed is not None:
             self.subscribed.clear()
 
     def next_id(self) -> int:
         """A number for a request of ours, never used before in this session."""
-        self._asked += 1
-        return self._asked
+        self._last_request_id += 1
+        return self._last_request_id
 
 
 class Peer(NamedTuple):
@@ -179,12 +179,12 @@ class Peer(NamedTuple):
     #: Whether anything but answers can be sent to it.
     streaming: bool
     #: Whether the session's own notifications go this way.
-    announces: bool
+    change_notifications: bool
 
-    def asks(self, caller: Caller) -> frozenset[str]:
+    def question_kinds(self, caller: Caller) -> frozenset[str]:
         """Return the kinds of questions that can be put to the client here."""
         if self.streaming or not caller.revision.handshake:
-            return caller.asks
+            return caller.question_kinds
         return frozenset()
 
 
@@ -228,7 +228,7 @@ def _level_of(name: Any) -> int:
     return LEVELS.index(name)
 
 
-def trace_of(params: dict[str, Any]) -> dict[str, str] | None:
+def trace_context(params: dict[str, Any]) -> dict[str, str] | None:
     """Return the trace context in a request's `_meta`; None if there is none."""
     meta = params.get("_meta")
     if meta.__class__ is not dict or "traceparent" not in meta:
@@ -270,7 +270,7 @@ def initialize(peer: Peer, _: wire.Id, params: dict[str, Any], __: None) -> list
     if server.options.instructions:
         result["instructions"] = server.options.instructions
     answer = Answer(wire.encode(result))
-    return [WatchChanges(), answer] if peer.announces else [answer]
+    return [WatchChanges(), answer] if peer.change_notifications else [answer]
 
 
 def discover(peer: Peer, _: wire.Id, __: dict[str, Any], caller: Caller) -> list[Reply]:

@@ -22,7 +22,7 @@ __all__ = (
     "is_visible",
     "listen",
     "read_uri",
-    "session_notice",
+    "session_notification",
     "subscribe",
     "unsubscribe",
 )
@@ -42,7 +42,7 @@ FILTERS: Final = {
 SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 
 
-def session_notice(session: Session, change: Change) -> bytes | None:
+def session_notification(session: Session, change: Change) -> bytes | None:
     """Return the notification of this change for a session; None if it gets none."""
     if change.uri is None:
         return wire.encode_notification(LIST_CHANGED[change.kind], None)
@@ -79,7 +79,7 @@ class Listener:
         self._uris = uris
         self._meta = {SUBSCRIPTION_ID: request_id}
 
-    def notice(self, change: Change) -> bytes | None:
+    def notification(self, change: Change) -> bytes | None:
         """Return the notification of this change; None if the client did not ask for it."""
         if change.uri is None:
             if change.kind not in self._kinds:

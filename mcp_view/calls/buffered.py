@@ -11,7 +11,7 @@ from mcp_view.elicitation import missing_capability
 from mcp_view.errors import ProtocolError, protocol_error
 from mcp_view.replies import Reply
 from mcp_view.revisions import Revision
-from mcp_view.session import Caller, Peer, trace_of
+from mcp_view.session import Caller, Peer, trace_context
 from plexus.errors import PlexusError
 from plexus.events import Cancelled, ErrorEvent, Event, Result, Terminal
 from plexus.rpc import wire
@@ -44,14 +44,14 @@ class BufferedCall(Call):
         try:
             result = self.result(self._events, batch.terminal)
         except ProtocolError as error:
-            return [*self.withdraw(), *self.refuse(error)]
-        return [*self.withdraw(), *self.answer(result)]
+            return [*self.withdraw_requests(), *self.refuse(error)]
+        return [*self.withdraw_requests(), *self.answer(result)]
 
     def result(self, events: list[Event], terminal: Terminal) -> bytes:
         """Return the answer; raises ProtocolError if there is none."""
         raise NotImplementedError
 
-    def check(self, terminal: Terminal) -> None:
+    def raise_if_failed(self, terminal: Terminal) -> None:
         """Raise the error of a run that has failed."""
         revision = self.caller.revision
         missing = missing_capability(terminal, revision)
@@ -83,18 +83,18 @@ class ListCall(BufferedCall):
         self._key = key
         self._entry = entry
 
-    def begin_page(self, params: dict[str, Any]) -> list[Reply]:
+    def start_page(self, params: dict[str, Any]) -> list[Reply]:
         """Look up one entry more than a page has, after the request's cursor; raises
         ProtocolError."""
         arguments: dict[str, Any] = {"limit": self.peer.server.options.page_size + 1}
         after = cursor_key(params)
         if after is not None:
             arguments["after"] = after
-        return [StartCall(self, f"plexus.{self._name}", arguments, trace=trace_of(params))]
+        return [StartCall(self, f"plexus.{self._name}", arguments, trace=trace_context(params))]
 
     def result(self, events: list[Event], terminal: Terminal) -> bytes:  # noqa: ARG002 - the base has it
         """The page, and the cursor of the next if one more came than fits."""
-        self.check(terminal)
+        self.raise_if_failed(terminal)
         assert isinstance(terminal, Result), "a plain method ends with its value"
         server, revision = self.peer.server, self.caller.revision
         size = server.options.page_size

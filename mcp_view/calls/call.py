@@ -16,16 +16,16 @@ from typing import Any, Final
 
 from mcp_view.elicitation import (
     RequestState,
-    answer_of,
     as_instructions,
-    digest_of,
     open_state,
-    request_of,
+    parse_answer,
+    question_request,
+    request_digest,
     seal_state,
 )
 from mcp_view.errors import ProtocolError, protocol_error
 from mcp_view.replies import Answer, Notify, Refuse, Reply
-from mcp_view.session import Caller, Peer, trace_of
+from mcp_view.session import Caller, Peer, trace_context
 from plexus.errors import Declined, Denied, InvalidParams, PlexusError
 from plexus.events import Event, QuestionAsked
 from plexus.registry.signature import MethodSpec
@@ -135,15 +135,15 @@ class Call:
     #: Whether messages are to name the task that they are about.
     related_task = False
     #: Requests of ours to the client that are open, with the question each puts.
-    sent: Mapping[int, QuestionAsked] = _EMPTY
+    client_requests: Mapping[int, QuestionAsked] = _EMPTY
     #: Every question that the run has put so far, by its number.
-    _asked: Mapping[str, QuestionAsked] = _EMPTY
+    _questions: Mapping[str, QuestionAsked] = _EMPTY
     #: Answers that came with the request, by key.
-    _given: Mapping[str, Any] = _EMPTY
+    _input_responses: Mapping[str, Any] = _EMPTY
     #: How many of those are with the driver.
-    _answering = 0
+    _pending_answers = 0
     #: The last question that those answers can be meant for.
-    _last_asked: float = math.inf
+    _last_question: float = math.inf
     #: The method and its arguments, which a parked request is recognised by.
     _request: tuple[str, dict[str, Any]] = ("", {})
 
@@ -158,19 +158,19 @@ class Call:
 
     # --- beginning ----------------------------------------------------------------------------
 
-    def begin(
+    def start(
         self, spec: MethodSpec, arguments: dict[str, Any], params: dict[str, Any]
     ) -> list[Reply]:
         """Start the run, or go on with the one that was parked; raises ProtocolError."""
         if not self.caller.revision.handshake:
             self._request = (spec.name, arguments)
             if "inputResponses" in params:
-                self._given = params["inputResponses"]
-                if not isinstance(self._given, dict):
+                self._input_responses = params["inputResponses"]
+                if not isinstance(self._input_responses, dict):
                     raise ProtocolError(wire.INVALID_PARAMS, "inputResponses must be an object")
             if params.get("requestState") is not None:
                 return self._resume(params)
-        asks, trace = self.peer.asks(self.caller), trace_of(params)
+        asks, trace = self.peer.question_kinds(self.caller), trace_context(params)
         return [StartCall(self, spec.name, arguments, spec=spec, asks=asks, trace=trace)]
 
     def _resume(self, params: dict[str, Any]) -> list[Reply]:
@@ -179,7 +179,7 @@ class Call:
             state = open_state(params["requestState"], server.secret, server.wall())
         except InvalidParams as error:
             raise ProtocolError(wire.INVALID_PARAMS, error.message) from None
-        if state.digest != digest_of(*self._request):
+        if state.digest != request_digest(*self._request):
             raise ProtocolError(wire.INVALID_PARAMS, "requestState belongs to another request")
         try:
             server.hub.find_run_to_control(state.run, self.peer.principal)
@@ -188,7 +188,7 @@ class Call:
         except PlexusError:
             pass  # attaching to the missing run reports it
         self.seen = state.seen
-        self._last_asked = state.asked
+        self._last_question = state.asked
         return [AttachCall(self, state.run, owns=True)]
 
     # --- steps --------------------------------------------------------------------------------
@@ -198,15 +198,15 @@ class Call:
         self.state = RUNNING
         self.run = run
         if run.questions:
-            self.recall_questions(run.questions)
+            self.load_open_questions(run.questions)
         return []
 
-    def recall_questions(self, questions: Mapping[str, OpenQuestion]) -> None:
+    def load_open_questions(self, questions: Mapping[str, OpenQuestion]) -> None:
         """Learn the open questions whose events are no longer in the run's log."""
         kept = {event.request for event in self.run.log.events if isinstance(event, QuestionAsked)}
         gone = {number: each.event for number, each in questions.items() if number not in kept}
         if gone:
-            self._asked = gone
+            self._questions = gone
 
     def on_refused(self, error: PlexusError) -> list[Reply]:
         """Answer that there is no run, for this reason."""
@@ -236,8 +236,8 @@ class Call:
                 return []
             declined = Declined(f"the answer does not fit: {error.message}")
             return [RefuseQuestion(effect.run, effect.request, declined)]
-        self._answering -= 1
-        return [] if self._answering else self._put_questions()
+        self._pending_answers -= 1
+        return [] if self._pending_answers else self._send_questions()
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -254,15 +254,15 @@ class Call:
     def cancel(self) -> list[Reply]:
         """End the call without an answer."""
         self.state = ANSWERED
-        return self.withdraw()
+        return self.withdraw_requests()
 
     def answer_text(self, text: str) -> list[Reply]:
         """End the call with this text, in the form that an answer has here."""
         return self.refuse(ProtocolError(wire.INTERNAL_ERROR, text))
 
-    def withdraw(self) -> list[Reply]:
+    def withdraw_requests(self) -> list[Reply]:
         """Tell the client that our open requests need no response any more."""
-        if not self.sent:
+        if not self.client_requests:
             return []
         reason = "no answer is needed any more"
         return [
@@ -271,7 +271,7 @@ class Call:
                     wire.encode_notification(
                         "notifications/cancelled", {"requestId": number, "reason": reason}
                     )
-                    for number in self.sent
+                    for number in self.client_requests
                 ]
             )
         ]
@@ -282,66 +282,66 @@ class Call:
         """Put the questions that are among these events to the client, or answer them with what
         came with the request."""
         new = {event.request: event for event in events if isinstance(event, QuestionAsked)}
-        self._asked = {**self._asked, **new}
-        if self._given and self._may_answer():
-            answers = self._given_answers()
+        self._questions = {**self._questions, **new}
+        if self._input_responses and self._may_answer():
+            answers = self._answers_from_responses()
             if answers:
-                self._answering = len(answers)
+                self._pending_answers = len(answers)
                 return answers
-        return self._put_questions()
+        return self._send_questions()
 
     def _may_answer(self) -> bool:
         """Whether this client may answer the run: with `plexus.attach` it may follow others."""
         return self.peer.server.hub.may_control(self.run, self.peer.principal)
 
-    def _given_answers(self) -> list[Reply]:
+    def _answers_from_responses(self) -> list[Reply]:
         """Answer what can be answered with what came with the request. What does not fit leaves
         its question open."""
         answers: list[Reply] = []
-        given = dict(self._given)
+        given = dict(self._input_responses)
         for number in self.run.questions or ():
-            asked = self._asked.get(number)
+            asked = self._questions.get(number)
             # A client that repeats an answer, because ours was lost, does not mean what was
             # asked since.
-            if asked is None or int(number) > self._last_asked:
+            if asked is None or int(number) > self._last_question:
                 continue
             response = given.pop(asked.key or number, None)
             if response is None:
                 continue
             try:
-                answer = answer_of(asked, response, self.caller.revision)
+                answer = parse_answer(asked, response, self.caller.revision)
             except InvalidParams:
                 continue
             answers.append(AnswerQuestion(self, self.run.id, number, answer))
-        self._given = given
+        self._input_responses = given
         return answers
 
-    def _put_questions(self) -> list[Reply]:
+    def _send_questions(self) -> list[Reply]:
         """Ask the client what is open, once all of it has been read."""
         questions = self.run.questions
-        if not questions or any(number not in self._asked for number in questions):
+        if not questions or any(number not in self._questions for number in questions):
             return []
-        open_ = [self._asked[number] for number in questions]
+        open_ = [self._questions[number] for number in questions]
         if not self._may_answer():
             return self._ask_by_text(open_)
         if self.caller.revision.handshake:
             return self._send_requests(open_)
         return self._require_input(open_)
 
-    def _request_of(self, event: QuestionAsked) -> tuple[str, dict[str, Any]] | None:
+    def _question_request(self, event: QuestionAsked) -> tuple[str, dict[str, Any]] | None:
         """Return the request that puts this question; None if the client cannot be asked it."""
-        if event.kind not in self.peer.asks(self.caller):
+        if event.kind not in self.peer.question_kinds(self.caller):
             return None
-        return request_of(event, self.run.id, self.caller.revision)
+        return question_request(event, self.run.id, self.caller.revision)
 
     def _send_requests(self, questions: list[QuestionAsked]) -> list[Reply]:
         """Ask by requests of ours."""
-        open_ = {event.request for event in self.sent.values()}
+        open_ = {event.request for event in self.client_requests.values()}
         fresh, messages = {}, []
         for event in questions:
             if event.request in open_:
                 continue
-            asked = self._request_of(event)
+            asked = self._question_request(event)
             if asked is None:
                 return self._ask_by_text(questions)
             number = self.peer.session.next_id()
@@ -350,13 +350,15 @@ class Call:
             if self.related_task:
                 params = params | {"_meta": {RELATED_TASK: {"taskId": str(self.run.id)}}}
             messages.append(wire.encode_request(number, method, params or None))
-        self.sent = {**self.sent, **fresh}
+        self.client_requests = {**self.client_requests, **fresh}
         return [Notify(messages)]
 
     def on_response(self, response: wire.Response) -> list[Reply]:
         """Take the client's response to a request of ours."""
-        event = self.sent[response.id]  # type: ignore[index]  # the view looked it up
-        self.sent = {number: each for number, each in self.sent.items() if number != response.id}
+        event = self.client_requests[response.id]  # type: ignore[index]  # the view looked it up
+        self.client_requests = {
+            number: each for number, each in self.client_requests.items() if number != response.id
+        }
         run, question = self.run.id, event.request
         if question not in (self.run.questions or ()):
             return []  # it was answered elsewhere, or the run does not wait any more
@@ -366,7 +368,7 @@ class Call:
             declined = Declined(f"the client could not be asked: {reason}")
             return [RefuseQuestion(run, question, declined)]
         try:
-            answer = answer_of(event, response.result, self.caller.revision)
+            answer = parse_answer(event, response.result, self.caller.revision)
         except InvalidParams as error:
             declined = Declined(f"the answer does not fit: {error.message}")
             return [RefuseQuestion(run, question, declined)]
@@ -376,7 +378,7 @@ class Call:
         """Ask by a result, after which the client repeats its request with the answers."""
         requests = {}
         for event in questions:
-            asked = self._request_of(event)
+            asked = self._question_request(event)
             if asked is None:
                 return self._ask_by_text(questions)
             method, params = asked
@@ -384,7 +386,7 @@ class Call:
         server, run = self.peer.server, self.run
         within_s = max(event.timeout_s for event in questions)
         expires = int(server.wall() + within_s) + 1
-        digest = digest_of(*self._request)
+        digest = request_digest(*self._request)
         last_asked = max(int(event.request) for event in questions)
         state = RequestState(run.id, run.log.last, last_asked, digest, expires)
         body = wire.encode(
@@ -397,4 +399,4 @@ class Call:
         """Ask the reader of the result."""
         text = as_instructions(self.run, questions, self.peer.server.options.names)
         # The run has no owner from here on, so that nothing holds it back for later readers.
-        return [LeaveCall(self), *self.withdraw(), *self.answer_text(text)]
+        return [LeaveCall(self), *self.withdraw_requests(), *self.answer_text(text)]

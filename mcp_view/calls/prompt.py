@@ -7,9 +7,9 @@ from typing import Any
 
 from mcp_view.calls.buffered import BufferedCall, ListCall
 from mcp_view.errors import ProtocolError
-from mcp_view.reducer import block_of
+from mcp_view.reducer import content_block
 from mcp_view.replies import Answer, Reply
-from mcp_view.session import Caller, Peer, trace_of
+from mcp_view.session import Caller, Peer, trace_context
 from plexus.errors import PlexusError
 from plexus.events import Content, Event, Message, Result, Terminal
 from plexus.rpc import wire
@@ -27,7 +27,7 @@ def list_prompts(
         prompts = server.catalogue.prompts(caller.revision, peer.principal)
         return [Answer(server.page(caller.revision, params, b'"prompts"', prompts))]
     call = ListCall(peer, request_id, caller, "prompts", "name", server.catalogue.prompt_entry)
-    return call.begin_page(params)
+    return call.start_page(params)
 
 
 def get_prompt(
@@ -35,7 +35,7 @@ def get_prompt(
 ) -> list[Reply]:
     """`prompts/get`."""
     name = params.get("name")
-    found = peer.server.prompt(name) if isinstance(name, str) else None
+    found = peer.server.find_prompt(name) if isinstance(name, str) else None
     if found is None:
         named = name[:128] if isinstance(name, str) else "its name must be text"
         raise ProtocolError(wire.INVALID_PARAMS, f"Unknown prompt: {named}")
@@ -47,7 +47,7 @@ def get_prompt(
         raise ProtocolError(wire.INVALID_PARAMS, "arguments must be an object")
     _refuse_known(known, arguments)
     call = GetPrompt(peer, request_id, caller, spec.description)
-    return call.begin(spec, arguments | known, params)
+    return call.start(spec, arguments | known, params)
 
 
 class GetPrompt(BufferedCall):
@@ -65,7 +65,7 @@ class GetPrompt(BufferedCall):
 
     def result(self, events: list[Event], terminal: Terminal) -> bytes:
         """The messages: those that were yielded, those that were returned, or one of a text."""
-        self.check(terminal)
+        self.raise_if_failed(terminal)
         messages: list[Any] = [event for event in events if isinstance(event, Message)]
         value = terminal.result if isinstance(terminal, Result) else None
         if isinstance(value, str):
@@ -77,7 +77,7 @@ class GetPrompt(BufferedCall):
             {
                 "description": self._description,
                 "messages": [
-                    {"role": message.role, "content": block_of(message.content, revision)}
+                    {"role": message.role, "content": content_block(message.content, revision)}
                     for message in messages
                 ],
             }
@@ -109,7 +109,7 @@ def complete(
         "given": given | known,
     }
     call = Complete(peer, request_id, caller)
-    return [StartCall(call, "plexus.complete", wanted, trace=trace_of(params))]
+    return [StartCall(call, "plexus.complete", wanted, trace=trace_context(params))]
 
 
 def _completed_method(peer: Peer, reference: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -117,7 +117,7 @@ def _completed_method(peer: Peer, reference: dict[str, Any]) -> tuple[str, dict[
     kind = reference.get("type")
     if kind == "ref/prompt":
         name = reference.get("name")
-        found = peer.server.prompt(name) if isinstance(name, str) else None
+        found = peer.server.find_prompt(name) if isinstance(name, str) else None
     elif kind == "ref/resource":
         uri = reference.get("uri")
         specs = peer.server.hub.methods()
@@ -148,7 +148,7 @@ class Complete(BufferedCall):
 
     def result(self, events: list[Event], terminal: Terminal) -> bytes:  # noqa: ARG002 - the base has it
         """The values."""
-        self.check(terminal)
+        self.raise_if_failed(terminal)
         assert isinstance(terminal, Result), "a plain method ends with its value"
         found = terminal.result
         completion = {

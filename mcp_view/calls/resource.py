@@ -29,7 +29,7 @@ def list_resources(
 ) -> list[Reply]:
     """`resources/list`: activations may have to look up what they have, so this is a run."""
     call = ListCall(peer, request_id, caller, "resources", "uri", _entry)
-    return call.begin_page(params)
+    return call.start_page(params)
 
 
 def _entry(entry: dict[str, Any], revision: Revision) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def read_resource(
         ) from None
     assert spec.resource is not None, "it was found by its address"
     call = ReadResource(peer, request_id, caller, uri, spec.resource.mime_type or "text/plain")
-    return call.begin(spec, arguments, params)
+    return call.start(spec, arguments, params)
 
 
 class ReadResource(BufferedCall):
@@ -77,7 +77,7 @@ class ReadResource(BufferedCall):
         if terminal.failed and getattr(terminal, "code", "") == "not_found":
             error = NotFound(terminal.as_text(), data={"uri": self._uri})
             raise protocol_error(error, self.caller.revision)
-        self.check(terminal)
+        self.raise_if_failed(terminal)
         found: list[Any] = [event for event in events if isinstance(event, Resource)]
         value = terminal.result if isinstance(terminal, Result) else None
         if value is not None:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from mcp_view.calls.call import Call
 from mcp_view.catalogue import Entries
-from mcp_view.elicitation import answer_of, as_instructions, request_of
+from mcp_view.elicitation import as_instructions, parse_answer, question_request
 from mcp_view.errors import MISSING_CAPABILITY, ProtocolError, protocol_error
 from mcp_view.replies import Answer, Reply
 from mcp_view.revisions import Revision
@@ -28,7 +28,7 @@ __all__ = (
     "TaskOptions",
     "UpdateTask",
     "cancel_task",
-    "created",
+    "created_task",
     "find_task",
     "get_task",
     "list_tasks",
@@ -67,7 +67,7 @@ def retention_s(server: McpServer, options: TaskOptions) -> float:
     return ttl_ms / 1000
 
 
-def created(server: McpServer, run: Run, revision: Revision) -> bytes:
+def created_task(server: McpServer, run: Run, revision: Revision) -> bytes:
     """Return the answer to a call that became a task."""
     task = _task(run, revision)
     if revision.tasks == "core":
@@ -101,10 +101,10 @@ def _status(run: Run, *, core: bool) -> str:
     if core:
         return "failed" if terminal.failed else "completed"
     # The extension keeps `failed` for errors of the protocol; a tool that failed has a result.
-    return "failed" if _defect(terminal) else "completed"
+    return "failed" if _is_internal_error(terminal) else "completed"
 
 
-def _defect(terminal: Terminal) -> bool:
+def _is_internal_error(terminal: Terminal) -> bool:
     return isinstance(terminal, ErrorEvent) and terminal.code == "internal"
 
 
@@ -124,7 +124,7 @@ def missing_extension(message: str) -> ProtocolError:
 def find_task(peer: Peer, params: dict[str, Any], caller: Caller, *, control: bool = False) -> Run:
     """Return the run of the task that a request names, to read it or to `control` it; raises
     ProtocolError."""
-    if caller.revision.tasks == "extension" and not caller.has_tasks:
+    if caller.revision.tasks == "extension" and not caller.supports_tasks:
         raise missing_extension("the client has not declared the tasks extension")
     task = params.get("taskId")
     unknown = ProtocolError(wire.INVALID_PARAMS, "there is no such task", {"taskId": task})
@@ -165,30 +165,30 @@ def _details(peer: Peer, run: Run, caller: Caller) -> bytes:
         return _questions(peer, run, caller)
     if terminal is None or status == "cancelled":
         return b""
-    if isinstance(terminal, ErrorEvent) and _defect(terminal):
+    if isinstance(terminal, ErrorEvent) and _is_internal_error(terminal):
         error = {"code": wire.INTERNAL_ERROR, "message": terminal.message}
         return b',"error":' + wire.encode(error)
     spec = server.hub.resolve(run.method)
-    reducer = server.reducer(revision, spec)
+    reducer = server.new_reducer(revision, spec)
     log = run.log
     if log.first > 1:
         gap = Gap(1, log.first - 1)
-        reducer.add_all(Batch(1, [gap], [wire.encode_event(gap)]))
-    reducer.add_all(Batch(log.first, log.events, log.payloads))
+        reducer.add_batch(Batch(1, [gap], [wire.encode_event(gap)]))
+    reducer.add_batch(Batch(log.first, log.events, log.payloads))
     body = reducer.result(terminal, run.id)
-    return b',"result":{%b%b}' % (body, server.structured_part(revision, spec, terminal))
+    return b',"result":{%b%b}' % (body, server.structured_content(revision, spec, terminal))
 
 
 def _questions(peer: Peer, run: Run, caller: Caller) -> bytes:
     """Return what a task asks: as requests, and as instructions where the client has no form."""
     requests, rest = {}, []
     for event in _open_questions(run):
-        known = event.kind in peer.asks(caller)
-        form = request_of(event, run.id, caller.revision) if known else None
+        known = event.kind in peer.question_kinds(caller)
+        form = question_request(event, run.id, caller.revision) if known else None
         if form is None:
             rest.append(event)
         else:
-            requests[_key(event)] = {"method": form[0], "params": form[1]}
+            requests[_question_key(event)] = {"method": form[0], "params": form[1]}
     asked: dict[str, Any] = {"inputRequests": requests}
     if rest:
         asked["statusMessage"] = as_instructions(run, rest, peer.server.options.names)
@@ -200,7 +200,7 @@ def _open_questions(run: Run) -> list[QuestionAsked]:
     return [question.event for question in (run.questions or {}).values()]
 
 
-def _key(event: QuestionAsked) -> str:
+def _question_key(event: QuestionAsked) -> str:
     return event.key or event.request
 
 
@@ -212,26 +212,26 @@ def update_task(
     given = params.get("inputResponses")
     if not isinstance(given, dict):
         raise ProtocolError(wire.INVALID_PARAMS, "inputResponses must be an object")
-    answers = [(event, given.get(_key(event))) for event in _open_questions(run)]
+    answers = [(event, given.get(_question_key(event))) for event in _open_questions(run)]
     call = UpdateTask(peer, request_id, caller)
-    return call.begin_update(run.id, [each for each in answers if each[1] is not None])
+    return call.start_update(run.id, [each for each in answers if each[1] is not None])
 
 
 class UpdateTask(Call):
     """Answers to what a task asks, given one after the other up to the first that does not fit."""
 
-    def begin_update(self, run: int, answers: list[tuple[QuestionAsked, Any]]) -> list[Reply]:
+    def start_update(self, run: int, answers: list[tuple[QuestionAsked, Any]]) -> list[Reply]:
         """Give these answers to a run."""
         self._task = run
         self._answers = iter(answers)
-        return self._next()
+        return self._answer_next()
 
-    def _next(self) -> list[Reply]:
+    def _answer_next(self) -> list[Reply]:
         event, response = next(self._answers, (None, None))
         if event is None:
             return self.answer(self.peer.server.result(self.caller.revision, b""))
         try:
-            answer = answer_of(event, response, self.caller.revision)
+            answer = parse_answer(event, response, self.caller.revision)
         except InvalidParams as error:
             return self.refuse(ProtocolError(wire.INVALID_PARAMS, error.message))
         return [AnswerQuestion(self, self._task, event.request, answer)]
@@ -244,7 +244,7 @@ class UpdateTask(Call):
         """Give the next answer, or report that the last did not fit."""
         if isinstance(error, InvalidParams):
             return self.refuse(ProtocolError(wire.INVALID_PARAMS, error.message))
-        return self._next()
+        return self._answer_next()
 
 
 def cancel_task(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> list[Reply]:

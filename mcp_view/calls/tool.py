@@ -13,9 +13,9 @@ from mcp_view.calls.call import RELATED_TASK, RUNNING, Call, State
 from mcp_view.elicitation import missing_capability
 from mcp_view.errors import ProtocolError, protocol_error
 from mcp_view.progress import ProgressReporter
-from mcp_view.reducer import Reducer, text_at_once
+from mcp_view.reducer import Reducer, text_only_result
 from mcp_view.replies import Answer, Notify, NotifyCounted, Reply
-from mcp_view.session import LEVELS, Caller, Peer, trace_of
+from mcp_view.session import LEVELS, Caller, Peer, trace_context
 from plexus.errors import PlexusError
 from plexus.events import Detached, Event, Log, Progress, Terminal
 from plexus.registry.signature import MethodSpec
@@ -48,7 +48,7 @@ def call_tool(
     name = params.get("name")
     if name.__class__ is not str:
         raise ProtocolError(wire.INVALID_PARAMS, "tools/call needs the name of a tool")
-    spec = peer.server.tool(name)
+    spec = peer.server.find_tool(name)
     if spec is None:
         raise ProtocolError(wire.INVALID_PARAMS, f"Unknown tool: {name[:128]}")
     arguments = params.get("arguments")
@@ -58,9 +58,9 @@ def call_tool(
         raise ProtocolError(wire.INVALID_PARAMS, "arguments must be an object")
     call = ToolCall(peer, request_id, caller, spec)
     if "task" in params or spec.background == "required":
-        call.as_task = _task_of(params, spec, caller)
+        call.as_task = _requested_task(params, spec, caller)
         if call.as_task is not None:
-            asks, trace = caller.asks, trace_of(params)
+            asks, trace = caller.question_kinds, trace_context(params)
             return [
                 StartCall(call, spec.name, arguments, spec=spec, owns=False, asks=asks, trace=trace)
             ]
@@ -70,7 +70,7 @@ def call_tool(
         if token.__class__ is int or token.__class__ is str:
             _check_token(token, peer.server.hub.limits.id_chars)
             call.report_progress(token)
-    return call.begin(spec, arguments, params)
+    return call.start(spec, arguments, params)
 
 
 def _check_token(token: int | str, limit: int) -> None:
@@ -90,14 +90,16 @@ def task_result(
     return [AttachCall(call, run.id)]
 
 
-def _task_of(params: dict[str, Any], spec: MethodSpec, caller: Caller) -> task.TaskOptions | None:
+def _requested_task(
+    params: dict[str, Any], spec: MethodSpec, caller: Caller
+) -> task.TaskOptions | None:
     """Return how the call is to become a task at once; None if it is not. Raises ProtocolError."""
     if caller.revision.tasks == "no":
         return None
     if caller.revision.tasks == "extension":
         if spec.background != "required":
             return None
-        if not caller.has_tasks:
+        if not caller.supports_tasks:
             raise task.missing_extension(f"{spec.name} runs only as a task")
         return task.TaskOptions(None)
     wanted = params.get("task")
@@ -143,7 +145,7 @@ class ToolCall(Call):
         self.state = RUNNING
         self.run = run
         if run.questions:
-            self.recall_questions(run.questions)
+            self.load_open_questions(run.questions)
         if self.as_task is not None:
             return self._keep(self.as_task)
         options = self.peer.server.options
@@ -173,19 +175,19 @@ class ToolCall(Call):
         server = self.peer.server
         if self._reducer is None:
             if terminal is not None and self._progress is None:
-                text = text_at_once(batch, server.result_chars(self._spec))
+                text = text_only_result(batch, server.result_chars(self._spec))
                 if text is not None:
-                    return self._answer_at_once(text, terminal)
-            self._reducer = server.reducer(self.caller.revision, self._spec)
+                    return self._answer_with_text(text, terminal)
+            self._reducer = server.new_reducer(self.caller.revision, self._spec)
         reducer = self._reducer
-        reducer.add_all(batch)
+        reducer.add_batch(batch)
         replies: list[Reply] = []
-        if reducer.side_events or self._progress is not None or self.seen or self._asked:
+        if reducer.side_events or self._progress is not None or self.seen or self._questions:
             replies = self._notify(reducer, batch)
         if terminal is None:
             return replies
-        if self.sent:
-            replies += self.withdraw()
+        if self.client_requests:
+            replies += self.withdraw_requests()
         try:
             result = self._result(reducer, terminal)
         except ProtocolError as error:
@@ -203,23 +205,23 @@ class ToolCall(Call):
             fresh = slice(self.seen + 1 - batch.first, None)
             events, payloads = events[fresh], payloads[fresh]
         if side_events and self.peer.streaming:
-            logs = [e for e in events if isinstance(e, Log) and self._wants(e)]
+            logs = [e for e in events if isinstance(e, Log) and self._sends_log(e)]
             if logs:
                 replies = [Notify([_log_message(event, self._spec.name) for event in logs])]
-                sent = [isinstance(e, Log) and self._wants(e) for e in events]
+                sent = [isinstance(e, Log) and self._sends_log(e) for e in events]
                 payloads = [raw for raw, was in zip(payloads, sent, strict=True) if not was]
                 events = [event for event, was in zip(events, sent, strict=True) if not was]
         if self._progress is not None:
             replies += self._report(self._progress, events, payloads, batch.terminal)
         if batch.terminal is not None:
             return replies
-        if self.caller.has_tasks and any(event.__class__ is Detached for event in side_events):
+        if self.caller.supports_tasks and any(event.__class__ is Detached for event in side_events):
             return replies + self._keep(task.TaskOptions(None))
         if self.run.questions:
             replies += self.ask(side_events)
         return replies
 
-    def _wants(self, event: Log) -> bool:
+    def _sends_log(self, event: Log) -> bool:
         """Whether the client wants log messages of this level."""
         return event.level in LEVELS and LEVELS.index(event.level) >= self.caller.level
 
@@ -236,7 +238,7 @@ class ToolCall(Call):
         if not events:
             return []
         if progress.unlimited:
-            messages = progress.every(events, payloads, now)
+            messages = progress.report_each(events, payloads, now)
             return [messages if isinstance(messages, NotifyCounted) else Notify(messages)]
         progress.add(events)
         message = progress.flush(now)
@@ -284,29 +286,31 @@ class ToolCall(Call):
             failure = protocol_error(error, revision)
             cancel = CancelRun(self.run.id, error.message)
             return [cancel, LeaveCall(self), *self.refuse(failure)]
-        result = task.created(self.peer.server, self.run, revision)
+        result = task.created_task(self.peer.server, self.run, revision)
         return [LeaveCall(self), *self.answer(result)]
 
     # --- the result ---------------------------------------------------------------------------
 
-    def _answer_at_once(self, text: bytes, terminal: Terminal) -> list[Reply]:
+    def _answer_with_text(self, text: bytes, terminal: Terminal) -> list[Reply]:
         """Answer for a run that came to its end in one batch, with nothing but text."""
         body = b'"content":[{"type":"text","text":%b}],"isError":false' % text
-        return self.answer(self._finished(body, terminal))
+        return self.answer(self._encode_result(body, terminal))
 
     def _result(self, reducer: Reducer, terminal: Terminal) -> bytes:
         missing = missing_capability(terminal, self.caller.revision)
         if missing is not None:
             raise missing
-        return self._finished(reducer.result(terminal, self.run.id), terminal)
+        return self._encode_result(reducer.result(terminal, self.run.id), terminal)
 
-    def _finished(self, body: bytes, terminal: Terminal) -> bytes:
+    def _encode_result(self, body: bytes, terminal: Terminal) -> bytes:
         """Return the result around its content."""
         server, revision = self.peer.server, self.caller.revision
-        body += server.structured_part(revision, self._spec, terminal)
-        return server.result(revision, body + self._related() if self.related_task else body)
+        body += server.structured_content(revision, self._spec, terminal)
+        return server.result(
+            revision, body + self._related_task_meta() if self.related_task else body
+        )
 
-    def _related(self) -> bytes:
+    def _related_task_meta(self) -> bytes:
         """Return the part that names the task which the result is of."""
         return b',"_meta":' + wire.encode({RELATED_TASK: {"taskId": str(self.run.id)}})
 
@@ -317,11 +321,11 @@ class ToolCall(Call):
         blocks = [{"type": "text", "text": text}]
         related = b""
         if self.state is not State.STARTING:
-            related = self._related() if self.related_task else b""
+            related = self._related_task_meta() if self.related_task else b""
             if self._reducer is not None:
                 blocks = [*self._reducer.blocks(f"run://{self.run.id}"), *blocks]
         # A tool that has an output schema either returns what fits it or has failed.
-        failed = failed or (revision.structured and server.structured(self._spec))
+        failed = failed or (revision.structured and server.has_output_schema(self._spec))
         flag = b"true" if failed else b"false"
         body = b'"content":%b,"isError":%b%b' % (wire.encode(blocks), flag, related)
         return self.answer(server.result(revision, body))

@@ -86,7 +86,7 @@ class Scene:
         if state is State.ANSWERED:
             self.view.on_items(self.call, batch(Complete()))
         # As if the client had been asked something before.
-        self.call.sent = {1: QUESTION}
+        self.call.client_requests = {1: QUESTION}
         assert self.call.state is state
 
 

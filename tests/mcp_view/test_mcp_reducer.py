@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp_activations import PIXEL, Counted, Reading
 
-from mcp_view.reducer import NOTHING, Reducer, text_at_once
+from mcp_view.reducer import NO_OUTPUT, Reducer, text_only_result
 from mcp_view.revisions import REVISIONS
 from plexus import (
     Complete,
@@ -78,7 +78,7 @@ def reduce(
 ) -> list[dict[str, Any]]:
     """The content that these events have become; the last of them ends the run."""
     reducer = Reducer(revision, limit, blocks)
-    reducer.add_all(batch(*events))
+    reducer.add_batch(batch(*events))
     terminal = events[-1]
     assert isinstance(terminal, Terminal)
     return reducer.content(terminal, "run://7")
@@ -95,7 +95,7 @@ def test_of_any_text_the_ends_are_kept_and_the_rest_is_counted(
     whole = "".join(texts)
     [first, *links] = reduce(*map(Content, texts), Complete(), limit=limit)
     if len(whole) <= limit:
-        assert (first, links) == (text(whole or NOTHING), [])
+        assert (first, links) == (text(whole or NO_OUTPUT), [])
         return
     head, left_out, tail = NOTE.split(first["text"])
     assert whole.startswith(head)
@@ -108,7 +108,7 @@ def test_of_any_text_the_ends_are_kept_and_the_rest_is_counted(
 @given(TEXTS, st.sampled_from([Complete(), Result(None), Result("x"), Result([1]), Counted(3)]))
 def test_the_short_way_gives_what_the_long_way_gives(texts: list[str], end: Terminal) -> None:
     events = [*map(Content, texts), end]
-    short = text_at_once(batch(*events), 50)
+    short = text_only_result(batch(*events), 50)
     if short is not None:
         assert [text(json.loads(short))] == reduce(*events, limit=50)
 
@@ -128,13 +128,13 @@ def test_the_short_way_gives_what_the_long_way_gives(texts: list[str], end: Term
     ],
 )
 def test_the_short_way_is_not_taken_for_more_than_text(events: list[Event]) -> None:
-    assert text_at_once(batch(*events), 50) is None
+    assert text_only_result(batch(*events), 50) is None
 
 
 def test_memory_is_bounded_however_much_is_said() -> None:
     reducer = Reducer(NEWEST, 100, 1000)
     for number in range(5000):
-        reducer.add_all(batch(Content(f"{number:09d} ")))
+        reducer.add_batch(batch(Content(f"{number:09d} ")))
     assert len(reducer._head) == 1  # noqa: SLF001
     assert reducer._tail is not None  # noqa: SLF001
     assert len(reducer._tail) <= 6  # noqa: SLF001
@@ -143,13 +143,13 @@ def test_memory_is_bounded_however_much_is_said() -> None:
 
 def test_signs_of_how_the_work_goes_are_no_part_of_the_result() -> None:
     events = [Start(), Progress(1, 2, "half"), Log("info", "m"), Detached(), Lined(), Complete()]
-    assert reduce(*events) == [text(NOTHING)]
+    assert reduce(*events) == [text(NO_OUTPUT)]
 
 
 def test_what_somebody_must_look_at_is_put_aside() -> None:
     reducer = Reducer(NEWEST, 100, 1000)
     asked = QuestionAsked("1", "confirm", "Sure?", {}, 60)
-    reducer.add_all(batch(Log("info", "m"), Content("x"), asked, Detached()))
+    reducer.add_batch(batch(Log("info", "m"), Content("x"), asked, Detached()))
     assert [event.type for event in reducer.side_events] == ["log", "request", "background"]
 
 
@@ -182,8 +182,8 @@ def test_why_a_run_failed_comes_last_and_is_never_empty(terminal: Terminal, why:
 
 
 def test_a_value_that_is_none_or_empty_is_no_output() -> None:
-    assert reduce(Result(None)) == [text(NOTHING)]
-    assert reduce(Result("")) == [text(NOTHING)]
+    assert reduce(Result(None)) == [text(NO_OUTPUT)]
+    assert reduce(Result("")) == [text(NO_OUTPUT)]
     assert reduce(Result(0)) == [text("0")]
     assert reduce(Result(False)) == [text("false")]
 

@@ -9,7 +9,7 @@ from conftest import OpenHub
 from hub_calls import until
 from mcp_peer import CAPABLE, HANDSHAKES, REVISIONS, STATELESS, TASKS, McpPeer, make_server, text_of
 
-from mcp_view.catalogue import FORMS
+from mcp_view.catalogue import MAX_VARIANTS
 from mcp_view.errors import DENIED
 from mcp_view.revisions import REVISIONS as NAMED_REVISIONS
 from mcp_view.server import McpServer
@@ -256,7 +256,7 @@ async def test_lists_follow_the_hub(server: McpServer) -> None:
 async def test_scopes_of_strangers_do_not_fill_the_memory(server: McpServer) -> None:
     revision = NAMED_REVISIONS[CORE]
     kept = server.catalogue.tools(revision, READER)
-    for number in range(2 * FORMS):
+    for number in range(2 * MAX_VARIANTS):
         odd = Principal(f"p{number}", frozenset({f"odd{number}"}))
         assert server.catalogue.tools(revision, odd) is kept
 

@@ -49,7 +49,7 @@ async def settle(open_hub: OpenHub) -> Callable[[str], tuple[Connection, McpConn
     server = make_mcp_server(hub, McpOptions())
 
     def make(revision: str) -> tuple[Connection, McpConnection]:
-        view = McpConnection(server, Session(), announces=False)
+        view = McpConnection(server, Session(), change_notifications=False)
         connection = Connection(hub, view, LOCAL)
         connection.receive(wire.Request(1, "initialize", {"protocolVersion": revision}))
         connection.collect()

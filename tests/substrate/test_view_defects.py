@@ -65,7 +65,7 @@ async def test_a_handler_that_fails_after_it_began_a_call_leaves_its_id_free(
     peer = McpPeer(open_hub(Demo), "2025-11-25")
     params = {"name": "demo.echo", "arguments": {"text": "a"}}
     with monkeypatch.context() as patch:
-        patch.setattr(tool.ToolCall, "begin", explode)
+        patch.setattr(tool.ToolCall, "start", explode)
         check_internal(await peer.error("tools/call", params), caplog)
     assert (await peer.result("tools/call", params))["content"][0]["text"] == "a"
 

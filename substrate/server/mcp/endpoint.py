@@ -207,7 +207,7 @@ class McpEndpoint:
             principal=post.principal,
             fallback=native,
             streaming=streaming,
-            announces=False,
+            change_notifications=False,
             stateless=stateless,
         )
 
@@ -266,7 +266,9 @@ class McpEndpoint:
     ) -> Answering:
         """The standing stream of a session; or one that only stands there."""
         principal = credential.principal
-        view = McpConnection(self._server, session.state, principal=principal, announces=takes_part)
+        view = McpConnection(
+            self._server, session.state, principal=principal, change_notifications=takes_part
+        )
         connection = Connection(self._hub, view, principal)
         peer = Peer(receive, connection, self._credentials, credential, resumable=True)
         if takes_part:

@@ -229,7 +229,7 @@ class HttpSession:
             stream.peer = None  # leaving it is of no concern to this session any more
         self._streams.clear()
         self.live.clear()
-        self.state.end()
+        self.state.close()
         self.forget_ended(float("inf"))
 
     # --- streams ------------------------------------------------------------------------------
