@@ -1,15 +1,14 @@
-"""What the server offers, as ready bytes: tools, prompts and resource templates, under their names
-outside and in pages.
+"""The lists that the server offers, encoded: tools, prompts and resource templates.
 
-Made from the hub when first asked for, once for each revision and each set of scopes that a client
-has, and dropped when the hub changes: listing a thousand tools is then only joining bytes.
+A list is encoded at its first use, once per revision and set of client scopes, and dropped when the
+hub changes. Listing a thousand tools then only joins bytes.
 
-Methods are called with dots outside, or in a spelling that stricter hosts take. Every spelling is
-accepted on the way in. The hub refuses two methods that differ only in dots and underscores, so no
-spelling is ever ambiguous.
+Tools are named like methods, with dots, or in a spelling that stricter hosts accept. All spellings
+are accepted in requests. The hub rejects methods that differ only in dots and underscores, so no
+spelling is ambiguous.
 
-A cursor is opaque to clients; to us it is the key of the last entry they have had, so that a
-list which changes between two pages neither repeats nor skips what was there all the time.
+A cursor is opaque to clients. It contains the key of the last entry sent, so that a list that
+changes between two pages neither repeats nor skips entries that remain in it.
 """
 
 from __future__ import annotations
@@ -42,47 +41,47 @@ __all__ = (
     "page_of",
 )
 
-#: Which list a change of the hub is one of.
+#: The list that each kind of hub change affects.
 LISTS: Final = {"methods": "tools", "prompts": "prompts", "resources": "templates"}
-#: How many forms of one list are kept.
+#: Maximum number of encoded variants kept of one list.
 MAX_VARIANTS: Final = 64
-#: Claude Code's key for the size of a tool's results, above what size it moves a result that does
-#: not have the key to a file, and the largest size that it accepts.
+#: Claude Code's key for the maximum size of a tool's results, the size above which it moves results
+#: of tools without that key to a file, and the largest value that it accepts.
 MAX_RESULT_KEY: Final = "anthropic/maxResultSizeChars"
 HOST_RESULT_CHARS: Final = 50_000
 HOST_MAX_RESULT_CHARS: Final = 500_000
-#: What the revisions call the three answers of a method about running on its own.
+#: The protocol's words for a method's support of background execution.
 TASK_SUPPORT: Final = {"optional": "optional", "required": "required", "never": "forbidden"}
-#: What every cursor of ours begins with, under its encoding.
+#: The prefix of every decoded cursor.
 CURSOR_PREFIX: Final = "after:"
 
 SpellingName: TypeAlias = Literal["dot", "underscore", "dash"]
 
 
 class Names(Protocol):
-    """What tools and prompts are called by."""
+    """Mapping between methods and the names of tools and prompts."""
 
     def name_of(self, method: str) -> str:
-        """What this method is called outside."""
+        """Return the name of the tool or prompt for this method."""
         ...
 
     def method_of(self, name: str) -> str:
-        """The method that is meant by this name, as the hub knows it or would."""
+        """Return the method for this name. It may not exist."""
         ...
 
 
 class Spelling:
-    """Names that put one character between the parts."""
+    """Names with one separator character between their parts."""
 
     def __init__(self, separator: str) -> None:
         self._separator = separator
 
     def name_of(self, method: str) -> str:
-        """The dots of the method's name, written as this spelling has them."""
+        """Return the name with its dots replaced by the separator."""
         return method.replace(".", self._separator)
 
     def method_of(self, name: str) -> str:
-        """Dashes as dots, which no method's name has; underscores are known to the hub."""
+        """Replace dashes, which no method name contains. The hub resolves underscores itself."""
         return name.replace("-", ".")
 
 
@@ -94,14 +93,14 @@ SPELLINGS: Final[dict[SpellingName, Spelling]] = {
 
 
 class Entries(NamedTuple):
-    """One list: the sorted keys and, beside each, its entry as JSON."""
+    """One list: sorted keys, and the encoded entry of each."""
 
     keys: list[str]
     encoded: list[bytes]
 
 
 class Catalogue:
-    """The lists of one hub under one spelling."""
+    """The lists of one hub with one spelling."""
 
     def __init__(
         self, hub: Plexus, names: Names, result_chars: Callable[[MethodSpec], int]
@@ -109,33 +108,33 @@ class Catalogue:
         self._hub = hub
         self._names = names
         self._result_chars = result_chars
-        #: Each list, by its revision and the scopes of its reader.
+        #: The variants of each list, by revision and scopes of the client.
         self._lists: dict[str, dict[tuple[str, frozenset[str]], Entries]] = {
             kind: {} for kind in LISTS.values()
         }
         self._headers: dict[str, dict[str, str]] | None = None
 
     def on_change(self, change: Change) -> None:
-        """Drop the lists that a change of the hub is about."""
+        """Drop the lists that a change of the hub affects."""
         if change.uri is None:
             self._lists[LISTS[change.kind]].clear()
         if change.kind == "methods":
             self._headers = None
 
     def tools(self, revision: Revision, principal: Principal) -> Entries:
-        """Every tool that this principal may call, sorted by name."""
+        """Return the tools that this principal may call, sorted by name."""
         return self._list("tools", revision, principal, self._tool)
 
     def prompts(self, revision: Revision, principal: Principal) -> Entries:
-        """Every prompt for this principal that is always there, sorted by name."""
+        """Return the static prompts for this principal, sorted by name."""
         return self._list("prompts", revision, principal, self._prompt)
 
     def prompt_entry(self, listed: dict[str, Any], revision: Revision) -> dict[str, Any]:
-        """The entry of a prompt in the hub's list: one that comes and goes is called as it is."""
+        """Return the entry of a prompt listed by the hub. Dynamic prompts keep their names."""
         name = listed["name"]
         try:
             spec, known = self._hub.find_prompt(name)
-        except NotFound:  # an activation lists what no method makes; getting it fails
+        except NotFound:  # listed, but no method provides it; getting it fails
             return _prompt_entry(name, listed, (), revision)
         if not known:
             name = self._names.name_of(name)
@@ -144,11 +143,11 @@ class Catalogue:
         return _prompt_entry(name, given, parameters, revision)
 
     def templates(self, revision: Revision, principal: Principal) -> Entries:
-        """Every resource template for this principal, sorted by its text."""
+        """Return the resource templates for this principal, sorted by URI template."""
         return self._list("templates", revision, principal, _template)
 
     def headers_of(self, tool: str) -> dict[str, str]:
-        """Which arguments of a tool are repeated in HTTP headers: the header by the argument."""
+        """Return the HTTP headers that repeat arguments of a tool, by argument."""
         if self._headers is None:
             self._headers = {}
         if tool not in self._headers:
@@ -240,10 +239,10 @@ def _prompt_entry(
 
 
 def _without_null(described: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema in which optional parameters do not name null as a type.
+    """Return a schema whose optional parameters do not list null as a type.
 
-    Models and validators read `anyOf` with null as a union to choose from; leaving the parameter
-    out says the same. Null is still accepted.
+    Models and validators read `anyOf` with null as a choice of types, although leaving the
+    parameter out means the same. Null is still accepted.
     """
     required = described.get("required", ())
     properties = {
@@ -267,11 +266,11 @@ def _not_null(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def output_schema(spec: MethodSpec) -> dict[str, Any] | None:
-    """The schema of what a method returns, if that is an object with named properties."""
+    """Return the schema of a method's result if it is an object with named properties."""
     if spec.kind != "plain":
         return None
     if spec.returns_media:
-        return None  # it is shown as what it is: hosts show data in place of a picture
+        return None  # hosts would show the structured data instead of the image
     output = schema.result_schema(spec)
     return output if output.get("type") == "object" and "properties" in output else None
 
@@ -308,12 +307,12 @@ def _template(spec: MethodSpec, revision: Revision) -> tuple[str, dict[str, Any]
 
 
 def cursor_after(key: str) -> str:
-    """The cursor for what comes after this key."""
+    """Return the cursor for the entries after this key."""
     return binascii.b2a_base64((CURSOR_PREFIX + key).encode(), newline=False).decode()
 
 
 def cursor_key(params: dict[str, Any]) -> str | None:
-    """The key in a request's cursor; None for the first page. Raises ProtocolError."""
+    """Return the key in a request's cursor; None for the first page. Raises ProtocolError."""
     cursor = params.get("cursor")
     if cursor is None:
         return None
@@ -327,7 +326,7 @@ def cursor_key(params: dict[str, Any]) -> str | None:
 
 
 def page_of(keys: Sequence[str], after: str | None, size: int) -> tuple[slice, str | None]:
-    """Which of these sorted keys are on the page, and the cursor of the next one."""
+    """Return the slice of these sorted keys on the page, and the cursor of the next page."""
     start = 0 if after is None else bisect_right(keys, after)
     end = start + size
     return slice(start, end), cursor_after(keys[end - 1]) if end < len(keys) else None

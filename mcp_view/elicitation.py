@@ -1,13 +1,13 @@
-"""Questions of a run in the protocol's words, and the client's answers in the run's.
+"""Questions of a run as requests of the protocol, and responses of the client as answers.
 
-A question that a person answers becomes a form of one or more flat fields; one for a model, for
-the client's folders or for a web page has a request of its own. Whether a client can be asked is
-known beforehand (`Caller.asks`); whether a question fits into a form is found out here.
+A question to a person becomes a form with flat fields. Questions to a model, for the client's roots
+or for a URL to open have their own requests. `Caller.question_kinds` lists the kinds that a client
+supports; this module decides whether a question fits into a form.
 
-A client without a handshake is asked by a result, and repeats its request with the answers and
-with the state that came with the question. To us that state is what an attacker may have written,
-so it is signed. It names the run, the item up to which the client has seen it, the request it
-belongs to, and until when it holds. Whose run it is, is checked where the run is looked up.
+A client without a handshake receives questions in a result, and repeats its request with the
+answers and the request state of that result. A client could forge this state, so it is signed. It
+names the run, the last item that the client has received, the request it belongs to, and its
+expiry. The lookup of the run checks its owner.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ __all__ = (
 
 Schema = dict[str, Any]
 
-#: The one field of a form that stands for a single answer.
+#: The field of a form with a single answer.
 ANSWER: Final = "answer"
 
-#: What may be said of a field, by its type.
+#: The schema keywords that a field may have, by its type.
 FIELD_KEYS: Final[dict[str, frozenset[str]]] = {
     "string": frozenset({"type", "title", "description", "minLength", "maxLength", "format"}),
     "number": frozenset({"type", "title", "description", "minimum", "maximum"}),
@@ -51,7 +51,7 @@ FIELD_KEYS: Final[dict[str, frozenset[str]]] = {
 }
 FORMATS: Final = frozenset({"email", "uri", "date", "date-time"})
 
-#: The capability that answers a question of this kind, for those that not every client can show.
+#: The client capability that each kind of question requires, apart from forms.
 CAPABILITIES: Final[dict[str, Schema]] = {
     "sample": {"sampling": {}},
     "roots": {"roots": {}},
@@ -64,7 +64,7 @@ LIMITS: Final = Limits()
 def question_request(
     event: QuestionAsked, run: int, revision: Revision
 ) -> tuple[str, Schema] | None:
-    """The request that puts this question of a run to a client; None if it has no such form."""
+    """Return the method and params of the request for a question; None if it fits no form."""
     if event.kind == "sample":
         return "sampling/createMessage", _sampling(event.details or {})
     if event.kind == "roots":
@@ -84,14 +84,14 @@ def question_request(
 
 
 def parse_answer(event: QuestionAsked, result: Any, revision: Revision) -> Any:
-    """Return the answer in a client's result; None if there is none. Raises InvalidParams."""
+    """Return the answer in a client's result; None if the client declined. Raises InvalidParams."""
     if not isinstance(result, dict):
-        raise InvalidParams("the answer must be an object")
+        raise InvalidParams("The answer must be an object.")
     if event.kind == "sample":
         return result
     if event.kind == "roots":
         if not isinstance(result.get("roots"), list):
-            raise InvalidParams("the answer must have a list of roots")
+            raise InvalidParams("The answer must contain a list of roots.")
         return result["roots"]
     action = result.get("action")
     if action == "decline" and event.kind == "confirm":
@@ -99,14 +99,14 @@ def parse_answer(event: QuestionAsked, result: Any, revision: Revision) -> Any:
     if action in ("decline", "cancel"):
         return None
     if action != "accept":
-        raise InvalidParams("action must be accept, decline or cancel")
+        raise InvalidParams("action must be accept, decline or cancel.")
     if event.kind == "visit":
         return True
     content = result.get("content")
     if event.kind == "confirm" and content is None:
         content = {}
     if not isinstance(content, dict):
-        raise InvalidParams("an accepted form must have content")
+        raise InvalidParams("An accepted form must have content.")
     if event.kind == "confirm":
         return content.get(ANSWER, True)
     if event.kind == "form":
@@ -114,28 +114,30 @@ def parse_answer(event: QuestionAsked, result: Any, revision: Revision) -> Any:
     if event.kind == "select_many" and not revision.rich_forms:
         return [option for option in event.schema["items"]["enum"] if content.get(option) is True]
     if ANSWER not in content:
-        raise InvalidParams(f"the content must have {ANSWER!r}")
+        raise InvalidParams(f"The content must have the field {ANSWER!r}.")
     return content[ANSWER]
 
 
 def as_instructions(run: Run, questions: list[QuestionAsked], names: Names) -> str:
-    """Return the questions as instructions for a model, which can answer with a tool."""
+    """Return the questions as instructions for a model, which answers with a tool."""
     respond, attach = names.name_of("plexus.respond"), names.name_of("plexus.attach")
-    lines = [f"The run {run.id} waits for an answer."]
+    lines = [f"Run {run.id} is waiting for an answer."]
     for event in questions:
         schema = wire.encode(event.schema).decode()
-        lines.append(f"It asks: {event.message}")
+        lines.append(f"Question: {event.message}")
         lines.append(
-            f'Answer with the tool {respond}, run {run.id}, request "{event.request}", '
-            f"and an answer that fits {schema} (null declines)."
+            f'To answer, call the tool {respond} with run {run.id}, request "{event.request}" '
+            f"and an answer that matches {schema} (null declines)."
         )
-    lines.append(f"Then follow it with the tool {attach}, run {run.id}, after {run.log.last}.")
+    lines.append(f"Then call {attach} with run {run.id} and after {run.log.last} to read the rest.")
     return "\n".join(lines)
 
 
 def missing_capability(terminal: Terminal, revision: Revision) -> ProtocolError | None:
-    """The error for a run that wanted to ask what its client cannot be asked; None if it ended
-    for any other reason."""
+    """Return the error for a run that failed because its client does not support a question.
+
+    None if the run ended for any other reason.
+    """
     if revision.handshake or not isinstance(terminal, ErrorEvent) or terminal.code != "unsupported":
         return None
     kind = terminal.data.get("kind") if isinstance(terminal.data, dict) else None
@@ -163,8 +165,8 @@ def _sampling(details: dict[str, Any]) -> Schema:
 
 def _form(event: QuestionAsked, revision: Revision) -> Schema | None:
     if event.kind == "confirm":
-        # Accept and decline are the two answers. A field would make a person set it first and
-        # then accept the form.
+        # Accept and decline are the two answers. With a field, a person would have to set the field
+        # and then accept the form.
         return {"type": "object", "properties": {}}
     if event.kind == "form":
         return _fields(event.schema, revision)
@@ -187,7 +189,7 @@ def _form(event: QuestionAsked, revision: Revision) -> Schema | None:
 
 
 def _title_choices(field: Schema, options: list[dict[str, str]], revision: Revision) -> None:
-    """Show the labels of choices where they say more than the values."""
+    """Add the labels of choices if they differ from the values."""
     if all(option["value"] == option["label"] for option in options):
         return
     titled = [{"const": option["value"], "title": option["label"]} for option in options]
@@ -201,7 +203,7 @@ def _title_choices(field: Schema, options: list[dict[str, str]], revision: Revis
 
 
 def _fields(schema: Schema, revision: Revision) -> Schema | None:
-    """A flat form out of the schema of an object; None if it has fields that are not flat."""
+    """Return a flat form for the schema of an object; None if a field is not flat."""
     shared = schema.get("$defs", {})
     properties = {}
     required = list(schema.get("required", []))
@@ -215,7 +217,7 @@ def _fields(schema: Schema, revision: Revision) -> Schema | None:
 
 
 def _field(schema: Schema, shared: dict[str, Schema], revision: Revision) -> Schema | None:
-    """One field with what may be said of it; None if it is not flat."""
+    """Return a field with its allowed keywords; None if it is not flat."""
     schema = _resolved(schema, shared)
     keys = FIELD_KEYS.get(schema.get("type", ""))
     if keys is None:
@@ -240,7 +242,7 @@ def _field(schema: Schema, shared: dict[str, Schema], revision: Revision) -> Sch
 
 
 def _resolved(schema: Schema, shared: dict[str, Schema]) -> Schema:
-    """The schema itself, behind a reference or beside a null."""
+    """Return the schema behind a reference or in a union with null."""
     schema = resolve_reference(schema, shared)
     choices = [choice for choice in schema.get("anyOf", []) if choice.get("type") != "null"]
     if len(choices) == 1 and "type" not in schema:
@@ -249,44 +251,43 @@ def _resolved(schema: Schema, shared: dict[str, Schema]) -> Schema:
     return schema
 
 
-# --- the state of a request that was asked back --------------------------------------------------
+# --- request state ----------------------------------------------------------------------------
 
 
 class RequestState(NamedTuple):
-    """What a parked run is found by."""
+    """The state of a suspended request, which identifies its run."""
 
     run: int
-    #: The number of the last item that the client has had.
+    #: The number of the last item that the client has received.
     seen: int
-    #: The number of the last question that it was asked.
+    #: The number of the last question sent to the client.
     asked: int
-    #: Of the request's name and arguments: the state is good for no other request.
+    #: Digest of the method and arguments: the state is not valid for another request.
     digest: str
     #: Wall-clock seconds.
     expires: int
 
 
 def seal_state(state: RequestState, secret: bytes) -> str:
-    """Return the state as text, signed so that a change is noticed."""
+    """Encode and sign a state."""
     payload = wire.encode(list(state))
     return _text(_mac(payload, secret) + payload)
 
 
 def open_state(text: Any, secret: bytes, now: float) -> RequestState:
-    """Read a state that came back; raises InvalidParams for one that we did not make, or that
-    no longer holds."""
+    """Verify and decode a state. Raises InvalidParams if it is forged or has expired."""
     import hmac
 
     try:
         sealed = binascii.a2b_base64(text.replace("-", "+").replace("_", "/"), strict_mode=True)
         mac, payload = sealed[:MAC_BYTES], sealed[MAC_BYTES:]
     except (AttributeError, ValueError):
-        raise InvalidParams("requestState is not one of ours") from None
+        raise InvalidParams("requestState is invalid.") from None
     if not hmac.compare_digest(mac, _mac(payload, secret)):
-        raise InvalidParams("requestState is not one of ours")
+        raise InvalidParams("requestState is invalid.")
     state = RequestState(*wire.decode_value(payload, LIMITS))
     if state.expires < now:
-        raise InvalidParams("requestState has expired")
+        raise InvalidParams("requestState has expired. Repeat the request without it.")
     return state
 
 
@@ -302,7 +303,7 @@ def _text(data: bytes) -> str:
 
 
 def request_digest(method: str, arguments: dict[str, Any]) -> str:
-    """Return a digest that identifies a request."""
+    """Return the digest that identifies a request."""
     import hashlib
 
     return hashlib.sha256(wire.encode_canonical([method, arguments])).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""The view's one table of errors: from the core's words to the protocol's numbers."""
+"""The table of errors: from error codes of the core to JSON-RPC error numbers of MCP."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = (
     "protocol_error",
 )
 
-#: A limit on work under way is reached.
+#: A limit on work in progress is reached.
 BUSY: Final = -32003
-#: Before `initialize`; the specification leaves the number open.
+#: A request before `initialize`. The specification does not define the number.
 NOT_INITIALIZED: Final = -32002
-#: What the client's scopes do not allow; the protocol has no number for it and leaves these free.
+#: The client's scopes do not allow the request. MCP defines no number for this; this range is free.
 DENIED: Final = -31001
 HEADER_MISMATCH: Final = -32020
 MISSING_CAPABILITY: Final = -32021
@@ -32,7 +32,7 @@ UNSUPPORTED_REVISION: Final = -32022
 
 CODES: Final[dict[str, int]] = {
     "invalid_params": wire.INVALID_PARAMS,
-    "unknown_method": wire.INVALID_PARAMS,  # a tool or prompt that is not there
+    "unknown_method": wire.INVALID_PARAMS,  # an unknown tool or prompt
     "unsupported": MISSING_CAPABILITY,
     "denied": DENIED,
     "busy": BUSY,
@@ -41,7 +41,7 @@ CODES: Final[dict[str, int]] = {
 
 
 class ProtocolError(Exception):
-    """A request is answered with a JSON-RPC error."""
+    """A JSON-RPC error that answers a request."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class ProtocolError(Exception):
 
 
 def code_of(word: str, revision: Revision) -> int:
-    """The number for a word of the core."""
+    """Return the JSON-RPC error number for an error code of the core."""
     if word == "not_found":
         return revision.missing_resource
     if word == "unsupported" and revision.handshake:
@@ -60,5 +60,5 @@ def code_of(word: str, revision: Revision) -> int:
 
 
 def protocol_error(error: PlexusError, revision: Revision) -> ProtocolError:
-    """An error of the core as one of the protocol."""
+    """Convert an error of the core to an error of the protocol."""
     return ProtocolError(code_of(error.code, revision), error.message, error.data)

@@ -1,8 +1,7 @@
-"""Headers of a stateless request over HTTP, which repeat what its body says.
+"""HTTP headers of a stateless request, which repeat fields of its body.
 
-A proxy between client and server routes by headers and does not read bodies, so a header
-that says something else than the body is refused. A value that is no plain ASCII text comes as
-`=?base64?...?=`.
+Proxies route by headers and do not read bodies, so a request whose headers differ from its body is
+rejected. A value that is not plain ASCII is encoded as `=?base64?...?=`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ NAME: Final = b"mcp-name"
 ROUTING: Final = (VERSION, METHOD, NAME)
 PARAM: Final = b"mcp-param-"
 
-#: Which parameter `Mcp-Name` repeats.
+#: The parameter that `Mcp-Name` repeats, by method.
 NAMED_BY: Final = {
     "tools/call": "name",
     "prompts/get": "name",
@@ -43,8 +42,10 @@ ENCODED: Final = (b"=?base64?", b"?=")
 def check(
     server: McpServer, request: wire.Request, headers: Sequence[tuple[bytes, bytes]]
 ) -> bytes | None:
-    """The error that answers a request whose headers do not fit it, names in lower case; None if
-    they do. What is not a whole envelope is left to the view to refuse."""
+    """Return the encoded error if the headers of a request do not match its body, or else None.
+
+    Header names must be in lower case. The view rejects requests with an incomplete `_meta`.
+    """
     params = request.params
     meta = params.get("_meta") if isinstance(params, dict) else None
     if not isinstance(params, dict) or not isinstance(meta, dict):
@@ -75,15 +76,15 @@ def _check_arguments(
     found: dict[bytes, bytes],
     headers: Sequence[tuple[bytes, bytes]],
 ) -> None:
-    """Compare the arguments that a tool wants to be repeated; raises ProtocolError."""
+    """Compare the headers that repeat arguments of a tool. Raises ProtocolError."""
     tool, arguments = params.get("name"), params.get("arguments", {})
     if not isinstance(tool, str) or not isinstance(arguments, dict) or not server.find_tool(tool):
         return
     try:
-        wanted = server.catalogue.headers_of(tool)
-    except RegistrationError:  # a type without a schema: the tool's own answer says so
+        repeated = server.catalogue.headers_of(tool)
+    except RegistrationError:  # a type without a schema, which the call reports
         return
-    for argument, suffix in wanted.items():
+    for argument, suffix in repeated.items():
         name = PARAM + suffix.lower().encode()
         if len(found) != len(headers):
             _refuse_repeated(headers, (name,))
@@ -91,14 +92,14 @@ def _check_arguments(
         if isinstance(value, str | int | float):
             _compare(found, name, value)
         elif name in found:
-            raise _mismatch(name, "is there, but the body has no such value")
+            raise _mismatch(name, "is present, but the body has no such value")
 
 
 def _refuse_repeated(headers: Sequence[tuple[bytes, bytes]], names: Sequence[bytes]) -> None:
-    """The first and the last of several may differ, and who reads which is anybody's guess."""
+    """Raise ProtocolError for a repeated header: proxies may read another occurrence."""
     for name in names:
         if sum(key == name for key, _ in headers) > 1:
-            raise _mismatch(name, "is there more than once")
+            raise _mismatch(name, "appears more than once")
 
 
 def _compare(found: dict[bytes, bytes], name: bytes, value: str | int | float) -> None:
@@ -107,21 +108,21 @@ def _compare(found: dict[bytes, bytes], name: bytes, value: str | int | float) -
         raise _mismatch(name, "is missing")
     plain = not raw.startswith(ENCODED[0])
     if plain and isinstance(value, str) and value.isascii() and raw == value.encode():
-        return  # nearly always
+        return  # the common case
     text = _text(raw.strip(b" \t"))
     if text is None:
-        raise _mismatch(name, "is not well encoded")
+        raise _mismatch(name, "is not correctly encoded")
     if not _equal(text, value):
         raise _mismatch(name, "does not match the body")
 
 
 def _text(raw: bytes) -> str | None:
-    """What a header says; None if that cannot be read."""
+    """Decode the value of a header; None if it is malformed."""
     if raw.startswith(ENCODED[0]) and raw.endswith(ENCODED[1]):
         payload = raw[len(ENCODED[0]) : -len(ENCODED[1])]
         try:
             decoded = base64.b64decode(payload, validate=True)
-            # Several texts decode to the same bytes, but only one of them is encoded like this.
+            # Accept only the canonical encoding: several texts decode to the same bytes.
             return decoded.decode() if base64.b64encode(decoded) == payload else None
         except (binascii.Error, UnicodeDecodeError):
             return None
@@ -140,4 +141,4 @@ def _equal(text: str, value: str | int | float) -> bool:
 
 
 def _mismatch(name: bytes, what: str) -> ProtocolError:
-    return ProtocolError(HEADER_MISMATCH, f"the header {name.decode('ascii', 'replace')} {what}")
+    return ProtocolError(HEADER_MISMATCH, f"The header {name.decode('ascii', 'replace')} {what}.")

@@ -1,7 +1,7 @@
-"""The method table: the handler of each method, and the revisions and states that have it.
+"""The method table: the handler of each method, and the revisions and states that allow it.
 
 An unknown method, a method that the client's revision does not have, and a method that needs a
-handshake first are three errors from one lookup.
+handshake first are three errors of one lookup.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from plexus.rpc import wire
 
 __all__ = ("INITIALIZE", "METHODS", "Method", "find_method")
 
-#: It is given the client, the id and the params of a request, and who that is from; None before
+#: Receives the client, the id and params of a request, and its caller, which is None before
 #: `initialize`.
 Handler: TypeAlias = Callable[[Peer, wire.Id, dict[str, Any], Any], list[Reply]]
 
-#: Places in the order of revisions.
+#: Positions in the order of revisions.
 _ORDER: Final = {name: row.order for name, row in REVISIONS.items()}
 _OLDEST: Final = _ORDER["2024-11-05"]
 _LAST_HANDSHAKE: Final = _ORDER["2025-11-25"]
@@ -31,20 +31,20 @@ _STATELESS: Final = _ORDER["2026-07-28"]
 
 
 class Method(NamedTuple):
-    """One row."""
+    """One row of the table."""
 
     handle: Handler
-    #: The first and the last revision that have it.
+    #: The first and last revision that define the method.
     first: int = _OLDEST
     last: int = _STATELESS
-    #: Whether it is answered before `initialize`.
+    #: Whether it is allowed before `initialize`.
     before_initialize: bool = False
 
 
 METHODS: Final[dict[str, Method]] = {
     "ping": Method(session.ping, last=_LAST_HANDSHAKE, before_initialize=True),
     "server/discover": Method(session.discover, first=_STATELESS),
-    # Not in the specification; the Janix validator asks for it in the handshake revisions.
+    # Not in the specification. The Janix validator calls it in the handshake revisions.
     "server/info": Method(session.describe_server, last=_LAST_HANDSHAKE),
     "logging/setLevel": Method(session.set_level, last=_LAST_HANDSHAKE),
     "tools/list": Method(tool.list_tools),
@@ -64,16 +64,16 @@ METHODS: Final[dict[str, Method]] = {
     "tasks/list": Method(task.list_tasks, first=_LAST_HANDSHAKE, last=_LAST_HANDSHAKE),
     "tasks/update": Method(task.update_task, first=_STATELESS),
 }
-#: Not in the table: it is what makes the difference between having a revision and having none.
+#: Not a row of the table, because a client has no revision before it.
 INITIALIZE: Final = Method(session.initialize, before_initialize=True)
 
 
 def find_method(
     peer: Peer, request: wire.Request, *, stateless: bool
 ) -> tuple[Method, dict[str, Any], Caller | None]:
-    """Return the method and the params of a request, and who it is from; None before `initialize`.
+    """Return the method, params and caller of a request; the caller is None before `initialize`.
 
-    `stateless` is whether requests must name the revision that they speak. Raises ProtocolError.
+    `stateless`: every request must name its revision. Raises ProtocolError.
     """
     request_id, name, given = request
     params: Any = {} if given is None else given
@@ -81,9 +81,9 @@ def find_method(
     if method is None and name != "initialize":
         raise _unknown(peer, request, stateless=stateless)
     if request_id is None:
-        raise ProtocolError(wire.INVALID_REQUEST, "an id must be a string or an integer")
+        raise ProtocolError(wire.INVALID_REQUEST, "The request id must be a string or an integer.")
     if params.__class__ is not dict:
-        raise ProtocolError(wire.INVALID_PARAMS, "params must be an object")
+        raise ProtocolError(wire.INVALID_PARAMS, "params must be an object.")
     if stateless or ("_meta" in params and is_stateless(request)):
         caller: Caller | None = stateless_caller(params)
     elif method is None:
@@ -100,7 +100,7 @@ def find_method(
 
 
 def _unknown(peer: Peer, request: wire.Request, *, stateless: bool) -> ProtocolError:
-    """Return the error for a method that is not of this protocol."""
+    """Return the error for a method that MCP does not define."""
     if stateless or is_stateless(request):
         # Report missing `_meta` fields before an unknown method.
         stateless_caller(request.params if isinstance(request.params, dict) else {})

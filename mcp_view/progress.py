@@ -1,8 +1,8 @@
-"""Progress notifications for a client with a progress token, while a run is in progress.
+"""Progress notifications for a client with a progress token.
 
-Values rise strictly, whatever the events contain. A flood of events becomes a limited number of
-notifications a second, with their texts joined; a run that is silent for long gets a heartbeat,
-because clients give up on silence. Nothing here knows the time: it is handed in.
+Values increase strictly, whatever the events contain. Events are coalesced to a maximum rate of
+notifications, with their texts joined. A silent run gets a heartbeat, because clients time out
+without one. Time is a parameter.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from plexus.token_bucket import TokenBucket
 
 __all__ = ("ProgressReporter",)
 
-#: A message is for a status line; of a longer text the newest is kept.
+#: Maximum characters of a message, which is for a status line. A longer text keeps its end.
 MESSAGE_CHARS: Final = 1000
-#: Where the text begins in the bytes of a piece of content.
+#: The offset of the text in an encoded content event.
 CONTENT_HEAD: Final = len(wire.encode_event(Content(""))) - len('""}')
-#: What a value rises by when nothing better is known.
+#: The increment of a value if no better value is known.
 MIN_STEP: Final = 0.001
-#: Beyond this JSON readers do not keep whole numbers apart.
+#: JSON parsers cannot distinguish larger integers.
 MAX_VALUE: Final = 2**53
 
 
 class ProgressReporter:
-    """The progress of one call, as notifications."""
+    """Creates the progress notifications of one call."""
 
     __slots__ = (
         "_after_line",
@@ -50,7 +50,7 @@ class ProgressReporter:
     def __init__(
         self, token: str | int, revision: Revision, now: float, *, rate: float, counts: bool
     ) -> None:
-        """`counts`: without better knowledge the number of events so far is the value."""
+        """Create a reporter. `counts`: use the number of events as the value by default."""
         self._head = (
             b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":'
             + wire.encode(token)
@@ -62,14 +62,14 @@ class ProgressReporter:
         self._target: float = 0
         self._total: float | None = None
         self._pending: list[str] | None = None
-        #: Whether the newest of it is a line that is no part of a text.
+        #: Whether the last pending text is a separate line, not part of streamed text.
         self._after_line = False
-        #: Three quarters of the rate flow in steadily and a quarter may come at once, so that no
-        #: second ever has more than the rate and a few quick steps are not held up.
+        #: Three quarters of the rate refill the bucket and a quarter may be a burst, so that no
+        #: second exceeds the rate and a few quick steps are not delayed.
         self._bucket = TokenBucket(max(rate * 0.25, 1.0), rate * 0.75, now)
         #: Whether every event gets its own notification.
         self.unlimited = rate <= 0
-        #: When the last notification went out.
+        #: When the last notification was sent.
         self.last_at = now
         #: Whether a timer for the next flush is set.
         self.timer_set = False
@@ -77,13 +77,15 @@ class ProgressReporter:
     def report_each(
         self, events: list[Event], payloads: list[bytes], now: float
     ) -> list[bytes] | NotifyCounted:
-        """A notification for each of these events; `payloads` are their bytes."""
+        """Return one notification per event; `payloads` are the encoded events."""
         self.last_at = now
         return self._counted_texts(events, payloads) or [self._step(event) for event in events]
 
     def _counted_texts(self, events: list[Event], payloads: list[bytes]) -> NotifyCounted | None:
-        """The same for short pieces of content that are counted, as those of a flood nearly
-        always are; None if these are not. Their texts are spliced in as they are."""
+        """Return numbered notifications for short, counted content events; None for other events.
+
+        This is the common case of a fast stream. The encoded texts are inserted without decoding.
+        """
         first = self._counted + 1
         plain = self._counts and self._messages and first > self._value
         if (
@@ -115,7 +117,7 @@ class ProgressReporter:
         self._counts = False
 
     def add(self, events: list[Event]) -> None:
-        """Remember these events for the next notification."""
+        """Add these events to the next notification."""
         pending = self._pending
         if pending is None:
             pending = self._pending = []
@@ -127,7 +129,7 @@ class ProgressReporter:
                 text = self._line_of(event)
                 if not text:
                     continue
-            # What is no part of a stream of text has a line of its own.
+            # An event that is not streamed text starts a new line.
             if (is_line or self._after_line) and pending and pending[-1][-1] != "\n":
                 pending.append("\n")
             pending.append(text)
@@ -144,7 +146,7 @@ class ProgressReporter:
         return event.as_line()
 
     def flush(self, now: float) -> bytes | None:
-        """The notification for what was remembered, if it may go out by now."""
+        """Return the notification for the pending events if the rate allows it now."""
         if self._pending is None:
             return None
         if self._bucket.take(now):
@@ -155,24 +157,25 @@ class ProgressReporter:
         return self._frame(self._next(), message)
 
     def wait_s(self, now: float) -> float | None:
-        """How long until what is remembered may go out; None if nothing is."""
+        """Return how long until the pending events may be sent; None if nothing is pending."""
         if self._pending is None:
             return None
         return self._bucket.wait_s(now)
 
     def heartbeat(self, now: float, running_s: float) -> bytes:
-        """Say that the run is still there."""
+        """Return a notification that the run is still in progress."""
         self.last_at = now
         return self._frame(self._next(), f"still running after {running_s:.0f} s")
 
     def _next(self) -> float:
-        """The next value: what is wanted if that is more than the last, or a little more."""
-        wanted = self._target
-        self._value = value = wanted if wanted > self._value else self._next_larger()
+        """Return the next value: the target if it is larger than the last value, or a minimal
+        increment."""
+        target = self._target
+        self._value = value = target if target > self._value else self._next_larger()
         return value
 
     def _next_larger(self) -> float:
-        """A little more than the last value; of a large one a little is what can be told apart."""
+        """Return the last value plus the minimum step, or the next larger float."""
         more = round(self._value + MIN_STEP, 3)
         return more if more > self._value else math.nextafter(self._value, math.inf)
 

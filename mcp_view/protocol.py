@@ -1,15 +1,14 @@
-"""The view, sans-IO: messages of a client in, effects out; items of runs in, effects out.
+"""The MCP connection, sans-IO: messages of a client in, effects out; items of runs in, effects out.
 
 Rules:
-- The revision is chosen per message: one that names its revision is answered in it, every other
-  is answered in the revision that `initialize` agreed on.
-- A request has one answer, and nothing about it is sent after that. A request that was cancelled
-  has none.
-- Every message is answered or, if it is no request, handled and forgotten; none ends the
-  connection.
-- No clock, no randomness, no awaiting: time is handed in, waiting is the driver's.
-- Handlers and calls return replies and effects. Runs and the hub are only read here: the driver
-  changes them.
+- The revision is chosen per message: a message that names its revision is answered in that
+  revision, any other message in the revision negotiated by `initialize`.
+- A request has exactly one answer, and nothing about it is sent after the answer. A cancelled
+  request has no answer.
+- No message closes the connection. Messages that are not requests are handled without an answer.
+- No clock, no randomness, no awaiting: time is a parameter, and the driver waits.
+- Handlers and calls return replies and effects. They only read runs and the hub; the driver changes
+  them.
 """
 
 from __future__ import annotations
@@ -45,15 +44,14 @@ from plexus.runtime.shares import connection_full
 
 __all__ = ("Fallback", "McpConnection")
 
-
-#: How much is kept of a client's reason to cancel a request.
+#: Maximum characters kept of a client's reason for cancelling a request.
 REASON_CHARS: Final = 1000
-#: The effects that a call begins with.
+#: Effects that start a call.
 _START_EFFECTS: Final = frozenset({StartCall, AttachCall, AnswerQuestion})
 
 
 class Fallback(Protocol):
-    """The view of another protocol, for methods that are not of this one."""
+    """The view of another protocol, which handles methods that MCP does not define."""
 
     @property
     def idle(self) -> bool: ...
@@ -67,7 +65,7 @@ class Fallback(Protocol):
 
 
 class McpConnection:
-    """One stream of messages to and from a client. Carry out the effects it returns."""
+    """One stream of messages to and from a client. The driver performs the effects it returns."""
 
     def __init__(
         self,
@@ -81,9 +79,13 @@ class McpConnection:
         change_notifications: bool = True,
         stateless: bool = False,
     ) -> None:
-        """`framing` wraps messages for the transport, if it needs that. `streaming` is whether
-        anything but answers can be sent here, `change_notifications` whether the session's own notifications
-        go this way, and `stateless` whether messages must name the revision that they speak."""
+        """Create a connection.
+
+        `framing` frames messages for the transport; None if messages are framed later.
+        `streaming`: notifications and requests can be sent, not only answers.
+        `change_notifications`: send the session's change notifications on this connection.
+        `stateless`: every message must name its revision.
+        """
         self.peer = Peer(server, session, principal, streaming, change_notifications)
         self.streaming = streaming
         self._writer = ReplyWriter(framing, streaming, server.hub.limits.error_bytes)
@@ -94,22 +96,19 @@ class McpConnection:
 
     @property
     def refusal(self) -> ProtocolError | None:
-        """The error that the last refused request was answered with."""
+        """The last error that was sent as the answer to a request."""
         return self._writer.refusal
 
     @property
     def idle(self) -> bool:
-        """Whether no request is in progress here."""
-        return (
-            not self._calls
-            and not self._listeners
-            and (self._fallback is None or self._fallback.idle)
-        )
+        """Whether no request is in progress."""
+        busy = self._calls or self._listeners
+        return not busy and (self._fallback is None or self._fallback.idle)
 
     # --- messages in --------------------------------------------------------------------------
 
     def receive(self, message: wire.Message | list[wire.Message]) -> list[Effect]:
-        """Take one message, or one batch."""
+        """Handle a message or a batch."""
         if message.__class__ is wire.Request:
             return self._request(message, None)
         if isinstance(message, list):
@@ -119,7 +118,7 @@ class McpConnection:
     def _batch(self, messages: list[wire.Message]) -> list[Effect]:
         revision = self.peer.session.revision
         if revision is None or not revision.batches or any(map(is_stateless, messages)):
-            reason = "batches are not part of the revision that is spoken here"
+            reason = "This protocol revision has no batches. Send each message separately."
             return self._writer.refuse(None, ProtocolError(wire.INVALID_REQUEST, reason), None)
         batch = BatchReply()
         effects = [effect for entry in messages for effect in self._single(entry, batch)]
@@ -140,7 +139,7 @@ class McpConnection:
             return self._handle(request, batch)
         except ProtocolError as error:
             return self._writer.refuse(request.id, error, batch)
-        except Exception as error:  # noqa: BLE001 - a handler's defect; the request is answered
+        except Exception as error:  # noqa: BLE001 - a defect of a handler; the request is answered
             failure = _internal(Internal.report(request.method[:128], error))
             return self._writer.refuse(request.id, failure, batch)
 
@@ -150,16 +149,17 @@ class McpConnection:
             return self._other_view.receive(request)
         method, params, caller = find_method(self.peer, request, stateless=self._stateless)
         if method is INITIALIZE and batch is not None:
-            raise ProtocolError(wire.INVALID_REQUEST, "initialize must not be part of a batch")
+            raise ProtocolError(wire.INVALID_REQUEST, "initialize must not be part of a batch.")
         if caller is not None and (request_id in self._calls or request_id in self._listeners):
-            raise ProtocolError(wire.INVALID_REQUEST, "a request with this id is under way already")
+            reason = f"A request with the id {request_id!r} is in progress. Use another id."
+            raise ProtocolError(wire.INVALID_REQUEST, reason)
         replies = method.handle(self.peer, request_id, params, caller)
-        if replies[0].__class__ in _START_EFFECTS:  # and then it is the only one
+        if replies[0].__class__ in _START_EFFECTS:  # it is then the only reply
             return self._register(replies[0], batch)
         return self._translate(replies, request_id, batch)
 
     def _is_fallback(self, name: str, batch: BatchReply | None) -> bool:
-        """Whether a method that is not of this protocol is one of the hub, for the other view."""
+        """Whether a method that MCP does not define is a method of the hub."""
         if self._fallback is None or batch is not None:
             return False
         return self.peer.server.hub.find_method(name) is not None
@@ -177,10 +177,10 @@ class McpConnection:
         return []
 
     def _cancelled(self, params: dict[str, Any]) -> list[Effect]:
-        """End a request whose answer the client does not want any more, without one."""
+        """End a request that the client has cancelled, without an answer."""
         request_id = params.get("requestId")
         if request_id.__class__ is not int and request_id.__class__ is not str:
-            return []  # and true is not 1
+            return []  # excludes true, which equals 1
         if self._listeners.pop(request_id, None) is not None:
             return []
         call = self._calls.pop(request_id, None)
@@ -202,38 +202,38 @@ class McpConnection:
                 return self._effects(call, call.on_response(response))
         return []
 
-    # --- what became of a call ----------------------------------------------------------------
+    # --- reports of the driver ----------------------------------------------------------------
 
     def on_started(self, call: Any, run: Run) -> list[Effect]:
-        """Take the run that a call leads to."""
+        """Handle the start of a call's run."""
         if not isinstance(call, Call):
             return self._other_view.on_started(call, run)
-        if call.state is not STARTING:  # as the table has it
+        if call.state is not STARTING:  # the table allows STARTED only here
             return []
         return self._effects(call, call.on_started(run))
 
     def on_refused(self, call: Any, error: PlexusError) -> list[Effect]:
-        """Take the reason why a call did not begin."""
+        """Handle a call whose run did not start."""
         if not isinstance(call, Call):
             return self._other_view.on_refused(call, error)
         return self._effects(call, call.on_refused(error)) if call.expects(Step.REFUSED) else []
 
     def on_items(self, call: Any, batch: Batch) -> list[Effect]:
-        """Take the next items of a call's run."""
+        """Handle the next items of a call's run."""
         if not isinstance(call, Call):
             return self._other_view.on_items(call, batch)
-        if call.state is not RUNNING:  # as the table has it
+        if call.state is not RUNNING:  # the table allows ITEMS only here
             return []
         return self._effects(call, call.on_items(batch))
 
     def on_timer(self, call: Call) -> list[Effect]:
-        """Continue a call after the time that it asked for."""
+        """Continue a call when its timer expires."""
         return self._effects(call, call.on_timer()) if call.expects(Step.TIMER) else []
 
     def on_outcome(
         self, effect: AnswerQuestion | KeepRun, error: PlexusError | None
     ) -> list[Effect]:
-        """Continue a call after its effect was carried out, or failed for this reason."""
+        """Continue a call after the driver performed its effect, or failed with this error."""
         call: Call = effect.call
         if not call.expects(Step.OUTCOME):
             return []
@@ -243,35 +243,30 @@ class McpConnection:
         """Notify the client of a change of the hub."""
         if not is_visible(change, self.peer):
             return []
-        messages = []
+        messages = [listener.notification(change) for listener in self._listeners.values()]
         peer = self.peer
         if peer.change_notifications and peer.session.caller is not None:
-            notification = session_notification(peer.session, change)
-            if notification is not None:
-                messages.append(notification)
-        for listener in self._listeners.values():
-            notification = listener.notification(change)
-            if notification is not None:
-                messages.append(notification)
-        return self._writer.notify(messages)
+            messages.insert(0, session_notification(peer.session, change))
+        return self._writer.notify([message for message in messages if message is not None])
 
     def on_defect(self, requests: list[wire.Id], error: PlexusError) -> list[Effect]:
-        """Answer requests that could not be handled."""
+        """Answer requests whose handling raised an unexpected error."""
         failure = _internal(error)
         return [
             effect for request in requests for effect in self._writer.refuse(request, failure, None)
         ]
 
     def on_call_defect(self, call: Any, error: PlexusError, seq: int) -> list[Effect]:
-        """Answer a call whose result could not be made."""
+        """Answer a call whose handling raised an unexpected error."""
         if not isinstance(call, Call):
             return self._other_view.on_call_defect(call, error, seq)
-        # The defect may have struck while the answer was made, before it was sent.
+        # The error may have been raised after the state changed to ANSWERED but before the answer
+        # was sent, so the state does not decide.
         registered = self._calls.get(call.id) is call
         return self._effects(call, call.refuse(_internal(error))) if registered else []
 
     def on_shutdown(self) -> list[Effect]:
-        """End the streams that listen, because the server is about to stop."""
+        """Close the notification streams, because the server is stopping."""
         effects: list[Effect] = []
         for listener in self._listeners.values():
             info = self.peer.server.info(listener.revision)
@@ -281,8 +276,7 @@ class McpConnection:
         return effects
 
     def revoked(self, reason: str) -> list[Effect]:
-        """The client's credential is no longer valid: answer every request with an error, and
-        cancel the runs that were to answer them."""
+        """Handle a revoked credential: cancel all runs and answer their requests with an error."""
         error = ProtocolError(DENIED, reason)
         effects: list[Effect] = []
         for call in list(self._calls.values()):
@@ -293,7 +287,7 @@ class McpConnection:
         return effects if self._fallback is None else effects + self._fallback.revoked(reason)
 
     def peer_gone(self) -> list[Effect]:
-        """The connection is over: cancel the runs that only its client waits for."""
+        """Handle a disconnect: cancel the runs of all open calls."""
         calls = list(self._calls.values())
         self._calls.clear()
         self._listeners.clear()
@@ -307,17 +301,17 @@ class McpConnection:
 
     @property
     def _other_view(self) -> Fallback:
-        assert self._fallback is not None, "only it makes calls of another kind"
+        assert self._fallback is not None, "only the fallback starts calls of another kind"
         return self._fallback
 
     # --- replies as effects -------------------------------------------------------------------
 
     def _effects(self, call: Call, replies: list[Reply]) -> list[Effect]:
-        """Turn what a call returned into effects."""
+        """Convert the replies of a call to effects."""
         if not replies:
             return []
         first = replies[0]
-        if isinstance(first, Answer) and call.batch is None:  # nearly always, and the only one
+        if isinstance(first, Answer) and call.batch is None:  # the common case: the only reply
             self._calls.pop(call.id, None)
             return self._writer.send(wire.encode_result(call.id, first.result), None)
         return self._translate(replies, call.id, call.batch, call)
@@ -329,7 +323,7 @@ class McpConnection:
         batch: BatchReply | None,
         call: Call | None = None,
     ) -> list[Effect]:
-        """Turn replies to a request, or to a call, into effects."""
+        """Convert replies to effects. `call` is None if the request started no call."""
         writer = self._writer
         effects: list[Effect] = []
         for reply in replies:
@@ -348,11 +342,14 @@ class McpConnection:
         return effects
 
     def _register(self, effect: Any, batch: BatchReply | None) -> list[Effect]:
-        """Register the call that begins with this effect; raises ProtocolError if too many
-        requests are in progress. Past the limit a few control calls are let in."""
+        """Register the call that this effect starts.
+
+        Raises ProtocolError if the limit of requests in progress is reached. A few calls of control
+        methods are accepted above the limit.
+        """
         limit = self.peer.server.hub.limits.calls_in_flight
         beyond = len(self._calls) + len(self._listeners) + 1 - limit
-        # Answers to questions are over before the next message comes.
+        # A call that only answers questions ends before the next message is read.
         immediate = isinstance(effect, AnswerQuestion)
         if beyond > 0 and not immediate and not self._is_control(effect, beyond):
             raise _full(limit)
@@ -364,7 +361,7 @@ class McpConnection:
         return [effect]
 
     def _is_control(self, effect: StartCall | AttachCall, beyond: int) -> bool:
-        """Whether this effect calls a control method, of which there are not too many."""
+        """Whether this effect calls a control method within the allowance for those."""
         if beyond > CONTROL_CALLS or not isinstance(effect, StartCall):
             return False
         spec = effect.spec or self.peer.server.hub.resolve(effect.method)
@@ -378,7 +375,7 @@ class McpConnection:
         return self._writer.notify([listener.acknowledgement()])
 
     def _end(self, answer: bytes, batch: BatchReply | None, call: Call | None) -> list[Effect]:
-        """Send the answer to a request, or to a call, which is over then."""
+        """Send the answer to a request and end its call, if it has one."""
         if call is not None:
             self._calls.pop(call.id, None)
             if batch is not None:

@@ -1,11 +1,10 @@
-"""The one reducer: events in, the content of a result out.
+"""The reducer: events in, the content of a result out.
 
-Text of all kinds is joined into one block, which comes first; pictures, sounds, resources and
-what tools were used are blocks of their own, in their order. What a failed run has said so far
-is kept, and why it failed comes last. A client that gets progress sees the steps on the
-way (`mcp_view.progress`); the last value is the same for everybody.
+Text is joined into one block, which is first. Images, audio, resources and tool uses follow as
+separate blocks in their order. The result of a failed run contains its output so far, and the error
+last. Clients with progress notifications (`mcp_view.progress`) get the same result as all others.
 
-Memory is bounded: of a text beyond the limit the head and the tail are kept.
+Memory is bounded: text above the limit keeps its head and tail.
 """
 
 from __future__ import annotations
@@ -41,16 +40,15 @@ __all__ = ("Block", "Reducer", "content_block", "text_only_result")
 
 Block = dict[str, Any]
 
-#: What a result says of a run that said nothing: some hosts refuse an empty text.
+#: The text of a result without output, because some hosts reject an empty text.
 NO_OUTPUT: Final = "(no output)"
 
-
-#: What is always kept of a block of text that is not joined to the rest, if there is available for it.
+#: Minimum characters kept of a separate text block, if it fits at all.
 SIDE_CHARS: Final = 500
 
 
 class Reducer:
-    """What a run has said so far, as a result would have it."""
+    """The output of a run so far, as content of a result."""
 
     __slots__ = (
         "_block_bytes",
@@ -71,22 +69,22 @@ class Reducer:
         self.revision = revision
         self._limit = text_limit
         self._block_limit = block_limit
-        #: The text, until it is over the limit; from then on its first half.
+        #: The text up to the limit; above the limit its first half.
         self._head: list[str] = []
         self._size = 0
-        #: The end of a text that is over the limit.
+        #: The end of a text above the limit.
         self._tail: deque[str] | None = None
         self._tail_size = 0
         self._blocks: list[Block] = []
         self._block_bytes = 0
         self._omitted_blocks = 0
-        #: Characters in blocks of text beside the text itself.
+        #: Characters in separate text blocks.
         self._side_chars = 0
         #: Events that are not part of the result, for the call to handle.
         self.side_events: list[Event] = []
 
     def add_batch(self, batch: Batch) -> None:
-        """Take these items; the bytes are for events that have no other form."""
+        """Add the items of a batch. Events without another form are added as JSON."""
         adders, texts = _adders, []
         for event, raw in zip(batch.events, batch.payloads, strict=True):
             adder = adders[event.__class__]
@@ -101,7 +99,7 @@ class Reducer:
             self.add_text("".join(texts))
 
     def add_text(self, text: str) -> None:
-        """Join this to the text so far."""
+        """Append to the text."""
         self._size += len(text)
         if self._tail is None:
             self._head.append(text)
@@ -115,7 +113,7 @@ class Reducer:
             self._tail_size -= len(self._tail.popleft())
 
     def add_block(self, block: Block, size: int) -> None:
-        """Add something that is no text, as long as it fits."""
+        """Add a block of this size, if it fits."""
         self._block_bytes += size
         if self._block_bytes > self._block_limit:
             self._omitted_blocks += 1
@@ -123,9 +121,9 @@ class Reducer:
             self._blocks.append(block)
 
     def add_side_text(self, text: str) -> None:
-        """Add a block of text that is not joined to the rest; long ones keep head and tail.
+        """Add a separate text block. A long text keeps its head and tail.
 
-        All of them share a quarter of the limit, so that the text itself keeps most of it.
+        Separate blocks share a quarter of the limit, so that most of it remains for the output.
         """
         available = self._limit // 4 - self._side_chars
         if available < len(text) and available < SIDE_CHARS:
@@ -145,11 +143,11 @@ class Reducer:
 
     @property
     def is_truncated(self) -> bool:
-        """Whether some of the text is left out."""
+        """Whether some of the text is omitted."""
         return self._size > self._limit - self._side_chars
 
     def text(self, log_uri: str) -> str:
-        """The text so far. If some of it is left out, it says how much, and where the rest is."""
+        """Return the text, with a note of its omitted part and where to read all of it."""
         head = "".join(self._head)
         if not self.is_truncated:
             return head
@@ -158,31 +156,31 @@ class Reducer:
         half = available // 2
         head, tail = head[:half], tail[-(available - half) :]
         omitted = self._size - len(head) - len(tail)
-        note = f"\n[... {omitted} characters left out; the whole output is {log_uri} ...]\n"
+        note = f"\n[... {omitted} characters omitted; full output: {log_uri} ...]\n"
         return head + note + tail
 
     def blocks(self, log_uri: str) -> list[Block]:
-        """What was said so far."""
+        """Return the blocks of the output so far."""
         text = self.text(log_uri)
         blocks = self._blocks
         if text:
             blocks = [{"type": "text", "text": text}, *blocks]
         if self._omitted_blocks:
-            note = f"[{self._omitted_blocks} more that do not fit are left out]"
+            note = f"[{self._omitted_blocks} more blocks omitted: the result is full]"
             blocks = [*blocks, {"type": "text", "text": note}]
         if self.is_truncated and self.revision.links:
             link = {"type": "resource_link", "uri": log_uri, "name": log_uri}
-            link |= {"description": "The whole output of this run", "mimeType": "text/plain"}
+            link |= {"description": "Full output of this run", "mimeType": "text/plain"}
             blocks = [*blocks, link]
         return blocks
 
     def result(self, terminal: Terminal, run: int) -> bytes:
-        """Return what the result of a tool says, as the inside of a JSON object."""
+        """Return the fields of a tool result, without the braces of the JSON object."""
         content = wire.encode(self.content(terminal, f"run://{run}"))
         return b'"content":%b,"isError":%b' % (content, b"true" if terminal.failed else b"false")
 
     def content(self, terminal: Terminal, log_uri: str) -> list[Block]:
-        """The blocks of the result."""
+        """Return the blocks of the result of an ended run."""
         blocks = self.blocks(log_uri)
         if terminal.failed:
             why = (
@@ -195,19 +193,21 @@ class Reducer:
 
 
 def _terminal_fields(terminal: Terminal) -> str:
-    """What a terminal says when nothing else was said: its own fields."""
+    """Return the fields of a terminal as JSON, for a run without other output."""
     if isinstance(terminal, Result) or not terminal.__class__.fields:
-        return ""  # a value that there is has been said already
+        return ""  # a result is already part of the text
     fields = wire.decode_plain(terminal)
     del fields["type"]
     return wire.encode(fields).decode()
 
 
 def text_only_result(batch: Batch, limit: int) -> bytes | None:
-    """The text, as JSON, of a run that begins and ends with these items and says nothing but
-    text; None if it says more than that, or too much. It gives what a reducer would give."""
+    """Return the encoded text of a run whose only batch contains nothing but text.
+
+    None if it contains anything else or exceeds the limit. Equals the text of a reducer.
+    """
     *events, terminal = batch.events
-    if terminal.failed:  # type: ignore[attr-defined]  # the last is the terminal
+    if terminal.failed:  # type: ignore[attr-defined]  # the last event is the terminal
         return None
     if events:
         if any(event.__class__ is not Content for event in events):
@@ -227,8 +227,10 @@ def text_only_result(batch: Batch, limit: int) -> bytes | None:
 
 
 def _text_of(value: Any) -> str:
-    """Return the value of a plain method as text: JSON, without quotes if that is a text itself, as
-    for a path or a date."""
+    """Return the value of a plain method as text.
+
+    That is JSON, but without quotes if the JSON is a string, as for a path or a date.
+    """
     if value.__class__ is str:
         text: str = value
         return text
@@ -242,7 +244,7 @@ Adder = Callable[[Reducer, Any, bytes], None]
 
 
 def _skip(_: Reducer, __: Event, ___: bytes) -> None:
-    """An event that says how the work goes and is no part of what came of it."""
+    """Skip an event that is not part of the result, such as progress."""
 
 
 def _side_event(reducer: Reducer, event: Event, _: bytes) -> None:
@@ -256,7 +258,7 @@ def _text(reducer: Reducer, event: Event, _: bytes) -> None:
 
 
 def _result(reducer: Reducer, event: Result, _: bytes) -> None:
-    """The value of a plain method: text and media as they are, everything else as JSON."""
+    """Add the value of a plain method: text and media as such, everything else as JSON."""
     value = event.result
     media = value if isinstance(value, list) and value else [value]
     if all(isinstance(each, MEDIA) for each in media):
@@ -267,7 +269,7 @@ def _result(reducer: Reducer, event: Result, _: bytes) -> None:
 
 
 def _data(reducer: Reducer, _: Event, raw: bytes) -> None:
-    """An event that a person could not read and that is no block: its JSON, on a line."""
+    """Add an event without text or block form as a line of JSON."""
     reducer.add_text(raw.decode() + "\n")
 
 
@@ -289,7 +291,7 @@ def _medium(reducer: Reducer, event: Image | Audio | Resource, raw: bytes) -> No
 
 
 def content_block(event: Event, revision: Revision) -> Block:
-    """Content, a picture, a sound or a resource as a block that this revision has."""
+    """Return content, an image, audio or a resource as a block that this revision supports."""
     if isinstance(event, Image):
         return {"type": "image", "data": event.data, "mimeType": event.mime_type}
     if isinstance(event, Audio) and revision.audio:
@@ -300,7 +302,7 @@ def content_block(event: Event, revision: Revision) -> Block:
 
 
 def _resource_block(event: Resource, revision: Revision) -> Block:
-    """A resource with its content is embedded; one without is a link, or a line of text."""
+    """Embed a resource with content. Without content it is a link, or a line of text."""
     kind = {} if event.mime_type is None else {"mimeType": event.mime_type}
     for key, value in (("text", event.content), ("blob", event.blob)):
         if value is not None:
@@ -310,7 +312,7 @@ def _resource_block(event: Resource, revision: Revision) -> Block:
     return {"type": "resource_link", "uri": event.uri, "name": event.name or event.uri, **kind}
 
 
-#: Events with a form of their own here; a subclass has that of its base.
+#: How events are added; subclasses inherit from their base.
 _KNOWN: Final[dict[type[Event], Adder]] = {
     Content: _text,
     Start: _skip,
@@ -330,7 +332,7 @@ _KNOWN: Final[dict[type[Event], Adder]] = {
 
 
 class _Adders(dict[type[Event], Adder]):
-    """By class of event, what is done with it; found when one is seen for the first time."""
+    """The adder of each event class, resolved at its first use."""
 
     def __missing__(self, event_class: type[Event]) -> Adder:
         known = next((_KNOWN[base] for base in event_class.__mro__ if base in _KNOWN), None)

@@ -1,7 +1,6 @@
-"""What handlers return: replies to the client, beside the effects of the driver; and how they are
-written.
+"""Replies that handlers return in addition to effects, and the writer that encodes them.
 
-A handler knows neither how messages are framed nor whether its request was part of a batch. The
+A handler knows neither the framing of messages nor whether its request was part of a batch. The
 connection turns replies into messages.
 """
 
@@ -28,7 +27,7 @@ __all__ = (
 
 
 class Answer:
-    """Answer the request with this result, which is JSON. It is over then."""
+    """Answer the request with this encoded result and end it."""
 
     __slots__ = ("result",)
 
@@ -37,7 +36,7 @@ class Answer:
 
 
 class Refuse:
-    """Answer the request with this error. It is over then."""
+    """Answer the request with this error and end it."""
 
     __slots__ = ("error",)
 
@@ -46,7 +45,7 @@ class Refuse:
 
 
 class Notify:
-    """Send these messages of the server, if anything but answers can be sent here."""
+    """Send these notifications or requests, unless the connection carries answers only."""
 
     __slots__ = ("messages",)
 
@@ -55,7 +54,7 @@ class Notify:
 
 
 class NotifyCounted(NamedTuple):
-    """Send messages that differ in a number, which rises by one, and in one more part."""
+    """Send messages from a template with a consecutive number and one other part."""
 
     template: bytes
     first: int
@@ -63,7 +62,7 @@ class NotifyCounted(NamedTuple):
 
 
 class Listen(NamedTuple):
-    """Keep the request open as a stream of notifications about these lists and resources."""
+    """Keep the request open as a stream of notifications for these lists and resources."""
 
     revision: Revision
     kinds: frozenset[str]
@@ -74,14 +73,14 @@ Reply: TypeAlias = Effect | Answer | Refuse | Notify | NotifyCounted | Listen
 
 
 class Framing(Protocol):
-    """How messages are wrapped for a transport."""
+    """Framing of messages for a transport."""
 
     def message(self, message: bytes) -> bytes: ...
     def items(self, template: bytes, first: int, payloads: list[bytes]) -> list[bytes]: ...
 
 
 class ReplyWriter:
-    """Writes the messages of one connection: framed, and those of a batch together."""
+    """Frames the messages of one connection and collects the replies to a batch."""
 
     __slots__ = ("_error_bytes", "_framing", "_streaming", "refusal")
 
@@ -89,23 +88,23 @@ class ReplyWriter:
         self._framing = framing
         self._streaming = streaming
         self._error_bytes = error_bytes
-        #: The error that was written last.
+        #: The last error that was written.
         self.refusal: ProtocolError | None = None
 
     def send(self, reply: bytes, batch: BatchReply | None) -> list[Effect]:
-        """Send a reply, with those to the rest of its batch if it has one."""
+        """Send a reply, or add it to its batch."""
         if batch is not None:
             batch.add(reply)
             return []
         return [Send([reply if self._framing is None else self._framing.message(reply)])]
 
     def flush(self, batch: BatchReply) -> list[Effect]:
-        """Send the replies to a batch, once it has all of them."""
+        """Send the replies to a batch if it is complete."""
         array = batch.taken()
         return [] if array is None else self.send(array, None)
 
     def error(self, request_id: wire.Id, error: ProtocolError) -> bytes:
-        """Return the error as the reply to a request."""
+        """Encode an error as the reply to a request."""
         self.refusal = error
         return wire.encode_error(
             request_id, error.code, error.message, error.data, limit=self._error_bytes
@@ -118,15 +117,14 @@ class ReplyWriter:
         return self.send(self.error(request_id, error), batch)
 
     def notify(self, messages: list[bytes]) -> list[Effect]:
-        """Send these messages of ours, unless only answers can be sent here."""
+        """Send notifications or requests, unless the connection carries answers only."""
         if not messages or not self._streaming:
             return []
         framing = self._framing
         return [Send(messages if framing is None else list(map(framing.message, messages)))]
 
     def notify_counted(self, counted: NotifyCounted) -> list[Effect]:
-        """Send messages that differ in a number and one more part, by one formatting if the
-        framing can."""
+        """Send numbered messages, formatted in one operation if the framing supports it."""
         template, first, parts = counted
         framing = self._framing
         if framing is not None:

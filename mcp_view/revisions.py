@@ -1,7 +1,7 @@
-"""The revision table: what each revision of the protocol has, one row a revision.
+"""The revision table: one row for each revision of the protocol.
 
 Everything that differs between revisions is a column here. No other module compares revisions;
-they ask the row they were given.
+each reads the columns of the row it receives.
 """
 
 from __future__ import annotations
@@ -12,55 +12,55 @@ __all__ = ("HANDSHAKES", "LATEST_HANDSHAKE", "REVISIONS", "STATELESS", "SUPPORTE
 
 
 class Revision(NamedTuple):
-    """One row. A column that a revision does not name has the value of the oldest."""
+    """One row. The default of each column is its value in the oldest revision."""
 
     name: str
-    #: The place in the order of time, for the method table's first and last revision.
+    #: Position in chronological order, compared by the method table.
     order: int
-    #: Whether a client begins with `initialize`; if not, every request says who it is from.
+    #: Whether a client starts with `initialize`. If not, every request identifies its client.
     handshake: bool = True
-    #: Whether several messages may come as one array.
+    #: JSON-RPC batches.
     batches: bool = False
     #: `message` in progress notifications.
     progress_message: bool = False
-    #: `annotations` of tools: read-only, destructive, idempotent, open-world, and a title there.
+    #: `annotations` of tools: title, read-only, destructive, idempotent and open-world.
     tool_hints: bool = False
-    #: Audio as content.
+    #: Audio content.
     audio: bool = False
-    #: The `completions` capability; completion itself is older.
+    #: The `completions` capability. Completion itself is older.
     completions: bool = False
-    #: `title` beside `name`.
+    #: `title` in addition to `name`.
     titles: bool = False
     #: `outputSchema` of tools and `structuredContent` of results.
     structured: bool = False
-    #: `resource_link` as content.
+    #: `resource_link` content.
     links: bool = False
     #: `_meta` of tools.
     tool_meta: bool = False
-    #: How a person can be asked: by a form, by a page to visit.
+    #: Modes of elicitation: a form, or a URL to open.
     elicitation: frozenset[str] = frozenset()
-    #: The `mode` of an elicitation is said.
+    #: `mode` in elicitation requests.
     elicitation_mode: bool = False
-    #: Forms may have defaults, choices with titles, and several choices at once.
+    #: Forms may have defaults, choices with titles, and multiple choice.
     rich_forms: bool = False
-    #: A page to visit has an id of its own.
+    #: `elicitationId` in URL elicitation.
     elicitation_id: bool = False
-    #: Tasks: not at all, in the core, or as an extension.
+    #: Tasks: unsupported, in the core, or as an extension.
     tasks: Literal["no", "core", "extension"] = "no"
-    #: What bad arguments for a tool are: an error of the protocol, or a result that failed.
+    #: How invalid arguments of a tool are reported: by a protocol error or by a failed result.
     bad_arguments: Literal["error", "result"] = "error"
-    #: The code for a resource that is not there.
+    #: The error number for an unknown resource.
     missing_resource: int = -32002
-    #: `description` in what the server says of itself.
+    #: `description` in the server information.
     server_description: bool = False
-    #: `ttlMs` and `cacheScope` on what may be cached.
+    #: `ttlMs` and `cacheScope` in cacheable results.
     caching: bool = False
-    #: A response stream begins with an empty event that has an id, and the server may end it and
-    #: have the client come back for the rest.
+    #: A response stream starts with an empty event that has an id, so that the server may close it
+    #: early and the client reconnects for the rest.
     priming: bool = False
-    #: Sessions, the standing stream and replay over HTTP.
+    #: Sessions, the standalone stream and replay over HTTP.
     sessions: bool = True
-    #: What losing a response stream means for the run behind it.
+    #: Whether losing a response stream cancels its run.
     disconnect_cancels: bool = False
 
 
@@ -115,10 +115,10 @@ _2026_07_28 = _2025_11_25._replace(
 REVISIONS: Final[dict[str, Revision]] = {
     row.name: row for row in (_2024_11_05, _2025_03_26, _2025_06_18, _2025_11_25, _2026_07_28)
 }
-#: What we tell a client that asks: all of them, the newest first.
+#: All revisions, newest first, as reported to clients.
 SUPPORTED: Final = tuple(reversed(REVISIONS))
-#: Those that a client reaches by `initialize`.
+#: Revisions that `initialize` can negotiate.
 HANDSHAKES: Final = tuple(name for name, row in REVISIONS.items() if row.handshake)
-#: What a client that asks for an unknown revision is offered.
+#: Offered to a client that requests an unknown revision.
 LATEST_HANDSHAKE: Final = _2025_11_25
 STATELESS: Final = _2026_07_28

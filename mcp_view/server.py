@@ -1,4 +1,4 @@
-"""What all connections of one server share: its options, its catalogue and its secret."""
+"""State shared by all connections of one server: options, catalogue and secret."""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ from plexus.runtime.shares import FairPool
 
 __all__ = ("McpOptions", "McpServer")
 
-#: How long a client may keep a list. Those that listen for changes are notified earlier.
+#: How long a client may cache a list. Subscribers are notified earlier.
 LIST_TTL_MS = 60_000
-#: How many spellings of tools are kept, unknown ones too, and how long one may be: a client
-#: chooses them, and its messages may have a mebibyte.
+#: Maximum number and length of cached tool names. Unknown names are cached too, and a client may
+#: send any name up to the size of a message.
 MAX_CACHED_NAMES = 10_000
 MAX_CACHED_NAME_CHARS = 2 * NAME_LENGTH
 
 
 class McpOptions(NamedTuple):
-    """What can be chosen about this view."""
+    """Options of the MCP view."""
 
     names: Names = SPELLINGS["dot"]
-    #: How many progress notifications a second one call may cause; 0 for one an event.
+    #: Maximum progress notifications per second and call; 0 for one per event.
     progress_rate: float = 20.0
-    #: Whether progress is sent also to clients that gave no token.
+    #: Whether to send progress to clients that sent no token.
     progress_always: bool = False
-    #: How long a run may be silent before its client gets a sign of life.
+    #: Seconds of silence after which the client of a run gets a heartbeat.
     heartbeat_s: float = 15.0
     #: Maximum characters of text in a result; longer text keeps its head and tail. Claude Code
     #: moves results above 50,000 characters to a file and shows the model 2 KB of it.
     result_chars: int = 48_000
-    #: How many entries a page of a list holds. Some hosts read only the first.
+    #: Entries per page of a list. Some hosts read only the first page.
     page_size: int = 1000
-    #: After how long a response stream is ended so that the client comes back for the rest, in
-    #: the revisions that know this; None for never.
+    #: Seconds after which a response stream is closed so that the client reconnects for the rest,
+    #: in revisions that support it; None to keep it open.
     stream_s: float | None = None
-    #: What the server tells models about itself.
+    #: Instructions for models, sent by `initialize` and `server/discover`.
     instructions: str | None = None
 
 
 class McpServer:
-    """The view's side of one hub."""
+    """The MCP server for one hub."""
 
     def __init__(
         self,
@@ -72,13 +72,13 @@ class McpServer:
         self.hub = hub
         self.options = options or McpOptions()
         self.catalogue = Catalogue(hub, self.options.names, self.result_chars)
-        #: What request states are signed with.
+        #: Signs request states.
         self.secret = secret
         self.monotonic = monotonic
         self.wall = wall
-        #: What every result of a revision ends with, before its closing brace.
+        #: The end of every result of a revision, before the closing brace.
         self._suffixes = {name: self._suffix(row) for name, row in REVISIONS.items()}
-        #: Who subscribes to how many resources, all sessions together.
+        #: Resource subscriptions of all sessions, shared fairly between principals.
         self.subscriptions = FairPool(
             "all_subscriptions",
             hub.limits.all_subscriptions,
@@ -89,14 +89,14 @@ class McpServer:
         self._has_output_schema: dict[str, bool] = {}
 
     def on_change(self, change: Change) -> None:
-        """Drop what was kept of a hub that has changed. The program subscribes this to the hub."""
+        """Invalidate the caches after a change of the hub. The program subscribes this method."""
         self.catalogue.on_change(change)
         if change.kind == "methods":
             self._tools.clear()
             self._has_output_schema.clear()
 
     def find_tool(self, name: str) -> MethodSpec | None:
-        """The method behind a tool, in whatever spelling; None if there is no such tool."""
+        """Return the method of a tool, in any spelling; None if the tool does not exist."""
         try:
             return self._tools[name]
         except KeyError:
@@ -106,7 +106,7 @@ class McpServer:
             return spec
 
     def result_chars(self, spec: MethodSpec) -> int:
-        """Return how many characters of text a result of this method may have."""
+        """Return the maximum characters of text in a result of this method."""
         return spec.max_result_chars or self.options.result_chars
 
     def new_reducer(self, revision: Revision, spec: MethodSpec) -> Reducer:
@@ -114,7 +114,7 @@ class McpServer:
         return Reducer(revision, self.result_chars(spec), self.hub.limits.answer_bytes)
 
     def has_output_schema(self, spec: MethodSpec) -> bool:
-        """Whether a method returns an object whose properties are known."""
+        """Whether a method returns an object with named properties."""
         known = self._has_output_schema.get(spec.name)
         if known is None:
             known = output_schema(spec) is not None
@@ -122,8 +122,8 @@ class McpServer:
         return known
 
     def structured_content(self, revision: Revision, spec: MethodSpec, terminal: Terminal) -> bytes:
-        """Return the part of a result that holds the value as data, for methods that return an
-        object whose properties are known."""
+        """Return the `structuredContent` field of a result; empty if the method has no output
+        schema."""
         if spec.kind != "plain" or not revision.structured or not isinstance(terminal, Result):
             return b""
         if not self.has_output_schema(spec):
@@ -131,13 +131,13 @@ class McpServer:
         return b',"structuredContent":' + wire.encode(terminal.result)
 
     def find_method(self, name: str, role: str) -> MethodSpec | None:
-        """The method of this role that is called so outside."""
+        """Return the listed method of this role with this external name; None if there is none."""
         spec = self.hub.find_method(self.options.names.method_of(name))
         return spec if spec is not None and spec.role == role and spec.listed else None
 
     def find_prompt(self, name: str) -> tuple[MethodSpec, dict[str, Any]] | None:
-        """The method that makes a prompt, and what the name says of its arguments; None if there
-        is no such prompt."""
+        """Return the method of a prompt and the arguments fixed by its name; None if it does not
+        exist."""
         try:
             return self.hub.find_prompt(name)
         except NotFound:
@@ -160,14 +160,14 @@ class McpServer:
         return b',"_meta":{"io.modelcontextprotocol/serverInfo":%b}' % info
 
     def result(self, revision: Revision, body: bytes, kind: bytes = b"complete") -> bytes:
-        """A result around the inside of an object; `kind` says whether more is to come."""
+        """Encode a result with these fields. `kind` is its `resultType`."""
         if revision.handshake:
             return b"{%b}" % body
         comma = b"," if body else b""
         return b'{%b%b"resultType":"%b"%b}' % (body, comma, kind, self._suffixes[revision.name])
 
     def cacheable(self, revision: Revision, body: bytes, ttl_ms: int = LIST_TTL_MS) -> bytes:
-        """A result that a client may keep for a while, where the revision says for how long."""
+        """Encode a result with its time to live, in revisions that support caching."""
         if revision.caching:
             body += b',"ttlMs":%d,"cacheScope":"private"' % ttl_ms
         return self.result(revision, body)
@@ -175,7 +175,7 @@ class McpServer:
     def page(
         self, revision: Revision, params: dict[str, Any], name: bytes, entries: Entries
     ) -> bytes:
-        """Return the page of a list that a request asks for; raises ProtocolError."""
+        """Return the page of a list after the request's cursor. Raises ProtocolError."""
         page, cursor = page_of(entries.keys, cursor_key(params), self.options.page_size)
         body = b"%b:[%b]" % (name, b",".join(entries.encoded[page]))
         if cursor is not None:
@@ -183,7 +183,7 @@ class McpServer:
         return self.cacheable(revision, body)
 
     def capabilities(self, revision: Revision) -> dict[str, Any]:
-        """What a client of this revision may ask for."""
+        """Return the server capabilities in this revision."""
         capabilities: dict[str, Any] = {
             "tools": {"listChanged": True},
             "resources": {"subscribe": True, "listChanged": True},

@@ -1,9 +1,9 @@
-"""What is known of a client, and the requests that establish it.
+"""Clients: their sessions, and the requests that establish them.
 
-A client describes itself once in a handshake, or again with every request. A `Session` is what a
-handshake settles and what outlives a request. A `Caller` is who a request is from, in the words
-that handlers need; with a handshake it is the session's, without one it is read from the request
-itself. A `Peer` is the client at the other end of one connection, as handlers see it.
+A client identifies itself once in a handshake, or with every request. A `Session` is the state
+that a handshake negotiates and that outlives a request. A `Caller` is the revision and capabilities
+of the client that sent a request: with a handshake those of the session, without a handshake those
+in the request itself. A `Peer` is the client of one connection, as handlers see it.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ PROTOCOL_VERSION: Final = PREFIX + "protocolVersion"
 CLIENT_CAPABILITIES: Final = PREFIX + "clientCapabilities"
 LOG_LEVEL: Final = PREFIX + "logLevel"
 TASKS_EXTENSION: Final = PREFIX + "tasks"
-#: The keys of `_meta` that are called as W3C's headers of trace context are.
+#: The keys of `_meta` for W3C trace context, named like its HTTP headers.
 TRACE_KEYS: Final = ("traceparent", "tracestate")
-#: A longer value is ignored: W3C asks for 512 characters to be passed on.
+#: Longer values are ignored. W3C requires 512 characters to be propagated.
 TRACE_CHARS: Final = 1024
 
-#: From the most talkative to the gravest.
+#: Log levels in order of severity.
 LEVELS: Final = (
     "debug",
     "info",
@@ -59,31 +59,31 @@ LEVELS: Final = (
     "alert",
     "emergency",
 )
-#: A level above all others: nothing is sent.
+#: A level above all others: no log message is sent.
 SILENT: Final = len(LEVELS)
-#: What a client that never said gets.
+#: The level of a client that has set none.
 DEFAULT_LEVEL: Final = LEVELS.index("info")
 
-#: The questions of the core that are one form for the client.
+#: The kinds of questions that are a form for the client.
 _FORMS: Final = frozenset({"confirm", "prompt", "select", "select_many", "form"})
 
 
 class Caller:
-    """Who a request is from: the revision it speaks and what it can do."""
+    """The client that sent a request: its revision, capabilities and log level."""
 
     __slots__ = ("capabilities", "level", "question_kinds", "revision")
 
     def __init__(self, revision: Revision, capabilities: dict[str, Any], level: int) -> None:
         self.revision = revision
         self.capabilities = capabilities
-        #: The least grave log message that is sent.
+        #: The minimum severity of log messages sent to the client.
         self.level = level
-        #: The kinds of questions that can be put to it.
+        #: The kinds of questions that the client supports.
         self.question_kinds = _supported_questions(revision, capabilities)
 
     @property
     def supports_tasks(self) -> bool:
-        """Whether it knows the tasks extension."""
+        """Whether the client has declared the tasks extension."""
         extensions = self.capabilities.get("extensions")
         return isinstance(extensions, dict) and TASKS_EXTENSION in extensions
 
@@ -92,7 +92,7 @@ def _supported_questions(revision: Revision, capabilities: dict[str, Any]) -> fr
     kinds: frozenset[str] = frozenset()
     elicitation = capabilities.get("elicitation")
     if isinstance(elicitation, dict) and revision.elicitation:
-        # A client that names no mode means the form, which was there first.
+        # A client that names no mode supports forms, the older mode.
         if "form" in elicitation or "url" not in elicitation:
             kinds |= _FORMS
         if "url" in elicitation and "url" in revision.elicitation:
@@ -105,7 +105,7 @@ def _supported_questions(revision: Revision, capabilities: dict[str, Any]) -> fr
 
 
 class ResourceSubscriptions:
-    """The resources that one client is notified about, counted in its principal's share."""
+    """The resource subscriptions of one client, counted in the share of its principal."""
 
     __slots__ = ("_name", "_pool", "_uris")
 
@@ -121,25 +121,25 @@ class ResourceSubscriptions:
         return len(self._uris)
 
     def add(self, uri: str) -> None:
-        """Add a resource that is not among them; raises Busy if the share is used up."""
+        """Add a subscription. Raises Busy if the share of the principal is exhausted."""
         if not self._pool.take(self._name):
             raise self._pool.refusal(self._name)
         self._uris.add(uri)
 
     def discard(self, uri: str) -> None:
-        """Remove a resource, if it is among them."""
+        """Remove a subscription, if it exists."""
         if uri in self._uris:
             self._uris.remove(uri)
             self._pool.release(self._name)
 
     def clear(self) -> None:
-        """Remove all of them."""
+        """Remove all subscriptions."""
         for uri in list(self._uris):
             self.discard(uri)
 
 
 class Session:
-    """What one handshake has settled; shared by all streams of one client."""
+    """The state that one handshake has negotiated, shared by all streams of the client."""
 
     __slots__ = ("_last_request_id", "caller", "initialized", "outlives_connection", "subscribed")
 
@@ -148,48 +148,48 @@ class Session:
         self.caller: Caller | None = None
         #: Whether the client has confirmed the handshake.
         self.initialized = False
-        #: Whether it goes on when a connection of the client ends.
+        #: Whether the session continues after a connection of the client is closed.
         self.outlives_connection = False
-        #: Resources that the client wants to be notified about; None before the first.
+        #: The resource subscriptions of the client; None before the first.
         self.subscribed: ResourceSubscriptions | None = None
         self._last_request_id = 0
 
     @property
     def revision(self) -> Revision | None:
-        """The revision that was agreed on; None before that."""
+        """The negotiated revision; None before `initialize`."""
         return None if self.caller is None else self.caller.revision
 
     def close(self) -> None:
-        """Give back what the session holds."""
+        """Release the subscriptions of the session."""
         if self.subscribed is not None:
             self.subscribed.clear()
 
     def next_id(self) -> int:
-        """A number for a request of ours, never used before in this session."""
+        """Return a new id for a request from the server, unique in this session."""
         self._last_request_id += 1
         return self._last_request_id
 
 
 class Peer(NamedTuple):
-    """The client at the other end of one connection."""
+    """The client of one connection."""
 
     server: McpServer
     session: Session
     principal: Principal
-    #: Whether anything but answers can be sent to it.
+    #: Whether notifications and requests can be sent, not only answers.
     streaming: bool
-    #: Whether the session's own notifications go this way.
+    #: Whether the session's change notifications are sent on this connection.
     change_notifications: bool
 
     def question_kinds(self, caller: Caller) -> frozenset[str]:
-        """Return the kinds of questions that can be put to the client here."""
+        """Return the kinds of questions that this connection can send to the client."""
         if self.streaming or not caller.revision.handshake:
             return caller.question_kinds
         return frozenset()
 
 
 def is_stateless(message: wire.Message) -> bool:
-    """Whether a message says by itself which revision it speaks."""
+    """Whether a message names its own revision."""
     if message.__class__ is not wire.Request and message.__class__ is not wire.Notification:
         return False
     params = message.params
@@ -200,10 +200,10 @@ def is_stateless(message: wire.Message) -> bool:
 
 
 def stateless_caller(params: dict[str, Any]) -> Caller:
-    """Who this request is from; raises ProtocolError if it does not say so properly."""
+    """Return the caller that a request names. Raises ProtocolError if it is incomplete."""
     meta = params.get("_meta")
     if not isinstance(meta, dict) or not isinstance(meta.get(PROTOCOL_VERSION), str):
-        raise ProtocolError(wire.INVALID_PARAMS, f"_meta must have {PROTOCOL_VERSION}")
+        raise ProtocolError(wire.INVALID_PARAMS, f"_meta must contain {PROTOCOL_VERSION}.")
     named = meta[PROTOCOL_VERSION]
     revision = REVISIONS.get(named)
     if revision is None or revision.handshake:
@@ -214,22 +214,22 @@ def stateless_caller(params: dict[str, Any]) -> Caller:
         )
     capabilities = meta.get(CLIENT_CAPABILITIES)
     if not isinstance(capabilities, dict):
-        raise ProtocolError(wire.INVALID_PARAMS, f"_meta must have {CLIENT_CAPABILITIES}")
+        raise ProtocolError(wire.INVALID_PARAMS, f"_meta must contain {CLIENT_CAPABILITIES}.")
     level = SILENT if LOG_LEVEL not in meta else _level_of(meta[LOG_LEVEL])
     return Caller(STATELESS, capabilities, level)
 
 
 def _level_of(name: Any) -> int:
-    """The place of a level among the others; raises ProtocolError for what is none."""
+    """Return the index of a log level. Raises ProtocolError if it is unknown."""
     if name not in LEVELS:
         raise ProtocolError(
-            wire.INVALID_PARAMS, f"level must be one of {', '.join(LEVELS)}", {"level": name}
+            wire.INVALID_PARAMS, f"level must be one of {', '.join(LEVELS)}.", {"level": name}
         )
     return LEVELS.index(name)
 
 
 def trace_context(params: dict[str, Any]) -> dict[str, str] | None:
-    """Return the trace context in a request's `_meta`; None if there is none."""
+    """Return the W3C trace context in a request's `_meta`; None if there is none."""
     meta = params.get("_meta")
     if meta.__class__ is not dict or "traceparent" not in meta:
         return None
@@ -245,19 +245,19 @@ def trace_context(params: dict[str, Any]) -> dict[str, str] | None:
 
 
 def initialize(peer: Peer, _: wire.Id, params: dict[str, Any], __: None) -> list[Reply]:
-    """`initialize`: agree on a revision. An unknown one is answered with our newest."""
+    """Handle `initialize`: negotiate a revision. For an unknown one, offer the newest."""
     session = peer.session
     if session.caller is not None:
         raise ProtocolError(wire.INVALID_REQUEST, "Server is already initialized")
-    wanted = params.get("protocolVersion")
-    if not isinstance(wanted, str):
-        raise ProtocolError(wire.INVALID_PARAMS, "initialize needs a protocolVersion")
+    requested = params.get("protocolVersion")
+    if not isinstance(requested, str):
+        raise ProtocolError(wire.INVALID_PARAMS, "initialize requires a protocolVersion.")
     capabilities = params.get("capabilities")
     if capabilities is None:
         capabilities = {}
     if not isinstance(capabilities, dict):
-        raise ProtocolError(wire.INVALID_PARAMS, "capabilities must be an object")
-    revision = REVISIONS.get(wanted, LATEST_HANDSHAKE)
+        raise ProtocolError(wire.INVALID_PARAMS, "capabilities must be an object.")
+    revision = REVISIONS.get(requested, LATEST_HANDSHAKE)
     if not revision.handshake:
         revision = LATEST_HANDSHAKE
     session.caller = Caller(revision, capabilities, DEFAULT_LEVEL)
@@ -274,7 +274,7 @@ def initialize(peer: Peer, _: wire.Id, params: dict[str, Any], __: None) -> list
 
 
 def discover(peer: Peer, _: wire.Id, __: dict[str, Any], caller: Caller) -> list[Reply]:
-    """`server/discover`: what there is, for clients that shake no hands."""
+    """Handle `server/discover`: revisions and capabilities, without a handshake."""
     server = peer.server
     body = b'"supportedVersions":%b,"capabilities":%b' % (
         wire.encode(list(SUPPORTED)),
@@ -286,7 +286,7 @@ def discover(peer: Peer, _: wire.Id, __: dict[str, Any], caller: Caller) -> list
 
 
 def describe_server(peer: Peer, _: wire.Id, __: dict[str, Any], caller: Caller) -> list[Reply]:
-    """`server/info`: name, version, revision and capabilities."""
+    """Handle `server/info`: name, version, revision and capabilities."""
     server, revision = peer.server, caller.revision
     about = server.info(revision) | {
         "protocolVersion": revision.name,
@@ -296,11 +296,11 @@ def describe_server(peer: Peer, _: wire.Id, __: dict[str, Any], caller: Caller) 
 
 
 def ping(*_: object) -> list[Reply]:
-    """`ping`, which is answered in every state."""
+    """Handle `ping`, which is allowed in every state."""
     return [Answer(b"{}")]
 
 
 def set_level(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> list[Reply]:
-    """`logging/setLevel`: which log messages the client wants."""
+    """Handle `logging/setLevel`: set the minimum severity of log messages."""
     caller.level = _level_of(params.get("level"))
     return [Answer(peer.server.result(caller.revision, b""))]

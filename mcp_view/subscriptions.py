@@ -1,7 +1,8 @@
-"""Changes of the hub as notifications: to a whole session, or to a stream that listens.
+"""Notifications of hub changes: to a session, or to a stream of `subscriptions/listen`.
 
-With a handshake a session gets every change of a list, and those of the resources it subscribed
-to. Without one a client opens a stream for what it names, and every message there has its id.
+With a handshake, a session gets every change of a list, and changes of the resources it has
+subscribed to. Without a handshake, a client opens a stream for the lists and resources it names,
+and every message of that stream contains the id of its request.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ LIST_CHANGED: Final = {
     "resources": "notifications/resources/list_changed",
 }
 RESOURCE_UPDATED: Final = "notifications/resources/updated"
-#: What a client listens for, in the words of the hub.
+#: The kind of hub change for each filter of `subscriptions/listen`.
 FILTERS: Final = {
     "toolsListChanged": "methods",
     "promptsListChanged": "prompts",
@@ -43,7 +44,7 @@ SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 
 
 def session_notification(session: Session, change: Change) -> bytes | None:
-    """Return the notification of this change for a session; None if it gets none."""
+    """Return the notification of a change for a session; None if it has not subscribed."""
     if change.uri is None:
         return wire.encode_notification(LIST_CHANGED[change.kind], None)
     if session.subscribed is None or change.uri not in session.subscribed:
@@ -52,7 +53,7 @@ def session_notification(session: Session, change: Change) -> bytes | None:
 
 
 def is_visible(change: Change, peer: Peer) -> bool:
-    """Whether what has changed is visible to this client."""
+    """Whether the changed list or resource is visible to this client."""
     principal = peer.principal
     if change.principal is not None and change.principal != principal.name:
         return False
@@ -80,7 +81,7 @@ class Listener:
         self._meta = {SUBSCRIPTION_ID: request_id}
 
     def notification(self, change: Change) -> bytes | None:
-        """Return the notification of this change; None if the client did not ask for it."""
+        """Return the notification of a change; None if the client has not subscribed."""
         if change.uri is None:
             if change.kind not in self._kinds:
                 return None
@@ -91,7 +92,7 @@ class Listener:
         return wire.encode_notification(RESOURCE_UPDATED, params)
 
     def acknowledgement(self) -> bytes:
-        """Return the first message of the stream: what the client will be notified of."""
+        """Return the first message of the stream: the accepted subscriptions."""
         honoured: dict[str, Any] = {
             name: True for name, kind in FILTERS.items() if kind in self._kinds
         }
@@ -103,7 +104,7 @@ class Listener:
         )
 
     def closing_result(self, server_info: dict[str, Any]) -> bytes:
-        """Return the result that ends the stream."""
+        """Return the result that closes the stream."""
         meta = self._meta | {"io.modelcontextprotocol/serverInfo": server_info}
         return wire.encode({"resultType": "complete", "_meta": meta})
 
@@ -112,26 +113,25 @@ class Listener:
 
 
 def listen(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> list[Reply]:
-    """`subscriptions/listen`."""
-    wanted = params.get("notifications")
-    if not isinstance(wanted, dict):
-        raise ProtocolError(wire.INVALID_PARAMS, "subscriptions/listen needs notifications")
-    uris = wanted.get("resourceSubscriptions", [])
+    """Handle `subscriptions/listen`."""
+    requested = params.get("notifications")
+    if not isinstance(requested, dict):
+        raise ProtocolError(wire.INVALID_PARAMS, "subscriptions/listen requires notifications.")
+    uris = requested.get("resourceSubscriptions", [])
     limit = peer.server.hub.limits.subscriptions
     if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
-        raise ProtocolError(wire.INVALID_PARAMS, "resourceSubscriptions must be a list of uris")
+        raise ProtocolError(wire.INVALID_PARAMS, "resourceSubscriptions must be a list of URIs.")
     if len(uris) > limit:
-        raise ProtocolError(
-            wire.INVALID_PARAMS, f"at most {limit} resources may be named", {"limit": limit}
-        )
+        reason = f"resourceSubscriptions has {len(uris)} entries. The maximum is {limit}."
+        raise ProtocolError(wire.INVALID_PARAMS, reason, {"limit": limit})
     for uri in uris:
         _check_uri(uri, peer)
-    kinds = frozenset(kind for name, kind in FILTERS.items() if wanted.get(name) is True)
+    kinds = frozenset(kind for name, kind in FILTERS.items() if requested.get(name) is True)
     return [WatchChanges(), Listen(caller.revision, kinds, frozenset(uris))]
 
 
 def subscribe(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> list[Reply]:
-    """`resources/subscribe`: notify the client when this resource changes."""
+    """Handle `resources/subscribe`: notify the client when the resource changes."""
     uri = read_uri(peer, params)
     server, session = peer.server, peer.session
     limit = server.hub.limits.subscriptions
@@ -155,7 +155,7 @@ def subscribe(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) ->
 
 
 def unsubscribe(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> list[Reply]:
-    """`resources/unsubscribe`."""
+    """Handle `resources/unsubscribe`."""
     uri = read_uri(peer, params)
     if peer.session.subscribed is not None:
         peer.session.subscribed.discard(uri)
@@ -163,17 +163,17 @@ def unsubscribe(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) 
 
 
 def read_uri(peer: Peer, params: dict[str, Any]) -> str:
-    """Return the `uri` of a request; raises ProtocolError."""
+    """Return the `uri` of a request. Raises ProtocolError."""
     uri = params.get("uri")
     if not isinstance(uri, str):
-        raise ProtocolError(wire.INVALID_PARAMS, "uri must be text")
+        raise ProtocolError(wire.INVALID_PARAMS, "uri must be a string.")
     _check_uri(uri, peer)
     return uri
 
 
 def _check_uri(uri: str, peer: Peer) -> None:
-    """Raise ProtocolError for an address that is too long to match, keep or repeat."""
+    """Raise ProtocolError for a URI that is too long to match, store or repeat."""
     limit = peer.server.hub.limits.uri_chars
     if len(uri) > limit:
-        reason = f"a uri may have at most {limit} characters"
+        reason = f"The uri has {len(uri)} characters. The maximum is {limit}."
         raise ProtocolError(wire.INVALID_PARAMS, reason, {"limit": limit})

@@ -1,1 +1,1 @@
-"""Requests that lead to a run: tools, prompts, resources, and runs seen as tasks."""
+"""Requests that start or read a run: tools, prompts, resources and tasks."""

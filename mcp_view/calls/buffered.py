@@ -1,4 +1,4 @@
-"""Calls that are answered from all events of their run, and pages of lists that need a run."""
+"""Calls that are answered when their run has ended, and lists that a run provides."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ("BufferedCall", "ListCall")
 
 
 class BufferedCall(Call):
-    """A call whose answer is made from all events at once."""
+    """A call whose answer is built from all events of the run."""
 
     def __init__(self, peer: Peer, request_id: wire.Id, caller: Caller) -> None:
         super().__init__(peer, request_id, caller)
@@ -30,12 +30,12 @@ class BufferedCall(Call):
         self._size = 0
 
     def on_items(self, batch: Batch) -> list[Reply]:
-        """Keep the events until the run has ended, as long as they fit into an answer."""
+        """Buffer the events until the run has ended, up to the maximum size of an answer."""
         self._events += batch.events
         self._size += batch.size
         limit = self.peer.server.hub.limits.answer_bytes
         if self._size > limit:
-            reason = f"the answer is over the limit of {limit} bytes"
+            reason = f"The result exceeds the maximum of {limit} bytes."
             error = ProtocolError(wire.INTERNAL_ERROR, reason, {"limit": limit})
             return [LeaveCall(self, cancel=reason), *self.refuse(error)]
         if batch.terminal is None:
@@ -48,11 +48,11 @@ class BufferedCall(Call):
         return [*self.withdraw_requests(), *self.answer(result)]
 
     def result(self, events: list[Event], terminal: Terminal) -> bytes:
-        """Return the answer; raises ProtocolError if there is none."""
+        """Return the encoded result. Raises ProtocolError if the run has failed."""
         raise NotImplementedError
 
     def raise_if_failed(self, terminal: Terminal) -> None:
-        """Raise the error of a run that has failed."""
+        """Raise ProtocolError if the run has failed or was cancelled."""
         revision = self.caller.revision
         missing = missing_capability(terminal, revision)
         if missing is not None:
@@ -65,7 +65,7 @@ class BufferedCall(Call):
 
 
 class ListCall(BufferedCall):
-    """A request for a page of a list that activations have to look up."""
+    """A request for a page of a list that activations provide at run time."""
 
     def __init__(
         self,
@@ -76,16 +76,20 @@ class ListCall(BufferedCall):
         key: str,
         entry: Callable[[dict[str, Any], Revision], dict[str, Any]],
     ) -> None:
-        """`name` is that of the list, `key` the field that it is sorted by, and `entry` makes an
-        entry of what the hub has."""
+        """Create a call for the list `name`, sorted by the field `key`.
+
+        `entry` converts an entry of the hub to an entry of the protocol.
+        """
         super().__init__(peer, request_id, caller)
         self._name = name
         self._key = key
         self._entry = entry
 
     def start_page(self, params: dict[str, Any]) -> list[Reply]:
-        """Look up one entry more than a page has, after the request's cursor; raises
-        ProtocolError."""
+        """Start a run that lists the page after the request's cursor. Raises ProtocolError.
+
+        The run lists one more entry than the page size, which shows whether another page follows.
+        """
         arguments: dict[str, Any] = {"limit": self.peer.server.options.page_size + 1}
         after = cursor_key(params)
         if after is not None:
@@ -93,9 +97,9 @@ class ListCall(BufferedCall):
         return [StartCall(self, f"plexus.{self._name}", arguments, trace=trace_context(params))]
 
     def result(self, events: list[Event], terminal: Terminal) -> bytes:  # noqa: ARG002 - the base has it
-        """The page, and the cursor of the next if one more came than fits."""
+        """Return the page, and the cursor of the next page if there is one."""
         self.raise_if_failed(terminal)
-        assert isinstance(terminal, Result), "a plain method ends with its value"
+        assert isinstance(terminal, Result), "a plain method ends with a result"
         server, revision = self.peer.server, self.caller.revision
         size = server.options.page_size
         found = terminal.result

@@ -1,9 +1,11 @@
-"""A request that leads to a run, from the client's request to its answer.
+"""A request that starts a run, from the request to its answer.
 
-Every such request is answered when its run has ended; subclasses make the answer. Asking the
-client in mid-run is the same for all of them: by a request of ours where there is a handshake, by
-an `input_required` result where there is none, and by instructions where the client supports
-neither.
+Every such request is answered when its run has ended; subclasses build the answer. Questions of a
+run reach the client in the same way for all of them: by a request from the server in revisions with
+a handshake, by an `input_required` result in those without, and by instructions in text if the
+client supports neither.
+
+`TRANSITIONS` is the table of call states: which steps each state accepts, and where they lead.
 """
 
 from __future__ import annotations
@@ -54,43 +56,43 @@ __all__ = (
     "Step",
 )
 
-#: What names the task that a message is about.
+#: The key of `_meta` that names the task of a message.
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
 _EMPTY: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class State(enum.IntEnum):
-    """Where a call is on its way from the request to the answer."""
+    """The progress of a call from its request to its answer."""
 
-    #: Its first effect is with the driver, which has not reported yet.
+    #: The driver has not reported the outcome of the first effect yet.
     STARTING = enum.auto()
-    #: It has a run and reads its items.
+    #: The call has a run and reads its items.
     RUNNING = enum.auto()
-    #: Its run is to be kept as a task; the driver has not reported yet.
+    #: The run becomes a task; the driver has not reported that it is retained yet.
     KEEPING = enum.auto()
-    #: It was answered, refused or cancelled. Nothing about it is sent after that.
+    #: Answered, refused or cancelled. Nothing more is sent about the call.
     ANSWERED = enum.auto()
 
 
 class Step(enum.IntEnum):
-    """What can happen to a call."""
+    """An event in the life of a call."""
 
     STARTED = enum.auto()
     REFUSED = enum.auto()
     ITEMS = enum.auto()
     TIMER = enum.auto()
-    #: The client has responded to a request of ours.
+    #: The client has responded to a request from the server.
     RESPONSE = enum.auto()
-    #: The driver has carried out an effect, or failed to.
+    #: The driver has performed an effect, or failed to.
     OUTCOME = enum.auto()
-    #: The client does not want the answer any more.
+    #: The client has cancelled the request.
     CANCELLED = enum.auto()
-    #: The answer cannot be made, or the client may not have it any more.
+    #: An unexpected error occurred, or the credential was revoked.
     FAILED = enum.auto()
 
 
 _ENDS: Final = frozenset({State.ANSWERED})
-#: The states that each step can lead to. A step that a state has no row for is ignored there.
+#: The states that each step can lead to. A state ignores the steps that it has no row for.
 TRANSITIONS: Final[dict[State, dict[Step, frozenset[State]]]] = {
     State.STARTING: {
         Step.STARTED: frozenset({State.RUNNING, State.KEEPING}),
@@ -107,44 +109,40 @@ TRANSITIONS: Final[dict[State, dict[Step, frozenset[State]]]] = {
         Step.CANCELLED: _ENDS,
         Step.FAILED: _ENDS,
     },
-    State.KEEPING: {
-        Step.OUTCOME: _ENDS,
-        Step.CANCELLED: _ENDS,
-        Step.FAILED: _ENDS,
-    },
+    State.KEEPING: dict.fromkeys((Step.OUTCOME, Step.CANCELLED, Step.FAILED), _ENDS),
     State.ANSWERED: {},
 }
-# Looking up a member of an enum costs as much as a short method, and every call enters these.
+# Accessing a member of an enum costs as much as a short method, and every call enters these states.
 STARTING: Final = State.STARTING
 RUNNING: Final = State.RUNNING
 ANSWERED: Final = State.ANSWERED
 
 
 class Call:
-    """One request of the client and the run that answers it."""
+    """One request of a client and the run that answers it."""
 
-    # What most calls never need is left on the class, because one of these is made for each.
+    # Attributes that most calls never set are class attributes: creating a call is on the hot path.
 
     state: State = STARTING
-    #: The run that answers it. A call in the state STARTING has none yet.
+    #: The run that answers the request; unset in the state STARTING.
     run: Run
-    #: The batch that the request was part of.
+    #: The batch that contains the request.
     batch: BatchReply | None = None
-    #: The number of the last item that the client has had already.
+    #: The number of the last item that the client has already received.
     seen = 0
-    #: Whether messages are to name the task that they are about.
+    #: Whether messages name the task that they belong to.
     related_task = False
-    #: Requests of ours to the client that are open, with the question each puts.
+    #: Open requests from the server to the client, and the question of each.
     client_requests: Mapping[int, QuestionAsked] = _EMPTY
-    #: Every question that the run has put so far, by its number.
+    #: All questions of the run so far, by number.
     _questions: Mapping[str, QuestionAsked] = _EMPTY
-    #: Answers that came with the request, by key.
+    #: The `inputResponses` of the request, by key.
     _input_responses: Mapping[str, Any] = _EMPTY
-    #: How many of those are with the driver.
+    #: The number of answers whose outcome the driver has not reported yet.
     _pending_answers = 0
-    #: The last question that those answers can be meant for.
+    #: The number of the last question that the input responses can answer.
     _last_question: float = math.inf
-    #: The method and its arguments, which a parked request is recognised by.
+    #: The method and arguments, which identify a suspended request.
     _request: tuple[str, dict[str, Any]] = ("", {})
 
     def __init__(self, peer: Peer, request_id: wire.Id, caller: Caller) -> None:
@@ -153,21 +151,21 @@ class Call:
         self.caller = caller
 
     def expects(self, step: Step) -> bool:
-        """Whether this step means anything in the state that the call is in."""
+        """Whether the current state accepts this step."""
         return step in TRANSITIONS[self.state]
 
-    # --- beginning ----------------------------------------------------------------------------
+    # --- start --------------------------------------------------------------------------------
 
     def start(
         self, spec: MethodSpec, arguments: dict[str, Any], params: dict[str, Any]
     ) -> list[Reply]:
-        """Start the run, or go on with the one that was parked; raises ProtocolError."""
+        """Start a run, or resume the suspended run of the request. Raises ProtocolError."""
         if not self.caller.revision.handshake:
             self._request = (spec.name, arguments)
             if "inputResponses" in params:
                 self._input_responses = params["inputResponses"]
                 if not isinstance(self._input_responses, dict):
-                    raise ProtocolError(wire.INVALID_PARAMS, "inputResponses must be an object")
+                    raise ProtocolError(wire.INVALID_PARAMS, "inputResponses must be an object.")
             if params.get("requestState") is not None:
                 return self._resume(params)
         asks, trace = self.peer.question_kinds(self.caller), trace_context(params)
@@ -180,13 +178,13 @@ class Call:
         except InvalidParams as error:
             raise ProtocolError(wire.INVALID_PARAMS, error.message) from None
         if state.digest != request_digest(*self._request):
-            raise ProtocolError(wire.INVALID_PARAMS, "requestState belongs to another request")
+            raise ProtocolError(wire.INVALID_PARAMS, "requestState belongs to another request.")
         try:
             server.hub.find_run_to_control(state.run, self.peer.principal)
         except Denied as error:
             raise protocol_error(error, self.caller.revision) from None
         except PlexusError:
-            pass  # attaching to the missing run reports it
+            pass  # attaching reports a missing run
         self.seen = state.seen
         self._last_question = state.asked
         return [AttachCall(self, state.run, owns=True)]
@@ -194,7 +192,7 @@ class Call:
     # --- steps --------------------------------------------------------------------------------
 
     def on_started(self, run: Run) -> list[Reply]:
-        """Take the run that the driver has started or found."""
+        """Store the run that the driver has started or found."""
         self.state = RUNNING
         self.run = run
         if run.questions:
@@ -202,39 +200,38 @@ class Call:
         return []
 
     def load_open_questions(self, questions: Mapping[str, OpenQuestion]) -> None:
-        """Learn the open questions whose events are no longer in the run's log."""
+        """Load open questions whose events are no longer in the log of the run."""
         kept = {event.request for event in self.run.log.events if isinstance(event, QuestionAsked)}
         gone = {number: each.event for number, each in questions.items() if number not in kept}
         if gone:
             self._questions = gone
 
     def on_refused(self, error: PlexusError) -> list[Reply]:
-        """Answer that there is no run, for this reason."""
+        """Answer with the error that prevented the run."""
         if error.code == "not_found" and self.seen:
-            failure = ProtocolError(
-                wire.INVALID_PARAMS, "the run that requestState belongs to is gone"
-            )
+            reason = "The run of this requestState no longer exists. Repeat the request without it."
+            failure = ProtocolError(wire.INVALID_PARAMS, reason)
         else:
             failure = protocol_error(error, self.caller.revision)
         return self.refuse(failure)
 
     def on_items(self, batch: Batch) -> list[Reply]:
-        """Take the next items of the run."""
+        """Handle the next items of the run."""
         raise NotImplementedError
 
     def on_timer(self) -> list[Reply]:
-        """Continue after the time that the call asked for."""
+        """Continue when the timer of the call expires."""
         return []
 
     def on_outcome(
         self, effect: AnswerQuestion | KeepRun, error: PlexusError | None
     ) -> list[Reply]:
-        """Continue after an effect was carried out, or failed for this reason."""
+        """Continue after the driver performed an effect, or failed with this error."""
         assert isinstance(effect, AnswerQuestion), "only tools become tasks"
-        if self.caller.revision.handshake:  # it was the response to a request of ours
+        if self.caller.revision.handshake:  # the answer was a response to a request of the server
             if not isinstance(error, InvalidParams):
                 return []
-            declined = Declined(f"the answer does not fit: {error.message}")
+            declined = Declined(f"Invalid answer: {error.message}")
             return [RefuseQuestion(effect.run, effect.request, declined)]
         self._pending_answers -= 1
         return [] if self._pending_answers else self._send_questions()
@@ -252,35 +249,28 @@ class Call:
         return [Refuse(error)]
 
     def cancel(self) -> list[Reply]:
-        """End the call without an answer."""
+        """End the call without an answer, and withdraw its requests to the client."""
         self.state = ANSWERED
         return self.withdraw_requests()
 
     def answer_text(self, text: str) -> list[Reply]:
-        """End the call with this text, in the form that an answer has here."""
+        """End the call with a text in the form of an answer."""
         return self.refuse(ProtocolError(wire.INTERNAL_ERROR, text))
 
     def withdraw_requests(self) -> list[Reply]:
-        """Tell the client that our open requests need no response any more."""
+        """Cancel the open requests from the server to the client."""
         if not self.client_requests:
             return []
-        reason = "no answer is needed any more"
-        return [
-            Notify(
-                [
-                    wire.encode_notification(
-                        "notifications/cancelled", {"requestId": number, "reason": reason}
-                    )
-                    for number in self.client_requests
-                ]
-            )
-        ]
+        reason = "The answer is no longer needed."
+        cancelled = ({"requestId": each, "reason": reason} for each in self.client_requests)
+        method = "notifications/cancelled"
+        return [Notify([wire.encode_notification(method, params) for params in cancelled])]
 
     # --- questions ----------------------------------------------------------------------------
 
     def ask(self, events: list[Event]) -> list[Reply]:
-        """Put the questions that are among these events to the client, or answer them with what
-        came with the request."""
+        """Send the questions among these events to the client, or answer them from the input
+        responses of the request."""
         new = {event.request: event for event in events if isinstance(event, QuestionAsked)}
         self._questions = {**self._questions, **new}
         if self._input_responses and self._may_answer():
@@ -291,18 +281,20 @@ class Call:
         return self._send_questions()
 
     def _may_answer(self) -> bool:
-        """Whether this client may answer the run: with `plexus.attach` it may follow others."""
+        """Whether this client may answer the run. It may read other runs with `plexus.attach`."""
         return self.peer.server.hub.may_control(self.run, self.peer.principal)
 
     def _answers_from_responses(self) -> list[Reply]:
-        """Answer what can be answered with what came with the request. What does not fit leaves
-        its question open."""
+        """Answer open questions from the input responses of the request.
+
+        An invalid answer leaves its question open.
+        """
         answers: list[Reply] = []
         given = dict(self._input_responses)
         for number in self.run.questions or ():
             asked = self._questions.get(number)
-            # A client that repeats an answer, because ours was lost, does not mean what was
-            # asked since.
+            # A client that repeats a request because it lost the result does not answer questions
+            # that were asked since.
             if asked is None or int(number) > self._last_question:
                 continue
             response = given.pop(asked.key or number, None)
@@ -317,7 +309,7 @@ class Call:
         return answers
 
     def _send_questions(self) -> list[Reply]:
-        """Ask the client what is open, once all of it has been read."""
+        """Send all open questions to the client, once the events of all of them have been read."""
         questions = self.run.questions
         if not questions or any(number not in self._questions for number in questions):
             return []
@@ -329,13 +321,13 @@ class Call:
         return self._require_input(open_)
 
     def _question_request(self, event: QuestionAsked) -> tuple[str, dict[str, Any]] | None:
-        """Return the request that puts this question; None if the client cannot be asked it."""
+        """Return the request for this question; None if the client does not support it."""
         if event.kind not in self.peer.question_kinds(self.caller):
             return None
         return question_request(event, self.run.id, self.caller.revision)
 
     def _send_requests(self, questions: list[QuestionAsked]) -> list[Reply]:
-        """Ask by requests of ours."""
+        """Send the questions as requests from the server."""
         open_ = {event.request for event in self.client_requests.values()}
         fresh, messages = {}, []
         for event in questions:
@@ -354,28 +346,28 @@ class Call:
         return [Notify(messages)]
 
     def on_response(self, response: wire.Response) -> list[Reply]:
-        """Take the client's response to a request of ours."""
+        """Handle the client's response to a request from the server."""
         event = self.client_requests[response.id]  # type: ignore[index]  # the view looked it up
         self.client_requests = {
             number: each for number, each in self.client_requests.items() if number != response.id
         }
         run, question = self.run.id, event.request
         if question not in (self.run.questions or ()):
-            return []  # it was answered elsewhere, or the run does not wait any more
+            return []  # it was answered elsewhere, or the run no longer waits
         if response.error is not None:
             reason = response.error.get("message")
-            reason = reason[:1000] if isinstance(reason, str) else "no reason given"
-            declined = Declined(f"the client could not be asked: {reason}")
+            reason = reason[:1000] if isinstance(reason, str) else "no reason was given"
+            declined = Declined(f"The client could not answer the question: {reason}")
             return [RefuseQuestion(run, question, declined)]
         try:
             answer = parse_answer(event, response.result, self.caller.revision)
         except InvalidParams as error:
-            declined = Declined(f"the answer does not fit: {error.message}")
+            declined = Declined(f"Invalid answer: {error.message}")
             return [RefuseQuestion(run, question, declined)]
         return [AnswerQuestion(self, run, question, answer)]
 
     def _require_input(self, questions: list[QuestionAsked]) -> list[Reply]:
-        """Ask by a result, after which the client repeats its request with the answers."""
+        """Send the questions as a result. The client repeats its request with the answers."""
         requests = {}
         for event in questions:
             asked = self._question_request(event)
@@ -396,7 +388,7 @@ class Call:
         return [LeaveCall(self, keep=True, within_s=within_s), *self.answer(result)]
 
     def _ask_by_text(self, questions: list[QuestionAsked]) -> list[Reply]:
-        """Ask the reader of the result."""
+        """Send the questions as instructions in the text of the result."""
         text = as_instructions(self.run, questions, self.peer.server.options.names)
-        # The run has no owner from here on, so that nothing holds it back for later readers.
+        # Without an owner, backpressure does not suspend the run before a client attaches to it.
         return [LeaveCall(self), *self.withdraw_requests(), *self.answer_text(text)]

@@ -1,4 +1,4 @@
-"""Prompts: their list, getting one, and completing arguments."""
+"""Prompts: list, get, and completion of arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ("Complete", "GetPrompt", "complete", "get_prompt", "list_prompts")
 def list_prompts(
     peer: Peer, request_id: wire.Id, params: dict[str, Any], caller: Caller
 ) -> list[Reply]:
-    """`prompts/list`: a run if activations have to look up what they have."""
+    """Handle `prompts/list`: by a run if activations provide prompts at run time."""
     server = peer.server
     if not server.hub.prompts_vary():
         prompts = server.catalogue.prompts(caller.revision, peer.principal)
@@ -33,18 +33,18 @@ def list_prompts(
 def get_prompt(
     peer: Peer, request_id: wire.Id, params: dict[str, Any], caller: Caller
 ) -> list[Reply]:
-    """`prompts/get`."""
+    """Handle `prompts/get`."""
     name = params.get("name")
     found = peer.server.find_prompt(name) if isinstance(name, str) else None
     if found is None:
-        named = name[:128] if isinstance(name, str) else "its name must be text"
+        named = name[:128] if isinstance(name, str) else "the name must be a string"
         raise ProtocolError(wire.INVALID_PARAMS, f"Unknown prompt: {named}")
     spec, known = found
     arguments = params.get("arguments")
     if arguments is None:
         arguments = {}
     if not isinstance(arguments, dict):
-        raise ProtocolError(wire.INVALID_PARAMS, "arguments must be an object")
+        raise ProtocolError(wire.INVALID_PARAMS, "arguments must be an object.")
     _refuse_known(known, arguments)
     call = GetPrompt(peer, request_id, caller, spec.description)
     return call.start(spec, arguments | known, params)
@@ -64,7 +64,7 @@ class GetPrompt(BufferedCall):
         self._description = description
 
     def result(self, events: list[Event], terminal: Terminal) -> bytes:
-        """The messages: those that were yielded, those that were returned, or one of a text."""
+        """Return the messages that were yielded or returned. A text becomes one message."""
         self.raise_if_failed(terminal)
         messages: list[Any] = [event for event in events if isinstance(event, Message)]
         value = terminal.result if isinstance(terminal, Result) else None
@@ -88,7 +88,7 @@ class GetPrompt(BufferedCall):
 def complete(
     peer: Peer, request_id: wire.Id, params: dict[str, Any], caller: Caller
 ) -> list[Reply]:
-    """`completion/complete`: for an argument of a prompt or of a resource template."""
+    """Handle `completion/complete` for an argument of a prompt or of a resource template."""
     reference, argument = params.get("ref"), params.get("argument")
     context = params.get("context", {})
     given = context.get("arguments", {}) if isinstance(context, dict) else None
@@ -99,21 +99,22 @@ def complete(
         and isinstance(argument.get("value"), str)
         and isinstance(given, dict)
     ):
-        raise ProtocolError(wire.INVALID_PARAMS, "completion/complete needs a ref and an argument")
+        reason = "completion/complete requires ref, argument.name and argument.value."
+        raise ProtocolError(wire.INVALID_PARAMS, reason)
     method, known = _completed_method(peer, reference)
     _refuse_known(known, [argument["name"]])
-    wanted = {
+    arguments = {
         "method": method,
         "argument": argument["name"],
         "value": argument["value"],
         "given": given | known,
     }
     call = Complete(peer, request_id, caller)
-    return [StartCall(call, "plexus.complete", wanted, trace=trace_context(params))]
+    return [StartCall(call, "plexus.complete", arguments, trace=trace_context(params))]
 
 
 def _completed_method(peer: Peer, reference: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The method whose argument is completed, and those arguments that its name says already."""
+    """Return the method whose argument is completed, and the arguments fixed by its name."""
     kind = reference.get("type")
     if kind == "ref/prompt":
         name = reference.get("name")
@@ -125,31 +126,32 @@ def _completed_method(peer: Peer, reference: dict[str, Any]) -> tuple[str, dict[
             ((each, {}) for each in specs if each.resource and each.resource.uri == uri), None
         )
     else:
-        raise ProtocolError(wire.INVALID_PARAMS, "ref must be a prompt or a resource")
+        raise ProtocolError(wire.INVALID_PARAMS, "ref.type must be ref/prompt or ref/resource.")
     if found is None or not peer.principal.may(found[0].scope):
-        raise ProtocolError(wire.INVALID_PARAMS, "there is nothing of that name to complete")
+        raise ProtocolError(wire.INVALID_PARAMS, "Unknown prompt or resource template.")
     spec, known = found
     return spec.name, known
 
 
 def _refuse_known(known: dict[str, Any], given: Iterable[str]) -> None:
-    """Raise ProtocolError if an argument is given that the prompt's name says already."""
+    """Raise ProtocolError if an argument is fixed by the prompt's name."""
     for argument in given:
         if argument in known:
-            raise ProtocolError(wire.INVALID_PARAMS, f"{argument!r} is part of the prompt's name")
+            reason = f"Argument {argument!r} is fixed by the prompt's name. Leave it out."
+            raise ProtocolError(wire.INVALID_PARAMS, reason)
 
 
 class Complete(BufferedCall):
     """A request for completions of an argument."""
 
     def on_refused(self, error: PlexusError) -> list[Reply]:
-        """Answer that the argument does not exist, which is the client's mistake."""
+        """Answer that the argument does not exist, as an error of the client."""
         return self.refuse(ProtocolError(wire.INVALID_PARAMS, error.message))
 
     def result(self, events: list[Event], terminal: Terminal) -> bytes:  # noqa: ARG002 - the base has it
-        """The values."""
+        """Return the completions."""
         self.raise_if_failed(terminal)
-        assert isinstance(terminal, Result), "a plain method ends with its value"
+        assert isinstance(terminal, Result), "a plain method ends with a result"
         found = terminal.result
         completion = {
             "values": found["values"],

@@ -1,4 +1,4 @@
-"""Resources: their lists, and reading one."""
+"""Resources: list, list of templates, and read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ("ReadResource", "list_resources", "list_templates", "read_resource")
 
 
 def list_templates(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> list[Reply]:
-    """`resources/templates/list`."""
+    """Handle `resources/templates/list`."""
     server = peer.server
     templates = server.catalogue.templates(caller.revision, peer.principal)
     return [Answer(server.page(caller.revision, params, b'"resourceTemplates"', templates))]
@@ -27,7 +27,7 @@ def list_templates(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Calle
 def list_resources(
     peer: Peer, request_id: wire.Id, params: dict[str, Any], caller: Caller
 ) -> list[Reply]:
-    """`resources/list`: activations may have to look up what they have, so this is a run."""
+    """Handle `resources/list` by a run, because activations may provide resources at run time."""
     call = ListCall(peer, request_id, caller, "resources", "uri", _entry)
     return call.start_page(params)
 
@@ -44,7 +44,7 @@ def _entry(entry: dict[str, Any], revision: Revision) -> dict[str, Any]:
 def read_resource(
     peer: Peer, request_id: wire.Id, params: dict[str, Any], caller: Caller
 ) -> list[Reply]:
-    """`resources/read`."""
+    """Handle `resources/read`."""
     uri = read_uri(peer, params)
     try:
         spec, arguments = peer.server.hub.find_resource(uri)
@@ -52,7 +52,7 @@ def read_resource(
         raise ProtocolError(
             caller.revision.missing_resource, f"Resource not found: {uri[:512]}", error.data
         ) from None
-    assert spec.resource is not None, "it was found by its address"
+    assert spec.resource is not None, "it was found by its URI"
     call = ReadResource(peer, request_id, caller, uri, spec.resource.mime_type or "text/plain")
     return call.start(spec, arguments, params)
 
@@ -73,7 +73,7 @@ class ReadResource(BufferedCall):
         self._mime_type = mime_type
 
     def result(self, events: list[Event], terminal: Terminal) -> bytes:
-        """The contents: a text, or resources that say themselves what they are."""
+        """Return the contents: a text, or resources with their own type."""
         if terminal.failed and getattr(terminal, "code", "") == "not_found":
             error = NotFound(terminal.as_text(), data={"uri": self._uri})
             raise protocol_error(error, self.caller.revision)

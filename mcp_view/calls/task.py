@@ -1,7 +1,7 @@
-"""Tasks: a run whose client does not wait. A run *is* a task; its number is the task's id.
+"""Tasks: runs whose client does not wait for the result. The id of a task is the number of its run.
 
-Two forms exist: in the core of one revision, where a client asks for a task, and as an extension
-of a later one, where the server decides. Both are the same run in different words.
+Two forms exist: in the core of one revision, where the client requests a task, and as an extension
+of a later revision, where the server decides. Both represent the same run with different fields.
 """
 
 from __future__ import annotations
@@ -38,30 +38,31 @@ __all__ = (
     "update_task",
 )
 
-#: How often a client should ask.
+#: How often a client should poll.
 POLL_MS: Final = 500
-#: How the number of a run is written.
+#: The format of a run number.
 DIGITS: Final = re.compile("[1-9][0-9]{0,15}", re.ASCII)
 CANCELLED: Final = "cancelled by request"
 
 
 class TaskOptions(NamedTuple):
-    """What a client asks of a task."""
+    """Options of a task that a client requests."""
 
-    #: How long its result is to be kept; None for the server's own limit.
+    #: Retention of the result in milliseconds; None for the server's maximum.
     ttl_ms: int | None
 
 
 def task_options(value: Any) -> TaskOptions:
-    """Read the `task` of a request; raises ProtocolError."""
+    """Parse the `task` parameter of a request. Raises ProtocolError."""
     ttl = value.get("ttl") if isinstance(value, dict) else value
     if not isinstance(value, dict) or not (ttl is None or (ttl.__class__ is int and ttl > 0)):
-        raise ProtocolError(wire.INVALID_PARAMS, "task must be an object; its ttl is milliseconds")
+        reason = "task must be an object. Its ttl is a positive number of milliseconds."
+        raise ProtocolError(wire.INVALID_PARAMS, reason)
     return TaskOptions(ttl)
 
 
 def retention_s(server: McpServer, options: TaskOptions) -> float:
-    """Return how long the run of a task is kept."""
+    """Return the retention of the run of a task in seconds."""
     longest_ms = int(server.hub.limits.finished_s * 1000)
     ttl_ms = longest_ms if options.ttl_ms is None else min(options.ttl_ms, longest_ms)
     return ttl_ms / 1000
@@ -76,7 +77,7 @@ def created_task(server: McpServer, run: Run, revision: Revision) -> bytes:
 
 
 def _task(run: Run, revision: Revision) -> dict[str, Any]:
-    """Return a run in the words of a task."""
+    """Return a run as a task object."""
     log = run.log
     changed = run.ended_at or (log.time_of(log.last) if log.last else run.started_at)
     core = revision.tasks == "core"
@@ -92,7 +93,7 @@ def _task(run: Run, revision: Revision) -> dict[str, Any]:
 
 def _status(run: Run, *, core: bool) -> str:
     if run.cancel_reason is not None and run.expired_after is None:
-        return "cancelled"  # whatever terminal the method ends with
+        return "cancelled"  # with any terminal
     terminal = run.terminal
     if terminal is None:
         return "input_required" if run.questions else "working"
@@ -100,7 +101,7 @@ def _status(run: Run, *, core: bool) -> str:
         return "cancelled"
     if core:
         return "failed" if terminal.failed else "completed"
-    # The extension keeps `failed` for errors of the protocol; a tool that failed has a result.
+    # The extension reserves `failed` for protocol errors; a failed tool has a result.
     return "failed" if _is_internal_error(terminal) else "completed"
 
 
@@ -122,12 +123,16 @@ def missing_extension(message: str) -> ProtocolError:
 
 
 def find_task(peer: Peer, params: dict[str, Any], caller: Caller, *, control: bool = False) -> Run:
-    """Return the run of the task that a request names, to read it or to `control` it; raises
-    ProtocolError."""
+    """Return the run of the task that a request names, to read it or to `control` it.
+
+    Raises ProtocolError.
+    """
     if caller.revision.tasks == "extension" and not caller.supports_tasks:
-        raise missing_extension("the client has not declared the tasks extension")
+        raise missing_extension(f"The client has not declared the extension {TASKS_EXTENSION}.")
     task = params.get("taskId")
-    unknown = ProtocolError(wire.INVALID_PARAMS, "there is no such task", {"taskId": task})
+    unknown = ProtocolError(
+        wire.INVALID_PARAMS, "Unknown task. It may have expired.", {"taskId": task}
+    )
     if not isinstance(task, str) or not DIGITS.fullmatch(task):
         raise unknown
     hub = peer.server.hub
@@ -148,7 +153,7 @@ def find_task(peer: Peer, params: dict[str, Any], caller: Caller, *, control: bo
 
 
 def get_task(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> list[Reply]:
-    """`tasks/get`."""
+    """Handle `tasks/get`."""
     run = find_task(peer, params, caller)
     server, revision = peer.server, caller.revision
     body = wire.encode(_task(run, revision))[1:-1]
@@ -158,7 +163,7 @@ def get_task(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> 
 
 
 def _details(peer: Peer, run: Run, caller: Caller) -> bytes:
-    """Return what the extension adds to a task's state: its questions, or how it ended."""
+    """Return the fields that the extension adds: open questions, the result, or the error."""
     server, revision = peer.server, caller.revision
     status, terminal = _status(run, core=False), run.terminal
     if status == "input_required":
@@ -180,7 +185,7 @@ def _details(peer: Peer, run: Run, caller: Caller) -> bytes:
 
 
 def _questions(peer: Peer, run: Run, caller: Caller) -> bytes:
-    """Return what a task asks: as requests, and as instructions where the client has no form."""
+    """Return the open questions: as requests, or as instructions if the client has no form."""
     requests, rest = {}, []
     for event in _open_questions(run):
         known = event.kind in peer.question_kinds(caller)
@@ -196,7 +201,7 @@ def _questions(peer: Peer, run: Run, caller: Caller) -> bytes:
 
 
 def _open_questions(run: Run) -> list[QuestionAsked]:
-    # From the run and not from its log, which drops old items while a question is still open.
+    # Not from the log of the run, which drops old items while a question is still open.
     return [question.event for question in (run.questions or {}).values()]
 
 
@@ -207,21 +212,21 @@ def _question_key(event: QuestionAsked) -> str:
 def update_task(
     peer: Peer, request_id: wire.Id, params: dict[str, Any], caller: Caller
 ) -> list[Reply]:
-    """`tasks/update`: answers to what a task asks."""
+    """Handle `tasks/update`: answers to the questions of a task."""
     run = find_task(peer, params, caller, control=True)
     given = params.get("inputResponses")
     if not isinstance(given, dict):
-        raise ProtocolError(wire.INVALID_PARAMS, "inputResponses must be an object")
+        raise ProtocolError(wire.INVALID_PARAMS, "inputResponses must be an object.")
     answers = [(event, given.get(_question_key(event))) for event in _open_questions(run)]
     call = UpdateTask(peer, request_id, caller)
     return call.start_update(run.id, [each for each in answers if each[1] is not None])
 
 
 class UpdateTask(Call):
-    """Answers to what a task asks, given one after the other up to the first that does not fit."""
+    """Answers the questions of a task one by one, up to the first invalid answer."""
 
     def start_update(self, run: int, answers: list[tuple[QuestionAsked, Any]]) -> list[Reply]:
-        """Give these answers to a run."""
+        """Answer questions of a run."""
         self._task = run
         self._answers = iter(answers)
         return self._answer_next()
@@ -238,17 +243,17 @@ class UpdateTask(Call):
 
     def on_outcome(
         self,
-        effect: AnswerQuestion | KeepRun,  # noqa: ARG002 - there is one at a time
+        effect: AnswerQuestion | KeepRun,  # noqa: ARG002 - only one is pending
         error: PlexusError | None,
     ) -> list[Reply]:
-        """Give the next answer, or report that the last did not fit."""
+        """Send the next answer, or report that the last answer was invalid."""
         if isinstance(error, InvalidParams):
             return self.refuse(ProtocolError(wire.INVALID_PARAMS, error.message))
         return self._answer_next()
 
 
 def cancel_task(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> list[Reply]:
-    """`tasks/cancel`."""
+    """Handle `tasks/cancel`."""
     run = find_task(peer, params, caller, control=True)
     server, revision = peer.server, caller.revision
     cancel = CancelRun(run.id, CANCELLED)
@@ -256,15 +261,15 @@ def cancel_task(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) 
         return [cancel, Answer(server.result(revision, b""))]
     status = _status(run, core=True)
     if run.terminal is not None or status == "cancelled":
-        raise ProtocolError(wire.INVALID_PARAMS, f"the task has ended: {status}")
+        raise ProtocolError(wire.INVALID_PARAMS, f"The task has already ended: {status}.")
     task = _task(run, revision)
-    if run.cancel_reason is None:  # as it will be once this is carried out
+    if run.cancel_reason is None:  # the state after this effect
         task["status"] = "cancelled"
     return [cancel, Answer(server.result(revision, wire.encode(task)[1:-1]))]
 
 
 def list_tasks(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> list[Reply]:
-    """`tasks/list`."""
+    """Handle `tasks/list`."""
     kept = sorted(peer.server.hub.runs.kept(peer.principal), key=lambda run: str(run.id))
     entries = Entries(
         [str(run.id) for run in kept],

@@ -1,7 +1,7 @@
-"""Tools: their list, and a call of one, from the request to the result.
+"""Tools: list and call.
 
-Every method of the hub is a tool. A client that gave a progress token is notified of each step;
-the result at the end is the same for every client and holds everything.
+Every method of the hub is a tool. A client that sent a progress token is notified of each step. The
+result is the same for every client and contains the complete output.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ("ToolCall", "call_tool", "list_tools", "task_result")
 
 
 def list_tools(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> list[Reply]:
-    """`tools/list`."""
+    """Handle `tools/list`."""
     tools = peer.server.catalogue.tools(caller.revision, peer.principal)
     return [Answer(peer.server.page(caller.revision, params, b'"tools"', tools))]
 
@@ -44,10 +44,10 @@ def list_tools(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -
 def call_tool(
     peer: Peer, request_id: wire.Id, params: dict[str, Any], caller: Caller
 ) -> list[Reply]:
-    """`tools/call`."""
+    """Handle `tools/call`."""
     name = params.get("name")
     if name.__class__ is not str:
-        raise ProtocolError(wire.INVALID_PARAMS, "tools/call needs the name of a tool")
+        raise ProtocolError(wire.INVALID_PARAMS, "tools/call requires the name of a tool.")
     spec = peer.server.find_tool(name)
     if spec is None:
         raise ProtocolError(wire.INVALID_PARAMS, f"Unknown tool: {name[:128]}")
@@ -55,7 +55,7 @@ def call_tool(
     if arguments is None:
         arguments = {}
     elif arguments.__class__ is not dict:
-        raise ProtocolError(wire.INVALID_PARAMS, "arguments must be an object")
+        raise ProtocolError(wire.INVALID_PARAMS, "arguments must be an object.")
     call = ToolCall(peer, request_id, caller, spec)
     if "task" in params or spec.background == "required":
         call.as_task = _requested_task(params, spec, caller)
@@ -74,17 +74,17 @@ def call_tool(
 
 
 def _check_token(token: int | str, limit: int) -> None:
-    """Raise ProtocolError for a progress token that is too long to repeat in every step."""
+    """Raise ProtocolError for a long progress token, because every notification repeats it."""
     if isinstance(token, str) and len(token) > limit:
-        reason = f"a progressToken may have at most {limit} characters"
+        reason = f"The progressToken has {len(token)} characters. The maximum is {limit}."
         raise ProtocolError(wire.INVALID_PARAMS, reason, {"limit": limit})
 
 
 def task_result(
     peer: Peer, request_id: wire.Id, params: dict[str, Any], caller: Caller
 ) -> list[Reply]:
-    """`tasks/result`: wait for the end of a task and answer as the call would have."""
-    run = task.find_task(peer, params, caller, control=True)  # its questions are put here
+    """Handle `tasks/result`: wait for the end of a task and answer like the original call."""
+    run = task.find_task(peer, params, caller, control=True)  # it also answers questions
     call = ToolCall(peer, request_id, caller, peer.server.hub.resolve(run.method))
     call.related_task = True
     return [AttachCall(call, run.id)]
@@ -93,33 +93,38 @@ def task_result(
 def _requested_task(
     params: dict[str, Any], spec: MethodSpec, caller: Caller
 ) -> task.TaskOptions | None:
-    """Return how the call is to become a task at once; None if it is not. Raises ProtocolError."""
+    """Return the options of the task that the call starts as; None if it is no task.
+
+    Raises ProtocolError.
+    """
     if caller.revision.tasks == "no":
         return None
     if caller.revision.tasks == "extension":
         if spec.background != "required":
             return None
         if not caller.supports_tasks:
-            raise task.missing_extension(f"{spec.name} runs only as a task")
+            reason = f"{spec.name} runs only as a task, which needs the tasks extension."
+            raise task.missing_extension(reason)
         return task.TaskOptions(None)
-    wanted = params.get("task")
-    if wanted is None:
+    requested = params.get("task")
+    if requested is None:
         if spec.background == "required":
-            raise ProtocolError(wire.METHOD_NOT_FOUND, f"{spec.name} runs only as a task")
+            reason = f"{spec.name} runs only as a task. Add a task to the request."
+            raise ProtocolError(wire.METHOD_NOT_FOUND, reason)
         return None
     if spec.background == "never":
-        raise ProtocolError(wire.METHOD_NOT_FOUND, f"{spec.name} does not run as a task")
-    return task.task_options(wanted)
+        raise ProtocolError(wire.METHOD_NOT_FOUND, f"{spec.name} cannot run as a task.")
+    return task.task_options(requested)
 
 
 class ToolCall(Call):
     """One call of a tool."""
 
-    #: The events of the run so far; made when they come in more than one batch.
+    #: The reduced events of the run; created if they arrive in more than one batch.
     _reducer: Reducer | None = None
-    #: Sends progress, to a client that is to get it.
+    #: Sends progress notifications; None if the client gets none.
     _progress: ProgressReporter | None = None
-    #: What the client asks of the task that the call becomes; None if it waits for the result.
+    #: The options of the task that the call starts as; None if the client waits for the result.
     as_task: task.TaskOptions | None = None
 
     def __init__(self, peer: Peer, request_id: wire.Id, caller: Caller, spec: MethodSpec) -> None:
@@ -127,7 +132,7 @@ class ToolCall(Call):
         self._spec = spec
 
     def report_progress(self, token: str | int) -> None:
-        """Notify the client of every step."""
+        """Send progress notifications with this token, if the connection can carry them."""
         if not self.peer.streaming:
             return
         server = self.peer.server
@@ -140,8 +145,8 @@ class ToolCall(Call):
         )
 
     def on_started(self, run: Run) -> list[Reply]:
-        """Answer with the task if it is to be one, and else wait for the end of the run."""
-        # As the base does, at the cost of an attribute: every call of a tool comes here.
+        """Store the run, and create the task or set the timer for progress."""
+        # Repeats the base class, because this is on the path of every tool call.
         self.state = RUNNING
         self.run = run
         if run.questions:
@@ -156,10 +161,10 @@ class ToolCall(Call):
         return []
 
     def on_refused(self, error: PlexusError) -> list[Reply]:
-        """Answer that the call did not begin.
+        """Answer with the error that prevented the run.
 
-        Bad arguments are a failed result in the revisions that have it so, and a run that does not
-        exist is one in all of them: as a protocol error it would be a missing resource.
+        Invalid arguments are a failed result in the revisions that define it so. An unknown run is
+        a failed result in all of them: as a protocol error it would mean an unknown resource.
         """
         if error.code == "not_found" and not self.seen and self.as_task is None:
             return self.answer_text(error.message, failed=True)
@@ -170,7 +175,7 @@ class ToolCall(Call):
         return super().on_refused(error)
 
     def on_items(self, batch: Batch) -> list[Reply]:
-        """Reduce the events, notify the client of them, and answer at the end."""
+        """Reduce the events, send notifications, and answer after the terminal."""
         terminal = batch.terminal
         server = self.peer.server
         if self._reducer is None:
@@ -194,10 +199,10 @@ class ToolCall(Call):
             return replies + self.refuse(error)
         return replies + self.answer(result)
 
-    # --- on the way ---------------------------------------------------------------------------
+    # --- notifications ------------------------------------------------------------------------
 
     def _notify(self, reducer: Reducer, batch: Batch) -> list[Reply]:
-        """Log messages, progress, questions."""
+        """Return log messages, progress and questions for these items."""
         side_events, reducer.side_events = reducer.side_events, []
         replies: list[Reply] = []
         events, payloads = batch.events, batch.payloads
@@ -222,7 +227,7 @@ class ToolCall(Call):
         return replies
 
     def _sends_log(self, event: Log) -> bool:
-        """Whether the client wants log messages of this level."""
+        """Whether the client receives log messages of this level."""
         return event.level in LEVELS and LEVELS.index(event.level) >= self.caller.level
 
     def _report(
@@ -234,7 +239,7 @@ class ToolCall(Call):
     ) -> list[Reply]:
         now = self.peer.server.monotonic()
         if terminal is not None and events and events[-1] is terminal:
-            events, payloads = events[:-1], payloads[:-1]  # the result has it
+            events, payloads = events[:-1], payloads[:-1]  # it is part of the result
         if not events:
             return []
         if progress.unlimited:
@@ -250,7 +255,7 @@ class ToolCall(Call):
         return [SetTimer(self, progress.wait_s(now) or 0.0)]
 
     def on_timer(self) -> list[Reply]:
-        """Send what was held back, or a sign of life if there is nothing."""
+        """Send the pending progress, or a heartbeat if nothing is pending."""
         progress, server = self._progress, self.peer.server
         assert progress is not None, "only progress sets timers"
         progress.timer_set = False
@@ -268,17 +273,17 @@ class ToolCall(Call):
             message = progress.heartbeat(now, now - self.run.started_at)
         return [Notify([message]), SetTimer(self, heartbeat_s)]
 
-    # --- as a task ----------------------------------------------------------------------------
+    # --- tasks --------------------------------------------------------------------------------
 
     def _keep(self, options: task.TaskOptions) -> list[Reply]:
-        """Have the run kept, so that it can be answered as a task."""
+        """Retain the run, so that the call can be answered with a task."""
         self.state = State.KEEPING
         return [KeepRun(self, self.run.id, task.retention_s(self.peer.server, options))]
 
     def on_outcome(
         self, effect: AnswerQuestion | KeepRun, error: PlexusError | None
     ) -> list[Reply]:
-        """Answer with the task once its run is kept; a run that cannot be kept is cancelled."""
+        """Answer with the task once its run is retained. Cancel a run that cannot be retained."""
         if not isinstance(effect, KeepRun):
             return super().on_outcome(effect, error)
         revision = self.caller.revision
@@ -292,7 +297,7 @@ class ToolCall(Call):
     # --- the result ---------------------------------------------------------------------------
 
     def _answer_with_text(self, text: bytes, terminal: Terminal) -> list[Reply]:
-        """Answer for a run that came to its end in one batch, with nothing but text."""
+        """Answer for a run whose only batch contains nothing but text."""
         body = b'"content":[{"type":"text","text":%b}],"isError":false' % text
         return self.answer(self._encode_result(body, terminal))
 
@@ -303,7 +308,7 @@ class ToolCall(Call):
         return self._encode_result(reducer.result(terminal, self.run.id), terminal)
 
     def _encode_result(self, body: bytes, terminal: Terminal) -> bytes:
-        """Return the result around its content."""
+        """Encode the result with this content."""
         server, revision = self.peer.server, self.caller.revision
         body += server.structured_content(revision, self._spec, terminal)
         return server.result(
@@ -311,7 +316,7 @@ class ToolCall(Call):
         )
 
     def _related_task_meta(self) -> bytes:
-        """Return the part that names the task which the result is of."""
+        """Return the `_meta` field that names the task of the result."""
         return b',"_meta":' + wire.encode({RELATED_TASK: {"taskId": str(self.run.id)}})
 
     def answer_text(self, text: str, *, failed: bool = False) -> list[Reply]:
@@ -324,7 +329,7 @@ class ToolCall(Call):
             related = self._related_task_meta() if self.related_task else b""
             if self._reducer is not None:
                 blocks = [*self._reducer.blocks(f"run://{self.run.id}"), *blocks]
-        # A tool that has an output schema either returns what fits it or has failed.
+        # A tool with an output schema either returns a matching value or has failed.
         failed = failed or (revision.structured and server.has_output_schema(self._spec))
         flag = b"true" if failed else b"false"
         body = b'"content":%b,"isError":%b%b' % (wire.encode(blocks), flag, related)

@@ -52,8 +52,8 @@ def test_a_larger_result_reaches_the_model_with_head_tail_marker_and_link(
     text, link = (block["text"] for block in content)
     assert text.startswith("1\n2\n3\n")
     assert text.endswith("END\n")
-    assert f"[... {size - 48_000} characters left out; the whole output is run://" in text
-    uri = text.partition("the whole output is ")[2].partition(" ")[0]
+    assert f"[... {size - 48_000} characters omitted; full output: run://" in text
+    uri = text.partition("full output: ")[2].partition(" ")[0]
     assert uri in link
 
 

@@ -292,7 +292,7 @@ async def test_one_that_asks_is_answered_and_goes_on(open_hub: OpenHub) -> None:
     again = params | {"inputResponses": {key: answer}}
     assert text_in(await peer.result("prompts/get", again)) == "xso on"
     other = await peer.error("prompts/get", again | {"name": "bare.any.y"})
-    assert other["message"] == "requestState belongs to another request"
+    assert other["message"] == "requestState belongs to another request."
 
 
 # --- names ---------------------------------------------------------------------------------------

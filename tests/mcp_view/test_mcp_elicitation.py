@@ -249,7 +249,7 @@ async def test_a_client_that_names_no_mode_means_the_form(
 async def test_a_client_that_only_visits_pages_is_shown_no_form(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Asking), NEWEST, capabilities={"elicitation": {"url": {}}})
     assert text_of(await peer.tool("asking.able", {"kind": "visit"})) == "true"
-    assert "waits for an answer" in text_of(await peer.tool("asking.ask", {"kind": "confirm"}))
+    assert "is waiting for an answer" in text_of(await peer.tool("asking.ask", {"kind": "confirm"}))
 
 
 async def test_a_method_knows_what_its_caller_can_answer(open_hub: OpenHub) -> None:
@@ -404,7 +404,7 @@ async def test_a_malformed_answer_of_any_kind_is_none(
 ) -> None:
     peer = McpPeer(open_hub(Asking), NEWEST, capabilities=CAPABLE)
     _, result = await outcome(peer, kind, method, answer)
-    assert text_of(result).startswith("before refused: the answer does not fit: ")
+    assert text_of(result).startswith("before refused: Invalid answer: ")
 
 
 @pytest.mark.parametrize(
@@ -415,9 +415,9 @@ async def test_a_client_may_answer_with_an_error(open_hub: OpenHub, error: dict[
     call = peer.begin_tool("asking.ask", {"kind": "sample"})
     request = await peer.asked("sampling/createMessage")
     peer.send({"id": request["id"], "error": error})
-    reason = error.get("message", "no reason given")
+    reason = error.get("message", "no reason was given")
     result = (await peer.answer_to(call))["result"]
-    assert text_of(result) == f"before refused: the client could not be asked: {reason}"
+    assert text_of(result) == f"before refused: The client could not answer the question: {reason}"
 
 
 @pytest.mark.parametrize("answer", [accept(answer=True), {"action": "maybe"}, None])
@@ -444,7 +444,7 @@ async def test_nobody_answering_in_time_ends_the_run(open_hub: OpenHub) -> None:
     assert result["isError"] is True
     assert "nobody answered within 0.05 s" in text_of(result)
     assert peer.said("notifications/cancelled") == [
-        {"requestId": request["id"], "reason": "no answer is needed any more"}
+        {"requestId": request["id"], "reason": "The answer is no longer needed."}
     ]
     withdrawn, answer = peer.frames[-2:]
     assert (withdrawn["method"], answer["id"]) == ("notifications/cancelled", call)
@@ -494,7 +494,9 @@ async def test_what_a_client_lacks_is_a_failure_that_says_so(
 def instructions(result: dict[str, Any]) -> tuple[str, int, str, int]:
     """What the words of a result ask for: a tool, a run, a request, and where to go on."""
     found = re.search(
-        r'with the tool (\S+), run (\d+), request "(\w+)".*?after (\d+)\.', text_of(result), re.S
+        r'the tool (\S+) with run (\d+), request "(\w+)".*?after (\d+) to read',
+        text_of(result),
+        re.S,
     )
     assert found is not None, result
     return found[1], int(found[2]), found[3], int(found[4])
@@ -513,7 +515,7 @@ async def test_a_client_without_forms_is_asked_in_words_and_answers_by_a_tool(
     assert result["isError"] is False
     said, words = (block["text"] for block in result["content"])
     assert said == "before "
-    assert "It asks: Which?" in words
+    assert "Question: Which?" in words
     assert '"enum":["here","there"]' in words
     assert "plexus.attach" in words
     tool, run, request, after = instructions(result)
@@ -548,8 +550,8 @@ async def test_questions_that_are_asked_in_words_are_not_asked_twice(open_hub: O
     call = peer.begin_tool("asking.later", {"second": "nested"})
     request = await peer.asked("elicitation/create")
     words = text_of((await peer.answer_to(call))["result"])
-    assert "It asks: Sure?" in words
-    assert "It asks: What?" in words
+    assert "Question: Sure?" in words
+    assert "Question: What?" in words
     [withdrawn] = peer.said("notifications/cancelled")
     assert withdrawn["requestId"] == request["id"]
 
@@ -592,10 +594,10 @@ async def test_words_come_with_all_that_was_shown_before(open_hub: OpenHub) -> N
     result = await peer.tool("asking.loud", {"size": 3})
     said, image, link, words = result["content"]
     _, run, _, _ = instructions(result)
-    assert f"[... 2000 characters left out; the whole output is run://{run} ...]" in said["text"]
+    assert f"[... 2000 characters omitted; full output: run://{run} ...]" in said["text"]
     assert image == {"type": "image", "data": PIXEL, "mimeType": "image/png"}
     assert link["uri"] == f"run://{run}"
-    assert "waits for an answer" in words["text"]
+    assert "is waiting for an answer" in words["text"]
 
 
 @pytest.mark.parametrize("revision", HANDSHAKES)

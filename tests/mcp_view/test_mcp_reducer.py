@@ -31,7 +31,7 @@ from plexus.runtime.log import Batch
 
 NEWEST = REVISIONS["2026-07-28"]
 OLDEST = REVISIONS["2024-11-05"]
-NOTE = re.compile(r"\n\[\.\.\. (\d+) characters left out; the whole output is run://7 \.\.\.\]\n")
+NOTE = re.compile(r"\n\[\.\.\. (\d+) characters omitted; full output: run://7 \.\.\.\]\n")
 
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=30), max_size=20)
 
@@ -138,7 +138,7 @@ def test_memory_is_bounded_however_much_is_said() -> None:
     assert len(reducer._head) == 1  # noqa: SLF001
     assert reducer._tail is not None  # noqa: SLF001
     assert len(reducer._tail) <= 6  # noqa: SLF001
-    assert "[... 49900 characters left out" in reducer.text("run://7")
+    assert "[... 49900 characters omitted" in reducer.text("run://7")
 
 
 def test_signs_of_how_the_work_goes_are_no_part_of_the_result() -> None:
@@ -192,7 +192,7 @@ def test_blocks_beyond_the_bound_are_counted_and_left_out() -> None:
     image = Image("A" * 100, "image/png")
     kept, left_out = reduce(image, image, Content("x"), image, Complete(), blocks=200)[1:]
     assert kept["type"] == "image"
-    assert left_out == text("[2 more that do not fit are left out]")
+    assert left_out == text("[2 more blocks omitted: the result is full]")
 
 
 def test_using_a_tool_is_a_block_after_the_text() -> None:

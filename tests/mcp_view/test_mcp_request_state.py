@@ -67,7 +67,7 @@ def test_a_state_holds_until_its_time() -> None:
 
 
 def test_a_state_of_another_server_is_refused() -> None:
-    with pytest.raises(InvalidParams, match="not one of ours"):
+    with pytest.raises(InvalidParams, match="requestState is invalid"):
         open_state(seal_state(STATE, b"x" * 32), SECRET, 0)
 
 
@@ -368,7 +368,7 @@ async def test_pictures_and_much_text_before_the_question_are_in_the_result(
     said, image, link = done["content"]
     assert said["text"].startswith("b" * 24_000)
     assert said["text"].endswith("a" * 23_997 + "end")
-    assert f"[... {800_003 - 48_000} characters left out" in said["text"]
+    assert f"[... {800_003 - 48_000} characters omitted" in said["text"]
     assert image["data"] == PIXEL
     assert link["type"] == "resource_link"
 
@@ -415,7 +415,7 @@ async def test_a_state_that_is_not_ours_is_refused(open_hub: OpenHub, state: Any
     error = await refused(
         peer_of(open_hub(asking)), "asking.ask", {"kind": "confirm"}, requestState=state
     )
-    assert error == {"code": -32602, "message": "requestState is not one of ours"}
+    assert error == {"code": -32602, "message": "requestState is invalid."}
     assert asking.begun == 0
 
 
@@ -430,7 +430,7 @@ async def test_a_state_is_good_for_its_own_request_only(open_hub: OpenHub) -> No
         ("asking.rounds", {}),
     ):
         error = await refused(peer, tool, arguments, requestState=state)
-        assert error["message"] == "requestState belongs to another request"
+        assert error["message"] == "requestState belongs to another request."
     error = await peer.error("prompts/get", {"name": "asking.letter", "requestState": state})
     assert error["code"] == -32602
     # The order of the arguments and the spelling of the tool are not what makes a request.
@@ -454,7 +454,10 @@ async def test_a_state_of_somebody_else_is_refused(open_hub: OpenHub) -> None:
     }
     error = await refused(theirs, "asking.ask", {"kind": "confirm"}, **more)
     assert error["code"] == -32602
-    assert error["message"] == "the run that requestState belongs to is gone"
+    assert (
+        error["message"]
+        == "The run of this requestState no longer exists. Repeat the request without it."
+    )
     assert (await call(mine, "asking.ask", {"kind": "confirm"}, **more))["isError"] is False
 
 
@@ -484,7 +487,7 @@ async def test_a_state_expires_with_its_question(open_hub: OpenHub) -> None:
     }
     wall.now += 62
     error = await refused(peer, "asking.ask", {"kind": "confirm"}, **more)
-    assert error["message"] == "requestState has expired"
+    assert error["message"] == "requestState has expired. Repeat the request without it."
     wall.now -= 3
     assert "content" in await call(peer, "asking.ask", {"kind": "confirm"}, **more)
 
@@ -518,7 +521,10 @@ async def test_a_parked_run_that_is_forgotten_is_refused(open_hub: OpenHub) -> N
     await until(lambda: not hub.runs.running())
     state = wanting["requestState"]
     error = await refused(peer, "asking.ask", {"kind": "confirm"}, requestState=state)
-    assert error["message"] == "the run that requestState belongs to is gone"
+    assert (
+        error["message"]
+        == "The run of this requestState no longer exists. Repeat the request without it."
+    )
 
 
 @anyio

@@ -266,7 +266,7 @@ async def test_the_whole_of_a_long_run_is_read_in_pages(open_hub: OpenHub, revis
     peer = McpPeer(open_hub(Show), revision, options=McpOptions(result_chars=100))
     texts = [f"{number:06d} " + "x" * 993 for number in range(500)]
     result = await peer.tool("show.words", {"texts": texts})
-    uri = text_of(result).partition("the whole output is ")[2].partition(" ")[0]
+    uri = text_of(result).partition("full output: ")[2].partition(" ")[0]
     whole, pages = "", 0
     while uri:
         [contents] = await read(peer, uri)

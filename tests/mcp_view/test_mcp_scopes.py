@@ -373,7 +373,7 @@ async def test_a_task_is_looked_at_by_its_owner_and_steered_by_who_could_have_be
     assert run.cancel_reason is None
     assert run.questions
     stranger = peer_of(server, revision, BOB, capabilities=TASKS)
-    assert (await stranger.error(name, params))["message"] == "there is no such task"
+    assert (await stranger.error(name, params))["message"] == "Unknown task. It may have expired."
 
 
 async def test_a_parked_request_goes_on_only_for_who_could_have_begun_it(
@@ -392,7 +392,7 @@ async def test_a_parked_request_goes_on_only_for_who_could_have_begun_it(
     assert (error["code"], error["data"]) == (DENIED, {"scope": "bakery"})
     stranger = peer_of(server, STATELESS, BOB, capabilities=CAPABLE)
     gone = await stranger.error("tools/call", params)
-    assert "is gone" in gone["message"]
+    assert "no longer exists" in gone["message"]
     [run] = [run for run in server.hub.runs.of(BAKER) if run.method == "bakery.sure"]
     assert run.questions
     assert run.cancel_reason is None

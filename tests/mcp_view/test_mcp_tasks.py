@@ -576,7 +576,7 @@ async def test_a_task_of_somebody_else_is_not_there(open_hub: OpenHub, form: str
     error = await other.error("tasks/get", {"taskId": task})
     assert error == {
         "code": -32602,
-        "message": "there is no such task",
+        "message": "Unknown task. It may have expired.",
         "data": {"taskId": task},
     }
     assert (await other.error("tasks/cancel", {"taskId": task}))["code"] == -32602

@@ -243,8 +243,8 @@ async def test_an_oversized_result_keeps_its_ends_and_leads_to_the_whole(
     said = result["content"][0]["text"]
     assert said.startswith(whole[:50] + "\n[... ")
     assert said.endswith(" ...]\n" + whole[-50:])
-    assert f"[... {len(whole) - 100} characters left out; " in said
-    uri = said.partition("the whole output is ")[2].partition(" ")[0]
+    assert f"[... {len(whole) - 100} characters omitted; " in said
+    uri = said.partition("full output: ")[2].partition(" ")[0]
     if revision >= "2025-06-18":
         link = result["content"][1]
         assert (link["type"], link["uri"], link["mimeType"]) == (
@@ -262,7 +262,7 @@ async def test_an_oversized_value_keeps_its_ends_and_leads_to_the_whole(open_hub
     peer = McpPeer(open_hub(Demo), "2025-11-25", options=McpOptions(result_chars=10))
     result = await peer.tool("demo.echo", {"text": "abcdefgh", "times": 100})
     said = result["content"][0]["text"]
-    assert said.startswith("abcde\n[... 790 characters left out; ")
+    assert said.startswith("abcde\n[... 790 characters omitted; ")
     assert said.endswith("]\ndefgh")
     read = await peer.result("resources/read", {"uri": result["content"][1]["uri"]})
     assert read["contents"][0]["text"] == "abcdefgh" * 100
@@ -272,7 +272,7 @@ async def test_an_oversized_value_keeps_its_ends_and_leads_to_the_whole(open_hub
 async def test_only_what_is_over_the_limit_is_cut(open_hub: OpenHub, size: int, cut: bool) -> None:
     peer = McpPeer(open_hub(Demo), "2025-11-25", options=McpOptions(result_chars=100))
     result = await peer.tool("demo.echo", {"text": "x", "times": size})
-    assert ("left out" in text_of(result)) is cut
+    assert ("omitted" in text_of(result)) is cut
     assert len(result["content"]) == 1 + cut
 
 
@@ -292,7 +292,7 @@ async def test_blocks_beyond_what_an_answer_may_hold_are_left_out(open_hub: Open
     result = await McpPeer(hub, "2025-11-25").tool("show.media")
     kinds = [block["type"] for block in result["content"]]
     assert kinds[:2] == ["text", "image"]
-    assert "left out" in result["content"][-1]["text"]
+    assert "omitted" in result["content"][-1]["text"]
 
 
 # --- logs ----------------------------------------------------------------------------------------
