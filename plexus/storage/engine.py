@@ -1,7 +1,7 @@
 """The interface of a database: transactions, components, engines, and opening one by its URL.
 
-An engine runs *works*: plain functions over a `Transaction`. The same functions run on every
-engine; a work can look at `Transaction.dialect` where the databases differ.
+An engine runs units of work: plain functions over a `Transaction`. The same functions run on every
+engine; where the databases differ, a function can check `Transaction.dialect`.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ __all__ = (
 
 T = TypeVar("T")
 
-#: What a component can be called: the name is part of SQL, as that of a channel.
+#: Valid component names. The name becomes part of SQL, as the name of a channel.
 NAME: Final = re.compile("[a-z][a-z_]{0,30}")
 
 POSTGRES_URLS: Final = ("postgresql://", "postgres://")
 SQLITE_URL: Final = "sqlite:///"
 
-#: The engines, imported when a database of their kind is first opened: psycopg is optional and
-#: takes long to import.
+#: The engines. Each is imported when its first database is opened: psycopg is optional and slow to
+#: import.
 SQLITE_ENGINE: Final = "plexus.storage.sqlite.engine:open_engine"
 POSTGRES_ENGINE: Final = "plexus.storage.postgres.engine:open_engine"
 
 Row: TypeAlias = tuple[Any, ...]
 
-#: Whose SQL an engine speaks, for the few statements that cannot be written once.
+#: The SQL dialect of an engine, for the few statements that differ between databases.
 Dialect: TypeAlias = Literal["sqlite", "postgres"]
 
 
 class Transaction(Protocol):
-    """One transaction, used only on the thread that runs it. Placeholders are written `?`."""
+    """A transaction, used only on the thread that runs it. Placeholders are written `?`."""
 
     @property
     def dialect(self) -> Dialect:
@@ -71,75 +71,79 @@ class Transaction(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Migration:
-    """The statements that lead from one version to the next. Never edited after a release."""
+    """The statements that migrate one schema version to the next. Never edited after a release."""
 
-    #: For both databases; `{key}`, `{name}` and `{bytes}` stand for their types.
+    #: Run on both databases. `{key}`, `{name}` and `{bytes}` are replaced by column types.
     both: tuple[str, ...] = ()
-    #: After those, for one of them only.
+    #: Run after `both`, on one database only.
     sqlite: tuple[str, ...] = ()
     postgres: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Component:
-    """A part of the program that stores something: its name and its migrations, oldest first."""
+    """A part of the program that stores data: its name and its migrations, oldest first."""
 
     name: str
     migrations: tuple[Migration, ...]
-    #: Whether its version is the database version. Only for a component that is older than the
-    #: versions of components, of which a database can have one.
+    #: Whether the schema version is stored as the database version. Only for the component that
+    #: predates per-component versions; a database can have only one.
     uses_database_version: bool = False
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
-            raise ValueError(f"a component is named by small letters and _, not {self.name!r}")
+            raise ValueError(
+                f"Invalid component name {self.name!r}. Use 1 to 31 lowercase letters and"
+                " underscores, starting with a letter."
+            )
 
     @property
     def version(self) -> int:
-        """The version that this program reads and writes."""
+        """The schema version that this program reads and writes."""
         return len(self.migrations)
 
 
 class Engine(Protocol):
     """A database that is open for one component.
 
-    Queries rely on this: **the works of a component that write run one after another, over all
-    processes**. What a work has read stays true until it is committed. Several waiting works share
-    one transaction; a work that raises has its own effects undone, and no others. A work may be
-    run more than once before it is committed.
+    Queries rely on this guarantee: **write operations of a component are serialized across all
+    processes**. What a unit of work has read stays true until it commits. Queued units of work
+    share one transaction; if a unit of work raises, only its own changes are rolled back. A unit of
+    work may run more than once before it is committed.
 
-    A `PlexusError` that a work raises reaches its caller unchanged. Errors of the database become
-    one of those in `plexus.storage.errors`, with nothing half-written; the next call starts afresh.
+    A `PlexusError` raised by a unit of work reaches the caller unchanged. Database errors are
+    translated to the errors of `plexus.storage.errors`; nothing is half-written, and the next call
+    can succeed.
     """
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
-        """Run the work. When this returns, what it wrote is on the disk."""
+        """Run a unit of work. On return, its changes are durable."""
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
-        """Run the work over one snapshot. Never waits for a writer."""
+        """Run a unit of work on a snapshot. Never waits for a writer."""
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` on the loop after commits, of this process or another one.
+        """Call `listener` on the event loop after commits by this or any other process.
 
-        It may also be called when nothing has changed. Returns a function that unsubscribes.
+        The listener may also be called without a change. Returns a function that unsubscribes.
         """
 
     async def backup(self, path: Path) -> None:
-        """Write a copy of the whole database, as of one moment, while others write."""
+        """Write a consistent copy of the whole database, without blocking writers."""
 
     async def check(self) -> None:
-        """Check the disk and the files. Raises Failed if they are damaged or nearly full."""
+        """Check the disk and the database files. Raises Failed on damage or if the disk is full."""
 
     async def close(self) -> None:
-        """Finish what waits, and close the database. May be called twice."""
+        """Finish queued operations and close the database. Idempotent."""
 
 
-#: What the module of an engine offers as `open_engine`: it migrates, and is ready on return.
+#: The type of `open_engine` in an engine module. It migrates the tables before it returns.
 Opener: TypeAlias = Callable[[str, Component], Awaitable[Engine]]
 
 
 def is_postgres(database: str) -> bool:
-    """Whether a database is on a PostgreSQL server, and not a file."""
+    """Return whether a database URL refers to a PostgreSQL server."""
     return database.startswith(POSTGRES_URLS)
 
 
@@ -149,9 +153,9 @@ def sqlite_path(database: str) -> Path:
 
 
 async def open_engine(database: str, component: Component) -> Engine:
-    """Open a database for a component, and migrate the component's tables.
+    """Open a database for a component and migrate the component's tables.
 
-    `database` is a path, `sqlite:///path` or `postgresql://...`.
+    `database` is a path, `sqlite:///path` or `postgresql://...`. Raises Failed.
     """
     if is_postgres(database):
         reference = POSTGRES_ENGINE
@@ -159,12 +163,15 @@ async def open_engine(database: str, component: Component) -> Engine:
         reference = SQLITE_ENGINE
     else:
         raise Failed(
-            "a database is a path, sqlite:///path or postgresql://...", code="storage_unknown"
+            f"Unsupported database URL {database.partition('://')[0]!r}. Use a path, sqlite:///path"
+            " or postgresql://...",
+            code="storage_unknown",
         )
     try:
         opener: Opener = resolve(reference)
     except ImportError as error:
         raise Failed(
-            f"{error}; for PostgreSQL, pip install plexus-substrate[postgres]", code="storage"
+            f"{error}. PostgreSQL needs its driver: pip install plexus-substrate[postgres].",
+            code="storage",
         ) from error
     return await opener(database, component)

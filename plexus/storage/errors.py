@@ -1,4 +1,4 @@
-"""The errors that every engine raises, whatever its database calls them."""
+"""The errors that every engine raises, independent of its database."""
 
 from __future__ import annotations
 
@@ -18,54 +18,58 @@ __all__ = (
 
 
 def storage_failed(reason: str) -> Failed:
-    """Failure for a reason that has no code of its own."""
-    return Failed(f"the store could not do this: {reason}", code="storage")
+    """Failure without a more specific code."""
+    return Failed(f"Storage operation failed: {reason}", code="storage")
 
 
 def storage_full(reason: str) -> Failed:
-    """Disk or quota full; nothing was written."""
-    return Failed(f"the store's disk is full: {reason}", code="storage_full")
+    """Disk or quota full. Nothing was written."""
+    return Failed(f"Storage is full: {reason}. Free some space and retry.", code="storage_full")
 
 
 def read_only(reason: str) -> Failed:
-    """The file, its folder or the disk cannot be written."""
-    return Failed(f"the store cannot be written: {reason}", code="storage_read_only")
+    """The file, its folder or the disk is not writable."""
+    return Failed(
+        f"Storage is not writable: {reason}. Check the permissions.", code="storage_read_only"
+    )
 
 
 def corrupt(reason: str) -> Failed:
-    """Not a database of this program, or a damaged one."""
-    return Failed(f"the store cannot be read: {reason}", code="storage_corrupt")
+    """The file is not a database of this program, or is malformed."""
+    return Failed(f"Storage cannot be read: {reason}", code="storage_corrupt")
 
 
 def damaged(reason: str) -> Failed:
-    """Files of the database were damaged, removed or replaced from outside."""
+    """Database files were damaged, removed or replaced by another program."""
     return Failed(
-        f"the store is damaged: {reason}; stop every process that uses it, and restore a backup"
-        " or check what is there",
+        f"Storage is damaged: {reason}. Stop every process that uses it, then restore a backup or"
+        " inspect the files.",
         code="storage_damaged",
     )
 
 
 def newer(found: int, known: int) -> Failed:
-    """The component's tables were written by a later version of this program."""
+    """The component's tables have a newer schema than this program supports."""
     return Failed(
-        f"the store has schema version {found}, and this program knows versions up to {known}:"
-        " it was written by a later version of this program",
+        f"Storage has schema version {found}, but this program supports versions up to {known}."
+        " Upgrade this program.",
         code="storage_newer",
         data={"found": found, "known": known},
     )
 
 
 def closed() -> Failed:
-    """The engine was closed."""
-    return Failed("the store is closed", code="storage_closed")
+    """The engine is closed."""
+    return Failed("Storage is closed.", code="storage_closed")
 
 
 def locked(seconds: float) -> Busy:
-    """Other processes kept the database locked."""
-    return Busy(f"the store was locked by others for {seconds:g} s; try again")
+    """Another process held the database lock until the timeout."""
+    return Busy(f"Storage was locked by another process for {seconds:g} s. Retry later.")
 
 
 def queue_full(limit: int) -> Busy:
-    """Too many operations are waiting already."""
-    return Busy(f"{limit} operations wait for the store", data={"limit": limit})
+    """The queue of operations is full."""
+    return Busy(
+        f"The storage queue is full ({limit} operations). Retry later.", data={"limit": limit}
+    )

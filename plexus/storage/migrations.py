@@ -1,10 +1,10 @@
 """Versioned migrations, one sequence per component.
 
-The version of a component is the number of its migrations that were run. It is kept in the table
-`component_versions`, one row per component. A component that was there before that table keeps its
-version where it has always been, in the *database version*: `PRAGMA user_version` of SQLite, the
-table `schema_version` of PostgreSQL. So existing databases open unchanged, in both directions:
-earlier programs go on reading what later ones wrote.
+The schema version of a component is the number of its migrations that have run. It is stored in
+the table `component_versions`, one row per component. A component that predates that table keeps
+its version in the *database version*: `PRAGMA user_version` in SQLite, the table `schema_version`
+in PostgreSQL. Databases therefore stay compatible in both directions: existing ones open
+unchanged, and earlier programs can read what later ones wrote.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ __all__ = ("DatabaseVersion", "migrate", "statements", "stored_version")
 
 VERSIONS: Final = "component_versions"
 
-#: What databases call differently, for statements that are written once: an integer that is the
-#: key of its row, a text that is compared by its bytes, and a string of bytes.
+#: Column types that differ between databases, for shared statements: an integer primary key, text
+#: that is compared bytewise, and binary data.
 TYPES: Final[dict[Dialect, dict[str, str]]] = {
     "sqlite": {"{key}": "INTEGER PRIMARY KEY", "{name}": "TEXT", "{bytes}": "BLOB"},
     "postgres": {
@@ -34,16 +34,16 @@ TYPES: Final[dict[Dialect, dict[str, str]]] = {
 
 @dataclasses.dataclass(frozen=True)
 class DatabaseVersion:
-    """How an engine reads and writes the version of the database itself."""
+    """Callbacks by which an engine reads and writes the database version."""
 
     get: Callable[[Transaction], int]
     set: Callable[[Transaction, int], None]
-    #: Whether there is a table of this name.
+    #: Return whether a table exists.
     has_table: Callable[[Transaction, str], bool]
 
 
 def statements(component: Component, dialect: Dialect, version: int) -> list[str]:
-    """Return what leads from this version to the current one, statement by statement."""
+    """Return the statements that migrate from this version to the current one."""
     found = []
     for migration in component.migrations[version:]:
         own = migration.sqlite if dialect == "sqlite" else migration.postgres
@@ -55,8 +55,10 @@ def statements(component: Component, dialect: Dialect, version: int) -> list[str
 
 
 def stored_version(tx: Transaction, component: Component, database: DatabaseVersion) -> int:
-    """Return the stored version of a component, 0 if it has no tables yet. Raises Failed
-    (`storage_newer`) if that is later than this program's."""
+    """Return the stored schema version of a component, 0 if it has no tables yet.
+
+    Raises Failed (`storage_newer`) if the version is newer than this program supports.
+    """
     if component.uses_database_version:
         version = database.get(tx)
     elif database.has_table(tx, VERSIONS):
@@ -70,10 +72,10 @@ def stored_version(tx: Transaction, component: Component, database: DatabaseVers
 
 
 def migrate(tx: Transaction, component: Component, database: DatabaseVersion) -> None:
-    """Run the missing migrations of a component, in a transaction that no other process shares."""
+    """Run the pending migrations of a component. The transaction must have the write lock."""
     version = stored_version(tx, component, database)
     if version == component.version:
-        return  # another process was faster
+        return  # another process has migrated meanwhile
     for sql in statements(component, tx.dialect, version):
         tx.run(sql)
     if component.uses_database_version:

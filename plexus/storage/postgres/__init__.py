@@ -1,1 +1,1 @@
-"""The engine on a PostgreSQL server, through psycopg: for more than one machine."""
+"""The engine for a PostgreSQL server, for deployments on several machines. Uses psycopg."""

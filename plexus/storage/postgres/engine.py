@@ -1,8 +1,12 @@
-"""The engine: works that write go to one thread, works that read to a few others.
+"""The PostgreSQL engine: one writer thread and a few reader threads.
 
-Every wait is bounded: for a server that is down, for locks and statements, and for a server that
-accepts a connection and never answers. A call fails by name once the server has not come back in
-time, and the next call starts afresh.
+Every wait has a timeout: for a server that is down, for locks and statements, and for a server that
+accepts a connection and never responds. A call fails with an error when the timeout has passed; the
+next call tries again.
+
+NOTIFY carries no data. One connection per engine listens and calls all subscribers, which then read
+what is new. A notification can be lost if its sender dies after the commit or if this connection is
+down. The table of writers, which every commit updates, is therefore polled as well.
 """
 
 from __future__ import annotations
@@ -41,25 +45,25 @@ __all__ = ("UNAVAILABLE_S", "ChangeListener", "PostgresEngine", "open_engine")
 
 T = TypeVar("T")
 
-#: How long a call waits for a server that is down.
+#: How long a call retries while the server is unavailable.
 UNAVAILABLE_S = 10.0
 READERS = 4
-#: How often sessions are checked for a server that does not answer, while any call is open.
+#: Interval of the check for an unresponsive server, while any call is in progress.
 CHECK_S = 1.0
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-#: How often the table of writers is polled.
+#: Interval at which the table of writers is polled.
 POLL_S = 1.0
-#: How long a poll may take.
+#: Timeout of a poll.
 POLL_TIMEOUT_S = 10.0
-#: Every commit raises one of the numbers, or adds a row that is newer than all.
+#: Every commit increments one of the numbers, or adds a row with the latest time.
 POLL = "SELECT sum(last), max(at_ms), count(*) FROM writers"
 
-#: The lock that migrations of all components take first: they share tables of this package.
+#: The lock that migrations of all components acquire first: they share tables of this package.
 MIGRATION_LOCK: Final = int.from_bytes(b"storage")
 
 
 async def open_engine(database: str, component: Component) -> PostgresEngine:
-    """Migrate a component's tables in a database, and return an engine on it."""
+    """Migrate a component's tables and return an engine. Raises Failed."""
     stop = threading.Event()
     session = PostgresSession(database)
     deadline = time.monotonic() + UNAVAILABLE_S
@@ -75,7 +79,7 @@ async def open_engine(database: str, component: Component) -> PostgresEngine:
 def _retry(
     session: PostgresSession, act: Callable[[], T], deadline: float, stop: threading.Event
 ) -> T:
-    """Repeat something until the server has answered or the time is up."""
+    """Retry until the server responds or the deadline has passed."""
     for delay in retry_delays():
         try:
             return act()
@@ -84,16 +88,16 @@ def _retry(
             if stop.is_set() or time.monotonic() + delay > deadline:
                 raise lost.failure from lost
         stop.wait(delay)
-    raise AssertionError  # the delays have no end
+    raise AssertionError  # the delays never end
 
 
 # --- migrations ---------------------------------------------------------------------------------
 
 
 def _migrate(session: PostgresSession, component: Component) -> None:
-    """Run the missing migrations, all or none. A database that is current is only read.
+    """Run the pending migrations atomically. A database that is up to date is only read.
 
-    The session is dropped afterwards, and its locks and settings with it.
+    Closes the session afterwards, which releases its locks and settings.
     """
     try:
         with transaction(session, "BEGIN READ ONLY") as tx:
@@ -101,8 +105,8 @@ def _migrate(session: PostgresSession, component: Component) -> None:
             version = stored_version(tx, component, DATABASE_VERSION)
             if version == component.version and _has_table(tx, "writers"):
                 return
-        # Locked before the transaction begins, because one that began earlier may not see tables
-        # that another process has just created. A migration may take long.
+        # Lock before the transaction begins: a transaction that began earlier might not see tables
+        # that another process has just created. No timeouts, because a migration can take long.
         session.execute(
             "SET statement_timeout = 0; SET lock_timeout = 0;"
             f" SELECT pg_advisory_lock({MIGRATION_LOCK});"
@@ -141,25 +145,25 @@ def _check_encoding(tx: Transaction) -> None:
     row = tx.one("SELECT current_setting('server_encoding')")
     if row != ("UTF8",):
         found = row[0] if row else "unknown"
-        raise corrupt(f"the database's encoding is {found}; create one with UTF8")
+        raise corrupt(f"the database has the encoding {found}. Create a database with UTF8")
 
 
 # --- changes --------------------------------------------------------------------------------------
 
 
 class ChangeListener:
-    """The subscribers of one engine, and the task that listens while there are any."""
+    """The subscribers of an engine, and the task that listens while any are subscribed."""
 
     def __init__(self, url: str, channel: str, writer: str) -> None:
         self._url = url
         self._channel = channel
-        #: The payload of this engine's own notifications: its subscribers were called already.
+        #: The payload of this engine's own notifications; its commits notify subscribers directly.
         self._writer = writer
         self._listeners: dict[object, Callable[[], None]] = {}
         self._task: asyncio.Task[None] | None = None
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` on the loop after commits. Returns a function that unsubscribes."""
+        """Call `listener` on the event loop after commits. Returns a function that unsubscribes."""
         key = object()
         self._listeners[key] = listener
         if self._task is None:
@@ -174,7 +178,7 @@ class ChangeListener:
         return unsubscribe
 
     def notify(self) -> None:
-        """Call every subscriber of this engine."""
+        """Call all subscribers."""
         for listener in list(self._listeners.values()):
             listener()
 
@@ -199,7 +203,7 @@ class ChangeListener:
                     delays = retry_delays()
                     await self._follow(connection)
             except (psycopg.Error, TimeoutError):
-                # Reads and writes report it to their callers; subscribers are called on return.
+                # Reads and writes report the error. After reconnecting, subscribers are called.
                 await asyncio.sleep(next(delays))
 
     async def _follow(self, connection: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
@@ -220,7 +224,7 @@ class ChangeListener:
 
 
 class PostgresEngine:
-    """A database on a server, open for one component and shared with other processes."""
+    """A PostgreSQL database that is open for one component."""
 
     def __init__(self, url: str, component: Component) -> None:
         self._url = url
@@ -235,7 +239,7 @@ class PostgresEngine:
         self._closing = threading.Event()
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
-        """Run the work in the next group commit. It is stored when this returns."""
+        """Run a unit of work in the next group commit. On return, its changes are durable."""
         self._check_open()
         future: asyncio.Future[T] = self._loop.create_future()
         with self._watched():
@@ -243,28 +247,28 @@ class PostgresEngine:
             return await future
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
-        """Run the work over one snapshot."""
+        """Run a unit of work on a snapshot."""
         self._check_open()
         deadline = time.monotonic() + UNAVAILABLE_S
         with self._watched():
             return await self._loop.run_in_executor(self._readers, self._read, work, deadline)
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` on the loop after commits. Returns a function that unsubscribes."""
+        """Call `listener` on the event loop after commits. Returns a function that unsubscribes."""
         self._check_open()
         return self._changes.subscribe(listener)
 
-    async def backup(self, path: Path) -> None:  # noqa: ARG002 - the protocol's
-        """Raise Failed: a server is backed up by its own tools."""
+    async def backup(self, path: Path) -> None:  # noqa: ARG002 - part of the protocol
+        """Raise Failed: a PostgreSQL server has its own backup tools."""
         raise Failed(
-            "this store is on a PostgreSQL server: make a backup with pg_dump", code="unsupported"
+            "PostgreSQL databases cannot be backed up here. Use pg_dump.", code="unsupported"
         )
 
     async def check(self) -> None:
-        """Check nothing: the disk and the files are the server's."""
+        """Do nothing: the server is responsible for its disk and files."""
 
     async def close(self) -> None:
-        """Finish what waits, if the server answers, and close every connection."""
+        """Finish queued work if the server responds, and close all connections."""
         self._closing.set()
         await self._changes.close()
         await asyncio.to_thread(self._writer.close)
@@ -278,7 +282,7 @@ class PostgresEngine:
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
-        """Count a call that waits for the server, and have the sessions checked meanwhile."""
+        """Check the sessions for an unresponsive server while a call is in progress."""
         self._open_calls += 1
         if not self._checking:
             self._checking = True
@@ -296,14 +300,14 @@ class PostgresEngine:
             self._loop.call_later(CHECK_S, self._check_sessions)
 
     def _on_settled(self, group: Sequence[QueuedWork], wrote: bool) -> None:
-        """Called on the writer's thread, once for all works of a transaction."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed, with every waiting task
+        """Resolve the futures of a transaction. Called on the writer thread."""
+        with contextlib.suppress(RuntimeError):  # the event loop is closed, and no task waits
             self._loop.call_soon_threadsafe(self._resolve_futures, group, wrote)
 
     def _resolve_futures(self, group: Sequence[QueuedWork], wrote: bool) -> None:
         for work in group:
             if work.future.done():
-                continue  # its caller was cancelled
+                continue  # the caller was cancelled
             if work.error is None:
                 work.future.set_result(work.result)
             else:
@@ -312,7 +316,7 @@ class PostgresEngine:
             self._changes.notify()
 
     def _read(self, work: Callable[[Transaction], T], deadline: float) -> T:
-        """Run a work on a reader's thread. What only reads can always be retried."""
+        """Run a unit of work on a reader thread. Reads can always be retried."""
         session: PostgresSession | None = getattr(self._thread_local, "session", None)
         if session is None:
             session = self._thread_local.session = PostgresSession(self._url)

@@ -1,10 +1,10 @@
-"""A connection that belongs to one thread, the transactions on it, and what its errors mean.
+"""A connection owned by one thread, its transactions, and the translation of its errors.
 
-The queries are written once for both engines, with `?` for each parameter; here that becomes the
-`$1` of the server's own protocol, so that a per cent sign means nothing special anywhere.
+Queries are written once for both engines, with `?` for each parameter. This module converts them to
+the `$1` of the native protocol, so a percent sign has no special meaning.
 
-PostgreSQL names its errors by SQLSTATE, in every language alike. Only a connection that never
-came about has none; there the server's text is all there is.
+PostgreSQL identifies errors by SQLSTATE, independent of the server's language. A failed connection
+attempt has no SQLSTATE; there only the message can be checked.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ __all__ = (
 
 #: Timeout of a statement, enforced by the server.
 STATEMENT_S = 30
-#: How long a statement waits for the locks of other transactions.
+#: Timeout of a statement for the locks of other transactions.
 LOCK_S = 10
-#: After this the server ends an idle transaction, and releases its locks.
+#: The server ends a transaction that is idle for this long, and releases its locks.
 IDLE_S = 10
-#: Timeout of connecting, also to a server that accepts and never answers.
+#: Timeout of connecting, also to a server that accepts the connection and never responds.
 CONNECT_S = 5
-#: Past the timeout of a statement, a server that still has not answered counts as lost.
+#: A server that has not responded this long counts as lost. Longer than the statement timeout.
 UNRESPONSIVE_S = STATEMENT_S + 5
 
 SETTINGS = f"""
@@ -56,31 +56,31 @@ SET lock_timeout = '{LOCK_S}s';
 SET idle_in_transaction_session_timeout = '{IDLE_S}s';
 SELECT set_config('synchronous_commit', 'on', false)
     WHERE current_setting('synchronous_commit') = 'off';
-"""  # what is acknowledged is on disk, whatever the server's default is
+"""  # acknowledged commits must be durable, whatever the server's default is
 
 READ_ONLY = "25006"
 DISK_FULL = "53100"
 #: A lock or statement timeout.
 TIMED_OUT = ("55P03", "57014")
-#: The server, or our connection to it, ends or cannot begin: 08 connection, 57P shutdown and
-#: crash, 25P03 and 25P04 an idle transaction, 53300 no connection left.
+#: The server or the connection is unavailable: 08 connection failure, 57P shutdown and crash,
+#: 25P03 and 25P04 idle transaction, 53300 too many connections.
 UNAVAILABLE = ("08", "57P", "25P03", "25P04", "53300")
-#: A conflict with another transaction; a retry succeeds.
+#: A conflict with another transaction. A retry succeeds.
 SERIALIZATION = ("40001", "40P01")
-#: The role lacks a permission, or may not log in.
+#: Authentication or authorization failure, or an unknown database.
 DENIED = ("28", "42501", "3D000")
-#: In the text of a connection that was refused for good. With a server in another language the
-#: connection is retried until the timeout, and its text is reported then.
+#: Parts of the message of a connection that was permanently refused. If the server uses another
+#: language, connecting is retried until the timeout, and the message is reported then.
 REFUSED = ("authentication failed", "does not exist", "pg_hba.conf", "permission denied")
 
-#: How much is fetched at a time from a cursor on the server: as many rows as have about so much
-#: text, going by those before them. And the names of such cursors.
+#: Target size of one fetch from a server-side cursor. The number of rows is adapted to the size of
+#: the previous rows, within these limits.
 FETCHED_CHARACTERS = 1024 * 1024
 FIRST_ROWS = 20
 MAX_ROWS = 1000
 _CURSOR_NUMBERS = itertools.count(1)
 
-#: Text, quoted names and comments, in which a question mark is itself; and the question mark.
+#: String literals, quoted names and comments, in which `?` is no placeholder; and the placeholder.
 TOKENS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\?", re.DOTALL)
 
 
@@ -88,16 +88,16 @@ TOKENS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\?",
 
 
 class ConnectionLost(Exception):
-    """The connection is lost, or there is none yet; what was not committed can be retried."""
+    """The connection is lost or was never established. Uncommitted work can be retried."""
 
     def __init__(self, failure: PlexusError) -> None:
         super().__init__(failure.message)
-        #: What the caller gets once no time is left to retry.
+        #: The error for the caller after the deadline for retries.
         self.failure = failure
 
 
 def _translate_error(error: psycopg.Error) -> ConnectionLost | PlexusError:
-    """Return the meaning of an error on an established connection."""
+    """Translate an error of an established connection."""
     state = error.sqlstate or ""
     text = error.diag.message_primary or str(error).strip() or type(error).__name__
     if state == DISK_FULL:
@@ -105,7 +105,7 @@ def _translate_error(error: psycopg.Error) -> ConnectionLost | PlexusError:
     if state == READ_ONLY:
         return read_only(text)
     if state in TIMED_OUT:
-        return Busy(f"the database was too busy: {text}; try again")
+        return Busy(f"The database is busy: {text}. Retry later.")
     if state.startswith(DENIED):
         return _denied(text)
     lost = not state and isinstance(error, psycopg.OperationalError)
@@ -115,18 +115,18 @@ def _translate_error(error: psycopg.Error) -> ConnectionLost | PlexusError:
 
 
 def _translate_connect_error(error: psycopg.OperationalError) -> ConnectionLost | PlexusError:
-    """Return the meaning of an error while connecting."""
+    """Translate an error of a connection attempt."""
     text = str(error).strip()
     needs_password = error.pgconn is not None and error.pgconn.needs_password
     if needs_password or any(words in text for words in REFUSED):
         return _denied(text)
-    return ConnectionLost(storage_failed(f"the database does not answer: {text}"))
+    return ConnectionLost(storage_failed(f"the database does not respond: {text}"))
 
 
 def unknown_outcome(failure: PlexusError) -> Failed:
-    """The connection was lost in mid-commit, and did not come back in time to ask."""
+    """The connection was lost during a commit, and the outcome could not be determined."""
     return Failed(
-        f"the connection was lost while this was committed, so it may be stored or not:"
+        "The connection was lost during the commit. The change may or may not be stored:"
         f" {failure.message}",
         code="storage",
         data={"outcome": "unknown"},
@@ -134,7 +134,7 @@ def unknown_outcome(failure: PlexusError) -> Failed:
 
 
 def _denied(text: str) -> Failed:
-    return Failed(f"the database refuses us: {text}", code="storage_denied")
+    return Failed(f"The database refused access: {text}", code="storage_denied")
 
 
 # --- sessions and transactions --------------------------------------------------------------------
@@ -142,7 +142,7 @@ def _denied(text: str) -> Failed:
 
 @functools.cache
 def convert_placeholders(sql: str) -> bytes:
-    """Return a statement with the server's placeholders. Cached: statements are constants."""
+    """Return a statement with native placeholders. Cached, because statements are constants."""
     number = 0
 
     def replace(found: re.Match[str]) -> str:
@@ -156,16 +156,16 @@ def convert_placeholders(sql: str) -> bytes:
 
 
 class PostgresSession:
-    """One thread's connection: opened when it is needed, and again after it was lost."""
+    """The connection of one thread. Opened on demand, and reopened after it was lost."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
-        #: When the statement that is under way began, on the monotonic clock.
+        #: When the running statement started, on the monotonic clock.
         self._started: float | None = None
 
     def connect(self) -> None:
-        """Connect, unless connected. Raises ConnectionLost or Failed."""
+        """Connect unless connected. Raises ConnectionLost or Failed."""
         if self._connection is not None and not self._connection.closed:
             return
         try:
@@ -173,15 +173,15 @@ class PostgresSession:
         except psycopg.OperationalError as error:
             raise _translate_connect_error(error) from error
         except psycopg.Error as error:
-            raise Failed(f"This is no address of a database: {error}", code="storage") from error
-        # A number is always a bigint, so that no plan depends on how large it happens to be.
+            raise Failed(f"Invalid database URL: {error}", code="storage") from error
+        # Integers are always sent as bigint, so that query plans do not depend on their size.
         connection.adapters.register_dumper(int, Int8Dumper)
         self._connection = connection
         self.execute(SETTINGS)
 
     @property
     def connection(self) -> psycopg.Connection[tuple[Any, ...]]:
-        """The open connection; never a new one, which would not have the transaction."""
+        """The open connection. Never reconnects, because that would lose the transaction."""
         if self._connection is None or self._connection.closed:
             raise ConnectionLost(Failed("The connection to the database was lost.", code="storage"))
         return self._connection
@@ -196,38 +196,38 @@ class PostgresSession:
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
-        """Time an exchange with the server, and translate its errors."""
+        """Time a request to the server and translate its errors."""
         self._started = time.monotonic()
         try:
             yield
         except psycopg.Error as error:
             fault = _translate_error(error)
             if isinstance(fault, Failed) and self.connection.closed:
-                fault = ConnectionLost(fault)  # in any case the transaction was lost with it
+                fault = ConnectionLost(fault)  # the transaction is lost with the connection
             raise fault from error
         finally:
             self._started = None
 
     def disconnect_if_unresponsive(self) -> None:
-        """From another thread: end the wait for a server that does not answer."""
+        """Disconnect from a server that does not respond. Called from another thread."""
         began, connection = self._started, self._connection
         if began is None or connection is None or time.monotonic() - began < UNRESPONSIVE_S:
             return
-        # Not `close`: the other thread is inside of the connection, and is woken by an error.
+        # Not `close`: the other thread is using the connection, and shutdown makes its call fail.
         with contextlib.suppress(OSError, psycopg.Error):
-            line = socket.socket(fileno=os.dup(connection.fileno()))
-            line.shutdown(socket.SHUT_RDWR)
-            line.close()
+            duplicate = socket.socket(fileno=os.dup(connection.fileno()))
+            duplicate.shutdown(socket.SHUT_RDWR)
+            duplicate.close()
 
     def drop(self) -> None:
-        """Close the connection; the next use opens a new one."""
+        """Close the connection. The next use opens a new one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
 
 class PostgresTransaction:
-    """The transaction that is open on a session, used on the session's thread."""
+    """The open transaction of a session, used on the session's thread."""
 
     __slots__ = ("_cursor", "_session", "wrote")
 
@@ -236,12 +236,12 @@ class PostgresTransaction:
     def __init__(self, session: PostgresSession) -> None:
         self._session = session
         self._cursor = psycopg.RawCursor(session.connection)
-        #: Whether any statement changed rows.
+        #: Whether a statement changed rows.
         self.wrote = False
 
     @property
     def failed(self) -> bool:
-        """Whether a statement failed, so that all has to be rolled back."""
+        """Whether a statement failed, so that the transaction must be rolled back."""
         return self._session.connection.info.transaction_status == TransactionStatus.INERROR
 
     def all(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -249,7 +249,7 @@ class PostgresTransaction:
         return self._execute(sql, params).fetchall()
 
     def each(self, sql: str, params: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        """Iterate over the rows of a cursor on the server, fetched a few at a time."""
+        """Iterate over the rows of a server-side cursor, fetched in batches."""
         session = self._session
         with session.timed():
             cursor = psycopg.RawServerCursor(session.connection, f"rows_{next(_CURSOR_NUMBERS)}")
@@ -265,7 +265,7 @@ class PostgresTransaction:
                 size = sum(len(value) for row in rows for value in row if isinstance(value, str))
                 count = max(1, min(MAX_ROWS, count * FETCHED_CHARACTERS // max(1, size)))
         finally:
-            with contextlib.suppress(psycopg.Error):  # it ends with the transaction
+            with contextlib.suppress(psycopg.Error):  # closed with the transaction at the latest
                 cursor.close()
 
     def one(self, sql: str, params: Sequence[Any] = ()) -> tuple[Any, ...] | None:
@@ -273,11 +273,11 @@ class PostgresTransaction:
         return self._execute(sql, params).fetchone()
 
     def run(self, sql: str, params: Sequence[Any] = ()) -> int:
-        """Change rows. Returns how many."""
+        """Run a statement that changes rows. Returns the number of changed rows."""
         return self._execute(sql, params).rowcount
 
     def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Run a statement once for each row, without waiting in between."""
+        """Run a statement once for each row of parameters, pipelined."""
         with self._session.timed():
             self._cursor.executemany(convert_placeholders(sql), rows)
         self.wrote = True
@@ -291,7 +291,7 @@ class PostgresTransaction:
 
 @contextlib.contextmanager
 def transaction(session: PostgresSession, begin: str) -> Iterator[PostgresTransaction]:
-    """Run a transaction: committed at the end, rolled back if anything was raised."""
+    """Run a transaction. Commits at the end, rolls back on an exception."""
     session.connect()
     done = False
     try:
@@ -305,7 +305,7 @@ def transaction(session: PostgresSession, begin: str) -> Iterator[PostgresTransa
 
 
 def rollback(session: PostgresSession) -> None:
-    """Roll back. A connection that cannot is closed."""
+    """Roll back the transaction. Closes the connection if that fails."""
     try:
         session.execute("ROLLBACK")
     except (ConnectionLost, Failed):

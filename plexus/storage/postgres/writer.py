@@ -1,12 +1,12 @@
-"""The thread that writes: it commits all works that wait as one transaction.
+"""The writer thread: commits all queued units of work as one transaction.
 
-All writers of a component, in every process, take turns by one advisory lock. So nothing that a
-work has read changes before its commit, and numbers rise in the order of commits. A turn carries
-everything that waits, so taking turns costs little.
+All writers of a component, in every process, are serialized by one advisory lock. What a unit of
+work has read therefore does not change before its commit, and numbers increase in commit order.
+Each transaction contains all queued work, so the serialization costs little.
 
-Whether a commit happened is never guessed. Each writer has a row with the number of its last
-transaction, written in that transaction; after a connection was lost in mid-commit, the row tells
-whether the works are stored or have to be run again.
+The outcome of a commit is never guessed. Each writer has a row with the number of its last
+transaction, written in that transaction. After the connection was lost during a commit, the row
+shows whether the work is stored or must be run again.
 """
 
 from __future__ import annotations
@@ -43,34 +43,37 @@ __all__ = (
 CREATE_WRITERS = (
     "CREATE TABLE writers (name text PRIMARY KEY, last bigint NOT NULL, at_ms bigint NOT NULL)"
 )
-#: Works that one transaction commits together, and works that may wait.
+#: Maximum number of units of work that one transaction commits, and of queued ones.
 MAX_GROUP = 256
 MAX_QUEUED = 4_096
-#: The shortest time between two notifications of other processes.
+#: Minimum interval between two notifications of other processes.
 NOTIFY_S = 0.02
-#: Rows of writers that ended this long ago are removed by the next one that starts.
+#: Rows of writers that last wrote this long ago are removed by the next writer that starts.
 EXPIRED_MS = 7 * 24 * 3600 * 1000
 
 
 def lock_key(component: Component) -> int:
-    """Return the number of the lock by which a component's writers take turns. It is the same in
-    every version; two components that share it would only wait for each other."""
+    """Return the key of the advisory lock of a component's writers.
+
+    The key must be the same in every version. Two components with the same key would only wait for
+    each other.
+    """
     return int.from_bytes(component.name.encode()[:7])
 
 
 def channel_name(component: Component) -> str:
-    """Return the channel that other processes are notified on."""
+    """Return the name of the channel for notifications of other processes."""
     return f"{component.name}_changes"
 
 
 def retry_delays() -> Iterator[float]:
-    """Yield how long to wait before each retry, without end."""
+    """Yield the delay before each retry, indefinitely."""
     yield from (0.05, 0.1, 0.2, 0.5)
     yield from itertools.repeat(1.0)
 
 
 class QueuedWork:
-    """A work that waits to be committed, and the future that waits for it."""
+    """A queued unit of work, and the future that receives its result."""
 
     __slots__ = ("deadline", "error", "future", "result", "run")
 
@@ -79,14 +82,14 @@ class QueuedWork:
     ) -> None:
         self.run = run
         self.future = future
-        #: On the monotonic clock: until then an unavailable server is waited for.
+        #: How long to retry if the server is unavailable, on the monotonic clock.
         self.deadline = deadline
         self.result: Any = None
         self.error: Exception | None = None
 
 
 class PostgresWriter:
-    """The thread that commits works, and the queue in front of it."""
+    """The thread that commits units of work, and its queue."""
 
     def __init__(
         self,
@@ -95,11 +98,11 @@ class PostgresWriter:
         settle: Callable[[Sequence[QueuedWork], bool], None],
     ) -> None:
         self.session = PostgresSession(url)
-        #: Identifies this writer in the table of writers and in its notifications.
+        #: The id of this writer in the table of writers and in its notifications.
         self.name = os.urandom(8).hex()
         self._channel = channel_name(component)
         self._begin = f"BEGIN; SELECT pg_advisory_xact_lock({lock_key(component)})"
-        #: Called on the writer's thread with works that are done, and whether rows changed.
+        #: Called on the writer thread with finished units of work, and whether rows changed.
         self._settle = settle
         self._waiting: deque[QueuedWork] = deque()
         self._wake = threading.Condition()
@@ -114,7 +117,7 @@ class PostgresWriter:
         self._thread.start()
 
     def submit(self, work: QueuedWork) -> None:
-        """Queue a work. Raises Busy if too many wait."""
+        """Queue a unit of work. Raises Busy if the queue is full."""
         with self._wake:
             if len(self._waiting) >= MAX_QUEUED:
                 raise queue_full(MAX_QUEUED)
@@ -122,7 +125,7 @@ class PostgresWriter:
             self._wake.notify()
 
     def close(self) -> None:
-        """Finish what waits, if the server answers; blocks until the thread has ended."""
+        """Finish queued work if the server responds. Blocks until the thread has ended."""
         with self._wake:
             self._closing.set()
             self._wake.notify()
@@ -139,7 +142,7 @@ class PostgresWriter:
         self.session.drop()
 
     def _next_group(self) -> list[QueuedWork] | None:
-        """Return the works that wait: none when a notification is due first, None at the end."""
+        """Return the queued work: an empty list if a notification is due first, None to stop."""
         with self._wake:
             if not self._waiting and not self._closing.is_set():
                 due = self._notify_at
@@ -149,9 +152,9 @@ class PostgresWriter:
             return [self._waiting.popleft() for _ in range(min(MAX_GROUP, len(self._waiting)))]
 
     def _write(self, group: list[QueuedWork]) -> None:
-        """Retry until every work of the group is done, or its deadline has passed."""
+        """Retry until every unit of work is done or its deadline has passed."""
         for pause in retry_delays():
-            # A work whose caller was cancelled is dropped.
+            # Drop units of work whose caller was cancelled.
             group = [work for work in group if not work.future.cancelled()]
             if not group:
                 return
@@ -164,15 +167,18 @@ class PostgresWriter:
                 self._fail(group, error)
                 return
             else:
-                # Queries refuse before they write, so this is rare: a full disk, or a defect.
+                # Queries validate before they write, so this is rare: a full disk or a defect.
                 for work in () if together else group:
                     self._write([work])
                 return
             self._closing.wait(pause)
 
     def _commit(self, group: Sequence[QueuedWork]) -> bool:
-        """Commit the group as one transaction and settle it; False if one of several works made it
-        fail for all. Raises ConnectionLost if nothing is stored because the server went away."""
+        """Commit the group as one transaction and resolve its futures.
+
+        Returns False if one unit of work made the transaction fail for all. Raises ConnectionLost
+        if the server became unavailable; nothing is stored then.
+        """
         self.session.connect()
         done = False
         try:
@@ -183,7 +189,7 @@ class PostgresWriter:
                 if not self._run(work, transaction) and (transaction.wrote or transaction.failed):
                     if len(group) > 1:
                         return False
-                    transaction.wrote = False  # it is rolled back
+                    transaction.wrote = False  # rolled back
                 transaction.wrote |= wrote
             if transaction.wrote:
                 self._commit_and_verify(max(work.deadline for work in group))
@@ -198,7 +204,7 @@ class PostgresWriter:
 
     @staticmethod
     def _run(work: QueuedWork, transaction: PostgresTransaction) -> bool:
-        """Run a work. Returns whether it succeeded."""
+        """Run a unit of work. Returns whether it succeeded."""
         work.error = None
         try:
             work.result = work.run(transaction)
@@ -209,7 +215,7 @@ class PostgresWriter:
         return work.error is None
 
     def _commit_and_verify(self, deadline: float) -> None:
-        """Commit, and make sure that it happened."""
+        """Commit, and determine the outcome if the connection is lost."""
         self._number += 1
         now = time.time_ns() // 1_000_000
         expire = f"DELETE FROM writers WHERE at_ms < {now - EXPIRED_MS};"
@@ -224,17 +230,16 @@ class PostgresWriter:
                 raise
         else:
             if ended.statusmessage != "COMMIT":
-                raise storage_failed("the transaction was undone")
+                raise storage_failed("the server rolled the transaction back")
 
     def _is_committed(self, deadline: float) -> bool:
-        """Ask on a new connection whether the last transaction is there."""
+        """Query on a new connection whether the last transaction was committed."""
         for pause in retry_delays():
             self.session.drop()
             try:
                 self.session.connect()
-                self.session.execute(
-                    self._begin
-                )  # which waits for the lost transaction, if it still runs
+                # Waits for the lost transaction if it is still running.
+                self.session.execute(self._begin)
                 last = self.session.execute(f"SELECT last FROM writers WHERE name = '{self.name}'")
                 row = last.fetchone()
                 self.session.execute("COMMIT")
@@ -247,10 +252,10 @@ class PostgresWriter:
             else:
                 return row is not None and row[0] == self._number
             self._closing.wait(pause)
-        raise AssertionError  # the delays have no end
+        raise AssertionError  # the delays never end
 
     def _fail_expired(self, group: Sequence[QueuedWork], failure: PlexusError) -> list[QueuedWork]:
-        """Return the works whose deadline has not passed; the others fail."""
+        """Fail the units of work whose deadline has passed. Returns the others."""
         now = time.monotonic()
         late = [work for work in group if self._closing.is_set() or work.deadline <= now]
         self._fail(late, failure)
@@ -258,16 +263,16 @@ class PostgresWriter:
 
     def _fail(self, group: Sequence[QueuedWork], error: PlexusError) -> None:
         for work in group:
-            # One each: an exception that several tasks raise would gather the traces of all.
+            # A separate exception each: a shared one would collect the tracebacks of all tasks.
             work.error = type(error)(error.message, code=error.code, data=error.data)
         if group:
             self._settle(group, False)
 
     def _notify(self) -> None:
-        """Notify other processes, outside of any transaction that writes."""
+        """Notify other processes, outside of write transactions."""
         self._notify_at, self._notified_at = None, time.monotonic()
         try:
             self.session.connect()
             self.session.execute(f"NOTIFY {self._channel}, '{self.name}'")
         except (ConnectionLost, PlexusError):
-            self.session.drop()  # listeners poll, so a lost notification is only late
+            self.session.drop()  # listeners also poll, so a lost notification is only a delay

@@ -1,1 +1,1 @@
-"""The embedded engine, on one SQLite file."""
+"""The embedded engine: one SQLite file."""

@@ -1,14 +1,14 @@
-"""The embedded engine: one SQLite file that several processes share all the time.
+"""The embedded engine: one SQLite file, which several processes can share.
 
-- One thread writes. It takes every job that waits, runs them in one transaction and commits once;
-  only then are their callers answered. A file lock keeps the writers of other processes and of
-  other components out meanwhile, for as long as one such transaction takes.
-- A few threads read, each over a connection of its own. They see the last commit and wait for no
+- One thread writes. It runs all queued jobs in one transaction and commits once, before any caller
+  gets a result. Meanwhile a file lock excludes the writers of other processes and components.
+- A few threads read, each with its own connection. They see the last commit and never wait for a
   writer.
-- One thread polls `PRAGMA data_version` for commits of others, while there are subscribers.
+- One thread polls `PRAGMA data_version` for commits of other connections, while there are
+  subscribers.
 
-Nothing else in this process may open the file with another copy of SQLite, such as `sqlite3`: it
-would release the locks of this one when it closes the file, and unmap its shared memory.
+No other copy of SQLite in this process, such as `sqlite3`, must open the file: closing it would
+release the locks of this copy and unmap its shared memory.
 """
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ T = TypeVar("T")
 logger = logging.getLogger("plexus.storage")
 
 READERS: Final = 4
-#: How long each reader pauses, times the number of readers, while a writer is busy.
+#: The pause of a reader while a writer is busy, multiplied by the number of busy readers.
 PAUSE_S: Final = 0.00025
-#: How often the file is polled, and how long a poll may wait for a lock.
+#: The poll interval, and how long a poll may wait for a lock.
 POLL_S: Final = 0.04
 LOCK_S: Final = 0.05
 
 
 async def open_engine(database: str, component: Component) -> SqliteEngine:
-    """Open a file for a component; create and migrate it if necessary."""
+    """Open a file for a component, creating and migrating it if necessary. Raises Failed."""
     loop = asyncio.get_running_loop()
     path = sqlite_path(database).absolute()
     return await loop.run_in_executor(None, SqliteEngine, path, component, loop)
 
 
 class SqliteEngine:
-    """One file, open for one component."""
+    """A database file that is open for one component."""
 
     def __init__(self, path: Path, component: Component, loop: asyncio.AbstractEventLoop) -> None:
         self.path = path
@@ -77,7 +77,7 @@ class SqliteEngine:
         self._watcher = ChangeWatcher(path, self._notify_soon, f"{component.name} watcher")
         self._closed = False
         self._identity = FileIdentity(path)
-        #: What happened to the files from outside, before they were opened and since.
+        #: Damage to the log found while opening, and a file that was removed or replaced since.
         self._log_damage: str | None = None
         self._replaced: str | None = None
         create_file(path)
@@ -88,15 +88,15 @@ class SqliteEngine:
         except OSError as error:
             raise storage_failed(f"{path}: {error.strerror}") from error
         if self._log_damage is not None:
-            logger.error("the store has lost changes: %s", self._log_damage)
+            logger.error("storage has lost committed changes: %s", self._log_damage)
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
-        """Run the work in the next group commit. It is on the disk when this returns."""
+        """Run a unit of work in the next group commit. On return, its changes are durable."""
         self._check_open()
         return await self._writer.submit(work)
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
-        """Run the work over a snapshot."""
+        """Run a unit of work on a snapshot."""
         self._check_open()
         return await self._readers.submit(work)
 
@@ -107,7 +107,7 @@ class SqliteEngine:
             raise damaged(self._replaced)
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` on the loop after commits. Returns a function that unsubscribes."""
+        """Call `listener` on the event loop after commits. Returns a function that unsubscribes."""
         self._check_open()
         key = object()
         self._listeners[key] = listener
@@ -125,16 +125,16 @@ class SqliteEngine:
             listener()
 
     def _notify_soon(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
             self._loop.call_soon_threadsafe(self._notify)
 
     async def backup(self, path: Path) -> None:
-        """Copy the file as of now. What was at `path` is replaced once the copy is complete."""
+        """Write a copy of the current state. Replaces `path` only when the copy is complete."""
         self._check_open()
         await self._loop.run_in_executor(None, self._backup, path)
 
     async def check(self) -> None:
-        """Check the disk and the files. Raises Failed if they are damaged or nearly full."""
+        """Check the disk and the database files. Raises Failed on damage or if the disk is full."""
         self._check_open()
         await self._loop.run_in_executor(None, self._check_files)
 
@@ -145,7 +145,7 @@ class SqliteEngine:
         check_disk(self.path)
 
     async def close(self) -> None:
-        """Finish what waits. The last process to close copies the log into the file."""
+        """Finish queued jobs. The last process to close copies the log into the file."""
         if self._closed:
             return
         self._closed = True
@@ -157,7 +157,7 @@ class SqliteEngine:
         self._readers.stop()
         self._writer.stop()
 
-    # --- on the threads --------------------------------------------------------------------------
+    # --- on worker threads -----------------------------------------------------------------------
 
     def _read(self) -> None:
         connection: apsw.Connection | None = None
@@ -179,11 +179,10 @@ class SqliteEngine:
             connection.close()
 
     def _open_reader(self) -> apsw.Connection:
-        """Open a connection that reads. Raises Failed if its files are not those that the writer
-        has open."""
+        """Open a read connection. Raises Failed if its files are not those of the writer."""
         connection = connect(self.path, BusyTimeout(BUSY_S))
         connection.execute("PRAGMA query_only = ON")
-        # From its first read on, a connection keeps the log and the index open.
+        # A connection opens the log and the shared index at its first read.
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
         self._identity.record()
         replaced = self._check_identity()
@@ -203,7 +202,7 @@ class SqliteEngine:
                 while len(jobs) < MAX_GROUP and (job := self._writer.jobs.get_nowait()) is not None:
                     jobs.append(job)
                 if len(jobs) < MAX_GROUP:
-                    self._writer.jobs.put(None)  # the end: the queue is empty behind it
+                    self._writer.jobs.put(None)  # the end marker: the queue is empty behind it
             wrote = False
             try:
                 if writer is None:
@@ -214,7 +213,7 @@ class SqliteEngine:
             except apsw.Error as error:
                 for job in jobs:
                     job.error = translate_error(error)
-            # Before anything is acknowledged: what was just written may be in a removed file.
+            # Checked before any acknowledgement: the changes may be in a removed file.
             replaced = self._check_identity()
             if replaced is not None:
                 wrote = False
@@ -222,16 +221,16 @@ class SqliteEngine:
                     job.error = damaged(replaced)
             self._writer.settle(jobs, self._notify if wrote else None)
             if writer is not None:
-                writer.checkpoint()  # after the callers were answered, so that none waits for it
+                writer.checkpoint()  # after the results are sent, so that no caller waits for it
         if writer is not None:
             writer.close()
 
     def _check_identity(self) -> str | None:
-        """Return which file was removed or replaced under us, now or before."""
+        """Return which file was removed or replaced, now or earlier. None if unchanged."""
         if self._replaced is None:
             self._replaced = self._identity.find_change()
             if self._replaced is not None:
-                logger.error("the store takes no more changes: %s", self._replaced)
+                logger.error("storage accepts no more changes: %s", self._replaced)
         return self._replaced
 
     def _backup(self, path: Path) -> None:
@@ -239,7 +238,10 @@ class SqliteEngine:
         part = path.with_name(path.name + ".part")
         try:
             if path.exists() and path.samefile(self.path):
-                raise Failed("a backup cannot take the place of the store itself", code="same_file")
+                raise Failed(
+                    f"Cannot back up to {path}: it is the database itself. Choose another path.",
+                    code="same_file",
+                )
             part.unlink(missing_ok=True)
             os.close(open_private(part, os.O_RDWR | os.O_EXCL))
             self._copy(part)
@@ -262,7 +264,7 @@ class SqliteEngine:
         source = connect(self.path, BusyTimeout(BUSY_S))
         target = apsw.Connection(str(part), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
-            # In one step, over one snapshot: a copy in several steps restarts at every commit.
+            # One step over one snapshot: a copy in several steps restarts at every commit.
             with target.backup("main", source, "main") as copy:
                 while not copy.done:
                     copy.step(-1)
@@ -272,7 +274,7 @@ class SqliteEngine:
 
 
 class ChangeWatcher:
-    """A thread that calls `notify` after commits of others, while there are subscribers."""
+    """A thread that calls `notify` after commits of other connections."""
 
     def __init__(self, path: Path, notify: Callable[[], None], name: str) -> None:
         self._path = path
@@ -283,18 +285,18 @@ class ChangeWatcher:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Poll from now on; the thread is started by the first call."""
+        """Start or resume polling. The first call starts the thread."""
         self._active.set()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
 
     def pause(self) -> None:
-        """Poll no more until the next start."""
+        """Stop polling until the next start."""
         self._active.clear()
 
     def stop(self) -> None:
-        """End the thread."""
+        """Stop and join the thread."""
         self._stopped.set()
         self._active.set()
         if self._thread is not None:
@@ -304,7 +306,7 @@ class ChangeWatcher:
         connection: apsw.Connection | None = None
         seen: int | None = None
         while self._active.wait() and not self._stopped.is_set():
-            # An error passes, or is reported by reads and writes; here it only means to retry.
+            # Errors are temporary, or are reported by reads and writes; here, retry.
             with contextlib.suppress(apsw.Error):
                 if connection is None:
                     connection = connect(self._path, BusyTimeout(LOCK_S))

@@ -1,4 +1,4 @@
-"""The file: connections and transactions, creating it, and migrating a component's tables in it."""
+"""The database file: connections, transactions, creation and migration."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ __all__ = (
     "translate_error",
 )
 
-#: Marks a file as one of this program's, in its header. Never changed.
+#: The application id in the header of this program's database files. Never changed.
 APPLICATION_ID: Final = 0x61726272
-#: How long opening waits for locks: another process may be migrating the file.
+#: Timeout for locks while opening: another process may be migrating the file.
 OPEN_S: Final = 60.0
-#: How long an operation waits for the lock of another process.
+#: Timeout of an operation for the lock of another process.
 BUSY_S: Final = 10.0
-#: Rows after which a reader checks whether a writer is busy.
+#: Number of rows after which a reader checks whether a writer is busy.
 ROWS_PER_PAUSE: Final = 16
 
 
 def translate_error(error: apsw.Error) -> PlexusError:
-    """Return the error that callers get in the place of one of SQLite's."""
+    """Translate a SQLite error to an error for callers."""
     reason = str(error)
     match error:
         case apsw.BusyError() | apsw.LockedError():
@@ -71,13 +71,13 @@ class BusyTimeout:
         now = time.monotonic()
         if not tries:
             self._started = now
-        # Irregular, so that processes which wait for each other do not do so in step.
+        # Jitter, so that competing processes do not retry in step.
         time.sleep(random.uniform(0.0005, 0.0015))
         return now - self._started < self.seconds
 
 
 def connect(path: Path, timeout: BusyTimeout) -> apsw.Connection:
-    """Open a connection to a file that exists."""
+    """Open a connection to an existing file."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_handler(timeout)
     connection.execute("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON")
@@ -85,14 +85,14 @@ def connect(path: Path, timeout: BusyTimeout) -> apsw.Connection:
 
 
 def pragma(connection: apsw.Connection, name: str) -> int:
-    """Return the value of a pragma that is a number."""
+    """Return the value of an integer pragma."""
     found = connection.pragma(name)
     assert isinstance(found, int)
     return found
 
 
 class SqliteTransaction:
-    """The transaction that is open on a connection."""
+    """The open transaction of a connection."""
 
     __slots__ = ("_execute", "connection")
 
@@ -127,17 +127,18 @@ class SqliteTransaction:
 
 
 class ReadTransaction(SqliteTransaction):
-    """A transaction that reads, and yields to writers of the same process.
+    """A read transaction that yields to writers of the same process.
 
-    Every row takes the interpreter's lock anew, and a writer that needs it for each of its few
-    statements would come last each time. So a reader pauses now and then while a writer is busy.
+    Reading a row acquires the interpreter lock, so a long read would starve a writer, which needs
+    the lock for each of its few statements. A reader therefore pauses regularly while a writer is
+    busy.
     """
 
     __slots__ = ("_pause_s",)
 
     def __init__(self, connection: apsw.Connection, pause_s: Callable[[], float]) -> None:
         super().__init__(connection)
-        #: How long to pause now.
+        #: Returns how long to pause.
         self._pause_s = pause_s
 
     def all(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
@@ -158,14 +159,16 @@ class ReadTransaction(SqliteTransaction):
 
 
 def create_file(path: Path) -> None:
-    """Create the file, readable by its owner only, unless it exists. Raises Failed if it cannot be
-    written."""
+    """Create the file with access for its owner only, unless it exists.
+
+    Raises Failed if the file is not writable.
+    """
     try:
         make_folders(path.parent)
         if not path.exists():
             os.close(open_private(path, os.O_RDWR | os.O_NONBLOCK))
-        # Not opened again: closing a file drops the locks that this process has on it, which those
-        # of another engine would be.
+        # Do not open the file to check it: closing it would drop all POSIX locks that this process
+        # has on the file, including those of another engine.
         mode = path.stat().st_mode
         is_file = stat.S_ISREG(mode)
         if stat.S_ISDIR(mode):
@@ -184,15 +187,17 @@ def create_file(path: Path) -> None:
 
 
 def migrate_file(path: Path, component: Component) -> str | None:
-    """Migrate a component's tables; of several processes that try at once, one does it. Returns
-    what is wrong with the write-ahead log that the last process left, None if nothing is."""
+    """Migrate a component's tables. Concurrent processes are serialized.
+
+    Returns a description of the damage if the existing write-ahead log is damaged, else None.
+    """
     log = path.with_name(path.name + "-wal")
     left = read_log(log)
     connection = connect(path, BusyTimeout(OPEN_S))
     transaction = SqliteTransaction(connection)
     try:
         _check_owner(connection, path)
-        stored_version(transaction, component, DATABASE_VERSION)  # before anything is changed
+        stored_version(transaction, component, DATABASE_VERSION)  # fail before any change
         fault = None if left is None else _find_log_damage(connection, log, left)
         _enable_wal(connection)
         connection.execute("BEGIN IMMEDIATE")
@@ -211,12 +216,12 @@ def migrate_file(path: Path, component: Component) -> str | None:
 
 
 def _check_owner(connection: apsw.Connection, path: Path) -> None:
-    """Raise Failed if the file belongs to another program. An empty one has no owner yet."""
+    """Raise Failed if the file belongs to another program. An empty file belongs to none."""
     application = pragma(connection, "application_id")
     version = pragma(connection, "user_version")
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
     if application != APPLICATION_ID and (application or version or tables):
-        raise corrupt(f"{path} belongs to another program")
+        raise corrupt(f"{path} is a database of another program")
 
 
 def _get_version(tx: Transaction) -> int:
@@ -236,24 +241,26 @@ DATABASE_VERSION: Final = DatabaseVersion(_get_version, _set_version, _has_table
 
 
 def _find_log_damage(connection: apsw.Connection, log: Path, left: LogSummary) -> str | None:
-    """Compare what the log held with what SQLite has recovered from it."""
+    """Compare the frames in the log with those that SQLite has recovered. Returns the damage."""
     if connection.pragma("journal_mode") != "wal":
-        return None  # a file of that name, which SQLite has nothing to do with
+        return None  # a file of that name that SQLite does not use
     try:
-        # It copies nothing, and only counts the frames.
+        # Copies nothing, only returns the number of frames.
         recovered, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
     except apsw.BusyError:
-        return None  # others use the log, and the first of them has checked it
+        return None  # another process uses the log; the first to open it has checked it
     fault = left.find_damage(max(recovered, 0))
     now = read_log(log)
     if fault is None or now is None or now.salts != left.salts:
-        return None  # no fault, or another process has started a new log meanwhile
+        return None  # no damage, or another process has started a new log meanwhile
     return f"{log}: {fault}"
 
 
 def _enable_wal(connection: apsw.Connection) -> None:
-    """Use the write-ahead log. The setting is stored in the file; the first switch needs exclusive
-    access, and SQLite does not wait for that by itself."""
+    """Enable the write-ahead log. The setting is stored in the file.
+
+    The first switch needs exclusive access, for which SQLite does not wait automatically.
+    """
     deadline = time.monotonic() + OPEN_S
     while True:
         try:

@@ -1,18 +1,18 @@
-"""Checks of the files from outside of SQLite: room on the disk, replaced files, a damaged log.
+"""Checks that SQLite does not do: free disk space, replaced files, a damaged write-ahead log.
 
-SQLite does not check whether its files were replaced: after the database, its log or its shared
-index was removed or replaced, it keeps using the files that it has open. Commits then succeed, and
-are gone when the last process closes them.
+SQLite does not detect that its files were replaced. After the database, its log or its shared
+index was removed or replaced, it keeps using the open files: commits succeed, and are lost when
+the last process closes the files.
 
-SQLite reads a write-ahead log up to the first frame that does not fit and silently ignores the
-rest: a crash in mid-write looks the same. What tells the two apart is what comes after. A
-transaction is written only when the one before it is on the disk, so a commit that is followed by
-further frames was acknowledged; if SQLite has recovered fewer frames than that, committed changes
-are lost. Only the headers are read, which takes a few milliseconds for a log of the usual length.
-What cannot be detected: damage to the last transaction of the log, a log that was cut off at its
-end, and one that was removed while no process had it open.
+SQLite reads a write-ahead log up to the first invalid frame and silently ignores the rest, because
+a crash during a write looks the same. The frames that follow distinguish the two. A transaction is
+written only after the previous transaction is durable, so a commit that is followed by more frames
+was acknowledged; if SQLite has recovered fewer frames, committed changes are lost. Only headers are
+read, which takes a few milliseconds for a log of typical length. Not detectable are damage to the
+last transaction of the log, a log truncated at its end, and a log that was removed while no process
+had it open.
 
-Nothing here imports a driver, so that a health check can run before a database is opened.
+This module imports no driver, so that a health check can run before a database is opened.
 """
 
 from __future__ import annotations
@@ -28,42 +28,44 @@ from plexus.storage.errors import read_only, storage_full
 
 __all__ = ("MIN_FREE_BYTES", "FileIdentity", "LogSummary", "check_disk", "read_log")
 
-#: Below this the disk counts as full: the log of a busy database grows by as much between two
-#: checkpoints, and a database that cannot write its log cannot commit.
+#: Below this much free space the disk counts as full. The log of a busy database can grow this much
+#: between two checkpoints, and a database that cannot write its log cannot commit.
 MIN_FREE_BYTES: Final = 16 * 1024 * 1024
-#: What is allocated to try: free space does not show quotas.
+#: Size of the trial allocation, which detects quotas; free space does not show them.
 PROBE_BYTES: Final = 64 * 1024
 
 #: The format of a write-ahead log.
 HEADER_BYTES: Final = 32
 FRAME_HEADER_BYTES: Final = 24
-#: The two magic numbers, and the byte order of checksums that each stands for.
+#: The two magic numbers, each with the byte order of its checksums.
 MAGICS: Final = {0x377F0682: "<", 0x377F0683: ">"}
 LOG_VERSION: Final = 3_007_000
 PAGE_BYTES: Final = frozenset(1 << power for power in range(9, 17))
-#: Generations of a log before the current one that its rest may be from.
+#: How many generations old the leftover frames of a log may be.
 GENERATIONS: Final = 1 << 20
 
 
 def check_disk(path: Path) -> None:
-    """Raise Failed if the folder of this file, or its nearest existing parent, is full or cannot be
-    written."""
+    """Check that the folder of this file, or its nearest existing parent, has space.
+
+    Raises Failed if the disk is full or the folder is not writable.
+    """
     folder = next(each for each in path.absolute().parents if each.is_dir())
-    room = os.statvfs(folder)
-    free = room.f_bavail * room.f_frsize
+    stats = os.statvfs(folder)
+    free = stats.f_bavail * stats.f_frsize
     if free < MIN_FREE_BYTES:
-        raise storage_full(f"{folder} has {free} bytes free, and {MIN_FREE_BYTES} are needed")
+        raise storage_full(f"{folder} has {free} bytes free, {MIN_FREE_BYTES} are required")
     if sys.platform != "linux":
-        return  # others have no files without a name
+        return  # other systems have no unnamed files
     try:
-        # It has no name, and is gone when it is closed.
+        # An unnamed file, deleted when it is closed.
         trial = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
         if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
             raise read_only(f"{folder}: {error.strerror}") from error
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise storage_full(f"{folder}: {error.strerror}") from error
-        return  # not every file system has such files
+        return  # not every file system supports O_TMPFILE
     try:
         os.posix_fallocate(trial, 0, PROBE_BYTES)
     except OSError as error:
@@ -74,17 +76,17 @@ def check_disk(path: Path) -> None:
 
 
 class FileIdentity:
-    """The device and inode of each file of a database, as of its first use."""
+    """The device and inode of each database file, recorded at first use."""
 
     def __init__(self, path: Path) -> None:
         self._paths = [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm")]
         self._known: dict[Path, tuple[int, int]] = {}
 
     def record(self) -> None:
-        """Record the files as they are now, once.
+        """Record the files that are not recorded yet.
 
-        Called while a connection has all of them open: before that SQLite creates and
-        removes the log and the index by itself.
+        Called while a connection has all files open: before that, SQLite itself creates and removes
+        the log and the shared index.
         """
         if len(self._known) < len(self._paths):
             for path in self._paths:
@@ -93,7 +95,7 @@ class FileIdentity:
                     self._known.setdefault(path, found)
 
     def find_change(self) -> str | None:
-        """Return what was removed or replaced since, None if nothing was."""
+        """Return which file was removed or replaced since, or None."""
         for path, known in list(self._known.items()):
             found = _identity(path)
             if found != known:
@@ -113,33 +115,33 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 class LogSummary(NamedTuple):
-    """Summary of the headers of a log."""
+    """Summary of the frame headers of a write-ahead log."""
 
-    #: The two random numbers that mark a generation of the log; empty if the header is damaged.
+    #: The salts that identify a generation of the log; empty if the header is damaged.
     salts: bytes
-    #: Whether bytes that are no log stand where frames should be.
+    #: Whether the file contains bytes that are not frames.
     garbage: bool
-    #: The last frame that is certainly part of an acknowledged transaction, counted from 1.
+    #: The last frame that is certain to belong to an acknowledged transaction, counted from 1.
     acknowledged: int = 0
 
     def find_damage(self, recovered: int) -> str | None:
-        """Return what is wrong with the log, given how many frames SQLite has recovered."""
+        """Return the damage to the log, given the number of recovered frames. None if intact."""
         if self.garbage:
-            return "the write-ahead log holds bytes that are no log, and SQLite ignored them"
+            return "the write-ahead log contains invalid data, which SQLite ignored"
         if recovered < self.acknowledged:
             lost = self.acknowledged - recovered
-            return f"the write-ahead log is damaged, and {lost} pages of commits in it are lost"
+            return f"the write-ahead log is damaged; {lost} pages of committed changes are lost"
         return None
 
 
 def read_log(path: Path) -> LogSummary | None:
-    """Return a summary of a log; None if there is none, or nothing in it. Raises OSError."""
+    """Return a summary of a log, or None if it is missing or empty. Raises OSError."""
     try:
         with path.open("rb") as log:
             header = log.read(HEADER_BYTES)
             page = _page_size(header)
             if page is None:
-                # Zeros are what a crash leaves of a file that had just grown.
+                # A crash right after a file has grown leaves zeros.
                 rest = header + log.read(FRAME_HEADER_BYTES)
                 whole = len(rest) == HEADER_BYTES + FRAME_HEADER_BYTES
                 return LogSummary(b"", garbage=True) if whole and any(rest) else None
@@ -149,7 +151,7 @@ def read_log(path: Path) -> LogSummary | None:
 
 
 def _page_size(header: bytes) -> int | None:
-    """Return the size of a page, None if the header of the log is damaged."""
+    """Return the page size, or None if the log header is damaged."""
     if len(header) < HEADER_BYTES:
         return None
     magic, version, page = struct.unpack(">3I", header[:12])
@@ -171,7 +173,7 @@ def _read_frames(log: BinaryIO, salts: bytes, page: int) -> LogSummary:
         number += 1
         if frame[8:16] == salts:
             acknowledged = committed or acknowledged
-            # The size of the database, which only the last frame of a commit has.
+            # The database size, which is set only in the last frame of a commit.
             if any(frame[4:8]):
                 committed = number
         elif number == 1:
@@ -181,6 +183,6 @@ def _read_frames(log: BinaryIO, salts: bytes, page: int) -> LogSummary:
 
 
 def _is_older(found: bytes, current: bytes) -> bool:
-    """Whether a frame is from a former generation: each adds one to the first number."""
+    """Return whether a frame is from an earlier generation. Each increments the first salt."""
     age = (int.from_bytes(current) - int.from_bytes(found)) & 0xFFFFFFFF
     return 0 < age < GENERATIONS

@@ -19,12 +19,12 @@ __all__ = ("Job", "WorkerPool")
 
 T = TypeVar("T")
 
-#: Jobs that may wait.
+#: Maximum number of unfinished jobs per pool.
 MAX_QUEUED: Final = 4_096
 
 
 class Job:
-    """A work, the future that waits for it, and its result."""
+    """A unit of work, its result, and the future that receives it."""
 
     __slots__ = ("error", "future", "value", "work")
 
@@ -35,7 +35,7 @@ class Job:
         self.error: BaseException | None = None
 
     def run(self, transaction: SqliteTransaction) -> bool:
-        """Run the work. Returns whether it succeeded."""
+        """Run the unit of work. Returns whether it succeeded."""
         try:
             self.value = self.work(transaction)
         except apsw.Error as error:
@@ -48,7 +48,7 @@ class Job:
         return self.error is None
 
     def settle(self) -> None:
-        """Resolve the future, on the loop."""
+        """Resolve the future. Called on the event loop."""
         if self.future.done():
             return
         if self.error is None:
@@ -58,7 +58,7 @@ class Job:
 
 
 class WorkerPool:
-    """Threads that take jobs from one queue, and the loop that their results go to."""
+    """Threads that run the jobs of one queue and return the results to an event loop."""
 
     def __init__(
         self, name: str, loop: asyncio.AbstractEventLoop, run: Callable[[], None], limit: int
@@ -69,16 +69,16 @@ class WorkerPool:
         self._run = run
         self._limit = limit
         self._threads: list[threading.Thread] = []
-        #: Jobs that were submitted and are not settled yet; used on the loop only.
+        #: Number of unfinished jobs. Accessed on the event loop only.
         self._open = 0
 
     @property
     def busy(self) -> int:
-        """The number of threads that have a job."""
+        """The number of threads that run a job."""
         return min(self._open, self._limit)
 
     def submit(self, work: Callable[[Transaction], T]) -> asyncio.Future[T]:
-        """Queue a work for a thread that is free, or for a new one below the limit."""
+        """Queue a unit of work and start a thread if needed. Raises Busy if the queue is full."""
         if self._open >= MAX_QUEUED:
             raise queue_full(MAX_QUEUED)
         future: asyncio.Future[T] = self._loop.create_future()
@@ -91,7 +91,7 @@ class WorkerPool:
         return future
 
     def settle(self, jobs: Sequence[Job], then: Callable[[], None] | None = None) -> None:
-        """From a thread: resolve these jobs on the loop, then call `then` there."""
+        """Resolve jobs on the event loop, then call `then` there. Called on a worker thread."""
 
         def settle() -> None:
             self._open -= len(jobs)
@@ -100,11 +100,11 @@ class WorkerPool:
             if then is not None:
                 then()
 
-        with contextlib.suppress(RuntimeError):  # the loop is closed, with every waiting task
+        with contextlib.suppress(RuntimeError):  # the event loop is closed, and no task waits
             self._loop.call_soon_threadsafe(settle)
 
     def stop(self) -> None:
-        """Finish everything that was submitted, and wait for the threads to end."""
+        """Finish all submitted jobs and join the threads."""
         for _ in self._threads:
             self.jobs.put(None)
         for thread in self._threads:

@@ -1,4 +1,4 @@
-"""The connection that writes: group commit, and keeping the write-ahead log short."""
+"""The write connection: group commit, and checkpoints of the write-ahead log."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from plexus.storage.sqlite.workers import Job
 
 __all__ = ("MAX_GROUP", "SqliteWriter")
 
-#: Jobs that one transaction commits together.
+#: Maximum number of jobs that one transaction commits.
 MAX_GROUP: Final = 256
-#: How long a checkpoint may wait for readers before it is put off: this for every `RESTART_PAGES`
-#: in the log, up to a bound. The longer the log, the more it matters that it begins anew.
+#: How long a checkpoint may wait for readers before it is postponed: this long for every
+#: `RESTART_PAGES` in the log, up to a maximum. The longer the log, the more important a restart.
 CHECKPOINT_S: Final = 0.05
 LONGEST_CHECKPOINT_S: Final = 1.0
-#: Pages by which the write-ahead log grows before it is copied into the file, and before readers
-#: are waited for so that it can begin anew (a page is 4 KiB).
+#: Growth of the write-ahead log, in pages of 4 KiB, before it is copied into the file, and before
+#: a checkpoint waits for readers in order to restart the log.
 CHECKPOINT_PAGES: Final = 1_000
 RESTART_PAGES: Final = 4_000
 
 
 class SqliteWriter:
-    """The connection that writes, and its transactions."""
+    """The write connection and its transactions."""
 
     def __init__(self, path: Path) -> None:
         self._timeout = BusyTimeout(BUSY_S)
@@ -42,8 +42,8 @@ class SqliteWriter:
         self._connection.set_wal_hook(self._committed)
         self._transaction = SqliteTransaction(self._connection)
         self._log_pages = 0
-        #: Its length when it was last copied. If readers were in the way, retrying after each
-        #: commit would only delay every writer.
+        #: The length of the log at the last checkpoint. If readers blocked that checkpoint,
+        #: retrying after every commit would only delay writers.
         self._checkpointed_pages = 0
 
     def _committed(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
@@ -51,15 +51,17 @@ class SqliteWriter:
         return apsw.SQLITE_OK
 
     def commit(self, jobs: Sequence[Job]) -> bool:
-        """Commit the jobs together if all succeed, else each by itself. Returns whether anything
-        was committed."""
+        """Commit all jobs together; if a job fails, commit each job separately.
+
+        Returns whether anything was committed.
+        """
         if not self._begin(jobs):
             return False
         if self._end(jobs):
             return True
         if len(jobs) == 1:
             return False
-        # Queries refuse before they write, so this is rare: a full disk, or a defect.
+        # Queries validate before they write, so this is rare: a full disk or a defect.
         wrote = False
         for job in jobs:
             if self._begin([job]) and self._end([job]):
@@ -67,7 +69,7 @@ class SqliteWriter:
         return wrote
 
     def _begin(self, jobs: Sequence[Job]) -> bool:
-        """Take the write lock. Returns whether that succeeded."""
+        """Acquire the write lock. Returns whether that succeeded."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except apsw.Error as error:
@@ -77,8 +79,10 @@ class SqliteWriter:
         return True
 
     def _end(self, jobs: Sequence[Job]) -> bool:
-        """Run and commit the jobs. Returns False if all had to be rolled back; a job that was
-        refused before it wrote anything needs no rollback."""
+        """Run and commit the jobs. Returns False if all were rolled back.
+
+        A job that fails before it writes needs no rollback.
+        """
         connection = self._connection
         try:
             for job in jobs:
@@ -93,12 +97,12 @@ class SqliteWriter:
                 job.error = translate_error(error)
             return False
         finally:
-            if connection.in_transaction:  # some errors have rolled back already
+            if connection.in_transaction:  # some errors roll back automatically
                 connection.execute("ROLLBACK")
         return True
 
     def checkpoint(self) -> None:
-        """Copy the log into the file when it has grown."""
+        """Copy the log into the file if it has grown enough."""
         pages, self._log_pages = self._log_pages, 0
         if 0 < pages < self._checkpointed_pages:
             self._checkpointed_pages = 0  # the log was restarted
@@ -110,7 +114,7 @@ class SqliteWriter:
         self._checkpointed_pages = pages
         waits = max(pages // RESTART_PAGES, 1)
         self._timeout.seconds = min(CHECKPOINT_S * waits, LONGEST_CHECKPOINT_S)
-        # What cannot be copied now stays in the log, where it is as safe.
+        # Pages that cannot be copied now stay in the log, which is equally durable.
         with contextlib.suppress(apsw.Error):
             self._connection.wal_checkpoint(mode=mode)
         self._timeout.seconds = BUSY_S

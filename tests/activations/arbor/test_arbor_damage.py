@@ -187,7 +187,7 @@ async def test_a_damaged_log_is_reported_in_health_and_in_the_log(
         raise AssertionError(detail) from error
     assert (status, ok) == ("degraded", False)
     assert "write-ahead log" in detail
-    assert "the store has lost changes" in caplog.text
+    assert "storage has lost committed changes" in caplog.text
 
 
 def cut_at_the_end(log: bytearray) -> None:
