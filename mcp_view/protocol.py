@@ -192,7 +192,7 @@ class McpConnection:
             why += f": {reason[:REASON_CHARS]}"
         effects = [LeaveCall(call, cancel=why), *self._effects(call, call.cancel())]
         if call.batch is not None:
-            call.batch.open -= 1
+            call.batch.pending -= 1
             return effects + self._writer.flush(call.batch)
         return effects
 
@@ -357,7 +357,7 @@ class McpConnection:
         self._calls[call.id] = call
         if batch is not None:
             call.batch = batch
-            batch.open += 1
+            batch.pending += 1
         return [effect]
 
     def _is_control(self, effect: StartCall | AttachCall, beyond: int) -> bool:
@@ -379,7 +379,7 @@ class McpConnection:
         if call is not None:
             self._calls.pop(call.id, None)
             if batch is not None:
-                batch.open -= 1
+                batch.pending -= 1
         effects = self._writer.send(answer, batch)
         return effects if call is None or batch is None else self._writer.flush(batch)
 

@@ -337,7 +337,7 @@ class _Adders(dict[type[Event], Adder]):
     def __missing__(self, event_class: type[Event]) -> Adder:
         known = next((_KNOWN[base] for base in event_class.__mro__ if base in _KNOWN), None)
         if known is None:
-            known = _text if event_class.speaks else _data
+            known = _text if event_class.has_text else _data
         self[event_class] = known
         return known
 

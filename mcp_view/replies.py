@@ -100,7 +100,7 @@ class ReplyWriter:
 
     def flush(self, batch: BatchReply) -> list[Effect]:
         """Send the replies to a batch if it is complete."""
-        array = batch.taken()
+        array = batch.flush()
         return [] if array is None else self.send(array, None)
 
     def error(self, request_id: wire.Id, error: ProtocolError) -> bytes:

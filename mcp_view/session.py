@@ -122,7 +122,7 @@ class ResourceSubscriptions:
 
     def add(self, uri: str) -> None:
         """Add a subscription. Raises Busy if the share of the principal is exhausted."""
-        if not self._pool.take(self._name):
+        if not self._pool.acquire(self._name):
             raise self._pool.refusal(self._name)
         self._uris.add(uri)
 

@@ -131,7 +131,7 @@ class NativeConnection:
             return self._reply(self._refusal(request.id, busy), batched)
         self._starting += 1
         if batched is not None:
-            batched.open += 1
+            batched.pending += 1
         call = Subscription(request.id, request.method, batched)
         params = request.params
         if params:
@@ -139,7 +139,7 @@ class NativeConnection:
             call.timed = isinstance(named, dict) and named.get(TIMES) is True
         start = StartCall(call, request.method, params)
         if beyond > 0:
-            start.crowded = True
+            start.at_limit = True
         return [start]
 
     def _notification(self, message: wire.Notification) -> list[Effect]:
@@ -155,7 +155,7 @@ class NativeConnection:
         call = Subscription(None, message.method, None)
         call.silent = True
         start = StartCall(call, message.method, message.params, owns=False)
-        start.crowded = beyond > 0
+        start.at_limit = beyond > 0
         return [start]
 
     def _unsubscribe(self, request: wire.Request, batched: BatchReply | None) -> list[Effect]:
@@ -339,7 +339,7 @@ class NativeConnection:
     def _answer(self, call: Subscription, reply: bytes) -> list[Effect]:
         if call.batched is None:
             return self._reply(reply, None)
-        call.batched.open -= 1
+        call.batched.pending -= 1
         call.batched.add(reply)
         return self._flush(call.batched)
 
@@ -350,7 +350,7 @@ class NativeConnection:
         return [Send([self._framing.message(reply)])]
 
     def _flush(self, batched: BatchReply) -> list[Effect]:
-        array = batched.taken()
+        array = batched.flush()
         return [] if array is None else [Send([self._framing.message(array)])]
 
 

@@ -27,10 +27,10 @@ if TYPE_CHECKING:  # the hub reads activations; here it is only named
 
 __all__ = (
     "Activation",
-    "Completed",
+    "BackgroundMode",
+    "CompletionTarget",
     "Deadline",
     "Hints",
-    "InBackground",
     "MethodMark",
     "MethodOptions",
     "PromptInfo",
@@ -47,9 +47,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: Seconds, the server's limit, or no limit at all.
 Deadline: TypeAlias = float | Literal["default"] | None
 #: Whether a caller may, must or cannot go on without waiting for the end of a run.
-InBackground: TypeAlias = Literal["optional", "required", "never"]
+BackgroundMode: TypeAlias = Literal["optional", "required", "never"]
 #: A method and an argument of it that something suggests values for.
-Completed: TypeAlias = tuple[str, str]
+CompletionTarget: TypeAlias = tuple[str, str]
 #: What a method is for.
 Role: TypeAlias = Literal["method", "prompt", "resource"]
 
@@ -152,7 +152,7 @@ class MethodMark(NamedTuple):
     follows: bool = False
     name: str | None = None
     hints: Hints = Hints()
-    background: InBackground = "optional"
+    background: BackgroundMode = "optional"
     listed: bool = True
     schema: dict[str, Any] | None = None
     role: Role = "method"
@@ -188,7 +188,7 @@ class MethodOptions(TypedDict, total=False):
     idempotent: bool | None
     open_world: bool | None
     #: Whether a caller may, must or cannot leave the run to itself.
-    background: InBackground
+    background: BackgroundMode
     #: False for a method that can be called but is not offered to models.
     listed: bool
     #: Shown for the parameters in place of the one from the type hints, which still validate.
@@ -219,7 +219,7 @@ def method(function: F | None = None, /, **options: Unpack[MethodOptions]) -> F 
     given: dict[str, Any] = {**options}
     hints = Hints(**{name: given.pop(name) for name in Hints._fields if name in given})
     note = MethodMark(hints=hints, **given)
-    return _marking(note) if function is None else _marking(note)(function)
+    return _marker(note) if function is None else _marker(note)(function)
 
 
 @overload
@@ -248,7 +248,7 @@ def prompt(
     `scope` is what a caller must have to get it, and to see it; without one everybody has it.
     """
     note = MethodMark(title, role="prompt", template=template, scope=scope)
-    return _marking(note) if function is None else _marking(note)(function)
+    return _marker(note) if function is None else _marker(note)(function)
 
 
 def resource(
@@ -269,7 +269,7 @@ def resource(
     """
     there = ResourceMark(uri, name, title, mime_type)
     note = MethodMark(title, hints=Hints(read_only=True), role="resource", resource=there)
-    return _marking(note._replace(scope=scope, control=control))
+    return _marker(note._replace(scope=scope, control=control))
 
 
 def completer(method: str, argument: str) -> Callable[[F], F]:
@@ -279,7 +279,7 @@ def completer(method: str, argument: str) -> Callable[[F], F]:
     far, and the arguments that are there already. One more parameter of type `Principal` is given
     whoever asks.
     """
-    note: Completed = (method, argument)
+    note: CompletionTarget = (method, argument)
 
     def mark(target: F) -> F:
         setattr(target, COMPLETES, (*getattr(target, COMPLETES, ()), note))
@@ -288,7 +288,7 @@ def completer(method: str, argument: str) -> Callable[[F], F]:
     return mark
 
 
-def _marking(note: MethodMark) -> Callable[[F], F]:
+def _marker(note: MethodMark) -> Callable[[F], F]:
     def mark(target: F) -> F:
         setattr(target, MARK, note)
         return target

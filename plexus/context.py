@@ -27,7 +27,7 @@ A = TypeVar("A")
 #: As syslog has them, the least urgent first.
 Level = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 #: What any view can show to a person as text, whatever else its client can do.
-ALWAYS = frozenset({"confirm", "prompt", "select", "select_many", "form"})
+UNIVERSAL_KINDS = frozenset({"confirm", "prompt", "select", "select_many", "form"})
 
 
 class Context:
@@ -67,7 +67,7 @@ class Context:
 
     def can_ask(self, kind: str) -> bool:
         """Whether the caller said that it can answer questions of this kind, as in "sample"."""
-        return self._asked.asks is None or kind in self._asked.asks
+        return self._asked.question_kinds is None or kind in self._asked.question_kinds
 
     async def ask(
         self, question: Question[A], *, timeout_s: float | None = None, key: str | None = None
@@ -99,17 +99,17 @@ class Context:
         timeout_s: float | None,
     ) -> list[Any]:
         for question in questions:
-            if question.kind not in ALWAYS and not self.can_ask(question.kind):
+            if question.kind not in UNIVERSAL_KINDS and not self.can_ask(question.kind):
                 raise Unsupported(
                     f"the caller cannot be asked for {question.kind}", data={"kind": question.kind}
                 )
         limit = self.plexus.limits.answer_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + limit
-        tell = self.plexus.questions.tell
+        notify = self.plexus.questions.notify
         asked: dict[asyncio.Future[Any], tuple[str, Question[Any]]] = {}
         try:
             for question, key in zip(questions, keys, strict=True):
-                request, future = self._asked.ask(question, limit, key, tell)
+                request, future = self._asked.ask(question, limit, key, notify)
                 asked[future] = request, question
             pending = set(asked)
             while pending:

@@ -76,9 +76,9 @@ class EventMeta(msgspec.StructMeta):
             fields[field] = _read_default(field, namespace)
         _check_order(name, fields)
         namespace |= {"fields": fields, "hints": hints}
-        speaks = any(each in namespace for each in ("as_text", "as_line"))
-        namespace["speaks"] = bool(parents) and (
-            speaks or any(getattr(base, "speaks", False) for base in parents)
+        has_text = any(each in namespace for each in ("as_text", "as_line"))
+        namespace["has_text"] = bool(parents) and (
+            has_text or any(getattr(base, "has_text", False) for base in parents)
         )
         if not any(getattr(base, "keeps_tag", False) for base in parents):
             namespace["type"] = tag or _tag(name)

@@ -63,7 +63,7 @@ class Event(msgspec.Struct, metaclass=EventMeta):
     #: Whether this event ends its run. Only subclasses of `Terminal` do.
     terminal: ClassVar[bool] = False
     #: Whether it says how a person would read it; if not, its data is all there is to show.
-    speaks: ClassVar[bool]
+    has_text: ClassVar[bool]
     #: Whether subclasses have the tag of this class, and not one of their own.
     keeps_tag: ClassVar[bool] = False
 

@@ -53,7 +53,7 @@ class Question(Generic[A]):
         """The answer as Python wants it; raises InvalidParams if it does not fit."""
         raise NotImplementedError
 
-    def described_options(self) -> list[dict[str, str]] | None:
+    def describe_options(self) -> list[dict[str, str]] | None:
         """The choices, where there are any."""
         return None
 
@@ -112,7 +112,7 @@ class Choice(Question[A]):
         """What may be chosen."""
         return [option.value for option in self.options]
 
-    def described_options(self) -> list[dict[str, str]]:
+    def describe_options(self) -> list[dict[str, str]]:
         return [{"value": option.value, "label": option.label} for option in self.options]
 
 

@@ -23,7 +23,7 @@ from plexus.errors import Failed, PlexusError
 from plexus.events import Cancelled, ErrorEvent, Event, Progress, QuestionAsked, Result, Terminal
 from plexus.limits import Limits
 from plexus.principal import LOCAL, Principal
-from plexus.runtime.builtin import PlexusItself
+from plexus.runtime.builtin import PlexusActivation
 from plexus.runtime.calls import Call
 from plexus.runtime.hub import Plexus
 from plexus.runtime.run import Run
@@ -51,13 +51,13 @@ async def local(
     calls; `within_s` is how long a test waits for the next event.
     """
     hub = Plexus(limits=limits)
-    hub.register(PlexusItself(hub))
+    hub.register(PlexusActivation(hub))
     try:
         for activation in activations:
             hub.register(activation)
         given = Answers(answers)
         yield Local(hub, given, principal, within_s)
-        given.check_used()
+        given.check_all_used()
     finally:
         await hub.close()
 
@@ -76,7 +76,7 @@ class Answers:
     def __len__(self) -> int:
         return len(self._answers)
 
-    def give(self, run: Run, request: QuestionAsked) -> None:
+    def respond(self, run: Run, request: QuestionAsked) -> None:
         """Answer a question with the next; raises InvalidParams if it does not fit."""
         answer = self._answers.popleft()
         if callable(answer):
@@ -86,7 +86,7 @@ class Answers:
         else:
             run.answer(request.request, answer)
 
-    def check_used(self) -> None:
+    def check_all_used(self) -> None:
         """Raise AssertionError if there is an answer that nobody asked for."""
         if self._answers:
             raise AssertionError(f"nobody asked for these answers: {list(self._answers)!r}")
@@ -132,7 +132,7 @@ class Local:
                     )
                 events.append(event)
         if self._once:
-            self._answers.check_used()
+            self._answers.check_all_used()
         return events
 
     async def call(self, method: str, /, **params: Any) -> Any:
@@ -180,7 +180,7 @@ class Stream:
         self._last = event = self._ready.popleft()
         if isinstance(event, QuestionAsked):
             if self._answers:
-                self._answers.give(self.run, event)
+                self._answers.respond(self.run, event)
             else:
                 self.unanswered[event.request] = event
         return event

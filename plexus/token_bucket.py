@@ -35,7 +35,7 @@ class TokenBucket:
         self._tokens = tokens - 1
         return 0.0
 
-    def owe(self, count: int) -> None:
+    def charge(self, count: int) -> None:
         """Take this many tokens even if they are not there; they are missing later."""
         self._tokens -= count
 

@@ -16,7 +16,7 @@ from plexus.private_files import data_folder, state_folder
 from plexus.registry.activation_tree import Node
 from plexus.registry.lazy import Manifest, resolve
 from plexus.registry.plugin_namespaces import BuiltIns
-from plexus.registry.plugins import Broken, Find, find_activations, is_file_name, load_plugins
+from plexus.registry.plugins import BrokenPlugin, Find, find_activations, is_file_name, load_plugins
 from plexus.runtime.changes import Notice
 from plexus.runtime.hub import Plexus
 from substrate.settings import FILE, ProjectFiles, Settings, operator_folder
@@ -35,7 +35,7 @@ __all__ = (
 )
 
 #: Makes the hub of a project, and names the plugins that could not be loaded.
-MakeHub: TypeAlias = Callable[[Settings, Path, ProjectFiles], tuple[Plexus, list[Broken]]]
+MakeHub: TypeAlias = Callable[[Settings, Path, ProjectFiles], tuple[Plexus, list[BrokenPlugin]]]
 
 #: Nothing of a project folder is loaded.
 NO_FILES = ProjectFiles()
@@ -52,7 +52,7 @@ CHAT: Final = "activations.chat:Chat"
 
 def build_hub(
     settings: Settings, project: Path, files: ProjectFiles = NO_FILES
-) -> tuple[Plexus, list[Broken]]:
+) -> tuple[Plexus, list[BrokenPlugin]]:
     """The hub of this project, and the plugins that could not be loaded."""
     hub = built_in_hub(settings, project, files)
     built_in = BuiltIns(hub)
@@ -135,7 +135,7 @@ def built_ins(
         return chat(nodes[ARBOR].activation, open_providers, settings.chat_model)
 
     makers: dict[str, Callable[[Any], Any]] = {
-        "plexus.runtime.builtin:PlexusItself": lambda itself: itself(hub),
+        "plexus.runtime.builtin:PlexusActivation": lambda itself: itself(hub),
         "activations.health:Health": lambda health: health(started),
         "activations.approvals:Approvals": lambda approvals: approvals(),
         "activations.bash:Bash": make_bash,

@@ -243,13 +243,13 @@ class Connection:
 
     def _start_call(self, effect: StartCall) -> None:
         try:
-            if effect.crowded or self._has_watched:
+            if effect.at_limit or self._has_watched:
                 self._check_room(effect)
             call = self._hub.call(
                 effect.spec or effect.method,
                 effect.params,
                 self._principal,
-                asks=effect.asks,
+                question_kinds=effect.question_kinds,
                 trace=effect.trace,
             )
         except Exception as error:  # noqa: BLE001 - as for a message
@@ -266,7 +266,7 @@ class Connection:
         spec = effect.spec or self._hub.resolve(effect.method, self._principal)
         purpose = spec.purpose
         limits = self._hub.limits
-        if effect.crowded and purpose != "control":
+        if effect.at_limit and purpose != "control":
             raise connection_full(limits.calls_in_flight)
         if purpose == "watch":
             watches = sum(reader.run.purpose == "watch" for reader in self._readers.values())

@@ -28,7 +28,7 @@ from native_rpc.framing import LINES
 from native_rpc.protocol import NativeConnection
 from plexus.principal import LOCAL
 from plexus.registry.lazy import resolve
-from plexus.rpc.wire import Lines
+from plexus.rpc.wire import LineDecoder
 from plexus.runtime.hub import Plexus
 from substrate.build_hub import NO_FILES, MakeHub, build_hub, close_runner
 from substrate.driver import Connection, View
@@ -86,7 +86,7 @@ class StdioServer:
     ) -> None:
         self._hub = hub
         self._connection = Connection(hub, view, LOCAL)
-        self._lines = Lines(hub.limits)
+        self._lines = LineDecoder(hub.limits)
         self._input = input_fd
         self._output = output_fd
         self._eof_grace_s = eof_grace_s

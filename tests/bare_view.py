@@ -7,7 +7,7 @@ from typing import Any
 
 from plexus import Plexus
 from plexus.principal import LOCAL
-from plexus.rpc.wire import Lines
+from plexus.rpc.wire import LineDecoder
 from substrate.driver import Connection, View
 
 __all__ = ("Bare",)
@@ -17,7 +17,7 @@ class Bare:
     """Exchange of messages with a view through its driver."""
 
     def __init__(self, hub: Plexus, view: View) -> None:
-        self._lines = Lines(hub.limits)
+        self._lines = LineDecoder(hub.limits)
         self._connection = Connection(hub, view, LOCAL)
         self._frames: list[bytes] = []
 

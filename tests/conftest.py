@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from plexus import Activation, Plexus
 from plexus.limits import Limits
-from plexus.runtime.builtin import PlexusItself
+from plexus.runtime.builtin import PlexusActivation
 
 settings.register_profile(
     "ours",
@@ -137,7 +137,7 @@ async def open_hub() -> AsyncIterator[OpenHub]:
 
     def make(*activations: Activation | type[Activation], limits: Limits | None = None) -> Plexus:
         hub = Plexus(limits=limits or Limits())
-        register(hub, PlexusItself(hub), *activations)
+        register(hub, PlexusActivation(hub), *activations)
         hubs.append(hub)
         return hub
 

@@ -28,11 +28,20 @@ VIEWS = [
 
 #: The methods of live objects that change nothing, by class.
 READING: dict[type, set[str]] = {
-    Run: {"abandoned", "described", "find_scope", "open_question", "owned_by"},
+    Run: {"abandoned", "describe", "find_scope", "open_question", "owned_by"},
     RunLog: {"check_size", "numbered", "read", "size_after", "time_of"},
     Reader: set(),
     OpenQuestions: {"find", "get", "items", "keys", "values"},
-    Runs: {"counts", "credentials", "find", "kept", "of", "running", "under_way", "with_key"},
+    Runs: {
+        "counts",
+        "credentials",
+        "find",
+        "find_by_key",
+        "list_active",
+        "list_for",
+        "list_kept",
+        "running",
+    },
     Plexus: {
         "activations",
         "check_control",
@@ -44,7 +53,7 @@ READING: dict[type, set[str]] = {
         "may_control",
         "methods",
         "nodes",
-        "prompts_vary",
+        "has_dynamic_prompts",
         "resolve",
         "schema",
         "scopes",
@@ -95,16 +104,16 @@ MUTATING: dict[type, set[str]] = {
         "pop",
         "popitem",
         "setdefault",
-        "settle",
+        "set_answer",
         "update",
     },
     Runs: {
-        "begin",
+        "start",
         "cancel_all",
         "keep",
         "notify_refused",
         "notify_started",
-        "on_begin",
+        "on_start",
         "on_end",
         "on_refused",
         "revoke",
@@ -151,7 +160,15 @@ READABLE = ATTRIBUTES.union(*READING.values())
 LIVE_NAMES = {"hub", "log", "plexus", "pump", "reader", "run", "runs"}
 LIVE_TYPES = {"LocalRun", "Plexus", "Reader", "Run", "RunLog", "Runs"}
 #: Attributes and methods of live objects that return live objects.
-LIVE_PARTS = LIVE_NAMES | {"find", "find_run_to_control", "kept", "of", "questions", "running"}
+LIVE_PARTS = LIVE_NAMES | {
+    "find",
+    "find_run_to_control",
+    "list_active",
+    "list_for",
+    "list_kept",
+    "questions",
+    "running",
+}
 
 
 def is_live(node: ast.expr, live: set[str]) -> bool:
@@ -277,8 +294,8 @@ PLANTED = {
     "a bound method": "def f(self):\n    stop = self.run.cancel\n    stop('why')",
     "a variable": "def f(hub):\n    found = hub.runs.find(1, LOCAL)\n    found.cancel('why')",
     "a variable of a variable": "def f(run):\n    a = run\n    b = a\n    b.finish(x)",
-    "one of several": "def f(hub):\n    for each in hub.runs.kept(X):\n        each.cancel('why')",
-    "one of a sorted list": "def f(hub):\n    [e.cancel('') for e in sorted(hub.runs.kept(X))]",
+    "one of several": "def f(hub):\n    for e in hub.runs.list_kept(X):\n      e.cancel('why')",
+    "one of a sorted list": "def f(hub):\n  [e.cancel('') for e in sorted(hub.runs.list_kept(X))]",
     "a call of a call": "def f(hub):\n    hub.find_run_to_control(1, LOCAL).cancel('why')",
     "a choice": "def f(hub):\n    find = hub.runs.find if X else Y\n    find(1, X).stop('why')",
     "a tuple": "def f(self, x):\n    run, y = self.run, x\n    run.leave(y)",

@@ -116,7 +116,7 @@ class Approvals(Activation):
         self.plexus.check_control(found.run, principal)
         if isinstance(found.run, RunElsewhere):
             given = {"approve": approve, "message": message, "answer": answer}
-            await found.run.pass_on("approvals.respond", {"approval_id": approval_id, **given})
+            await found.run.forward("approvals.respond", {"approval_id": approval_id, **given})
         elif isinstance(found.asked.question, _Permission):
             decision = _decided(found.asked.question, approve, message, answer)
             self._forget(found)
@@ -181,7 +181,7 @@ class Approvals(Activation):
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         found = OpenApproval(run, OpenQuestion(question, future, event, time.monotonic(), None))
         self._permits[found.approval_id] = found
-        self._permit_questions.tell(run, PERMIT, True)
+        self._permit_questions.notify(run, PERMIT, True)
         try:
             await asyncio.wait([future], timeout=limit_s)
         finally:
@@ -193,7 +193,7 @@ class Approvals(Activation):
     def _forget(self, permit: OpenApproval) -> None:
         """A call of `permit` is answered, or waits no longer."""
         if self._permits.pop(permit.approval_id, None) is not None:
-            self._permit_questions.tell(permit.run, PERMIT, False)
+            self._permit_questions.notify(permit.run, PERMIT, False)
 
     # --- what is open -------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class Approvals(Activation):
 
     def open_questions(self, principal: Principal) -> list[OpenApproval]:
         """Everything that the runs of a principal have open, the oldest first."""
-        asking = self.plexus.runs.under_way(principal)
+        asking = self.plexus.runs.list_active(principal)
         found = [
             OpenApproval(run, asked) for run in asking for asked in (run.questions or {}).values()
         ]

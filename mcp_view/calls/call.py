@@ -168,8 +168,8 @@ class Call:
                     raise ProtocolError(wire.INVALID_PARAMS, "inputResponses must be an object.")
             if params.get("requestState") is not None:
                 return self._resume(params)
-        asks, trace = self.peer.question_kinds(self.caller), trace_context(params)
-        return [StartCall(self, spec.name, arguments, spec=spec, asks=asks, trace=trace)]
+        kinds, trace = self.peer.question_kinds(self.caller), trace_context(params)
+        return [StartCall(self, spec.name, arguments, spec=spec, question_kinds=kinds, trace=trace)]
 
     def _resume(self, params: dict[str, Any]) -> list[Reply]:
         server = self.peer.server

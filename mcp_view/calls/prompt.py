@@ -23,7 +23,7 @@ def list_prompts(
 ) -> list[Reply]:
     """Handle `prompts/list`: by a run if activations provide prompts at run time."""
     server = peer.server
-    if not server.hub.prompts_vary():
+    if not server.hub.has_dynamic_prompts():
         prompts = server.catalogue.prompts(caller.revision, peer.principal)
         return [Answer(server.page(caller.revision, params, b'"prompts"', prompts))]
     call = ListCall(peer, request_id, caller, "prompts", "name", server.catalogue.prompt_entry)

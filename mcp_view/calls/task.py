@@ -270,7 +270,7 @@ def cancel_task(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) 
 
 def list_tasks(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> list[Reply]:
     """Handle `tasks/list`."""
-    kept = sorted(peer.server.hub.runs.kept(peer.principal), key=lambda run: str(run.id))
+    kept = sorted(peer.server.hub.runs.list_kept(peer.principal), key=lambda run: str(run.id))
     entries = Entries(
         [str(run.id) for run in kept],
         [wire.encode(_task(run, caller.revision)) for run in kept],

@@ -60,9 +60,17 @@ def call_tool(
     if "task" in params or spec.background == "required":
         call.as_task = _requested_task(params, spec, caller)
         if call.as_task is not None:
-            asks, trace = caller.question_kinds, trace_context(params)
+            kinds, trace = caller.question_kinds, trace_context(params)
             return [
-                StartCall(call, spec.name, arguments, spec=spec, owns=False, asks=asks, trace=trace)
+                StartCall(
+                    call,
+                    spec.name,
+                    arguments,
+                    spec=spec,
+                    owns=False,
+                    question_kinds=kinds,
+                    trace=trace,
+                )
             ]
     meta = params.get("_meta")
     if meta.__class__ is dict:

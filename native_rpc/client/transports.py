@@ -46,7 +46,7 @@ class StdioPipe:
         self._stdout: ByteReceiveStream = process.stdout
         self._name = name
         self._limits = limits
-        self._lines = wire.Lines(READING)
+        self._lines = wire.LineDecoder(READING)
 
     @classmethod
     async def open(cls, command: Sequence[str], limits: ClientLimits) -> StdioPipe:

@@ -22,9 +22,9 @@ __all__ = (
     "Node",
     "check_node",
     "describe",
+    "filter_scopes",
     "methods_of",
     "read_activation",
-    "seen",
     "walk",
 )
 
@@ -172,13 +172,15 @@ def describe(node: Node) -> dict[str, Any]:
     return body | {"hash": schema.digest(body)}
 
 
-def seen(activations: Iterable[dict[str, Any]], scopes: frozenset[str]) -> list[dict[str, Any]]:
+def filter_scopes(
+    activations: Iterable[dict[str, Any]], scopes: frozenset[str]
+) -> list[dict[str, Any]]:
     """What is left of described activations for whoever has only these scopes."""
     left = []
     for described in activations:
         body = {key: value for key, value in described.items() if key not in ("children", "hash")}
         body["methods"] = [each for each in described["methods"] if each["scope"] in scopes]
-        children = seen(described.get("children", ()), scopes)
+        children = filter_scopes(described.get("children", ()), scopes)
         if children:
             body["children"] = children
         if children or body["methods"]:

@@ -22,7 +22,7 @@ __all__ = ("Prompts", "Resources")
 #: What an activation may list, which is also what the method that does is called.
 ListName: TypeAlias = Literal["resources", "prompts"]
 #: Whether the entry of this key is for whoever asks.
-Shows: TypeAlias = Callable[[str], bool]
+IsVisible: TypeAlias = Callable[[str], bool]
 E = TypeVar("E", ResourceInfo, PromptInfo)
 
 
@@ -74,8 +74,8 @@ class Resources:
             for uri, spec in self._fixed.items()
             if principal.may(spec.scope)
         }
-        shows = _shown(self._open, self.find, principal)
-        return await _page("resources", activations, fixed, principal, after, limit, shows)
+        is_visible = _visibility_filter(self._open, self.find, principal)
+        return await _page("resources", activations, fixed, principal, after, limit, is_visible)
 
 
 def _openness(spec: MethodSpec) -> tuple[int, str]:
@@ -153,8 +153,8 @@ class Prompts:
             for name, spec in self._fixed.items()
             if principal.may(spec.scope)
         }
-        shows = _shown((spec for _, spec in self._open), self.find, principal)
-        return await _page("prompts", activations, fixed, principal, after, limit, shows)
+        is_visible = _visibility_filter((spec for _, spec in self._open), self.find, principal)
+        return await _page("prompts", activations, fixed, principal, after, limit, is_visible)
 
 
 def _fits(spec: MethodSpec, variable: str, value: str) -> bool:
@@ -170,22 +170,22 @@ def _fits(spec: MethodSpec, variable: str, value: str) -> bool:
 # --- pages ------------------------------------------------------------------------------------
 
 
-def _shown(
+def _visibility_filter(
     specs: Iterable[MethodSpec],
     find: Callable[[str], tuple[MethodSpec, dict[str, Any]]],
     principal: Principal,
-) -> Shows | None:
+) -> IsVisible | None:
     """What a principal is shown of what these methods give and `find` finds; None for all."""
     if all(principal.may(spec.scope) for spec in specs):
         return None
 
-    def shows(key: str) -> bool:
+    def is_visible(key: str) -> bool:
         try:
             return principal.may(find(key)[0].scope)
         except NotFound:  # an activation lists what no method gives
             return False
 
-    return shows
+    return is_visible
 
 
 async def _page(
@@ -195,15 +195,15 @@ async def _page(
     principal: Principal,
     after: str | None,
     limit: int,
-    shows: Shows | None,
+    is_visible: IsVisible | None,
 ) -> list[E]:
     """Return the first `limit` entries after this key. `activations` are those that have such a
-    list of their own; `fixed` are the entries that are always there. Without `shows` everything
-    is shown."""
+    list of their own; `fixed` are the entries that are always there. Without `is_visible`
+    everything is shown."""
     found: dict[str, E] = {}
     for activation in activations:
         try:
-            listed: list[E] = await _listed(what, activation, principal, after, limit, shows)
+            listed: list[E] = await _listed(what, activation, principal, after, limit, is_visible)
         # Somebody else's code may raise anything, and what the others list is still there.
         except Exception as error:  # noqa: BLE001
             Internal.report(f"listing the {what} of {activation.namespace}", error)
@@ -220,15 +220,15 @@ async def _listed(
     principal: Principal,
     after: str | None,
     limit: int,
-    shows: Shows | None,
+    is_visible: IsVisible | None,
 ) -> list[E]:
     """The first so many of one activation that are shown."""
     found: list[E] = []
     while True:
         page: list[E] = await getattr(activation, what)(principal, after, limit)
-        if shows is None:
+        if is_visible is None:
             return page
-        found += [entry for entry in page if shows(entry[0])]
+        found += [entry for entry in page if is_visible(entry[0])]
         # Whoever leaves out what is asked for, and says the same again, is not asked again.
         ended = not page or len(page) < limit or (after is not None and page[-1][0] <= after)
         if ended or len(found) >= limit:

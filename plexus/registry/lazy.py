@@ -27,7 +27,7 @@ from plexus.rpc import wire
 __all__ = ("LazyMethod", "Manifest", "dump_manifest", "resolve")
 
 #: What only the class itself can give.
-LATE: Final = (
+LATE_FIELDS: Final = (
     "completers",
     "events",
     "function",
@@ -37,7 +37,7 @@ LATE: Final = (
     "returns",
 )
 #: What a manifest has of a method beside its entry in the answer of `plexus.schema`.
-EXTRAS: Final = (
+EXTRA_FIELDS: Final = (
     "kind",
     "deadline_s",
     "context_name",
@@ -109,7 +109,7 @@ def _lazy_node(entry: Mapping[str, Any], reference: str, make: Callable[[Any], A
             activation: Activation = make(resolve(reference))
             real = {spec.name: spec for spec in read_methods(activation, node.path)}
             for spec in node.methods:
-                vars(spec).update({name: getattr(real[spec.name], name) for name in LATE})
+                vars(spec).update({name: getattr(real[spec.name], name) for name in LATE_FIELDS})
         except PlexusError:
             raise
         # Whatever an import or a constructor raises, the caller gets an error of ours.
@@ -139,7 +139,7 @@ class LazyMethod(MethodSpec):
         described = entry["schema"]
         resource = described.get("resource")
         template = described.get("template")
-        fields = {name: entry[name] for name in EXTRAS}
+        fields = {name: entry[name] for name in EXTRA_FIELDS}
         fields |= {
             "node": node,
             "name": described["name"],
@@ -154,12 +154,12 @@ class LazyMethod(MethodSpec):
             "resource": None if resource is None else _resource(**resource),
             "template": None if resource is None else Template(resource["uri"]),
             "name_template": None if template is None else NameTemplate(template),
-            "described": described,
+            "schema_entry": described,
         }
         vars(self).update(fields)
 
     def __getattr__(self, name: str) -> Any:
-        if name not in LATE:
+        if name not in LATE_FIELDS:
             raise AttributeError(name)
         _ = vars(self)["node"].activation  # which fills in all of them
         return vars(self)[name]
@@ -200,7 +200,9 @@ def dump_manifest(nodes: Mapping[str, Node], sources: Iterable[Path], root: Path
 
 
 def _dump_method(spec: MethodSpec) -> dict[str, Any]:
-    return {"schema": schema.describe_method(spec)} | {name: getattr(spec, name) for name in EXTRAS}
+    return {"schema": schema.describe_method(spec)} | {
+        name: getattr(spec, name) for name in EXTRA_FIELDS
+    }
 
 
 def _text(value: Any) -> str:

@@ -23,7 +23,7 @@ from plexus.runtime.hub import Plexus
 
 __all__ = (
     "GROUP",
-    "Broken",
+    "BrokenPlugin",
     "Find",
     "find_activations",
     "is_file_name",
@@ -40,7 +40,7 @@ GROUP = "plexus.activations"
 Source: TypeAlias = tuple[str, str, Iterator[type[Activation]]]
 
 
-class Broken(NamedTuple):
+class BrokenPlugin(NamedTuple):
     """A plugin that could not be loaded, and why."""
 
     source: str
@@ -53,13 +53,13 @@ Find: TypeAlias = Callable[[str], Iterator[type[Activation]]]
 
 def load_plugins(
     hub: Plexus, names: Iterable[str], folder: Path | None, find: Find | None = None
-) -> list[Broken]:
+) -> list[BrokenPlugin]:
     """Register every plugin; return those that failed.
 
     `names` are `module:Class`, `module`, or paths of Python files; `folder` is searched for
     `*.py`. A class that is named wins over one of the same namespace that is found.
     """
-    broken: list[Broken] = []
+    broken: list[BrokenPlugin] = []
     built_ins = BuiltIns(hub)
     sources: list[Source] = list(_entry_points())
     if folder is not None and folder.is_dir():
@@ -75,7 +75,7 @@ def load_plugins(
                     hub.register(activation)
         except PlexusError as error:
             switched_off = built_ins.switch_off(name, seen)
-            broken.append(Broken(source, error.message + switched_off))
+            broken.append(BrokenPlugin(source, error.message + switched_off))
     return broken
 
 

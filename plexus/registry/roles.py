@@ -13,7 +13,7 @@ import typing
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from plexus.activation import Activation, Completed
+from plexus.activation import Activation, CompletionTarget
 from plexus.errors import InvalidParams, RegistrationError
 from plexus.events import Event, Message, Resource
 from plexus.principal import Principal
@@ -23,16 +23,16 @@ if TYPE_CHECKING:  # a specification is read with the help of this module
 
 __all__ = (
     "Completer",
-    "bare",
     "check_role",
     "choices",
     "complete",
     "read_completers",
     "read_variable",
+    "unwrap_hint",
 )
 
 #: More digits than any number has that JSON readers keep exact.
-MOST_DIGITS = 18
+MAX_DIGITS = 18
 
 
 class Completer:
@@ -52,19 +52,19 @@ class Completer:
         return await self._function(value, given, **extra)
 
 
-def bare(hint: Any) -> Any:
+def unwrap_hint(hint: Any) -> Any:
     """A type without `Annotated` around it and without `| None` beside it."""
     if typing.get_origin(hint) is Annotated:
-        return bare(typing.get_args(hint)[0])
+        return unwrap_hint(typing.get_args(hint)[0])
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         members = [each for each in typing.get_args(hint) if each is not types.NoneType]
-        return bare(members[0]) if len(members) == 1 else hint
+        return unwrap_hint(members[0]) if len(members) == 1 else hint
     return hint
 
 
 def choices(hint: Any) -> list[str]:
     """The texts that a type allows, if it lists them."""
-    hint = bare(hint)
+    hint = unwrap_hint(hint)
     values: typing.Iterable[Any] = ()
     if typing.get_origin(hint) is Literal:
         values = typing.get_args(hint)
@@ -75,10 +75,10 @@ def choices(hint: Any) -> list[str]:
 
 def read_variable(parameter: Parameter, text: str) -> str | int:
     """The value of a part of an address; raises ValueError if it is not what the type says."""
-    hint = bare(parameter.hint)
+    hint = unwrap_hint(parameter.hint)
     if hint is int:
         digits = text.removeprefix("-")
-        if not (digits.isdecimal() and digits.isascii() and len(digits) <= MOST_DIGITS):
+        if not (digits.isdecimal() and digits.isascii() and len(digits) <= MAX_DIGITS):
             raise ValueError(f"{parameter.name} must be a whole number")
         return int(text)
     allowed = choices(hint)
@@ -102,7 +102,7 @@ def _check_prompt(spec: MethodSpec, where: str) -> None:
                 f"{where}: argument {parameter.name!r}: an argument of a prompt is text: str, or "
                 "a Literal of texts"
             )
-    if not _gives(spec, Message, (str,)):
+    if not _produces(spec, Message, (str,)):
         raise RegistrationError(
             f"{where}: a prompt must return str or list[Message], or yield Message"
         )
@@ -127,7 +127,7 @@ def _check_resource(spec: MethodSpec, where: str) -> None:
         name = parameter.name
         if name not in wanted:
             raise RegistrationError(f"{where}: argument {name!r}: is not in {template.uri!r}")
-        if not _is_text(parameter.hint) and bare(parameter.hint) is not int:
+        if not _is_text(parameter.hint) and unwrap_hint(parameter.hint) is not int:
             raise RegistrationError(
                 f"{where}: argument {name!r}: a part of an address is str, int, or a Literal of "
                 "texts"
@@ -142,20 +142,20 @@ def _check_resource(spec: MethodSpec, where: str) -> None:
         raise RegistrationError(
             f"{where}: argument {missing[0]!r}: is in {template.uri!r} and must be there"
         )
-    if not _gives(spec, Resource, (str, Resource)):
+    if not _produces(spec, Resource, (str, Resource)):
         raise RegistrationError(
             f"{where}: a resource must return str, Resource or list[Resource], or yield Resource"
         )
 
 
 def _is_text(hint: Any) -> bool:
-    hint = bare(hint)
+    hint = unwrap_hint(hint)
     if typing.get_origin(hint) is Literal:
         return all(isinstance(value, str) for value in typing.get_args(hint))
     return hint is str
 
 
-def _gives(spec: MethodSpec, event: type[Event], values: tuple[type, ...]) -> bool:
+def _produces(spec: MethodSpec, event: type[Event], values: tuple[type, ...]) -> bool:
     """Whether a method yields only such events, or returns one of these or a list of such."""
     if spec.kind == "stream":
         return all(issubclass(each, event) for each in spec.events)
@@ -169,7 +169,7 @@ def _is_a(hint: Any, classes: tuple[type, ...]) -> bool:
 
 
 def read_completers(
-    owner: Activation, marked: dict[str, tuple[Completed, ...]], specs: list[MethodSpec]
+    owner: Activation, marked: dict[str, tuple[CompletionTarget, ...]], specs: list[MethodSpec]
 ) -> None:
     """Give each method its completers; raises RegistrationError."""
     methods = {spec.name.rpartition(".")[2]: spec for spec in specs}
@@ -207,7 +207,7 @@ def _completer(function: Any, where: str) -> Completer:
 
 
 #: No list that a person looks through while typing needs to be longer.
-MOST_VALUES = 100
+MAX_VALUES = 100
 
 
 async def complete(
@@ -224,7 +224,7 @@ async def complete(
         typed = value.lower()
         values = [each for each in choices(parameter.hint) if each.lower().startswith(typed)]
     return {
-        "values": values[:MOST_VALUES],
+        "values": values[:MAX_VALUES],
         "total": len(values),
-        "has_more": len(values) > MOST_VALUES,
+        "has_more": len(values) > MAX_VALUES,
     }

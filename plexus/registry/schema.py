@@ -151,8 +151,8 @@ _CORE_SCALARS = {
 
 def describe_method(spec: MethodSpec) -> Schema:
     """Return the entry of one method in the answer of `plexus.schema`."""
-    if spec.described is not None:
-        return spec.described
+    if spec.schema_entry is not None:
+        return spec.schema_entry
     described: Schema = {
         "name": spec.name,
         "description": spec.description,
@@ -164,10 +164,10 @@ def describe_method(spec: MethodSpec) -> Schema:
     if spec.role != "method":
         described["role"] = spec.role
     if spec.resource is not None:
-        described["resource"] = _given(spec.resource)
+        described["resource"] = _without_none(spec.resource)
     if spec.name_template is not None:
         described["template"] = spec.name_template.text
-    hints = _given(spec.hints)
+    hints = _without_none(spec.hints)
     if hints:
         described["hints"] = hints
     if spec.background != "optional":
@@ -180,15 +180,15 @@ def describe_method(spec: MethodSpec) -> Schema:
     return described
 
 
-def _given(row: Hints | ResourceMark) -> Schema:
+def _without_none(row: Hints | ResourceMark) -> Schema:
     """The fields in which something is said."""
     return {name: value for name, value in row._asdict().items() if value is not None}
 
 
 def parameters_schema(spec: MethodSpec) -> Schema:
     """The closed object schema of a method's arguments, or the one that its author gave."""
-    if spec.described is not None:
-        given: Schema = spec.described["params"]
+    if spec.schema_entry is not None:
+        given: Schema = spec.schema_entry["params"]
         return given
     if spec.given_schema is not None:
         return spec.given_schema
@@ -204,8 +204,8 @@ def parameters_schema(spec: MethodSpec) -> Schema:
 
 def result_schema(spec: MethodSpec) -> Schema:
     """Return the schema of what a method returns that does not stream."""
-    if spec.described is not None:
-        given: Schema = spec.described["result"]
+    if spec.schema_entry is not None:
+        given: Schema = spec.schema_entry["result"]
         return given
     return value_schema(spec.returns)
 

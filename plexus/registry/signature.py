@@ -21,10 +21,10 @@ from plexus.activation import (
     COMPLETES,
     MARK,
     Activation,
-    Completed,
+    BackgroundMode,
+    CompletionTarget,
     Deadline,
     Hints,
-    InBackground,
     MethodMark,
     ResourceMark,
     Role,
@@ -79,7 +79,7 @@ class MethodSpec:
     principal_name: str | None
     role: Role
     hints: Hints
-    background: InBackground
+    background: BackgroundMode
     #: What a caller must have to call it, and to see it in a list.
     scope: str
     #: Whether it is offered to models; it can be called in any case.
@@ -95,7 +95,7 @@ class MethodSpec:
     #: Whether it steers or inspects the server itself.
     control: bool = False
     #: Its entry in the answer of `plexus.schema`, if a manifest has it; it is made otherwise.
-    described: dict[str, Any] | None = None
+    schema_entry: dict[str, Any] | None = None
     #: What suggests values, by argument.
     completers: dict[str, Completer] = dataclasses.field(default_factory=dict)
     #: Validates the arguments of a call and stops at the first error of each list; made by
@@ -130,7 +130,7 @@ class MethodSpec:
 def read_methods(owner: Activation, path: str) -> list[MethodSpec]:
     """The methods of one activation, in the order they are written; raises RegistrationError."""
     specs: list[MethodSpec] = []
-    completers: dict[str, tuple[Completed, ...]] = {}
+    completers: dict[str, tuple[CompletionTarget, ...]] = {}
     seen: set[str] = set()
     for cls in reversed(type(owner).__mro__):
         for name in vars(cls):

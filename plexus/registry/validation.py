@@ -179,23 +179,23 @@ def _fault(fault: dict[str, Any]) -> dict[str, str]:
 # --- near matches of a misspelled name --------------------------------------------------------
 
 #: A longer name is no misspelling of anything: names of methods have at most 64 characters.
-LONGEST = 128
+MAX_NAME_CHARS = 128
 #: How alike two names must be: 1 is the same letters, 0 nothing in common.
-ALIKE = 0.5
+MIN_SIMILARITY = 0.5
 
 
-def nearest(name: str, candidates: Iterable[str], most: int = 3) -> list[str]:
+def nearest(name: str, candidates: Iterable[str], limit: int = 3) -> list[str]:
     """Return the candidates that look most like a name, best first."""
-    if len(name) > LONGEST:
+    if len(name) > MAX_NAME_CHARS:
         return []
     wanted = _pairs_of(name)
     scored = []
     for candidate in candidates:
         pairs = _pairs(candidate)
         score = 2 * len(wanted & pairs) / (len(wanted) + len(pairs))
-        if score >= ALIKE:
+        if score >= MIN_SIMILARITY:
             scored.append((-score, candidate))
-    return [candidate for _, candidate in sorted(scored)[:most]]
+    return [candidate for _, candidate in sorted(scored)[:limit]]
 
 
 def _pairs_of(name: str) -> frozenset[str]:

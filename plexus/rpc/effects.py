@@ -42,13 +42,13 @@ class StartCall:
     """Call a method; the driver answers with `on_started` or `on_refused` and this `call`.
 
     `spec` is the method itself where the view has looked it up already. A caller that `owns` the
-    run holds it back by not reading. `asks` are the kinds of questions that this caller can
-    answer; None stands for all. `trace` is the trace context of the request, as W3C's headers
-    have it. `crowded` is whether the connection has reached its limit of calls: then only a
+    run holds it back by not reading. `question_kinds` are those that this caller can answer;
+    None stands for all. `trace` is the trace context of the request, as W3C's headers
+    have it. `at_limit` is whether the connection has reached its limit of calls: then only a
     control method is called.
     """
 
-    __slots__ = ("asks", "call", "crowded", "method", "owns", "params", "spec", "trace")
+    __slots__ = ("at_limit", "call", "method", "owns", "params", "question_kinds", "spec", "trace")
 
     def __init__(
         self,
@@ -58,16 +58,16 @@ class StartCall:
         *,
         spec: MethodSpec | None = None,
         owns: bool = True,
-        asks: frozenset[str] | None = None,
+        question_kinds: frozenset[str] | None = None,
         trace: Mapping[str, str] | None = None,
     ) -> None:
         self.call = call
-        self.crowded = False
+        self.at_limit = False
         self.method = method
         self.params = params
         self.spec = spec
         self.owns = owns
-        self.asks = asks
+        self.question_kinds = question_kinds
         self.trace = trace
 
 

@@ -198,6 +198,6 @@ def event_text(event: Event) -> str:
     """An event as text; what has no text is shown as JSON."""
     if isinstance(event, Result) and event.result is not None and not isinstance(event.result, str):
         return orjson.dumps(event.result, plain, orjson.OPT_INDENT_2).decode()
-    if not event.speaks and not event.terminal:
+    if not event.has_text and not event.terminal:
         return encode_event(event).decode() + "\n"
     return event.as_text()

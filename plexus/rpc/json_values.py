@@ -26,7 +26,7 @@ from plexus.events import Event
 from plexus.limits import Limits
 from plexus.text import shorten
 
-__all__ = ("INTEGERS", "changed_integer", "find_fault", "plain", "read_value")
+__all__ = ("INTEGERS", "find_fault", "find_large_integer", "plain", "read_value")
 
 #: The integers that are read and written as they are.
 INTEGERS: Final = range(-(2**63), 2**64)
@@ -202,12 +202,12 @@ _SHAPES: Final = bytes.maketrans(b"123456789", b"000000000")
 _LONG: Final = b"0" * 19
 #: Each match takes all digits that follow, so the time is linear.
 _LONG_DIGITS: Final = re.compile(rb"[0-9]{20,}+|(?<=-)9[2-9][0-9]{17}")
-_MOST_DIGITS: Final = len(str(INTEGERS.start))
+_MAX_DIGITS: Final = len(str(INTEGERS.start))
 #: How many digits of a number are quoted.
 _QUOTED: Final = 24
 
 
-def changed_integer(data: bytes | bytearray) -> str | None:
+def find_large_integer(data: bytes | bytearray) -> str | None:
     """Describe the first integer of more than 64 bits, which was read as a float; None without
     one."""
     if _LONG not in data.translate(_SHAPES):
@@ -224,7 +224,7 @@ def changed_integer(data: bytes | bytearray) -> str | None:
             start -= 1
             if bare[start - 1 : start] in _FLOAT_MARKS:
                 continue
-        if end - start > _MOST_DIGITS or int(bare[start:end]) not in INTEGERS:
+        if end - start > _MAX_DIGITS or int(bare[start:end]) not in INTEGERS:
             digits = bare[start : min(end, start + _QUOTED)].decode()
             rest = f"... ({end - start} characters)" if end - start > _QUOTED else ""
             return f"the integer {digits}{rest} has more than 64 bits; send it as text"

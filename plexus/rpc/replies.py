@@ -104,20 +104,20 @@ def _cost(raw: bytes) -> int:
 class BatchReply:
     """Gathers replies until every request of the batch has its own."""
 
-    __slots__ = ("_replies", "open")
+    __slots__ = ("_replies", "pending")
 
     def __init__(self) -> None:
         self._replies: list[bytes] = []
         #: How many requests are under way.
-        self.open = 0
+        self.pending = 0
 
     def add(self, reply: bytes) -> None:
         """One more reply."""
         self._replies.append(reply)
 
-    def taken(self) -> bytes | None:
+    def flush(self) -> bytes | None:
         """The array, once nothing is under way; None before that, and if nobody is answered."""
-        if self.open or not self._replies:
+        if self.pending or not self._replies:
             return None
         array = wire.encode_batch(self._replies)
         self._replies = []

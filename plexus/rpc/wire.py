@@ -27,7 +27,7 @@ import orjson
 from plexus.errors import InvalidEvent, TooBig
 from plexus.limits import Limits
 from plexus.rpc.event_encoder import encode_event, event_encoders, event_text
-from plexus.rpc.json_values import INTEGERS, changed_integer, find_fault, plain, read_value
+from plexus.rpc.json_values import INTEGERS, find_fault, find_large_integer, plain, read_value
 from plexus.text import shorten
 
 __all__ = (
@@ -38,7 +38,7 @@ __all__ = (
     "PARSE_ERROR",
     "Id",
     "Invalid",
-    "Lines",
+    "LineDecoder",
     "Message",
     "Notification",
     "Request",
@@ -125,7 +125,7 @@ def decode(data: bytes | bytearray, limits: Limits) -> Message | list[Message]:
         return Invalid(None, INVALID_REQUEST, error.message, error.data)
     except ValueError as error:
         return Invalid(None, PARSE_ERROR, f"not JSON: {error}")
-    fault = changed_integer(data)
+    fault = find_large_integer(data)
     if fault is not None:
         return _refused(value, fault, limits)
     if value.__class__ is dict:
@@ -178,7 +178,7 @@ def decode_value(data: bytes | bytearray, limits: Limits, *, exact: bool = True)
     """Read one JSON value; raises `TooBig` past the limits and for integers of more than 64 bits,
     and ValueError for what is no JSON. If not `exact`, such an integer is read as a float."""
     value = read_value(data, limits)
-    fault = changed_integer(data) if exact else None
+    fault = find_large_integer(data) if exact else None
     if fault is not None:
         raise TooBig(fault, data={"limit": INTEGERS.stop - 1})
     return value
@@ -223,7 +223,7 @@ def _envelope(value: dict[str, Any], limits: Limits) -> Message:
     return Invalid(request_id, INVALID_REQUEST, "method must be a string")
 
 
-class Lines:
+class LineDecoder:
     """Cuts a stream of bytes into lines, at 0x0A only, however the bytes arrive.
 
     A line past the limit is not kept: its bytes are thrown away up to the next newline and one

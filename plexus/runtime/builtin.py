@@ -24,14 +24,14 @@ from plexus.runtime.hub import Plexus
 from plexus.runtime.run import Run
 from plexus.runtime.runs import Runs
 
-__all__ = ("IN_EVENT", "PlexusItself", "RunsChanged", "changes", "transcript")
+__all__ = ("RUNS_PER_EVENT", "PlexusActivation", "RunsChanged", "transcript", "watch_runs")
 
 #: How many runs are listed as resources. Older ones can still be read by their numbers.
 NEWEST_RUNS = 100
 #: How seldom and how often it may look, in seconds.
-SELDOM_S, OFTEN_S = 60.0, 0.1
+MIN_INTERVAL_S, MAX_INTERVAL_S = 0.1, 60.0
 #: How many runs one event tells of.
-IN_EVENT = 500
+RUNS_PER_EVENT = 500
 #: About how many characters of a transcript make a page: what a client shows, or gives to a
 #: model, at once.
 PAGE_CHARACTERS = 200_000
@@ -48,7 +48,7 @@ class RunsChanged(Event):
         return "".join(f"{run['run']} {run['method']} {run['state']}\n" for run in self.runs)
 
 
-class PlexusItself(Activation):
+class PlexusActivation(Activation):
     """The server itself: what it offers, what runs, and how to follow, answer and stop a run."""
 
     namespace = "plexus"
@@ -107,9 +107,9 @@ class PlexusItself(Activation):
             state: Only runs in this state, as in "running" or "error".
             limit: At most so many.
         """
-        runs = self._hub.runs.of(ctx.principal)
+        runs = self._hub.runs.list_for(ctx.principal)
         chosen = [run for run in runs if state is None or run.state == state]
-        return [run.described() for run in chosen[: max(limit, 0)]]
+        return [run.describe() for run in chosen[: max(limit, 0)]]
 
     @method(listed=False, deadline_s=None, read_only=True, open_world=False)
     async def watch(self, interval_s: float = 0.5, *, ctx: Context) -> AsyncIterator[RunsChanged]:
@@ -118,7 +118,9 @@ class PlexusItself(Activation):
         Args:
             interval_s: Seconds from one look to the next, from 0.1 to 60.
         """
-        async with aclosing(changes(self._hub.runs, ctx.principal, ctx.run_id, interval_s)) as told:
+        async with aclosing(
+            watch_runs(self._hub.runs, ctx.principal, ctx.run_id, interval_s)
+        ) as told:
             async for event in told:
                 yield event
 
@@ -179,7 +181,7 @@ class PlexusItself(Activation):
             limit: At most so many.
         """
         listed = await self._hub.list_resources(ctx.principal, after, max(limit, 0))
-        return [_said(entry) for entry in listed]
+        return [_without_none(entry) for entry in listed]
 
     @method(name="prompts", listed=False, read_only=True, open_world=False, control=True)
     async def list_prompts(
@@ -192,7 +194,7 @@ class PlexusItself(Activation):
             limit: At most so many.
         """
         listed = await self._hub.list_prompts(ctx.principal, after, max(limit, 0))
-        return [_said(entry) for entry in listed]
+        return [_without_none(entry) for entry in listed]
 
     @method(listed=False, read_only=True, open_world=False, control=True)
     async def complete(
@@ -253,10 +255,10 @@ class PlexusItself(Activation):
             for spec in self._hub.methods()
             if spec.name.startswith(own) or spec.role != "method"
         }
-        return [run for run in self._hub.runs.of(principal) if run.method not in looks]
+        return [run for run in self._hub.runs.list_for(principal) if run.method not in looks]
 
 
-def _said(entry: ResourceInfo | PromptInfo) -> dict[str, Any]:
+def _without_none(entry: ResourceInfo | PromptInfo) -> dict[str, Any]:
     """The fields in which something is said."""
     return {name: field for name, field in entry._asdict().items() if field is not None}
 
@@ -289,23 +291,23 @@ async def _buffered(call: Call, limit: int) -> dict[str, Any]:
     return answer
 
 
-async def changes(
+async def watch_runs(
     runs: Runs, principal: Principal, own: int, interval_s: float
 ) -> AsyncGenerator[RunsChanged, None]:
     """All runs of a principal save this one, then what changes, without an end."""
     known: dict[int, dict[str, Any]] = {}
     first = True
     while True:
-        listed = {run.id: run.described() for run in runs.of(principal) if run.id != own}
+        listed = {run.id: run.describe() for run in runs.list_for(principal) if run.id != own}
         changed = [said for number, said in listed.items() if known.get(number) != said]
         gone = [number for number in known if number not in listed]
         known = listed
         if first or changed or gone:
-            yield RunsChanged(changed[:IN_EVENT], gone)
-        for start in range(IN_EVENT, len(changed), IN_EVENT):
-            yield RunsChanged(changed[start : start + IN_EVENT], [])
+            yield RunsChanged(changed[:RUNS_PER_EVENT], gone)
+        for start in range(RUNS_PER_EVENT, len(changed), RUNS_PER_EVENT):
+            yield RunsChanged(changed[start : start + RUNS_PER_EVENT], [])
         first = False
-        await asyncio.sleep(min(max(interval_s, OFTEN_S), SELDOM_S))
+        await asyncio.sleep(min(max(interval_s, MIN_INTERVAL_S), MAX_INTERVAL_S))
 
 
 def transcript(run: Run, after: int = 0) -> str:

@@ -48,9 +48,9 @@ COMMON: Final[tuple[type[Event], ...]] = (
     Start,
 )
 #: For how many kinds of events a class is made. There are far fewer in any one program.
-KINDS: Final = 512
+MAX_CLASSES: Final = 512
 #: The fields that hold what a person would read, where an event has one of them.
-SPOKEN: Final = ("text", "data", "message")
+TEXT_FIELDS: Final = ("text", "data", "message")
 
 
 class CopiedLog(RunLog):
@@ -137,7 +137,7 @@ class _Copied(Event):
     """An event whose class is not known here."""
 
     def as_text(self) -> str:
-        return _spoken(self)
+        return _text_of(self)
 
 
 class _CopiedComplete(Complete):
@@ -148,7 +148,7 @@ class _CopiedComplete(Complete):
         return bool(getattr(self, "exit_code", 0))
 
     def as_text(self) -> str:
-        return _spoken(self)
+        return _text_of(self)
 
 
 #: By tag and fields, the class that stands for such events.
@@ -170,7 +170,7 @@ def _class_for(key: tuple[str, tuple[str, ...]]) -> type[Event]:
     attributes = [_attribute(name) for name in names]
     if not all(name.isidentifier() for name in attributes):
         raise ValueError("the fields of an event have the names of attributes")
-    if len(_classes) >= KINDS:
+    if len(_classes) >= MAX_CLASSES:
         _classes.clear()
     found = next((kind for kind in COMMON if _fits(kind, tag, attributes)), None)
     if found is None:
@@ -195,6 +195,6 @@ def _attribute(name: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
-def _spoken(event: Event) -> str:
-    texts: list[Any] = [getattr(event, name, None) for name in SPOKEN]
+def _text_of(event: Event) -> str:
+    texts: list[Any] = [getattr(event, name, None) for name in TEXT_FIELDS]
     return next((text for text in texts if isinstance(text, str)), "")

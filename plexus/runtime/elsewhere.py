@@ -25,7 +25,7 @@ from plexus.questions import Question
 from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
 from plexus.runtime.copied import CopiedLog, CopyReader, read_event
-from plexus.runtime.log import WALL, Reader
+from plexus.runtime.log import WALL_OFFSET, Reader
 from plexus.runtime.question_feed import OpenQuestion, OpenQuestions, QuestionChanged
 from plexus.runtime.run import Run
 
@@ -35,22 +35,22 @@ __all__ = ("Elsewhere", "HomeProcess", "RunElsewhere")
 #: has ended finds at least that.
 UNFOLLOWED_BYTES: Final = 1024 * 1024
 #: What a process says of a run that is no news to whoever lists runs.
-UNSHOWN: Final = frozenset({"scope", "terminal"})
+HIDDEN_FIELDS: Final = frozenset({"scope", "terminal"})
 
 
 class HomeProcess(Protocol):
     """The process that a run is in."""
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """What `plexus.runs` says of it."""
 
-    def want(self, run: int, after: int, most_bytes: int | None) -> None:
+    def request_items(self, run: int, after: int, most_bytes: int | None) -> None:
         """Have it send the items after this one, so many bytes of them, or all to the end."""
 
-    def enough(self, run: int) -> None:
+    def stop_items(self, run: int) -> None:
         """Have it send no more items of this run."""
 
-    async def ask(self, method: str, params: dict[str, Any]) -> Any:
+    async def call(self, method: str, params: dict[str, Any]) -> Any:
         """Have it call a method of its own; raises PlexusError."""
 
 
@@ -79,22 +79,22 @@ class Elsewhere:
 
     def all(self) -> list[RunElsewhere]:
         """All that are known."""
-        self._forget_old()
+        self._evict_expired()
         return [*self._finished.values(), *self._running.values()]
 
-    def ended(self, run: Run) -> None:
+    def on_end(self, run: Run) -> None:
         """This run has ended."""
         found = self._running.pop(run.id, None)
         if found is not None:
             self._finished[run.id] = found
-        self._forget_old()
+        self._evict_expired()
 
     def close(self) -> None:
         """This process ends, and with it the copies; the runs go on."""
         for run in self.running():
             run.finish(ErrorEvent("stopping", "the server that shows this run is stopping"))
 
-    def _forget_old(self) -> None:
+    def _evict_expired(self) -> None:
         limits, finished = self._limits, self._finished
         oldest = time.monotonic() - limits.finished_s
         size = sum(run.log.size for run in finished.values())
@@ -110,24 +110,30 @@ class Elsewhere:
 class RunElsewhere(Run):
     """A run of another process."""
 
-    __slots__ = ("_followers", "_home", "_said", "_tasks")
+    __slots__ = ("_followers", "_home", "_summary", "_tasks")
 
     def __init__(
         self,
-        said: dict[str, Any],
+        summary: dict[str, Any],
         principal: Principal,
         limits: Limits,
         home: HomeProcess,
         on_end: Callable[[Run], None],
     ) -> None:
-        started_at = said["started_ms"] / 1000 - WALL
+        started_at = summary["started_ms"] / 1000 - WALL_OFFSET
         log = CopiedLog(limits, started_at)
         super().__init__(
-            said["run"], said["method"], principal, log, started_at, on_end, said.get("parent")
+            summary["run"],
+            summary["method"],
+            principal,
+            log,
+            started_at,
+            on_end,
+            summary.get("parent"),
         )
         self.log: CopiedLog = log
         self._home = home
-        self._said = said
+        self._summary = summary
         self._followers: set[Reader] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -136,35 +142,35 @@ class RunElsewhere(Run):
     @property
     def state(self) -> str:
         """As its own process has it."""
-        return self._said["state"] if self.terminal is None else self.terminal.type
+        return self._summary["state"] if self.terminal is None else self.terminal.type
 
     def find_scope(self, methods: Mapping[str, MethodSpec]) -> str:  # noqa: ARG002
         """The scope of its method, which may be one that is not known here."""
-        scope: str = self._said["scope"]
+        scope: str = self._summary["scope"]
         return scope
 
-    def described(self) -> dict[str, Any]:
-        shown = {name: said for name, said in self._said.items() if name not in UNSHOWN}
+    def describe(self) -> dict[str, Any]:
+        shown = {name: value for name, value in self._summary.items() if name not in HIDDEN_FIELDS}
         return shown | {
             "state": self.state,
-            "last_seq": max(self._said["last_seq"], self.log.last),
-            "process": self._home.described(),
+            "last_seq": max(self._summary["last_seq"], self.log.last),
+            "process": self._home.describe(),
         }
 
     # --- what its process tells ---------------------------------------------------------------
 
-    def told(self, said: dict[str, Any]) -> None:
+    def update(self, summary: dict[str, Any]) -> None:
         """Its process says this of it now."""
-        self._said = said
+        self._summary = summary
 
-    def want_items(self) -> None:
+    def request_missing_items(self) -> None:
         """Ask for what is missing, as far as it is wanted."""
         if self.terminal is None:
             left = UNFOLLOWED_BYTES - self.log.total
             if self._followers or left > 0:
-                self._home.want(self.id, self.log.last, None if self._followers else left)
+                self._home.request_items(self.id, self.log.last, None if self._followers else left)
 
-    def took(self, first: int, payloads: list[bytes]) -> None:
+    def add_items(self, first: int, payloads: list[bytes]) -> None:
         """These items have come; raises ValueError for what is no event."""
         log = self.log
         for seq, raw in enumerate(payloads, first):
@@ -182,12 +188,12 @@ class RunElsewhere(Run):
         if log.waiting_readers:
             log.wake_readers()
 
-    def lost(self, reason: str) -> None:
+    def close_lost(self, reason: str) -> None:
         """No more items will come: end with what is known of the end."""
         if self.terminal is not None:
             return
-        last = self._said["last_seq"]
-        known = self._said.get("terminal")
+        last = self._summary["last_seq"]
+        known = self._summary.get("terminal")
         if known is None:
             self._end(ErrorEvent("gone", reason))
             return
@@ -198,14 +204,16 @@ class RunElsewhere(Run):
         self._end(event if isinstance(event, Terminal) else ErrorEvent("gone", reason))
 
     def _end(self, terminal: Terminal, raw: bytes | None = None) -> None:
-        took_ms = self._said.get("duration_ms")
+        took_ms = self._summary.get("duration_ms")
         self.finish(terminal, raw)
         if took_ms is not None:
             self.ended_at = min(self.started_at + took_ms / 1000, time.monotonic())
         self._followers.clear()
 
-    def asks_now(self, event: QuestionAsked, asked_ms: int, tell: QuestionChanged) -> None:
-        """It has a question open; `tell` is told now and when that is closed."""
+    def open_remote_question(
+        self, event: QuestionAsked, asked_ms: int, notify: QuestionChanged
+    ) -> None:
+        """It has a question open; `notify` is told now and when that is closed."""
         if self.terminal is not None:
             return
         if self.questions is None:
@@ -214,22 +222,22 @@ class RunElsewhere(Run):
             return
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         question: Question[Any] = Question(event.message)
-        asked_at = asked_ms / 1000 - WALL
-        self.questions[event.request] = OpenQuestion(question, answer, event, asked_at, tell)
-        tell(self, event.request, True)
+        asked_at = asked_ms / 1000 - WALL_OFFSET
+        self.questions[event.request] = OpenQuestion(question, answer, event, asked_at, notify)
+        notify(self, event.request, True)
 
     # --- readers ------------------------------------------------------------------------------
 
     def reader(self, after: int, wake: Callable[[Reader], None], *, owner: bool) -> Reader:  # noqa: ARG002
         """A cursor; nobody here owns the run, and nobody here holds it back."""
-        newest = max(self._said["last_seq"], self.log.last)
+        newest = max(self._summary["last_seq"], self.log.last)
         if self.terminal is not None:
             newest = self.log.last - 1
         reader = CopyReader(self, min(max(after, 0), newest), wake)
         if self.terminal is None:
             self._followers.add(reader)
             if len(self._followers) == 1:
-                self.want_items()
+                self.request_missing_items()
         return reader
 
     def leave(self, reader: Reader) -> None:
@@ -244,45 +252,45 @@ class RunElsewhere(Run):
         if reader in self._followers:
             self._followers.remove(reader)
             if not self._followers:
-                self._home.enough(self.id)
-                self.want_items()
+                self._home.stop_items(self.id)
+                self.request_missing_items()
 
     # --- passed on ----------------------------------------------------------------------------
 
-    async def pass_on(self, method: str, params: dict[str, Any]) -> Any:
+    async def forward(self, method: str, params: dict[str, Any]) -> Any:
         """Have its process call a method about it; raises PlexusError."""
         if self.terminal is not None:
             raise NotFound(f"run {self.id} is over")
-        return await self._home.ask(method, params)
+        return await self._home.call(method, params)
 
     async def stop(self, reason: str) -> bool:
         if self.terminal is not None:
             return False
-        stopped: bool = await self.pass_on("plexus.cancel", {"run": self.id, "reason": reason})
+        stopped: bool = await self.forward("plexus.cancel", {"run": self.id, "reason": reason})
         return stopped
 
     async def respond(self, request: str, answer: Any) -> None:
         params = {"run": self.id, "request": request, "answer": answer}
-        await self.pass_on("plexus.respond", params)
+        await self.forward("plexus.respond", params)
 
     def cancel(self, reason: str) -> None:
-        self._pass_on_soon("plexus.cancel", {"run": self.id, "reason": reason})
+        self._forward_soon("plexus.cancel", {"run": self.id, "reason": reason})
 
     def answer(self, request: str, answer: Any) -> None:
         self.open_question(request)
         params = {"run": self.id, "request": request, "answer": answer}
-        self._pass_on_soon("plexus.respond", params)
+        self._forward_soon("plexus.respond", params)
 
     def refuse(self, request: str, error: PlexusError) -> None:  # noqa: ARG002
         self.open_question(request)
         params = {"run": self.id, "request": request, "answer": None}
-        self._pass_on_soon("plexus.respond", params)
+        self._forward_soon("plexus.respond", params)
 
-    def _pass_on_soon(self, method: str, params: dict[str, Any]) -> None:
-        task = asyncio.get_running_loop().create_task(self._quietly(method, params))
+    def _forward_soon(self, method: str, params: dict[str, Any]) -> None:
+        task = asyncio.get_running_loop().create_task(self._forward_silently(method, params))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _quietly(self, method: str, params: dict[str, Any]) -> None:
+    async def _forward_silently(self, method: str, params: dict[str, Any]) -> None:
         with suppress(PlexusError):  # there is nobody to tell
-            await self.pass_on(method, params)
+            await self.forward(method, params)

@@ -27,9 +27,9 @@ from plexus.registry.activation_tree import (
     Node,
     check_node,
     describe,
+    filter_scopes,
     methods_of,
     read_activation,
-    seen,
     walk,
 )
 from plexus.registry.catalogue import Prompts, Resources
@@ -246,7 +246,7 @@ class Plexus:
         activations = [node.activation for node in self.nodes() if "prompts" in node.hooks]
         return await self._prompts.page(activations, principal, after, limit)
 
-    def prompts_vary(self) -> bool:
+    def has_dynamic_prompts(self) -> bool:
         """Whether there may be more prompts than there are methods that make one."""
         return any("prompts" in node.hooks for node in self.nodes())
 
@@ -259,13 +259,13 @@ class Plexus:
         principal: Principal = LOCAL,
         *,
         parent: Context | None = None,
-        asks: frozenset[str] | None = None,
+        question_kinds: frozenset[str] | None = None,
         trace: Mapping[str, str] | None = None,
     ) -> Call:
         """Begin a run, or find the one that is meant; raises before anything has happened.
 
         `method` is a name, or what was found by it; `parent` is the call that this one is made
-        from; `asks` are the kinds of questions that the caller can answer, None for all of them;
+        from; `question_kinds` are those that the caller can answer, None for all of them;
         `trace` is the trace context that it sent.
         """
         if self.draining and (parent is None or self._closing):
@@ -283,16 +283,16 @@ class Plexus:
             run, after = spec.function(**arguments)
             return Call(run, after, False, False)
         if key is not None:
-            existing = self.runs.with_key(principal, key, spec.name)
+            existing = self.runs.find_by_key(principal, key, spec.name)
             if existing is not None:
-                existing.asks = asks  # it may be another client that comes back
+                existing.question_kinds = question_kinds  # it may be another client that comes back
                 return Call(existing, after, True, False)
             if after:  # its run is no longer known: running it again is not what is asked for
                 raise NotFound(f"there is no run with the key {key!r} any more")
         deadline_s = self.limits.run_s if spec.deadline_s == "default" else spec.deadline_s
         parent_id = None if parent is None else parent.run_id
-        run = self.runs.begin(spec.name, principal, parent_id, deadline_s, key, spec.purpose)
-        run.asks = asks
+        run = self.runs.start(spec.name, principal, parent_id, deadline_s, key, spec.purpose)
+        run.question_kinds = question_kinds
         if self.runs.is_observed:
             self.runs.notify_started(run, arguments, trace)
         if spec.context_name is not None:
@@ -346,7 +346,7 @@ class Plexus:
             if scopes == self._scopes:
                 roots = [describe(self._nodes[path]) for path in sorted(self._nodes)]
             else:
-                roots = seen(self.schema()["activations"], scopes)
+                roots = filter_scopes(self.schema()["activations"], scopes)
             body = {"name": self.name, "version": self.version, "activations": roots}
             self._schemas[scopes] = body | {"hash": schema.digest(body)}
         return self._schemas[scopes]

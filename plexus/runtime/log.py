@@ -44,16 +44,16 @@ TAKE_BYTES = 256 * 1024
 #: How exact the time of an item is.
 RESOLUTION_S = 0.001
 #: What to add to a monotonic time to get the time on the wall.
-WALL = time.time() - time.monotonic()
+WALL_OFFSET = time.time() - time.monotonic()
 
 
 def wall_ms(monotonic: float) -> int:
     """Return a monotonic time in milliseconds since the epoch."""
-    return int((WALL + monotonic) * 1000)
+    return int((WALL_OFFSET + monotonic) * 1000)
 
 
 class Batch:
-    """Consecutive items, taken in one go; the first has the number `first`."""
+    """Consecutive items, bytes_read in one go; the first has the number `first`."""
 
     __slots__ = ("events", "first", "log", "payloads", "size", "terminal")
 
@@ -124,7 +124,7 @@ class RunLog:
         #: Whether the terminal is there, and counted.
         self.ended = False
         self.limits = limits
-        #: Readers that have taken everything and wait for more; always the same list.
+        #: Readers that have bytes_read everything and wait for more; always the same list.
         self.waiting_readers: list[Reader] = []
         #: The reader that the pump waits for.
         self.owner: Reader | None = None
@@ -223,7 +223,7 @@ class RunLog:
     # --- waking -------------------------------------------------------------------------------
 
     def wake_readers(self) -> None:
-        """Notify the readers that had taken everything."""
+        """Notify the readers that had bytes_read everything."""
         waiting = self.waiting_readers
         if len(waiting) == 1:
             reader = waiting.pop()
@@ -258,7 +258,7 @@ class RunLog:
         owner = self.owner
         if owner is None:
             return self.limits.high_water_bytes
-        unread = self.total - owner.taken + ITEM_WEIGHT * (self.last - owner.seq)
+        unread = self.total - owner.bytes_read + ITEM_WEIGHT * (self.last - owner.seq)
         return self.limits.high_water_bytes - unread
 
     async def wait_for_capacity(self) -> None:
@@ -272,7 +272,7 @@ class RunLog:
                 self._resume = None
 
     @property
-    def is_held(self) -> bool:
+    def is_blocked(self) -> bool:
         """Whether the pump waits for the owner."""
         return self._resume is not None
 
@@ -288,7 +288,7 @@ class RunLog:
         self.owner = reader
         if reader.seq or self.payloads:
             self.trim_read()
-            reader.taken = self.total - self.size_after(reader.seq)
+            reader.bytes_read = self.total - self.size_after(reader.seq)
         if self._resume is not None:
             self.release()
 
@@ -308,15 +308,15 @@ class RunLog:
 class Reader:
     """A cursor over a run's log. `wake` is called once when there is something new to take."""
 
-    __slots__ = ("log", "run", "seq", "tag", "taken", "wake")
+    __slots__ = ("bytes_read", "log", "run", "seq", "tag", "wake")
 
     def __init__(self, run: Run, seq: int, wake: Callable[[Reader], None]) -> None:
         self.run = run
         self.log = run.log
-        #: The number of the last item that was taken.
+        #: The number of the last item that was bytes_read.
         self.seq = seq
         #: Bytes of all items up to there; used for an owner only.
-        self.taken = 0
+        self.bytes_read = 0
         self.wake = wake
         #: For the holder of this reader.
         self.tag: Any = None
@@ -343,7 +343,7 @@ class Reader:
                 log.waiting_readers.append(self)
             return batch
         self.seq += len(batch.events)
-        self.taken += batch.size
-        if log.is_held:
+        self.bytes_read += batch.size
+        if log.is_blocked:
             log.release()
         return batch

@@ -140,7 +140,7 @@ class Pace:
         self._slice_end = time.monotonic() + SLICE_S
         self._stride = SHORT
 
-    def look(self) -> int:
+    def check(self) -> int:
         """Wake who waits, and say how many events may come before the next look; 0 to rest."""
         log = self._log
         log.check_newest()
@@ -155,7 +155,7 @@ class Pace:
         self._stride = min(self._stride * 2, STRIDE)
         return self._stride if log.capacity > 0 else 0
 
-    async def rest(self) -> None:
+    async def pause(self) -> None:
         """Let others have their turn, and wait for an owner that is too far behind."""
         await self._log.wait_for_capacity()
         if time.monotonic() > self._slice_end:
@@ -212,9 +212,9 @@ async def _stream_outcome(run: LocalRun, stream: AsyncIterator[Event]) -> Termin
             if left <= 0 or waiting_readers or len(raw) > LARGE:
                 if pace is None:
                     pace = Pace(log)
-                left = pace.look()
+                left = pace.check()
                 if left <= 0:
-                    await pace.rest()
+                    await pace.pause()
                     if run.terminal is not None:  # it was abandoned meanwhile
                         break
                     left = 1

@@ -36,7 +36,7 @@ class OpenQuestion(NamedTuple):
     #: When that was, on the monotonic clock.
     asked_at: float
     #: Notified when it opens and when it closes.
-    tell: QuestionChanged | None
+    notify: QuestionChanged | None
 
 
 class OpenQuestions(dict[str, OpenQuestion]):
@@ -54,7 +54,7 @@ class OpenQuestions(dict[str, OpenQuestion]):
         question: Question[Any],
         timeout_s: float,
         key: str | None,
-        tell: QuestionChanged | None,
+        notify: QuestionChanged | None,
         append: Callable[[QuestionAsked], None],
     ) -> tuple[str, asyncio.Future[Any]]:
         """Open a question and append its event. Raises what appending raises."""
@@ -67,19 +67,19 @@ class OpenQuestions(dict[str, OpenQuestion]):
             schema=question.schema(),
             timeout_s=timeout_s,
             default=question.default,
-            options=question.described_options(),
+            options=question.describe_options(),
             key=key,
             details=question.details(),
         )
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self[request] = OpenQuestion(question, future, event, time.monotonic(), tell)
+        self[request] = OpenQuestion(question, future, event, time.monotonic(), notify)
         try:
             append(event)
         except PlexusError:
             del self[request]
             raise
-        if tell is not None:
-            tell(self._run, request, True)
+        if notify is not None:
+            notify(self._run, request, True)
         return request, future
 
     def find(self, request: str) -> OpenQuestion:
@@ -88,7 +88,7 @@ class OpenQuestions(dict[str, OpenQuestion]):
             raise NotFound(f"run {self._run.id} asks no question {request!r} at the moment")
         return self[request]
 
-    def settle(self, request: str, outcome: Any) -> None:
+    def set_answer(self, request: str, outcome: Any) -> None:
         """Close a question with its answer, None or an error; raises NotFound."""
         answer = self.find(request).answer
         self.close(request)
@@ -98,8 +98,8 @@ class OpenQuestions(dict[str, OpenQuestion]):
     def close(self, request: str) -> None:
         """Close a question without an answer, if it is open."""
         asked = self.pop(request, None)
-        if asked is not None and asked.tell is not None:
-            asked.tell(self._run, request, False)
+        if asked is not None and asked.notify is not None:
+            asked.notify(self._run, request, False)
 
     def close_all(self) -> None:
         """Cancel every wait for an answer: the run has ended."""
@@ -107,8 +107,8 @@ class OpenQuestions(dict[str, OpenQuestion]):
         self.clear()
         for request, asked in closed.items():
             asked.answer.cancel()
-            if asked.tell is not None:
-                asked.tell(self._run, request, False)
+            if asked.notify is not None:
+                asked.notify(self._run, request, False)
 
 
 class Questions:
@@ -129,7 +129,7 @@ class Questions:
         self._on_change.append(changed)
         return partial(self._on_change.remove, changed)
 
-    def tell(self, run: Run, request: str, is_open: bool) -> None:
+    def notify(self, run: Run, request: str, is_open: bool) -> None:
         """Notify the listeners that a question has opened or closed."""
         for changed in self._on_change.copy():
             changed(run, request, is_open)

@@ -34,7 +34,6 @@ class Run(ABC):
     """One call, in this process or another."""
 
     __slots__ = (
-        "asks",
         "cancel_reason",
         "ended_at",
         "expired_after",
@@ -47,6 +46,7 @@ class Run(ABC):
         "parent",
         "principal",
         "purpose",
+        "question_kinds",
         "questions",
         "retention_s",
         "started_at",
@@ -73,7 +73,7 @@ class Run(ABC):
         self.log = log
         self.on_end = on_end
         #: The kinds of questions that the caller can answer; None for all of them.
-        self.asks: frozenset[str] | None = None
+        self.question_kinds: frozenset[str] | None = None
         #: The caller's own name for this run.
         self.key: str | None = None
         #: For how long the caller was promised that it can be found.
@@ -100,7 +100,7 @@ class Run(ABC):
         """Return the scope that it takes to control it, given the methods that are registered
         here; None if it is unknown."""
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return what `plexus.runs` lists."""
         described: dict[str, Any] = {
             "run": self.id,
@@ -321,28 +321,28 @@ class LocalRun(Run):
         question: Question[Any],
         timeout_s: float,
         key: str | None = None,
-        tell: QuestionChanged | None = None,
+        notify: QuestionChanged | None = None,
     ) -> tuple[str, asyncio.Future[Any]]:
-        """Put a question to the readers, and call `tell` now and when it is closed.
+        """Put a question to the readers, and call `notify` now and when it is closed.
 
         The future gets the checked answer, None if it is declined, or the PlexusError that it is
         refused with.
         """
         if self.questions is None:
             self.questions = OpenQuestions(self)
-        return self.questions.ask(question, timeout_s, key, tell, self.append)
+        return self.questions.ask(question, timeout_s, key, notify, self.append)
 
     async def respond(self, request: str, answer: Any) -> None:
         self.answer(request, answer)
 
     def answer(self, request: str, answer: Any) -> None:
         question = self.open_question(request).question
-        self._settle(request, None if answer is None else question.read(answer))
+        self._set_answer(request, None if answer is None else question.read(answer))
 
     def refuse(self, request: str, error: PlexusError) -> None:
-        self._settle(request, error)
+        self._set_answer(request, error)
 
-    def _settle(self, request: str, outcome: Any) -> None:
+    def _set_answer(self, request: str, outcome: Any) -> None:
         self.open_question(request)
         assert self.questions is not None, "one of them is open"
-        self.questions.settle(request, outcome)
+        self.questions.set_answer(request, outcome)

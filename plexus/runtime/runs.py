@@ -7,7 +7,7 @@ Rules:
   (see `plexus.runtime.shares`). A run that another run began takes no place: the caller that was
   let in can finish.
 - What has ended is kept within three bounds (count, bytes, age) so that it can be attached to.
-  Ended watches and control calls are kept apart, so that looking at the server evicts no work.
+  RunEnded watches and control calls are kept apart, so that looking at the server evicts no work.
 - One timer serves all deadlines; it stops when nothing is under way and starts with the next run.
 - Whoever wants to log, count or trace is told of every beginning and end, and of every call that
   led to no run. With nobody to tell, that costs one look at an empty list.
@@ -35,7 +35,7 @@ from plexus.runtime.shares import FairCache, FairPool
 if TYPE_CHECKING:  # only a server that is told of other processes has use for it
     from plexus.runtime.elsewhere import Elsewhere
 
-__all__ = ("Began", "Ended", "Refused", "Runs", "random_numbers")
+__all__ = ("CallRefused", "RunEnded", "RunStarted", "Runs", "random_numbers")
 
 logger = logging.getLogger("plexus.runs")
 
@@ -43,11 +43,11 @@ logger = logging.getLogger("plexus.runs")
 TICK_S = 0.25
 
 #: Told of a run that begins, with its arguments and the trace context that its caller sent.
-Began = Callable[[Run, Mapping[str, Any], Mapping[str, str] | None], None]
+RunStarted = Callable[[Run, Mapping[str, Any], Mapping[str, str] | None], None]
 #: Told of a run that has ended.
-Ended = Callable[[Run], None]
+RunEnded = Callable[[Run], None]
 #: Told of a call that led to no run: the method that was asked for, by whom, and why not.
-Refused = Callable[[str, Principal, PlexusError], None]
+CallRefused = Callable[[str, Principal, PlexusError], None]
 
 
 def random_numbers() -> Iterator[int]:
@@ -69,7 +69,7 @@ class Runs:
         self._finished: FairCache[int, LocalRun] = FairCache(
             limits.finished_runs, limits.finished_bytes
         )
-        #: Ended runs that did no work: watches and control calls.
+        #: RunEnded runs that did no work: watches and control calls.
         self._finished_control: FairCache[int, LocalRun] = FairCache(
             limits.finished_control_runs, limits.finished_control_bytes
         )
@@ -86,13 +86,13 @@ class Runs:
         self._idle: set[asyncio.Event] = set()
         #: The runs of other processes, if those tell of them.
         self.elsewhere: Elsewhere | None = None
-        self._on_begin: list[Began] = []
+        self._on_begin: list[RunStarted] = []
         #: Whether there is a listener for runs that begin.
         self.is_observed = False
-        self._on_end: list[Ended] = []
-        self._on_refused: list[Refused] = []
+        self._on_end: list[RunEnded] = []
+        self._on_refused: list[CallRefused] = []
 
-    def begin(
+    def start(
         self,
         method: str,
         principal: Principal,
@@ -103,13 +103,13 @@ class Runs:
     ) -> LocalRun:
         """Register a new run. Raises Busy when its principal has as many under way as it may;
         a run that another run begins is never refused."""
-        if parent is None and not self._pools[purpose].take(principal.name):
+        if parent is None and not self._pools[purpose].acquire(principal.name):
             raise self._pools[purpose].refusal(principal.name)
         run_id = self._new_id()
         while run_id in self._running or run_id in self._finished.entries:
             run_id = self._new_id()
         run = LocalRun(
-            run_id, method, principal, self.limits, self._ended_now, parent, deadline_s, purpose
+            run_id, method, principal, self.limits, self._on_run_end, parent, deadline_s, purpose
         )
         self._running[run_id] = run
         if key is not None:
@@ -120,7 +120,7 @@ class Runs:
             asyncio.get_running_loop().call_later(TICK_S, self._tick)
         return run
 
-    def with_key(self, principal: Principal, key: str, method: str) -> LocalRun | None:
+    def find_by_key(self, principal: Principal, key: str, method: str) -> LocalRun | None:
         """The run that this caller began with this key; raises if it was for something else."""
         run = self._by_key.get((principal, key))
         if run is not None and run.method != method:
@@ -129,7 +129,7 @@ class Runs:
 
     def find(self, run_id: int, principal: Principal) -> Run:
         """The run of this number; NotFound if there is none or it is somebody else's."""
-        self._forget_old(time.monotonic())
+        self._evict_expired(time.monotonic())
         run: Run | None = (
             self._running.get(run_id)
             or self._finished.get(run_id)
@@ -146,21 +146,21 @@ class Runs:
     def keep(self, run: Run, for_s: float) -> None:
         """Promise that this run can be found for so long, whatever else is evicted; raises Busy
         when its principal has as many such promises open as it may."""
-        self._forget_old(time.monotonic())
+        self._evict_expired(time.monotonic())
         name = run.principal.name
-        if run.id not in self._kept and not self._promises.take(name):
+        if run.id not in self._kept and not self._promises.acquire(name):
             raise self._promises.refusal(name)
         run.retention_s = for_s
         self._kept[run.id] = (run, time.monotonic() + for_s)
 
-    def kept(self, principal: Principal) -> list[Run]:
+    def list_kept(self, principal: Principal) -> list[Run]:
         """This principal's runs that are kept by promise."""
-        self._forget_old(time.monotonic())
+        self._evict_expired(time.monotonic())
         return [run for run, _ in self._kept.values() if run.principal == principal]
 
-    def of(self, principal: Principal) -> list[Run]:
+    def list_for(self, principal: Principal) -> list[Run]:
         """This principal's runs, those of other processes too, the newest first."""
-        self._forget_old(time.monotonic())
+        self._evict_expired(time.monotonic())
         known: list[Run] = [*self._running.values()]
         if self.elsewhere is not None:
             known += self.elsewhere.all()
@@ -172,7 +172,7 @@ class Runs:
         """Every run of this process under way, whoever began it."""
         return list(self._running.values())
 
-    def under_way(self, principal: Principal) -> list[Run]:
+    def list_active(self, principal: Principal) -> list[Run]:
         """This principal's runs that are under way, those of other processes too."""
         known: list[Run] = [*self._running.values()]
         if self.elsewhere is not None:
@@ -218,7 +218,7 @@ class Runs:
 
     # --- who is told --------------------------------------------------------------------------
 
-    def on_begin(self, began: Began) -> Callable[[], None]:
+    def on_start(self, began: RunStarted) -> Callable[[], None]:
         """Listen to every run that begins; call what is returned to stop that."""
         self._on_begin.append(began)
         self.is_observed = True
@@ -229,12 +229,12 @@ class Runs:
 
         return remove
 
-    def on_end(self, ended: Ended) -> Callable[[], None]:
+    def on_end(self, ended: RunEnded) -> Callable[[], None]:
         """Be told of every run that has ended; call what is returned to be told no more."""
         self._on_end.append(ended)
         return partial(self._on_end.remove, ended)
 
-    def on_refused(self, refused: Refused) -> Callable[[], None]:
+    def on_refused(self, refused: CallRefused) -> Callable[[], None]:
         """Be told of every call that leads to no run; call what is returned to be told no more."""
         self._on_refused.append(refused)
         return partial(self._on_refused.remove, refused)
@@ -243,14 +243,14 @@ class Runs:
         self, run: Run, arguments: Mapping[str, Any], trace: Mapping[str, str] | None
     ) -> None:
         """Tell the listeners that this run begins, with these arguments."""
-        self._tell(self._on_begin, run, arguments, trace)
+        self._notify(self._on_begin, run, arguments, trace)
 
     def notify_refused(self, method: str, principal: Principal, error: PlexusError) -> None:
         """Say that a call of this method was refused."""
         if self._on_refused:
-            self._tell(self._on_refused, method, principal, error)
+            self._notify(self._on_refused, method, principal, error)
 
-    def _tell(self, listeners: list[Callable[..., None]], *news: Any) -> None:
+    def _notify(self, listeners: list[Callable[..., None]], *news: Any) -> None:
         for listener in listeners.copy():
             try:
                 listener(*news)
@@ -259,7 +259,7 @@ class Runs:
 
     # --- ends ---------------------------------------------------------------------------------
 
-    def _ended_now(self, run: LocalRun) -> None:
+    def _on_run_end(self, run: LocalRun) -> None:
         del self._running[run.id]
         name = run.principal.name
         if run.parent is None:
@@ -273,7 +273,7 @@ class Runs:
             for idle in self._idle:
                 idle.set()
         if self._on_end:
-            self._tell(self._on_end, run)
+            self._notify(self._on_end, run)
 
     def _forget_key(self, run: LocalRun) -> None:
         assert run.key is not None, "only runs with a key are forgotten here"
@@ -293,12 +293,12 @@ class Runs:
                 run.expire(round(run.deadline - run.started_at, 3))
             elif run.orphan_deadline is not None and now > run.orphan_deadline:
                 run.cancel("its caller vanished and did not come back")
-        self._forget_old(now)
+        self._evict_expired(now)
         self._ticking = bool(self._running)
         if self._ticking:
             asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
-    def _forget_old(self, now: float) -> None:
+    def _evict_expired(self, now: float) -> None:
         limit = now - self.limits.finished_s
         for finished in (self._finished, self._finished_control):
             finished.evict_while(lambda run: (run.ended_at or now) < limit)

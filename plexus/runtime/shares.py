@@ -83,7 +83,7 @@ class FairPool:
         #: How many of them each principal has; a principal with none is not listed.
         self._held: dict[str, int] = {}
 
-    def take(self, name: str) -> bool:
+    def acquire(self, name: str) -> bool:
         """Give this principal a place; False if it holds its share."""
         held = self._held.get(name, 0)
         if held >= FACTOR * self._left_for_all and not (

@@ -265,7 +265,7 @@ def _opens_to_write(modes: Sequence[ast.expr], keywords: Sequence[ast.keyword]) 
 def _check_events(methods: Sequence[MethodSpec]) -> Iterator[Finding]:
     """Each event once, however many methods yield it."""
     for event in {event: None for spec in methods for event in spec.events}:
-        if not event.terminal and not event.speaks and event.fields:
+        if not event.terminal and not event.has_text and event.fields:
             yield Finding(
                 "warning",
                 "event-without-text",

@@ -149,7 +149,7 @@ class Channel:
         runs = self._hub.runs
         questions = self._approvals or self._hub.questions
         stops = [
-            runs.on_begin(self._begun),
+            runs.on_start(self._begun),
             runs.on_end(self._changed),
             questions.on_change(self._question_changed),
         ]
@@ -235,7 +235,7 @@ class Channel:
         """Forget what was told; which runs there are is the first thing to tell."""
         self._tell_all = False
         self._said = {}
-        known = filter(self._is_shown, self._hub.runs.of(LOCAL))
+        known = filter(self._is_shown, self._hub.runs.list_for(LOCAL))
         self._news = {run.id: run for run in islice(known, KNOWN_RUNS)}
         self._asked = {(run.id, asked.event.request): run for run, asked in self._open_questions()}
         return frame("known", runs=list(self._news))
@@ -245,7 +245,7 @@ class Channel:
             scope = self._hub.resolve(run.method).scope
         except PlexusError:  # it was let go, and its runs go on
             scope = run.method.partition(".")[0]
-        described = wire.encode(run.described() | {"scope": scope})
+        described = wire.encode(run.describe() | {"scope": scope})
         if run.terminal is None:
             self._said[run.id] = (run.state, run.log.last)
             return described

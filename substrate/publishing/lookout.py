@@ -94,7 +94,7 @@ class Lookout:
 
     def _listen(self) -> None:
         if self._unlisten is None:
-            self._unlisten = self._hub.runs.on_begin(self._begun)
+            self._unlisten = self._hub.runs.on_start(self._begun)
 
     def _begun(self, _: Run, __: Mapping[str, Any], ___: Mapping[str, str] | None) -> None:
         """A run begins after a time when there was none: from here on the clock looks."""

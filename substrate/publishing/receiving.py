@@ -159,7 +159,7 @@ class Home:
         self._pieces = bytearray()
         self._timer: asyncio.TimerHandle | None = None
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {"pid": self._pid, "project": self._project, "connected": self._out is not None}
 
     # --- the connection -----------------------------------------------------------------------
@@ -188,7 +188,7 @@ class Home:
             if loop.time() >= until or has_exited(self._pid, self._start_time):
                 forget(self)
                 for run in list(self._runs.values()):
-                    run.lost(GONE)
+                    run.close_lost(GONE)
             else:
                 self._timer = loop.call_later(LOOK_S, look)
 
@@ -201,13 +201,13 @@ class Home:
 
     # --- for its runs -------------------------------------------------------------------------
 
-    def want(self, run: int, after: int, most_bytes: int | None) -> None:
+    def request_items(self, run: int, after: int, most_bytes: int | None) -> None:
         self.send(frame("want", run=run, after=after, bytes=most_bytes))
 
-    def enough(self, run: int) -> None:
+    def stop_items(self, run: int) -> None:
         self.send(frame("enough", run=run))
 
-    async def ask(self, method: str, params: dict[str, Any]) -> Any:
+    async def call(self, method: str, params: dict[str, Any]) -> Any:
         if self._out is None:
             raise Failed(f"process {self._pid} cannot be reached", code="gone")
         self._called += 1
@@ -245,31 +245,31 @@ class Home:
         if run is None:
             return  # one too many, or forgotten
         if kind == "items":
-            run.took(int(header["first"]), rest.split(b"\n"))
+            run.add_items(int(header["first"]), rest.split(b"\n"))
         elif kind == "piece":
             self._take_piece(run, header, rest)
         elif kind == "asked":
             event = read_event(rest)
             if isinstance(event, QuestionAsked):
-                run.asks_now(event, int(header["asked_ms"]), self._hub.questions.tell)
+                run.open_remote_question(event, int(header["asked_ms"]), self._hub.questions.notify)
         elif kind == "settled":
             run.forget_question(str(header["request"]))
         elif kind == "lost":
-            run.lost("its process no longer knows what it said")
+            run.close_lost("its process no longer knows what it said")
 
     def _told_anew(self, known: set[int]) -> None:
         for number, run in list(self._runs.items()):
             if number in known:
-                run.want_items()
+                run.request_missing_items()
             else:
-                run.lost("its process no longer knows of it")
+                run.close_lost("its process no longer knows of it")
 
     def _told(self, said: dict[str, Any]) -> None:
         run = self._runs.get(said["run"])
         if run is None:
             self._add(said)
         else:
-            run.told(said)
+            run.update(said)
 
     def _add(self, said: dict[str, Any]) -> None:
         known = self._elsewhere.find(said["run"])
@@ -279,11 +279,11 @@ class Home:
             run = RunElsewhere(said, LOCAL, self._hub.limits, self, self._ended)
             self._runs[run.id] = run
             self._elsewhere.add(run)
-            run.want_items()
+            run.request_missing_items()
 
     def _ended(self, run: Run) -> None:
         self._runs.pop(run.id, None)
-        self._elsewhere.ended(run)
+        self._elsewhere.on_end(run)
 
     def _take_piece(self, run: RunElsewhere, header: dict[str, Any], rest: bytes) -> None:
         self._pieces += rest
@@ -292,7 +292,7 @@ class Home:
         if header["last"] is True:
             whole = bytes(self._pieces)
             self._pieces.clear()
-            run.took(int(header["seq"]), [whole])
+            run.add_items(int(header["seq"]), [whole])
 
     def _replied(self, number: int, raw: bytes) -> None:
         answer = self._calls.get(number)

@@ -107,7 +107,7 @@ class Admission:
                 if parts or part.lstrip()[:1] == b"[":
                     parts.append(part)
                     if not message.get("more_body", False):
-                        bucket.owe(self._more_than_one(b"".join(parts)))
+                        bucket.charge(self._more_than_one(b"".join(parts)))
                         parts.clear()
             return message
 
@@ -132,7 +132,7 @@ class Admission:
                 wait_s = bucket.take(time.monotonic())
                 if not wait_s:
                     if data.lstrip()[:1] == b"[":
-                        bucket.owe(self._more_than_one(data))
+                        bucket.charge(self._more_than_one(data))
                     return message
                 self._report(scope, "rate", None)
                 decoded = wire.decode(data, self._limits)

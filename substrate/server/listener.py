@@ -164,7 +164,7 @@ class OpenConnections:
             return None
         if before is None and client not in self._anonymous.entries:
             return None  # it is being closed
-        if not self._pool.take(name):
+        if not self._pool.acquire(name):
             return self._pool.refusal(name)
         if before is None:
             self._anonymous.discard(client)

@@ -65,7 +65,7 @@ class RunLogger:
         #: What is known of a run only when it begins.
         self._begun: dict[int, dict[str, Any]] = {}
         self._stops: list[Callable[[], None]] = [
-            runs.on_begin(self._began),
+            runs.on_start(self._began),
             runs.on_end(self._ended),
         ]
 

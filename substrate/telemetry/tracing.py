@@ -129,7 +129,7 @@ class Tracing:
         self._propagator = TraceContextTextMapPropagator()
         self._open: dict[int, Span] = {}
         self._stops: list[Callable[[], None]] = [
-            runs.on_begin(self._began),
+            runs.on_start(self._began),
             runs.on_end(self._ended),
         ]
 

@@ -464,7 +464,7 @@ async def test_who_reads_slowly_is_told_how_things_are_in_the_end(hub: Plexus) -
     opened = [(await asked(hub, "asking.say", "x" * 400_000)).run for _ in range(6)]
     begun = hub.call("approvals.watch")
     held = begun.run.reader(0, lambda _: None, owner=True)
-    await until(lambda: begun.run.log.is_held)
+    await until(lambda: begun.run.log.is_blocked)
     told = begun.run.log.last
     assert told < len(opened)
     for _ in range(50):

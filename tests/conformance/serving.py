@@ -14,7 +14,7 @@ from typing import Final
 
 from mcp_view.server import McpOptions
 from plexus import Activation, Plexus
-from plexus.runtime.builtin import PlexusItself
+from plexus.runtime.builtin import PlexusActivation
 
 from . import fixture, questions
 
@@ -63,7 +63,7 @@ class FlatNames:
 def build_hub() -> Plexus:
     """Return a hub with the fixture and the hub's own methods."""
     hub = Plexus(name="conformance-fixture")
-    hub.register(PlexusItself(hub))
+    hub.register(PlexusActivation(hub))
     for activation in ACTIVATIONS:
         hub.register(activation)
     return hub

@@ -19,7 +19,7 @@ from plexus import Activation, Content, Plexus, method
 from plexus.limits import Limits
 from plexus.principal import LOCAL
 from plexus.rpc import wire
-from plexus.runtime.builtin import PlexusItself
+from plexus.runtime.builtin import PlexusActivation
 from substrate.driver import Connection
 
 pytestmark = pytest.mark.timeout(120)
@@ -50,7 +50,7 @@ class Race(Activation):
 
 def open_hub() -> Plexus:
     hub = Plexus()
-    hub.register(PlexusItself(hub))
+    hub.register(PlexusActivation(hub))
     hub.register(Race())
     return hub
 

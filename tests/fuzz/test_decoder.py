@@ -18,7 +18,7 @@ from mutations import CORPUS, MCP_CORPUS, Mutator
 
 from plexus.limits import Limits
 from plexus.rpc import wire
-from plexus.rpc.wire import Invalid, Lines, Message, Notification, Request, Response
+from plexus.rpc.wire import Invalid, LineDecoder, Message, Notification, Request, Response
 
 pytestmark = pytest.mark.timeout(TIMEOUT_S)
 
@@ -154,7 +154,7 @@ def test_a_stream_of_mutated_messages_is_the_same_byte_by_byte(limits: Limits) -
     for number in rounds(0.075, inputs_a_round=8):
         stream = b"\n".join(mutator.next() for _ in range(8))
         try:
-            whole, single = Lines(limits), Lines(limits)
+            whole, single = LineDecoder(limits), LineDecoder(limits)
             expected = whole.feed(stream) + whole.end()
             found = [
                 message for at in range(len(stream)) for message in single.feed(stream[at : at + 1])

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Scope
 
 from mcp_view.server import McpOptions
 from plexus import Plexus
-from plexus.runtime.builtin import PlexusItself
+from plexus.runtime.builtin import PlexusActivation
 from substrate.mcp_server import make_mcp_server
 from substrate.security.authentication import Access
 from substrate.server.app import build_app
@@ -162,7 +162,7 @@ async def test_any_request_is_answered_by_a_status_and_raises_nothing(
     with caplog.at_level(logging.ERROR):
         for _ in rounds(0.1, REQUESTS * 10):
             hub = Plexus()
-            hub.register(PlexusItself(hub))
+            hub.register(PlexusActivation(hub))
             hub.register(Fuzzed())
             app = build_app(hub, PORT, make_mcp_server(hub, McpOptions()), Access.open())
             for _ in range(REQUESTS // AT_ONCE):

@@ -44,7 +44,7 @@ from plexus.questions import (
 )
 from plexus.registry.schema import parameters_schema
 from plexus.rpc import wire
-from plexus.runtime.builtin import PlexusItself
+from plexus.runtime.builtin import PlexusActivation
 from substrate.driver import Connection
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(5 * TIMEOUT_S)]
@@ -333,7 +333,7 @@ async def test_a_hostile_answer_to_a_question_is_answered_briefly_and_blocks_not
     blocks = Blocks()
     hub = Plexus()
     hub.register(Asking)
-    hub.register(PlexusItself(hub))
+    hub.register(PlexusActivation(hub))
     values = VALUES | {
         "known choices": b"[%b]" % b",".join([b'"option 7"'] * (ROOM // 11 - 100)),
         "known sizes": b"[%b]" % b",".join([b'"s"'] * ENTRIES),

@@ -28,8 +28,8 @@ from native_rpc.protocol import NativeConnection
 from plexus import Plexus
 from plexus.principal import LOCAL
 from plexus.rpc import wire
-from plexus.rpc.wire import Invalid, Lines, Message, Request
-from plexus.runtime.builtin import PlexusItself
+from plexus.rpc.wire import Invalid, LineDecoder, Message, Request
+from plexus.runtime.builtin import PlexusActivation
 from substrate.driver import Connection, View
 
 pytestmark = pytest.mark.timeout(TIMEOUT_S)
@@ -78,7 +78,7 @@ class Peer:
     """A client that sends whatever it is given, and looks closely at what it gets."""
 
     def __init__(self, hub: Plexus, make: Make) -> None:
-        self._lines = Lines(hub.limits)
+        self._lines = LineDecoder(hub.limits)
         self._connection = Connection(hub, make(hub), LOCAL)
         self._asked: Counter[str] = Counter()
         self._answered: Counter[str] = Counter()
@@ -128,7 +128,7 @@ class Peer:
 
 def open_hub() -> Plexus:
     hub = Plexus()
-    hub.register(PlexusItself(hub))
+    hub.register(PlexusActivation(hub))
     hub.register(Fuzzed())
     return hub
 

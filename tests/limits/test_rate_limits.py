@@ -118,7 +118,7 @@ def test_a_bucket_grants_so_many_a_second_for_ever() -> None:
 def test_what_is_owed_is_paid_before_anything_is_granted() -> None:
     clock = Clock()
     bucket = TokenBucket(burst=2, per_s=1, now=clock.now)
-    bucket.owe(5)
+    bucket.charge(5)
     assert bucket.take(clock.now) == pytest.approx(4)
     clock.now += 4
     assert bucket.take(clock.now) == 0

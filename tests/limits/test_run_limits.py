@@ -130,7 +130,7 @@ async def test_promises_past_the_limit_are_refused_until_one_is_over(open_hub: O
     with pytest.raises(Busy) as refused:
         hub.runs.keep(third, 60)
     assert refused.value.data == {"limit": 2, "name": "kept_runs", "held": 2}
-    await until(lambda: hub.runs.kept(LOCAL) == [second])
+    await until(lambda: hub.runs.list_kept(LOCAL) == [second])
     hub.runs.keep(third, 60)
 
 
@@ -405,7 +405,7 @@ async def test_looking_at_the_server_evicts_no_work_and_the_oldest_look_goes_fir
     with pytest.raises(NotFound):
         hub.runs.find(looks[0].id, LOCAL)
     assert hub.runs.find(work.id, LOCAL) is work
-    assert len(hub.runs.of(LOCAL)) == 4
+    assert len(hub.runs.list_for(LOCAL)) == 4
     await is_well(hub)
 
 
@@ -435,7 +435,7 @@ async def test_runs_of_one_principal_do_not_evict_those_of_another(open_hub: Ope
     for _ in range(30):
         await settled(hub.call("work.give", [1], BOB).run)
     assert hub.runs.find(mine.id, ALICE) is mine
-    assert len(hub.runs.of(BOB)) == 9
+    assert len(hub.runs.list_for(BOB)) == 9
 
 
 async def test_promises_to_one_principal_leave_some_to_others(open_hub: OpenHub) -> None:
@@ -460,7 +460,7 @@ async def test_a_run_that_is_kept_again_takes_one_place(open_hub: OpenHub) -> No
     run = hub.call("work.give", [1]).run
     for _ in range(3):
         hub.runs.keep(run, 0.02)
-    await until(lambda: hub.runs.kept(LOCAL) == [])
+    await until(lambda: hub.runs.list_kept(LOCAL) == [])
     hub.runs.keep(run, 60)
 
 

@@ -24,7 +24,7 @@ from native_rpc.protocol import NativeConnection
 from plexus import Activation, Content, Plexus, method
 from plexus.principal import LOCAL
 from plexus.rpc import wire
-from plexus.runtime.builtin import PlexusItself
+from plexus.runtime.builtin import PlexusActivation
 from substrate.driver import Connection
 from substrate.mcp_server import make_mcp_server
 from substrate.security.authentication import Access
@@ -80,7 +80,7 @@ def named(found: list[Any]) -> Counter[str]:
 
 def open_hub() -> Plexus:
     hub = Plexus()
-    hub.register(PlexusItself(hub))
+    hub.register(PlexusActivation(hub))
     hub.register(Small())
     return hub
 

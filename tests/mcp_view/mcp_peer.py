@@ -420,7 +420,7 @@ class Stage:
             elif isinstance(effect, StartCall):
                 self.started.append(effect)
                 self.run = run = LocalRun(7, effect.method, LOCAL, self.limits, lambda _: None)
-                run.asks = effect.asks
+                run.question_kinds = effect.question_kinds
                 self._call = effect.call
                 self._reader = run.reader(0, ignore, owner=True)
                 frames += self._carry_out(self.view.on_started(effect.call, run))

@@ -17,7 +17,7 @@ from mcp_peer import CAPABLE, REVISIONS, STATELESS, TASKS, McpPeer, envelope
 from mcp_view.methods import METHODS
 from mcp_view.server import McpOptions
 from plexus import Plexus
-from plexus.runtime.builtin import PlexusItself
+from plexus.runtime.builtin import PlexusActivation
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -85,7 +85,7 @@ STEPS = st.lists(st.one_of(REQUESTS, REQUESTS, BACKWARDS, st.just("wait"), JSON)
 
 async def session(revision: str | None, steps: list[Any]) -> None:
     hub = Plexus()
-    hub.register(PlexusItself(hub))
+    hub.register(PlexusActivation(hub))
     for activation in (Show, Asking, Watched):
         hub.register(activation())
     peer = McpPeer(

@@ -13,7 +13,7 @@ from mcp_peer import HANDSHAKES, REVISIONS, STATELESS, McpPeer, text_of
 from activations.arbor import Arbor
 from mcp_view.server import McpOptions
 from plexus import Plexus
-from plexus.runtime.builtin import PlexusItself
+from plexus.runtime.builtin import PlexusActivation
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -23,7 +23,7 @@ STRUCTURED = ("2025-06-18", "2025-11-25", STATELESS)
 @pytest.fixture
 async def hub(tmp_path: Path) -> AsyncIterator[Plexus]:
     hub = Plexus()
-    register(hub, PlexusItself(hub), Arbor(str(tmp_path / "arbor.db")))
+    register(hub, PlexusActivation(hub), Arbor(str(tmp_path / "arbor.db")))
     yield hub
     await hub.close()
 

@@ -15,7 +15,7 @@ from activations.chat.providers.registry import Providers
 from mcp_view.server import McpOptions
 from plexus import Plexus
 from plexus.rpc import wire
-from plexus.runtime.builtin import PlexusItself
+from plexus.runtime.builtin import PlexusActivation
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -51,7 +51,7 @@ async def hub(tmp_path: Path) -> AsyncIterator[Plexus]:
     hub = Plexus()
     arbor = Arbor(str(tmp_path / "chat.db"))
     chat = Chat(arbor, lambda: Providers(environment={}), "echo:echo")
-    for activation in (PlexusItself(hub), arbor, chat, ClaudeCode(chat)):
+    for activation in (PlexusActivation(hub), arbor, chat, ClaudeCode(chat)):
         hub.register(activation)
     yield hub
     await hub.close()

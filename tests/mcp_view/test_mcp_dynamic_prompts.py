@@ -215,7 +215,7 @@ async def test_a_template_that_nobody_lists_prompts_for_shows_none(open_hub: Ope
     hub = open_hub(Silent)
     peer = McpPeer(hub, "2025-11-25")
     assert (await peer.result("prompts/list"))["prompts"] == []
-    assert hub.runs.of(LOCAL) == []
+    assert hub.runs.list_for(LOCAL) == []
     assert text_in(await peer.result("prompts/get", {"name": "silent.night"})) == "night"
 
 

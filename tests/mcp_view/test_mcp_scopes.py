@@ -393,7 +393,7 @@ async def test_a_parked_request_goes_on_only_for_who_could_have_begun_it(
     stranger = peer_of(server, STATELESS, BOB, capabilities=CAPABLE)
     gone = await stranger.error("tools/call", params)
     assert "no longer exists" in gone["message"]
-    [run] = [run for run in server.hub.runs.of(BAKER) if run.method == "bakery.sure"]
+    [run] = [run for run in server.hub.runs.list_for(BAKER) if run.method == "bakery.sure"]
     assert run.questions
     assert run.cancel_reason is None
 

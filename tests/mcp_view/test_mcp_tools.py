@@ -360,7 +360,7 @@ async def test_a_cancelled_call_is_stopped_and_never_answered(
     await happened(watched.stopped)
     assert await peer.quiet() == []
     assert peer.view.idle
-    [run] = peer.hub.runs.of(peer.view.peer.principal)
+    [run] = peer.hub.runs.list_for(peer.view.peer.principal)
     assert run.state == "cancelled"
 
 

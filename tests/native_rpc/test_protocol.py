@@ -83,7 +83,7 @@ class Peer:
                 said += effect.frames
             elif isinstance(effect, StartCall):
                 self.started.append(effect)
-                if effect.crowded and effect.method != "control":  # as the driver does it
+                if effect.at_limit and effect.method != "control":  # as the driver does it
                     more = self.view.on_refused(effect.call, connection_full(3))
                 elif effect.method in self.refused:
                     more = self.view.on_refused(effect.call, self.refused[effect.method])

@@ -30,7 +30,7 @@ from plexus.events import Cancelled, ErrorEvent, Result
 from plexus.limits import Limits
 from plexus.principal import LOCAL
 from plexus.rpc import wire
-from plexus.runtime.builtin import PlexusItself, RunsChanged
+from plexus.runtime.builtin import PlexusActivation, RunsChanged
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -438,7 +438,7 @@ async def test_complete_suggests_ones_own_runs(open_hub: OpenHub) -> None:
 
 def test_the_hubs_own_methods_say_what_to_expect_of_them() -> None:
     hub = Plexus()
-    hub.register(PlexusItself(hub))
+    hub.register(PlexusActivation(hub))
     specs = {spec.name.removeprefix("plexus."): spec for spec in hub.methods()}
     unlisted = {name for name, spec in specs.items() if not spec.listed}
     assert unlisted == {"unsubscribe", "resources", "prompts", "complete", "watch"}

@@ -197,16 +197,16 @@ async def test_the_principal_is_passed_on(open_hub: OpenHub) -> None:
     hub = open_hub(Outer, Inner)
     [end] = await call(hub, "outer.awaits", ["inner.value"], OTHER)
     assert end == Result([1, OTHER.name])
-    assert {run.method for run in hub.runs.of(OTHER)} == {"outer.awaits", "inner.value"}
-    assert hub.runs.of(LOCAL) == []
+    assert {run.method for run in hub.runs.list_for(OTHER)} == {"outer.awaits", "inner.value"}
+    assert hub.runs.list_for(LOCAL) == []
 
 
 async def test_a_call_is_a_run_that_names_its_parent(open_hub: OpenHub) -> None:
     hub = open_hub(Outer, Inner)
     made = hub.call("outer.awaits", ["inner.value"])
     await settled(made.run)
-    [inner] = [run for run in hub.runs.of(LOCAL) if run.method == "inner.value"]
-    assert inner.described()["parent"] == made.run.id
+    [inner] = [run for run in hub.runs.list_for(LOCAL) if run.method == "inner.value"]
+    assert inner.describe()["parent"] == made.run.id
 
 
 @pytest.mark.parametrize(
@@ -484,12 +484,12 @@ async def test_what_a_caller_cannot_be_asked_is_refused_at_once(
     question: Question[Any], open_hub: OpenHub
 ) -> None:
     hub = open_hub(Asker(question))
-    made = hub.call("asker.ask", asks=frozenset({"form"}))
+    made = hub.call("asker.ask", question_kinds=frozenset({"form"}))
     [end] = await read(made)
     assert isinstance(end, ErrorEvent)
     assert end.code == Unsupported.default_code == "unsupported"
     assert end.data == {"kind": question.kind}
-    able = hub.call("asker.ask", asks=frozenset({question.kind})).run
+    able = hub.call("asker.ask", question_kinds=frozenset({question.kind})).run
     await until(lambda: able.state == "asking")
 
 
@@ -506,7 +506,7 @@ async def test_what_a_caller_cannot_be_asked_is_refused_at_once(
 async def test_what_any_view_can_show_is_asked_of_everybody(
     question: Question[Any], open_hub: OpenHub
 ) -> None:
-    run = open_hub(Asker(question)).call("asker.ask", asks=frozenset()).run
+    run = open_hub(Asker(question)).call("asker.ask", question_kinds=frozenset()).run
     await until(lambda: run.state == "asking")
 
 
@@ -597,7 +597,7 @@ async def test_several_questions_share_one_deadline(open_hub: OpenHub) -> None:
 
 async def test_nothing_is_asked_if_one_of_several_cannot_be(open_hub: OpenHub) -> None:
     hub = open_hub(Several)
-    events = await read(hub.call("several.mixed", asks=frozenset({"form"})))
+    events = await read(hub.call("several.mixed", question_kinds=frozenset({"form"})))
     assert events == [Result([{"form": True, "sample": False}, {"kind": "sample"}])]
     run = hub.call("several.mixed").run
     await until(lambda: run.log.last == 2)
@@ -636,10 +636,10 @@ async def test_a_call_inside_can_ask_what_the_outermost_caller_can_be_asked(
     open_hub: OpenHub,
 ) -> None:
     hub = open_hub(Outer, Asker(Sample("Why?")))
-    [end] = await read(hub.call("outer.awaits", ["asker.ask"], asks=frozenset()))
+    [end] = await read(hub.call("outer.awaits", ["asker.ask"], question_kinds=frozenset()))
     assert isinstance(end, ErrorEvent)
     assert end.code == "unsupported"
-    run = hub.call("outer.awaits", ["asker.ask"], asks=frozenset({"sample"})).run
+    run = hub.call("outer.awaits", ["asker.ask"], question_kinds=frozenset({"sample"})).run
     await until(lambda: run.state == "asking")
 
 

@@ -36,16 +36,16 @@ class Home:
     def __init__(self) -> None:
         self.wanted: list[tuple[int, int | None]] = []
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {"pid": 7}
 
-    def want(self, run: int, after: int, most_bytes: int | None) -> None:  # noqa: ARG002
+    def request_items(self, run: int, after: int, most_bytes: int | None) -> None:  # noqa: ARG002
         self.wanted.append((after, most_bytes))
 
-    def enough(self, run: int) -> None:  # noqa: ARG002
+    def stop_items(self, run: int) -> None:  # noqa: ARG002
         self.wanted.append((-1, 0))
 
-    async def ask(self, method: str, params: dict[str, Any]) -> Any:
+    async def call(self, method: str, params: dict[str, Any]) -> Any:
         return [method, params]
 
 
@@ -61,7 +61,7 @@ def said(number: int = 1, **fields: Any) -> dict[str, Any]:
 
 
 def copied(elsewhere: Elsewhere, limits: Limits | None = None, **fields: Any) -> RunElsewhere:
-    run = RunElsewhere(said(**fields), LOCAL, limits or Limits(), Home(), elsewhere.ended)
+    run = RunElsewhere(said(**fields), LOCAL, limits or Limits(), Home(), elsewhere.on_end)
     elsewhere.add(run)
     return run
 
@@ -84,9 +84,9 @@ async def read(run: RunElsewhere, after: int = 0) -> list[tuple[int, Event]]:
 
 async def test_items_keep_their_numbers_and_what_did_not_come_is_a_gap() -> None:
     run = copied(Elsewhere(Limits()))
-    run.took(1, content("a", "b"))
-    run.took(7, content("c"))
-    run.took(6, content("late", "c", "d"))
+    run.add_items(1, content("a", "b"))
+    run.add_items(7, content("c"))
+    run.add_items(6, content("late", "c", "d"))
     found = await read(run)
     assert [seq for seq, _ in found] == [1, 2, 6, 7, 8]
     assert found[2][1] == Gap(3, 6)
@@ -98,13 +98,13 @@ async def test_items_keep_their_numbers_and_what_did_not_come_is_a_gap() -> None
 
 async def test_a_copy_that_begins_late_begins_with_a_gap() -> None:
     run = copied(Elsewhere(Limits()))
-    run.took(5, content("e"))
+    run.add_items(5, content("e"))
     assert await read(run) == [(4, Gap(1, 4)), (5, Content("e"))]
 
 
 async def test_a_copy_is_bounded_like_a_log() -> None:
     run = copied(Elsewhere(Limits()), Limits(log_items=3))
-    run.took(1, content(*"abcdefg"))
+    run.add_items(1, content(*"abcdefg"))
     assert await read(run) == [(4, Gap(1, 4)), *zip((5, 6, 7), map(Content, "efg"), strict=True)]
 
 
@@ -112,10 +112,10 @@ async def test_only_so_much_is_wanted_unless_somebody_follows() -> None:
     run = copied(Elsewhere(Limits()), last_seq=9)
     home = run._home  # noqa: SLF001
     assert isinstance(home, Home)
-    run.want_items()
+    run.request_missing_items()
     assert home.wanted.pop() == (0, UNFOLLOWED_BYTES)
-    run.took(1, content("x" * UNFOLLOWED_BYTES))
-    run.want_items()
+    run.add_items(1, content("x" * UNFOLLOWED_BYTES))
+    run.request_missing_items()
     assert home.wanted == []
     reader = run.reader(0, lambda _: None, owner=False)
     another = run.reader(0, lambda _: None, owner=False)
@@ -129,15 +129,15 @@ async def test_only_so_much_is_wanted_unless_somebody_follows() -> None:
 async def test_what_is_lost_ends_with_what_is_known_of_its_end() -> None:
     elsewhere = Elsewhere(Limits())
     run = copied(elsewhere)
-    run.took(1, content("a"))
-    run.told(said(state="complete", last_seq=9, terminal={"type": "complete", "exit_code": 3}))
+    run.add_items(1, content("a"))
+    run.update(said(state="complete", last_seq=9, terminal={"type": "complete", "exit_code": 3}))
     assert run.state == "complete"
-    run.lost("gone")
+    run.close_lost("gone")
     *_, (gap_seq, gap), (seq, last) = await read(run)
     assert (gap_seq, gap, seq) == (8, Gap(2, 8), 9)
     assert wire.decode_plain(last) == {"type": "complete", "exit_code": 3}
     other = copied(elsewhere, number=2)
-    other.lost("its process is gone")
+    other.close_lost("its process is gone")
     assert await read(other) == [(1, ErrorEvent("gone", "its process is gone"))]
     assert elsewhere.running() == []
     assert elsewhere.all() == [run, other]
@@ -146,7 +146,7 @@ async def test_what_is_lost_ends_with_what_is_known_of_its_end() -> None:
 async def test_what_has_ended_is_kept_within_bounds() -> None:
     elsewhere = Elsewhere(Limits(finished_runs=2))
     for number in range(1, 5):
-        copied(elsewhere, number=number).lost("gone")
+        copied(elsewhere, number=number).close_lost("gone")
     assert [run.id for run in elsewhere.all()] == [3, 4]
     assert elsewhere.find(1) is None
 
@@ -155,7 +155,7 @@ async def test_a_run_elsewhere_is_seen_and_steered_by_its_principal_alone() -> N
     hub = Plexus()
     hub.runs.elsewhere = Elsewhere(Limits())
     run = copied(hub.runs.elsewhere)
-    assert hub.runs.of(LOCAL) == hub.runs.under_way(LOCAL) == [run]
+    assert hub.runs.list_for(LOCAL) == hub.runs.list_active(LOCAL) == [run]
     assert hub.runs.running() == []
     assert hub.find_run_to_control(1, LOCAL) is run
     passed_on: Any = await run.stop("enough")
@@ -163,7 +163,7 @@ async def test_a_run_elsewhere_is_seen_and_steered_by_its_principal_alone() -> N
     with pytest.raises(Denied, match="'bash'"):
         hub.find_run_to_control(1, Principal("local", frozenset({"read"})))
     stranger = Principal("stranger")
-    assert hub.runs.of(stranger) == hub.runs.under_way(stranger) == []
+    assert hub.runs.list_for(stranger) == hub.runs.list_active(stranger) == []
     with pytest.raises(NotFound):
         hub.runs.find(1, stranger)
     await hub.close()
@@ -172,14 +172,16 @@ async def test_a_run_elsewhere_is_seen_and_steered_by_its_principal_alone() -> N
 
 async def test_a_question_elsewhere_is_told_when_it_opens_and_closes() -> None:
     run = copied(Elsewhere(Limits()))
-    told: list[tuple[str, bool]] = []
+    changes: list[tuple[str, bool]] = []
     event = QuestionAsked("1", "prompt", "Name?", {"type": "string"}, 60.0)
     for _ in range(2):
-        run.asks_now(event, 1500, lambda _, request, opened: told.append((request, opened)))
+        run.open_remote_question(
+            event, 1500, lambda _, request, opened: changes.append((request, opened))
+        )
     assert run.questions is not None
     assert run.questions["1"].event == event
     run.forget_question("1")
-    assert told == [("1", True), ("1", False)]
+    assert changes == [("1", True), ("1", False)]
 
 
 @pytest.mark.parametrize(

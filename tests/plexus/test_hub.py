@@ -484,13 +484,13 @@ async def test_children_know_their_hub_too(open_hub: OpenHub) -> None:
 
 async def test_a_run_knows_what_its_caller_can_be_asked(open_hub: OpenHub) -> None:
     hub = open_hub(Tell)
-    assert hub.call("tell.nothing").run.asks is None
+    assert hub.call("tell.nothing").run.question_kinds is None
     kinds = frozenset({"form"})
-    first = hub.call("tell.nothing", {"_run": "k"}, asks=kinds)
-    assert first.run.asks == kinds
+    first = hub.call("tell.nothing", {"_run": "k"}, question_kinds=kinds)
+    assert first.run.question_kinds == kinds
     again = hub.call("tell.nothing", {"_run": "k"})
     assert again.run is first.run
-    assert first.run.asks is None
+    assert first.run.question_kinds is None
 
 
 # --- closing -------------------------------------------------------------------------------------

@@ -320,8 +320,8 @@ async def test_a_list_that_fails_is_reported_and_the_others_are_shown(
 
 async def test_an_activation_lists_no_prompts_unless_it_says_so(open_hub: OpenHub) -> None:
     assert await Demo().prompts(LOCAL, None, 10) == []
-    assert not open_hub(Demo).prompts_vary()
-    assert open_hub(Demo, Talks).prompts_vary()
+    assert not open_hub(Demo).has_dynamic_prompts()
+    assert open_hub(Demo, Talks).has_dynamic_prompts()
 
 
 async def test_one_that_lists_prompts_changes_that_list(open_hub: OpenHub) -> None:

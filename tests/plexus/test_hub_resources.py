@@ -274,7 +274,7 @@ async def test_only_the_newest_runs_are_listed_and_in_the_order_of_addresses(
     hub = open_hub(Demo)
     for _ in range(105):
         await settled(hub.call("demo.echo", ["a"]).run)
-    newest = sorted(f"run://{run.id}" for run in hub.runs.of(LOCAL)[:100])
+    newest = sorted(f"run://{run.id}" for run in hub.runs.list_for(LOCAL)[:100])
     assert await addresses(hub, limit=1000) == newest
     assert await addresses(hub, newest[49], 10) == newest[50:60]
 

@@ -12,7 +12,7 @@ import pytest
 from plexus import Activation, Plexus, method
 from plexus.errors import UnknownMethod
 from plexus.registry.plugin_namespaces import namespaces_in
-from plexus.registry.plugins import Broken, load_plugins
+from plexus.registry.plugins import BrokenPlugin, load_plugins
 
 OFF = "; the built-in shell, which it replaces, is switched off"
 GOOD = '''
@@ -53,7 +53,7 @@ BROKEN = {
     "two classes of which one is broken": GOOD.replace("shell", "other").replace("Restricted", "A")
     + GOOD.replace("-> str", ""),
 }
-#: Broken, but no replacement of the shell.
+#: BrokenPlugin, but no replacement of the shell.
 OTHERS = {
     "another namespace": GOOD.replace("shell", "other") + "\nraise OSError",
     "a comment": GOOD.replace('    namespace = "shell"', '    # namespace = "shell"\n')
@@ -88,7 +88,7 @@ def _clean_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             del sys.modules[name]
 
 
-def load(*names: str, folder: Path | None = None) -> tuple[Plexus, list[Broken]]:
+def load(*names: str, folder: Path | None = None) -> tuple[Plexus, list[BrokenPlugin]]:
     hub = Plexus()
     hub.register(Shell)
     return hub, load_plugins(hub, names, folder)

@@ -34,7 +34,7 @@ HELD = range(10, 150)
 def begin(limits: Limits | None = None) -> LocalRun:
     """A run that nothing drives but the test."""
     numbers = random_numbers()
-    return Runs(limits or Limits(), lambda: next(numbers)).begin(
+    return Runs(limits or Limits(), lambda: next(numbers)).start(
         "test.run", LOCAL, None, None, None
     )
 
@@ -400,7 +400,7 @@ async def test_runs_that_ended_are_forgotten_by_age(open_hub: OpenHub) -> None:
     await settled(run)
 
     def is_gone() -> bool:
-        return not hub.runs.of(LOCAL)
+        return not hub.runs.list_for(LOCAL)
 
     await until(is_gone)
 
@@ -423,13 +423,13 @@ async def test_a_run_says_its_state_at_every_stage(open_hub: OpenHub) -> None:
     hub = open_hub(flow)
     run = hub.call("flow.gated", {"before": 1, "after": 0}).run
     assert run.state == "running"
-    assert run.described()["last_seq"] == 0
+    assert run.describe()["last_seq"] == 0
     await until(lambda: run.log.last == 1)
     run.cancel("enough")
     assert run.state == "cancelling"
     await settled(run)
     assert run.state == "cancelled"
-    described = run.described()
+    described = run.describe()
     assert described["run"] == run.id
     assert described["method"] == "flow.gated"
     assert described["last_seq"] == 2
@@ -450,7 +450,7 @@ async def test_a_run_is_found_by_its_own_principal_only(open_hub: OpenHub) -> No
     assert hub.runs.find(run.id, LOCAL) is run
     with pytest.raises(NotFound):
         hub.runs.find(run.id, OTHER)
-    assert hub.runs.of(OTHER) == []
+    assert hub.runs.list_for(OTHER) == []
     await settled(run)
     with pytest.raises(NotFound):
         hub.runs.find(run.id, OTHER)

@@ -58,7 +58,7 @@ async def test_every_beginning_and_end_is_told_in_their_order(hub: Plexus) -> No
         assert run.log.total == sum(map(len, run.log.payloads))  # all of it is counted by then
         told.append(("ended", run.method, run.terminal.type))
 
-    hub.runs.on_begin(began)
+    hub.runs.on_start(began)
     hub.runs.on_end(ended)
     await call(hub, "steps.two")
     await call(hub, "steps.fail")
@@ -76,7 +76,7 @@ async def test_a_run_that_another_began_knows_which_and_has_no_trace_of_its_own(
     hub: Plexus,
 ) -> None:
     begun: dict[str, tuple[Run, Mapping[str, str] | None]] = {}
-    hub.runs.on_begin(lambda run, _, trace: begun.update({run.method: (run, trace)}))
+    hub.runs.on_start(lambda run, _, trace: begun.update({run.method: (run, trace)}))
     given = {"traceparent": "00-1-2-01"}
     run = hub.call("steps.two", trace=given).run
     assert await hub.runs.wait_idle(5)
@@ -87,7 +87,7 @@ async def test_a_run_that_another_began_knows_which_and_has_no_trace_of_its_own(
 
 async def test_a_call_that_leads_to_no_run_begins_none_and_ends_none(hub: Plexus) -> None:
     told: list[Run] = []
-    hub.runs.on_begin(lambda run, *_: told.append(run))
+    hub.runs.on_start(lambda run, *_: told.append(run))
     hub.runs.on_end(told.append)
     for name, params in (("no.such", {}), ("steps.one", {"text": 1})):
         with pytest.raises(PlexusError):
@@ -107,7 +107,7 @@ async def test_whoever_refuses_a_call_can_say_so(hub: Plexus) -> None:
 
 async def test_whoever_has_had_enough_is_told_no_more(hub: Plexus) -> None:
     told: list[Run] = []
-    stops = [hub.runs.on_begin(lambda run, *_: told.append(run)), hub.runs.on_end(told.append)]
+    stops = [hub.runs.on_start(lambda run, *_: told.append(run)), hub.runs.on_end(told.append)]
     await call(hub, "steps.one")
     for stop in stops:
         stop()
@@ -122,7 +122,7 @@ async def test_a_watcher_that_fails_changes_nothing_for_the_run_or_the_others(
         raise TypeError("watching went wrong")
 
     told: list[Run] = []
-    hub.runs.on_begin(fail)
+    hub.runs.on_start(fail)
     hub.runs.on_end(fail)
     hub.runs.on_end(told.append)
     terminal = await end_of(hub, "steps.one", {"text": "y"})

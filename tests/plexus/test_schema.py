@@ -42,7 +42,7 @@ from plexus import (
 from plexus.events import Gap, Result
 from plexus.registry.schema import parameters_schema
 from plexus.rpc import wire
-from plexus.runtime.builtin import PlexusItself
+from plexus.runtime.builtin import PlexusActivation
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -173,7 +173,7 @@ class Shapes(Activation):
 
 def hub_with(*activations: Activation | type[Activation]) -> Plexus:
     hub = Plexus()
-    hub.register(PlexusItself(hub))
+    hub.register(PlexusActivation(hub))
     for activation in activations:
         hub.register(activation)
     return hub

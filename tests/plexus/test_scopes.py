@@ -374,7 +374,7 @@ async def test_exactly_what_the_scopes_allow_can_be_called(
     # No method has such a parameter: what is allowed comes as far as its parameters.
     with pytest.raises(InvalidParams if allowed else Denied):
         hub.call(name, {"no such parameter": 1}, principal)
-    assert hub.runs.of(principal) == []
+    assert hub.runs.list_for(principal) == []
 
 
 async def test_a_call_that_is_denied_says_what_is_missing_and_nothing_happens(
@@ -388,7 +388,7 @@ async def test_a_call_that_is_denied_says_what_is_missing_and_nothing_happens(
     assert caught.value.data == {"scope": "shop"}
     assert caught.value.message == "shop.buy needs the scope 'shop', which ada does not have"
     await quiet()
-    assert (shop.bought, hub.runs.of(READER), told) == (0, [], [])
+    assert (shop.bought, hub.runs.list_for(READER), told) == (0, [], [])
     # The key was not used up, either.
     assert hub.call("shop.buy", {"what": "hat", "_run": "once"}, SHOPPER).fresh
 

@@ -21,7 +21,7 @@ def make_pool(total: int) -> FairPool:
 def fill(pool: FairPool, name: str) -> int:
     """How many places this principal gets if it takes all it can get."""
     taken = 0
-    while pool.take(name):
+    while pool.acquire(name):
         taken += 1
     return taken
 
@@ -52,7 +52,7 @@ def test_the_operator_gets_places_whatever_others_hold() -> None:
 def test_the_operator_that_holds_some_already_can_still_use_its_reserve() -> None:
     pool = make_pool(1024)
     for _ in range(500):
-        assert pool.take(OPERATOR)
+        assert pool.acquire(OPERATOR)
     for number in range(2000):
         fill(pool, f"other{number}")
     for _ in range(500):
@@ -69,15 +69,15 @@ def test_places_that_are_released_go_to_the_principal_that_has_fewer() -> None:
     for _ in range(2000):
         if pool.held_by("a"):
             pool.release("a")
-        pool.take("b")
-        pool.take("a")
+        pool.acquire("b")
+        pool.acquire("a")
     assert abs(pool.held_by("a") - pool.held_by("b")) <= 8
 
 
 def test_a_principal_that_holds_nothing_is_forgotten() -> None:
     pool = make_pool(64)
     for number in range(1000):
-        assert pool.take(f"p{number}")
+        assert pool.acquire(f"p{number}")
         pool.release(f"p{number}")
     assert (pool.used, pool.holders) == (0, 0)
 
@@ -105,7 +105,7 @@ def test_a_pool_never_gives_out_more_than_it_has(total: int, steps: list[tuple[s
     held: Counter[str] = Counter()
     for name, takes in steps:
         if takes:
-            held[name] += pool.take(name)
+            held[name] += pool.acquire(name)
         elif held[name]:
             pool.release(name)
             held[name] -= 1

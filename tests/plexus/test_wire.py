@@ -22,7 +22,7 @@ from plexus.errors import TooBig
 from plexus.limits import Limits
 from plexus.registry.validation import validate_strictly
 from plexus.rpc import wire
-from plexus.rpc.wire import Invalid, Lines, Message, Notification, Request, Response
+from plexus.rpc.wire import Invalid, LineDecoder, Message, Notification, Request, Response
 
 LIMITS = Limits()
 
@@ -219,7 +219,7 @@ def test_text_comes_back_as_it_came_and_on_one_line(text: str) -> None:
     line = wire.encode_request(text, text, [text])
     assert b"\n" not in line
     assert decode(line) == Request(text, text, [text])
-    [message] = Lines(LIMITS).feed(line + b"\n")
+    [message] = LineDecoder(LIMITS).feed(line + b"\n")
     assert message == Request(text, text, [text])
 
 
@@ -362,7 +362,7 @@ pieces = st.lists(
 
 
 def fed(data: bytes, cuts: list[int], limits: Limits) -> list[Decoded]:
-    lines = Lines(limits)
+    lines = LineDecoder(limits)
     messages: list[Decoded] = []
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     for start, end in itertools.pairwise(edges):
@@ -389,23 +389,23 @@ def test_a_blank_line_past_the_limit_is_the_same_however_it_is_cut(step: int) ->
 def test_lines_end_at_0x0a_only() -> None:
     text = "a\u2028b\u2029c\x85d\x0be\x0cf\rg"
     line = wire.encode_request(1, text, [])
-    assert Lines(LIMITS).feed(line + b"\n" + line + b"\n") == [Request(1, text, [])] * 2
+    assert LineDecoder(LIMITS).feed(line + b"\n" + line + b"\n") == [Request(1, text, [])] * 2
 
 
 def test_blank_lines_and_carriage_returns_are_no_fault() -> None:
     line = b'{"jsonrpc":"2.0","method":"m"}'
-    assert Lines(LIMITS).feed(b"\n\r\n  \n" + line + b"\r\n\n") == [Notification("m", None)]
+    assert LineDecoder(LIMITS).feed(b"\n\r\n  \n" + line + b"\r\n\n") == [Notification("m", None)]
 
 
 def test_the_last_line_needs_no_newline() -> None:
-    lines = Lines(LIMITS)
+    lines = LineDecoder(LIMITS)
     assert lines.feed(b'{"jsonrpc":"2.0","method":"m"}') == []
     assert lines.end() == [Notification("m", None)]
     assert lines.end() == []
 
 
 def test_a_line_past_the_limit_is_one_invalid_and_the_next_line_is_read() -> None:
-    lines = Lines(SMALL)
+    lines = LineDecoder(SMALL)
     good = b'{"jsonrpc":"2.0","method":"m"}\n'
     first = lines.feed(b"x" * 49)
     assert len(first) == 1
@@ -417,7 +417,7 @@ def test_a_line_past_the_limit_is_one_invalid_and_the_next_line_is_read() -> Non
 
 def test_a_line_of_exactly_the_limit_is_read_whole_or_in_pieces() -> None:
     line = of_size(48)
-    assert [type(m) for m in Lines(SMALL).feed(line + b"\n")] == [Request]
+    assert [type(m) for m in LineDecoder(SMALL).feed(line + b"\n")] == [Request]
     assert [type(m) for m in fed(line + b"\n", list(range(49)), SMALL)] == [Request]
 
 

@@ -268,7 +268,7 @@ async def test_a_child_of_her_run_is_hers_too(world: World) -> None:
     outer = world.hub.call("plexus.call", {"method": "asks.one"}, ALICE).run
 
     def children() -> list[Run]:
-        return [run for run in world.hub.runs.of(ALICE) if run.parent == outer.id]
+        return [run for run in world.hub.runs.list_for(ALICE) if run.parent == outer.id]
 
     await until(lambda: bool(children()))
     [inner] = children()
@@ -297,7 +297,7 @@ async def test_a_task_of_another_is_no_task(world: World, server: Any) -> None:
         absent = await bob.error(name, {"taskId": "9007199254740991"})
         assert (error["code"], error["message"]) == (absent["code"], absent["message"])
     assert (await alice.result("tasks/get", {"taskId": task}))["status"] != "cancelled"
-    [run] = world.hub.runs.kept(ALICE)
+    [run] = world.hub.runs.list_kept(ALICE)
     await until(lambda: bool(run.questions))
     assert run.cancel_reason is None
 

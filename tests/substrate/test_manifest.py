@@ -14,7 +14,7 @@ from mcp_view.revisions import REVISIONS
 from mcp_view.server import McpServer
 from plexus import Plexus
 from plexus.principal import LOCAL
-from plexus.registry.lazy import LATE, LazyMethod, Manifest
+from plexus.registry.lazy import LATE_FIELDS, LazyMethod, Manifest
 from plexus.rpc import wire
 from substrate.build_hub import built_in_hub, packaged_manifest
 from substrate.settings import Settings
@@ -64,7 +64,7 @@ async def test_everything_that_the_manifest_says_is_what_the_classes_say(tmp_pat
 def plain(spec: Any) -> dict[str, Any]:
     """What is known of a method without its class."""
     names = [field.name for field in dataclasses.fields(spec)]
-    known = {name: getattr(spec, name) for name in names if name not in (*LATE, "described")}
+    known = {name: getattr(spec, name) for name in names if name not in (*LATE_FIELDS, "described")}
     known |= {"template": spec.template and vars(spec.template)}
     known |= {"name_template": spec.name_template and vars(spec.name_template)}
     properties = ("names", "returns_media", "is_standing", "purpose")

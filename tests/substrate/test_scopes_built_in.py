@@ -91,7 +91,7 @@ async def test_each_set_of_scopes_calls_exactly_what_it_holds(
     assert called == {
         spec.name for spec in hub.methods() if SCOPE_OF.get(spec.name, "read") in {*scopes, "read"}
     }
-    assert hub.runs.of(principal) == []
+    assert hub.runs.list_for(principal) == []
 
 
 @pytest.mark.parametrize("scopes", SETS, ids=lambda scopes: "+".join(sorted(scopes)) or "none")

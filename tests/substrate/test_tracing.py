@@ -30,7 +30,7 @@ from mcp_view.protocol import McpConnection
 from mcp_view.server import McpOptions
 from mcp_view.session import Session
 from native_rpc.framing import LINES
-from plexus.runtime.builtin import PlexusItself
+from plexus.runtime.builtin import PlexusActivation
 from plexus.runtime.hub import Plexus
 from substrate.mcp_server import make_mcp_server
 from substrate.security.authentication import Access
@@ -54,7 +54,7 @@ class Traced:
 
     def __init__(self) -> None:
         self.hub = Plexus()
-        self.hub.register(PlexusItself(self.hub))
+        self.hub.register(PlexusActivation(self.hub))
         self.hub.register(Demo())
         self.exporter = InMemorySpanExporter()
         provider = TracerProvider(shutdown_on_exit=False)

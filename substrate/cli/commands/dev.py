@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from plexus.registry.plugins import Broken, load_plugins
+from plexus.registry.plugins import BrokenPlugin, load_plugins
 from plexus.runtime.hub import Plexus
 from plexus.text import escape_controls
 from substrate.build_hub import MakeHub, built_in_hub, finder
@@ -85,7 +85,9 @@ def _sources(settings: Settings, files: ProjectFiles) -> tuple[tuple[str, ...], 
 def _maker(fixed: Sequence[str], sources: PluginSources) -> MakeHub:
     """What makes a hub whose activations are those of the sources, as they are at any moment."""
 
-    def make(settings: Settings, project: Path, files: ProjectFiles) -> tuple[Plexus, list[Broken]]:
+    def make(
+        settings: Settings, project: Path, files: ProjectFiles
+    ) -> tuple[Plexus, list[BrokenPlugin]]:
         sources.make_importable()
         hub = built_in_hub(settings, project, files)
         find = finder(settings, project, files)

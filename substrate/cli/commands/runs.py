@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from plexus.errors import PlexusError
-from plexus.runtime.builtin import IN_EVENT
+from plexus.runtime.builtin import RUNS_PER_EVENT
 from substrate.cli.shell_completion import complete_run
 from substrate.cli.target.protocol import Target, ask, result_of
 from substrate.cli.target.selection import need_server, server_option, spelled
@@ -260,7 +260,7 @@ class Changes:
             before = self._known.pop(number, None)
             if before is not None and before["state"] in UNDER_WAY:
                 yield {**before, "state": FORGOTTEN}
-        self._first = self._first and len(runs) >= IN_EVENT
+        self._first = self._first and len(runs) >= RUNS_PER_EVENT
 
 
 async def _watch(target: ServerTarget, tell: Callable[[Run], None]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from plexus.events import Event
-from plexus.registry.plugins import Broken
+from plexus.registry.plugins import BrokenPlugin
 from plexus.rpc import wire
 from plexus.runtime.calls import Call
 from plexus.runtime.hub import Plexus
@@ -112,7 +112,7 @@ class LocalTarget:
 
 async def _build(
     settings: Settings, project: Path, files: ProjectFiles
-) -> tuple[Plexus, list[Broken]]:
+) -> tuple[Plexus, list[BrokenPlugin]]:
     return build_hub(settings, project, files)
 
 

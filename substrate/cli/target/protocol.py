@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import click
 
 from plexus.errors import PlexusError
-from plexus.registry.plugins import Broken
+from plexus.registry.plugins import BrokenPlugin
 from substrate.cli.target.catalogue import Catalogue
 
 __all__ = ("Item", "OpenCall", "Target", "ask", "result_of", "text_of")
@@ -66,7 +66,7 @@ class Target(Protocol):
         """The `substrate call` that reaches the same runs from elsewhere; None if none can."""
 
     @property
-    def broken(self) -> Sequence[Broken]:
+    def broken(self) -> Sequence[BrokenPlugin]:
         """Plugins that were skipped."""
 
     @property

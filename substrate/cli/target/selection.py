@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from plexus.registry.plugins import Broken
+from plexus.registry.plugins import BrokenPlugin
 from substrate.cli.main import files_of, settings_of
 from substrate.cli.target.local import LocalTarget
 from substrate.cli.target.protocol import Target
@@ -136,7 +136,7 @@ def _named_server(ctx: click.Context, address: str) -> ServerTarget:
     return ServerTarget(url, f"the server at {address}", command, token)
 
 
-def report_broken(broken: Sequence[Broken]) -> None:
+def report_broken(broken: Sequence[BrokenPlugin]) -> None:
     """Say which plugins were skipped, and why."""
     for plugin in broken:
         message = f"Plugin skipped: {plugin.source}: {plugin.reason}"

@@ -17,7 +17,7 @@ from native_rpc.client import Call, Client, ConnectionLost, connect
 from native_rpc.client import Item as ClientItem
 from plexus.errors import Denied, PlexusError
 from plexus.limits import Limits
-from plexus.registry.plugins import Broken
+from plexus.registry.plugins import BrokenPlugin
 from plexus.rpc import wire
 from substrate.cli.target.catalogue import SchemaCatalogue
 from substrate.security.lockfile import find_running
@@ -127,7 +127,7 @@ class ServerTarget:
     """A server, reached over a connection for each thing that is asked of it."""
 
     #: A server reports its plugins itself, when it starts.
-    broken: Sequence[Broken] = ()
+    broken: Sequence[BrokenPlugin] = ()
 
     def __init__(
         self, url: str, name: str, command: Sequence[str], token: str | None = None

@@ -15,7 +15,7 @@ from plexus import Activation, Plexus, Principal
 from plexus.events import ErrorEvent, Result
 from plexus.principal import LOCAL
 from plexus.rpc import wire
-from plexus.runtime.builtin import PlexusItself
+from plexus.runtime.builtin import PlexusActivation
 
 __all__ = ("Grove", "growing", "open_grove")
 
@@ -76,7 +76,7 @@ def open_grove(
     """Open a hub with arbor over this file; the caller closes the hub."""
     hub = Plexus()
     arbor = Arbor(str(path), retention)
-    register(hub, PlexusItself(hub), arbor, *others)
+    register(hub, PlexusActivation(hub), arbor, *others)
     return Grove(hub, arbor)
 
 

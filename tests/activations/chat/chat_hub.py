@@ -31,7 +31,7 @@ from plexus.events import ErrorEvent, Result
 from plexus.limits import Limits
 from plexus.principal import LOCAL
 from plexus.rpc import wire
-from plexus.runtime.builtin import PlexusItself
+from plexus.runtime.builtin import PlexusActivation
 from plexus.runtime.run import Run
 
 __all__ = (
@@ -281,7 +281,7 @@ async def talking(
     hub = Plexus(limits=limits or Limits())
     arbor = Arbor(str(database))
     chat = Chat(arbor, lambda: _Sources(script), model)
-    built_in = (PlexusItself(hub), Bash(), arbor, chat, ClaudeCode(chat), Approvals())
+    built_in = (PlexusActivation(hub), Bash(), arbor, chat, ClaudeCode(chat), Approvals())
     register(hub, *built_in, *others)
     try:
         yield Room(hub, arbor, chat, script)

@@ -19,7 +19,7 @@ from activations.chat import Chat, ClaudeCode
 from activations.chat.providers.registry import Providers
 from plexus import Plexus
 from plexus.events import ErrorEvent
-from plexus.runtime.builtin import PlexusItself
+from plexus.runtime.builtin import PlexusActivation
 from substrate.build_hub import built_in_hub
 from substrate.settings import Settings
 
@@ -39,7 +39,7 @@ async def room(tmp_path: Path, claude: StandIn) -> AsyncIterator[Room]:
     arbor = Arbor(str(tmp_path / "arbor.db"))
     providers = Providers(claude_command=claude.command, environment=claude.environment)
     chat = Chat(arbor, lambda: providers)
-    for activation in (PlexusItself(hub), arbor, chat, ClaudeCode(chat)):
+    for activation in (PlexusActivation(hub), arbor, chat, ClaudeCode(chat)):
         hub.register(activation)
     try:
         room = Room(hub, arbor, chat, Script())
@@ -194,7 +194,7 @@ async def test_a_program_that_is_not_there_says_how_to_install_it(tmp_path: Path
     arbor = Arbor(str(tmp_path / "arbor.db"))
     missing = Providers(claude_command="no-such-claude", environment={"PATH": "/nowhere"})
     chat = Chat(arbor, lambda: missing)
-    for activation in (PlexusItself(hub), arbor, chat, ClaudeCode(chat)):
+    for activation in (PlexusActivation(hub), arbor, chat, ClaudeCode(chat)):
         hub.register(activation)
     try:
         room = Room(hub, arbor, chat, Script())

@@ -21,7 +21,7 @@ from activations.chat.providers import echo
 from activations.chat.providers.pydantic_ai.message_conversion import ResponseReader
 from activations.chat.providers.registry import Providers
 from plexus import Plexus
-from plexus.runtime.builtin import PlexusItself
+from plexus.runtime.builtin import PlexusActivation
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -94,7 +94,7 @@ async def test_a_token_of_a_model_over_http_crosses_at_most_three_of_our_generat
         hub, arbor = Plexus(), Arbor(str(tmp_path / "chat.db"))
         chat = Chat(arbor, lambda: providers)
         try:
-            for activation in (PlexusItself(hub), arbor, chat):
+            for activation in (PlexusActivation(hub), arbor, chat):
                 hub.register(activation)
             room = Room(hub, arbor, chat, Script())
             await room.create(model="anthropic:claude-x")

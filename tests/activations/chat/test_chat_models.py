@@ -28,7 +28,7 @@ from activations.bash import Bash
 from activations.chat import Chat
 from activations.chat.providers.registry import Providers
 from plexus import Plexus
-from plexus.runtime.builtin import PlexusItself
+from plexus.runtime.builtin import PlexusActivation
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -40,7 +40,7 @@ async def opened(folder: Path, providers: Providers) -> AsyncIterator[Room]:
     hub = Plexus()
     arbor = Arbor(str(folder / "arbor.db"))
     chat = Chat(arbor, lambda: providers)
-    for activation in (PlexusItself(hub), Bash(), arbor, chat):
+    for activation in (PlexusActivation(hub), Bash(), arbor, chat):
         hub.register(activation)
     try:
         yield Room(hub, arbor, chat, Script())

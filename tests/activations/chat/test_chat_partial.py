@@ -165,7 +165,7 @@ async def test_a_turn_that_is_cancelled_while_its_reader_is_slow(tmp_path: Path)
         room.script.rounds = [words(*(f"{n} " for n in range(100_000)))]
         live = room.begin("send", session="s", message="hi")
         live.run.reader(0, ignore, owner=True)
-        await until(lambda: live.run.log.is_held)
+        await until(lambda: live.run.log.is_blocked)
         assert (await live.cancel())["type"] == "cancelled"
         [_, partial] = await room.history()
         said = "".join(f"{n} " for n in range(100_000))

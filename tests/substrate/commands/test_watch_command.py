@@ -11,7 +11,7 @@ import pytest
 from command_line import lines, started, terminal
 from terminal_server import Running, running
 
-from plexus.runtime.builtin import IN_EVENT
+from plexus.runtime.builtin import RUNS_PER_EVENT
 from substrate.cli.commands.runs import Changes
 
 
@@ -86,10 +86,10 @@ def test_what_had_ended_before_is_not_told() -> None:
 
 def test_what_there_was_before_may_come_in_several_events() -> None:
     changes = Changes()
-    many = [entry(number, "complete") for number in range(1, IN_EVENT + 1)]
+    many = [entry(number, "complete") for number in range(1, RUNS_PER_EVENT + 1)]
     assert list(changes.told(many, [])) == []
-    assert list(changes.told([entry(IN_EVENT + 1, "complete")], [])) == []
-    assert list(changes.told([entry(IN_EVENT + 2, "complete")], [])) != []
+    assert list(changes.told([entry(RUNS_PER_EVENT + 1, "complete")], [])) == []
+    assert list(changes.told([entry(RUNS_PER_EVENT + 2, "complete")], [])) != []
 
 
 def test_what_began_and_ended_between_two_looks_is_told_in_the_order_of_beginning() -> None:
