@@ -98,7 +98,7 @@ async def test_a_write_into_a_file_that_was_removed_or_replaced_is_not_acknowled
         assert f"{beside(path, suffix)} was {change.__name__}d" in caught.value.message
     with pytest.raises(Failed, match=f"{change.__name__}d"):
         await store.check()
-    assert caplog.text.count("takes no more changes") == 1
+    assert caplog.text.count("accepts no more changes") == 1
     # Nor is anything read: it could be from the wrong file.
     with pytest.raises(Failed, match=f"{change.__name__}d"):
         await store.get_tree(ME, tree.id)
