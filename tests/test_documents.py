@@ -104,7 +104,7 @@ def test_the_readmes_requests_are_answered(port: str, tmp_path: Path) -> None:
             answers.append(done.stdout)
         output = "hi" if "echo hi" in command else "3"
         assert f"{output}\\n" in answers[0]
-        assert "that token is not" in answers[1]
+        assert "the token is unknown" in answers[1]
 
 
 def activation_in(text: str, file: str) -> str:

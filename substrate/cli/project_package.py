@@ -13,7 +13,7 @@ import click
 
 from plexus.text import escape_controls
 from substrate.cli.main import FILES, files_of, may_ask
-from substrate.devtools.plugin_sources import PluginSources, package_of
+from substrate.devtools.plugin_sources import PluginSources, find_package
 from substrate.security.folder_trust.decision import can_prompt, decide
 from substrate.settings import ProjectFiles
 
@@ -40,7 +40,7 @@ def project_package(ctx: click.Context, *, stdio: bool = False) -> tuple[PluginS
 
     Raises NoSource if pyproject.toml cannot be read.
     """
-    package = package_of(Path.cwd())
+    package = find_package(Path.cwd())
     if package is None:
         return PluginSources(), False
     if files_for_author(ctx).live or (_can_ask(ctx, stdio=stdio) and _agreed(package)):

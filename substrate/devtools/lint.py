@@ -1,7 +1,7 @@
-"""What clients and models would stumble over in an activation that registers: rules, one each.
+"""Lint rules: problems that clients and models would have with a registered activation.
 
-A rule looks at one method, or at all of them, and gives findings. What cannot be registered at
-all is found by registration itself.
+A rule checks one method, or all of them, and yields findings. What cannot be registered at all is
+reported by registration itself.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ __all__ = ("Finding", "Level", "check_methods")
 
 Level: TypeAlias = Literal["error", "warning"]
 
-#: What Claude Code shows of a description; the rest is cut off without a word.
+#: Claude Code truncates a description at this length, silently.
 DESCRIPTION_BYTES: Final = 2048
-#: From here on models choose worse and some hosts take no more; each definition costs context too.
+#: Above this number models choose worse and some hosts reject the list; each definition also costs
+#: context.
 TOOLS: Final = 40
-#: Calls that change files, whatever they are called on.
+#: Method calls that change files, on any object.
 WRITES: Final = frozenset({"mkdir", "rmdir", "touch", "unlink", "write_bytes", "write_text"})
-#: Calls that do in these modules.
+#: Functions of these modules that change files.
 MODULE_WRITES: Final = {
     "os": {"remove", "unlink", "rmdir", "mkdir", "makedirs", "rename", "replace", "truncate"},
     "shutil": {"rmtree", "move", "copy", "copy2", "copyfile", "copytree"},
 }
-#: First words of the names of methods that hardly only read.
-WRITING: Final = frozenset(
+#: First words of method names that suggest a change.
+WRITE_VERBS: Final = frozenset(
     {
         *("add", "append", "archive", "clean", "clear", "create", "delete", "drop", "edit"),
         *("erase", "insert", "kill", "move", "purge", "put", "remove", "rename", "reset"),
@@ -48,14 +49,14 @@ WRITING: Final = frozenset(
 
 
 class Finding(NamedTuple):
-    """Something to put right."""
+    """A problem to fix."""
 
     level: Level
     rule: str
-    #: What it is about: a method, an event, a source.
+    #: The subject: a method, an event, a source.
     subject: str
     message: str
-    #: What to do about it.
+    #: How to fix it.
     advice: str
     place: SourceLocation | None
 
@@ -64,7 +65,10 @@ Rule: TypeAlias = Callable[[MethodSpec], Iterable[Finding]]
 
 
 def check_methods(methods: Sequence[MethodSpec], server: str) -> list[Finding]:
-    """All that the rules find; `server` is what a host calls the server."""
+    """Return the findings of all rules.
+
+    `server` is the name under which a host lists the server.
+    """
     found: list[Finding] = []
     for spec in methods:
         found += _check_length(spec, server)
@@ -75,7 +79,7 @@ def check_methods(methods: Sequence[MethodSpec], server: str) -> list[Finding]:
     return found
 
 
-def _of(spec: MethodSpec, level: Level, rule: str, message: str, advice: str) -> Finding:
+def _finding(spec: MethodSpec, level: Level, rule: str, message: str, advice: str) -> Finding:
     return Finding(level, rule, spec.name, message, advice, location_of_function(spec.function))
 
 
@@ -87,23 +91,24 @@ def _check_length(spec: MethodSpec, server: str) -> Iterator[Finding]:
         return
     whole = f"mcp__{server}__{spec.name}"
     if len(whole) > NAME_LENGTH:
-        yield _of(
+        yield _finding(
             spec,
             "error",
             "name-length",
-            f"hosts call it {whole}, which is {len(whole)} characters; {NAME_LENGTH} is the most",
-            f"make its name shorter by {len(whole) - NAME_LENGTH}, or that of the server",
+            f"hosts name it {whole}, which has {len(whole)} characters; the maximum is "
+            f"{NAME_LENGTH}",
+            f"shorten its name, or that of the server, by {len(whole) - NAME_LENGTH}",
         )
 
 
 def _check_underscores(spec: MethodSpec) -> Iterator[Finding]:
     parts = spec.name.split(".")
     if "__" in spec.name or any(part.endswith("_") for part in parts):
-        yield _of(
+        yield _finding(
             spec,
             "error",
             "name-underscores",
-            "hosts put `__` between the names of a server and a tool, and would part it there",
+            "hosts separate the names of server and tool by `__`, and would split this name",
             "use single underscores, and none at the end of a name",
         )
 
@@ -114,19 +119,19 @@ def _check_underscores(spec: MethodSpec) -> Iterator[Finding]:
 def _check_description(spec: MethodSpec) -> Iterator[Finding]:
     size = len(spec.description.encode())
     if size > DESCRIPTION_BYTES:
-        yield _of(
+        yield _finding(
             spec,
             "error",
             "description-length",
-            f"its description is {size} bytes; Claude Code cuts it off at {DESCRIPTION_BYTES}",
-            "say what a model must know first, and move the rest into `Args:` or the README",
+            f"its description has {size} bytes; Claude Code truncates it at {DESCRIPTION_BYTES}",
+            "begin with what a model must know, and move the rest to `Args:` or the README",
         )
     if not spec.description:
-        yield _of(
+        yield _finding(
             spec,
             "error",
             "description-missing",
-            "its docstring has nothing but arguments, so nobody knows what it does",
+            "its docstring contains only arguments, so models do not know what it does",
             "begin the docstring with a sentence that says what it does",
         )
 
@@ -135,7 +140,7 @@ def _check_parameters(spec: MethodSpec) -> Iterator[Finding]:
     if spec.given_schema is not None or spec.role == "resource":
         return
     for parameter in spec.parameters:
-        # What nobody has described is described by its own name.
+        # An undocumented parameter gets its name as the description.
         if parameter.description != parameter.name.replace("_", " "):
             continue
         if any(getattr(each, "description", None) for each in _annotations(parameter.hint)):
@@ -144,7 +149,7 @@ def _check_parameters(spec: MethodSpec) -> Iterator[Finding]:
             "warning",
             "parameter-undocumented",
             f"{spec.name}({parameter.name})",
-            "models have only its name to go by",
+            "it has no description, so models see only its name",
             f"add `{parameter.name}: ...` to an `Args:` section of the docstring",
             location_of_function(spec.function, parameter.name),
         )
@@ -154,7 +159,7 @@ def _annotations(hint: Any) -> tuple[Any, ...]:
     return getattr(hint, "__metadata__", ())
 
 
-# --- what it may do -------------------------------------------------------------------------------
+# --- scopes and hints -----------------------------------------------------------------------------
 
 
 def _mark(spec: MethodSpec) -> MethodMark:
@@ -167,36 +172,36 @@ def _check_scope(spec: MethodSpec) -> Iterator[Finding]:
         return
     hints, explicit = spec.hints, _mark(spec).scope or type(spec.owner).scope
     if hints.read_only and hints.destructive:
-        yield _of(
+        yield _finding(
             spec,
             "error",
             "write-marked-read",
-            "it says both that it changes nothing and that it may delete or overwrite",
-            "leave one of read_only and destructive out",
+            "it is marked both read_only and destructive",
+            "remove one of the two",
         )
     elif not hints.read_only and explicit == READ:
-        yield _of(
+        yield _finding(
             spec,
             "error",
             "write-marked-read",
-            f"its scope is {READ!r}, which everybody has, and it does not say that it only reads",
-            "mark it read_only=True if it changes nothing, else give it a scope of its own",
+            f"its scope is {READ!r}, which every token has, but it is not marked read_only",
+            "mark it read_only=True if it changes nothing, otherwise give it another scope",
         )
     elif hints.read_only is None and hints.destructive is None:
-        yield _of(
+        yield _finding(
             spec,
             "warning",
             "hints-missing",
-            "it does not say whether it changes anything, so hosts take it for the worst",
+            "it does not declare whether it changes anything, so hosts assume the worst",
             "mark it read_only=True, or destructive=True or False",
         )
     elif not hints.read_only and not explicit:
-        yield _of(
+        yield _finding(
             spec,
             "warning",
             "scope-missing",
-            f"it changes things, and has no scope but that of its namespace, {spec.scope!r}",
-            f'say what a caller must have: @method(scope="{spec.scope}.write"), or `scope` in '
+            f"it changes data, but has only the default scope of its namespace, {spec.scope!r}",
+            f'declare the required scope: @method(scope="{spec.scope}.write"), or `scope` in '
             "the class",
         )
 
@@ -210,24 +215,24 @@ def _check_writes(spec: MethodSpec) -> Iterator[Finding]:
             "warning",
             "write-marked-read",
             spec.name,
-            f"it is marked read_only, and calls {call}",
-            "leave read_only out, if that changes what others see",
+            f"it is marked read_only, but calls {call}",
+            "remove read_only if that changes persistent data",
             None if place is None else SourceLocation(place.file, line),
         )
         return
     verb = spec.name.rpartition(".")[2].partition("_")[0]
-    if verb in WRITING:
-        yield _of(
+    if verb in WRITE_VERBS:
+        yield _finding(
             spec,
             "warning",
             "write-marked-read",
-            f"it is marked read_only, and its name says {verb!r}",
-            "leave read_only out, or give it a name that says what it reads",
+            f"it is marked read_only, but its name starts with {verb!r}",
+            "remove read_only, or rename it after what it reads",
         )
 
 
 def _calls(function: Callable[..., Any]) -> Iterator[tuple[str, int]]:
-    """The calls in a function that change files, and their lines."""
+    """Yield the calls in a function that change files, with their lines."""
     bare = inspect.unwrap(getattr(function, "__func__", function))
     try:
         lines, first = inspect.getsourcelines(bare)
@@ -259,19 +264,19 @@ def _opens_to_write(modes: Sequence[ast.expr], keywords: Sequence[ast.keyword]) 
     return any(isinstance(text, str) and set(text) & set("wax+") for text in texts)
 
 
-# --- all of them ----------------------------------------------------------------------------------
+# --- rules for all methods ------------------------------------------------------------------------
 
 
 def _check_events(methods: Sequence[MethodSpec]) -> Iterator[Finding]:
-    """Each event once, however many methods yield it."""
+    """Check each event once, however many methods yield it."""
     for event in {event: None for spec in methods for event in spec.events}:
         if not event.terminal and not event.has_text and event.fields:
             yield Finding(
                 "warning",
                 "event-without-text",
                 event.__name__,
-                "it does not say how a person would read it, so its fields are shown as JSON",
-                "give it `def as_text(self) -> str`, or `as_line` if it is only progress",
+                "it has no text form, so its fields are shown as JSON",
+                "add `def as_text(self) -> str`, or `as_line` if it only reports progress",
                 location_of_class(event),
             )
 
@@ -284,7 +289,7 @@ def _check_number(methods: Sequence[MethodSpec]) -> Iterator[Finding]:
             "too-many-tools",
             f"{len(tools)} methods",
             f"models choose worse among more than {TOOLS} tools, and each costs context",
-            "join methods that differ in one argument, or mark some listed=False",
+            "merge methods that differ in one argument, or mark some listed=False",
             location_of_class(type(tools[0].owner)),
         )
 

@@ -1,8 +1,8 @@
 """`python -m substrate.devtools.manifest`: write the manifest of the built-in activations.
 
-Run it after a change of `plexus` or `activations`; with `--check` it only says whether the
-manifest is up to date, by its exit code. It runs in a process of its own, so that the modules that
-are imported here are those that the descriptions are made from.
+Run it after a change of `plexus` or `activations`; with `--check` it only reports by its exit code
+whether the manifest is current. It must run in a separate process, because the imported modules are
+recorded as the sources of the descriptions.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from plexus.runtime.hub import Plexus
 from substrate.build_hub import MANIFEST, ROOT, built_ins
 from substrate.settings import Settings
 
-__all__ = ("make_manifest",)
+__all__ = ("build_manifest",)
 
 COMMAND = "python -m substrate.devtools.manifest"
-#: What activations are made of.
+#: Packages whose modules are sources of activations.
 PACKAGES = ("activations", "plexus")
 
 
-def make_manifest() -> str:
-    """Return the text of the manifest, made from the classes themselves."""
+def build_manifest() -> str:
+    """Return the text of the manifest, generated from the classes."""
     nodes = built_ins(Plexus(), Settings(), Path("/nowhere"), Manifest({}))
     return dump_manifest(nodes, _sources(), ROOT)
 
 
 def _sources() -> Iterator[Path]:
-    """The files of the modules that are imported by now."""
+    """Yield the files of the modules that are imported at this point."""
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in PACKAGES and module.__file__ is not None:
             yield Path(module.__file__)
@@ -38,7 +38,7 @@ def _sources() -> Iterator[Path]:
 
 def main() -> int:
     """Write or check the manifest."""
-    text = make_manifest()
+    text = build_manifest()
     current = MANIFEST.read_text() if MANIFEST.exists() else ""
     if text == current:
         return 0

@@ -1,6 +1,6 @@
-"""Where an author's activations are: a file, a folder, a project that has a package, a module.
+"""Locations of an author's activations: a file, a folder, a project with a package, a module.
 
-`substrate dev` and `substrate check` take the same argument and mean the same by it.
+`substrate dev` and `substrate check` accept the same argument with the same meaning.
 """
 
 from __future__ import annotations
@@ -13,51 +13,51 @@ from typing import Any, NamedTuple
 from plexus.registry.plugins import GROUP
 from substrate.settings import ProjectFiles, Settings, operator_folder
 
-__all__ = ("NoSource", "PluginSources", "find_sources", "package_of", "sources_here")
+__all__ = ("NoSource", "PluginSources", "find_package", "find_sources", "project_sources")
 
 PROJECT = "pyproject.toml"
 
 
 class NoSource(Exception):
-    """There is nothing to load; the message says what there could be."""
+    """No activation can be loaded. The message says what is possible."""
 
 
 class PluginSources(NamedTuple):
-    """What to load, as `plexus.registry.plugins` takes it."""
+    """What to load, in the form that `plexus.registry.plugins` accepts."""
 
     #: `module:Class`, `module`, or paths of Python files.
     names: tuple[str, ...] = ()
-    #: Folders in which every Python file is to be loaded, those to come included.
+    #: Folders whose Python files are all loaded, future ones included.
     folders: tuple[Path, ...] = ()
-    #: Where modules are to be found, before all other places.
+    #: Folders to prepend to `sys.path`.
     paths: tuple[Path, ...] = ()
 
     def current(self) -> list[str]:
-        """All names, with those of the files that the folders have now."""
+        """Return all names, including the files that the folders contain now."""
         files = (file for folder in self.folders for file in sorted(folder.glob("*.py")))
         return list(dict.fromkeys([*map(str, files), *self.names]))
 
-    def joined(self, other: PluginSources) -> PluginSources:
-        """These and others; the others are loaded later, and so win."""
+    def merged_with(self, other: PluginSources) -> PluginSources:
+        """Return these sources and others. The others are loaded later, and so take precedence."""
         return PluginSources(
             self.names + other.names, self.folders + other.folders, self.paths + other.paths
         )
 
-    def make_importable(self) -> None:
-        """Have Python find the modules."""
+    def add_to_sys_path(self) -> None:
+        """Make the modules importable."""
         for path in self.paths:
             if str(path) not in sys.path:
                 sys.path.insert(0, str(path))
 
 
-def sources_here(settings: Settings, files: ProjectFiles) -> PluginSources:
-    """What a server that is started in this folder would load."""
+def project_sources(settings: Settings, files: ProjectFiles) -> PluginSources:
+    """Return what a server that is started in this folder would load."""
     folders = tuple(folder for folder in (files.folder, operator_folder()) if folder is not None)
     return PluginSources((*files.plugins, *settings.activation), folders)
 
 
-def package_of(folder: Path) -> PluginSources | None:
-    """The package of a project, as its pyproject.toml names it; None if it names none.
+def find_package(folder: Path) -> PluginSources | None:
+    """Return the package that a project's pyproject.toml names; None if it names none.
 
     Raises NoSource if that file cannot be read.
     """
@@ -77,26 +77,26 @@ def package_of(folder: Path) -> PluginSources | None:
 
 
 def find_sources(given: str) -> PluginSources:
-    """What a person means by this; raises NoSource."""
+    """Return the sources that a command-line argument names. Raises NoSource."""
     path = Path(given).absolute()
     if path.is_dir():
         return _folder(path)
     if given.endswith(".py") or "/" in given:
         if not path.is_file():
-            raise NoSource(f"There is no file and no folder {given}.")
+            raise NoSource(f"{given} is neither a file nor a folder.")
         return PluginSources((str(path),))
     return PluginSources((given,))
 
 
 def _folder(path: Path) -> PluginSources:
-    project = package_of(path)
+    project = find_package(path)
     if project is not None:
         return project
     if (path / "__init__.py").is_file():
         return PluginSources((path.name,), paths=(path.parent,))
     if not any(path.glob("*.py")):
         raise NoSource(
-            f"{path} has no Python file, and no {PROJECT} that names activations. "
-            "`substrate new NAME` writes a package."
+            f"{path} contains no Python file and no {PROJECT} that names activations. "
+            "Create a package with `substrate new NAME`."
         )
     return PluginSources(folders=(path,))

@@ -1,15 +1,16 @@
-"""Loading activations again when their files change, while the server goes on.
+"""Reloading of activations when their files change, while the server keeps running.
 
 Rules:
-- The new class takes the place of the old one in the hub, which tells the clients. Runs of the
-  old one go on with the code they began with.
-- A file that cannot be loaded is reported with its line, and everything stays as it was.
-- What did not change is not loaded again: it keeps what it holds. A module that several files may
-  share makes all of them be loaded again.
 
-Files are looked at four times a second. Asking the system to tell of changes would need a package
-of others, and does not work in every container and on every network drive; a few dozen files take
-less than a millisecond, in a thread.
+- The new class replaces the old one in the hub, which notifies the clients. Runs of the old class
+  continue with the code they started with.
+- A file that cannot be loaded is reported with its line, and the previous version stays.
+- Unchanged sources are not reloaded: they keep their state. A change of a module that several files
+  may share reloads all of them.
+
+Files are polled four times a second. File system notifications would need a third-party package,
+and do not work in every container and on every network drive; polling a few dozen files takes less
+than a millisecond, in a thread.
 """
 
 from __future__ import annotations
@@ -32,30 +33,30 @@ from plexus.registry.plugin_namespaces import BuiltIns
 from plexus.registry.plugins import Find, module_of_file, plugin_errors
 from plexus.runtime.hub import Plexus
 from substrate.devtools.plugin_sources import PluginSources
-from substrate.devtools.source_location import location_of_error, shown
+from substrate.devtools.source_location import display_path, location_of_error
 
 __all__ = ("Reloader",)
 
-#: How often files are looked at.
+#: Interval between polls.
 POLL_S: Final = 0.25
-#: How long a file must stay as it is before it is read: an editor may be in the middle of it.
+#: How long a file must be unchanged before it is read: an editor may still be writing.
 SETTLE_S: Final = 0.05
-#: How often that is waited for. A file that changes all the time is read all the same.
+#: Maximum number of such waits. A file that changes continually is read nevertheless.
 SETTLE_ROUNDS: Final = 20
-#: These modules run the server, wherever they are, and are never loaded again.
+#: Packages that run the server are never reloaded, wherever they are.
 OURS: Final = frozenset({"activations", "mcp_view", "native_rpc", "plexus", "substrate"})
 
-#: What tells one version of a file from another.
+#: Identifies a version of a file.
 Stamp: TypeAlias = tuple[int, int, int]
 Stamps: TypeAlias = dict[Path, Stamp]
 
 
 class Source:
-    """One name that leads to activations, and what came of it."""
+    """A name of activations to load, and the namespaces it registered."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        #: The namespaces that it put into the hub.
+        #: The namespaces that it registered.
         self.namespaces: list[str] = []
 
     @property
@@ -64,17 +65,17 @@ class Source:
 
     @property
     def module(self) -> str:
-        """The module that is imported, or the package that it is in."""
+        """The module that is imported, or its top-level package."""
         if self.is_file:
             return module_of_file(Path(self.name))
         return self.name.partition(":")[0].partition(".")[0]
 
     @property
     def title(self) -> str:
-        return shown(Path(self.name)) if self.is_file else self.name
+        return display_path(Path(self.name)) if self.is_file else self.name
 
     def files(self) -> Iterator[Path]:
-        """The files that it is made of."""
+        """Yield the files of the source."""
         if self.is_file:
             yield Path(self.name)
             return
@@ -93,7 +94,7 @@ class Source:
 
 
 class Reloader:
-    """Keeps a hub like the files that its activations are written in."""
+    """Keeps the activations of a hub in step with their source files."""
 
     def __init__(
         self,
@@ -106,26 +107,26 @@ class Reloader:
         self._hub = hub
         self._find = find
         self._built_ins = BuiltIns(hub)
-        self._wanted = sources
+        self._plugins = sources
         self._project = project
         self._report = report
         self._sources: dict[str, Source] = {}
-        #: What a source took the place of, to be put back when it goes.
-        self._covered: dict[str, Node] = {}
-        #: What was imported before us, and is none of theirs.
+        #: Activations that a source replaced, to be restored when it is unloaded.
+        self._replaced: dict[str, Node] = {}
+        #: Modules imported before the reloader was created, which are not the author's.
         self._before = frozenset(sys.modules)
         self._stamps: Stamps = {}
 
     def load(self) -> None:
-        """Load everything, and begin to watch. What cannot be loaded is reported."""
-        for name in self._wanted.current():
+        """Load everything, and start watching. Errors are reported."""
+        for name in self._plugins.current():
             self._sources[name] = Source(name)
         self._stamps = self._scan()
         for source in self._sources.values():
             self._load(source, "Loaded")
-        self._note_shared()
+        self._track_shared()
         watch = asyncio.get_running_loop().create_task(self._watch())
-        watch.add_done_callback(self._stopped)
+        watch.add_done_callback(self._on_watch_ended)
 
     # --- watching -----------------------------------------------------------------------------
 
@@ -133,34 +134,36 @@ class Reloader:
         """Poll the files until the hub drains: what is registered later would not be closed."""
         while not self._hub.draining:
             await asyncio.sleep(POLL_S)
-            self._note_shared()
+            self._track_shared()
             now = await asyncio.to_thread(self._scan)
             if now != self._stamps:
-                now = await self._settled(now)
+                now = await self._wait_until_settled(now)
                 changed = {
                     file
                     for file in self._stamps.keys() | now.keys()
                     if self._stamps.get(file) != now.get(file)
                 }
                 self._stamps = now
-                self._take(changed)
-                self._note_shared()
+                self._reload_changed(changed)
+                self._track_shared()
 
-    def _note_shared(self) -> None:
-        """A module that was imported by one of ours since is new to us, and not to it."""
-        self._stamps |= stamps_of(file for file in self._shared() if file not in self._stamps)
+    def _track_shared(self) -> None:
+        """Record modules that a source has imported meanwhile, so they do not count as changed."""
+        self._stamps |= read_stamps(
+            file for file in self._shared_modules() if file not in self._stamps
+        )
 
-    def _stopped(self, task: asyncio.Task[None]) -> None:
+    def _on_watch_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
-            self._report(f"Files are no longer watched: {type(error).__name__}: {error}")
+            self._report(f"Stopped watching files: {type(error).__name__}: {error}")
 
     def _scan(self) -> Stamps:
-        wanted = (Source(name) for name in self._wanted.current())
+        wanted = (Source(name) for name in self._plugins.current())
         files = {file for source in wanted for file in source.files()}
-        return stamps_of({*files, *self._shared(), *self._stamps})
+        return read_stamps({*files, *self._shared_modules(), *self._stamps})
 
-    async def _settled(self, now: Stamps) -> Stamps:
-        """The files, once they stay as they are."""
+    async def _wait_until_settled(self, now: Stamps) -> Stamps:
+        """Return the versions of the files once they stop changing."""
         for _ in range(SETTLE_ROUNDS):
             await asyncio.sleep(SETTLE_S)
             before, now = now, await asyncio.to_thread(self._scan)
@@ -168,8 +171,8 @@ class Reloader:
                 break
         return now
 
-    def _shared(self) -> dict[Path, str]:
-        """Modules of the project that are no activations, by their files."""
+    def _shared_modules(self) -> dict[Path, str]:
+        """Return the modules of the project that are not activations, by their files."""
         modules = {source.module for source in self._sources.values()}
         found = {}
         for name, module in list(sys.modules.items()):
@@ -184,42 +187,45 @@ class Reloader:
 
     # --- loading ------------------------------------------------------------------------------
 
-    def _take(self, changed: set[Path]) -> None:
-        """Load again what is made of these files."""
+    def _reload_changed(self, changed: set[Path]) -> None:
+        """Reload the sources that depend on these files."""
         linecache.checkcache()
-        for file in changed:  # bytecode is told from another by whole seconds, which is too coarse
+        for file in changed:  # bytecode has a resolution of whole seconds, which is too coarse
             with contextlib.suppress(OSError, NotImplementedError):
                 Path(importlib.util.cache_from_source(str(file))).unlink()
-        current = self._wanted.current()
+        current = self._plugins.current()
         for name in [name for name in self._sources if name not in current]:
-            self._let_go(self._sources.pop(name))
-        shared = {name for file, name in self._shared().items() if file in changed}
-        dropped = _drop(shared)
+            self._unload(self._sources.pop(name))
+        shared = {name for file, name in self._shared_modules().items() if file in changed}
+        dropped = _forget_modules(shared)
         for name in current:
             is_new = name not in self._sources
             source = self._sources.setdefault(name, Source(name))
             if is_new or shared or not changed.isdisjoint(source.files()):
-                before = dropped | _drop(self._modules(source))
+                before = dropped | _forget_modules(self._modules(source))
                 self._load(source, "Loaded" if is_new else "Reloaded", before)
 
     def _modules(self, source: Source) -> list[str]:
-        """The modules that it is made of and that can be imported anew."""
+        """Return the modules of a source that can be imported again."""
         top = source.module
         if top in OURS or top in self._before:
             return []
         return [name for name in sys.modules if name == top or name.startswith(f"{top}.")]
 
     def _load(self, source: Source, done: str, before: dict[str, ModuleType] | None = None) -> None:
-        """Load a source whose modules were these before; if that fails, all stays as it was."""
+        """Load a source.
+
+        If that fails, restore its modules from `before` and keep the old version.
+        """
         importlib.invalidate_caches()
         try:
             with plugin_errors():
                 source.namespaces = self._swap(source, list(self._find(source.name)))
         except PlexusError as error:
-            _drop(self._modules(source))
+            _forget_modules(self._modules(source))
             sys.modules.update(before or {})
-            place = location_of_error(error, {*source.files(), *self._shared()})
-            stays = " (what was there before stays)" if source.namespaces else ""
+            place = location_of_error(error, {*source.files(), *self._shared_modules()})
+            stays = " (the previous version stays)" if source.namespaces else ""
             reason = " ".join(error.message.split())
             off = self._built_ins.switch_off(source.name, ())
             self._report(f"Not loaded: {place or source.title}: {reason}{stays}{off}")
@@ -229,57 +235,56 @@ class Reloader:
             self._report(f"{done} {source.title}: {', '.join(names)}")
 
     def _swap(self, source: Source, classes: Iterable[type[Activation]]) -> list[str]:
-        """Put these into the hub in the place of what the source had there; if one is refused,
-        all is put back and its error raised."""
+        """Register these classes instead of those of the source. On failure, undo and raise."""
         before = {node.path: node for node in self._hub.nodes()}
         new = {str(getattr(cls, "namespace", "")): cls for cls in classes}
         gone = [namespace for namespace in source.namespaces if namespace not in new]
-        taken: list[str] = []
+        registered: list[str] = []
         try:
             with plugin_errors():
                 for namespace in gone:
                     self._remove(namespace)
                 for namespace, cls in new.items():
                     self._hub.register(cls)
-                    taken.append(namespace)
+                    registered.append(namespace)
         except PlexusError:
-            for namespace in taken:
+            for namespace in registered:
                 if namespace not in before:
                     self._hub.unregister(namespace)
-            for namespace in (*gone, *taken):
+            for namespace in (*gone, *registered):
                 if namespace in before:
                     self._hub.register(before[namespace], checked=True)
             raise
         for namespace in gone:
-            self._covered.pop(namespace, None)
-        for namespace in taken:
-            if namespace in before and not self._owned(namespace):
-                self._covered[namespace] = before[namespace]
-        return taken
+            self._replaced.pop(namespace, None)
+        for namespace in registered:
+            if namespace in before and not self._is_owned(namespace):
+                self._replaced[namespace] = before[namespace]
+        return registered
 
-    def _owned(self, namespace: str) -> bool:
+    def _is_owned(self, namespace: str) -> bool:
         return any(namespace in source.namespaces for source in self._sources.values())
 
     def _remove(self, namespace: str) -> None:
-        """Take a namespace out of the hub, or put back what was there before."""
-        if namespace in self._covered:
-            self._hub.register(self._covered[namespace], checked=True)
+        """Unregister a namespace, or restore what it replaced."""
+        if namespace in self._replaced:
+            self._hub.register(self._replaced[namespace], checked=True)
         else:
             self._hub.unregister(namespace)
 
-    def _let_go(self, source: Source) -> None:
-        """A file is gone, and with it what it held."""
-        _drop(self._modules(source))
+    def _unload(self, source: Source) -> None:
+        """Unload a source whose file was deleted."""
+        _forget_modules(self._modules(source))
         for namespace in source.namespaces:
-            if not self._owned(namespace):
+            if not self._is_owned(namespace):
                 self._remove(namespace)
-                self._covered.pop(namespace, None)
+                self._replaced.pop(namespace, None)
         if source.namespaces:
-            self._report(f"Gone {source.title}: {', '.join(source.namespaces)}")
+            self._report(f"Unloaded {source.title}: {', '.join(source.namespaces)}")
 
 
-def stamps_of(files: Iterable[Path]) -> Stamps:
-    """The versions of these files; one that is not there has none."""
+def read_stamps(files: Iterable[Path]) -> Stamps:
+    """Return the versions of these files. A missing file has none."""
     found = {}
     for file in files:
         with contextlib.suppress(OSError):
@@ -288,6 +293,6 @@ def stamps_of(files: Iterable[Path]) -> Stamps:
     return found
 
 
-def _drop(names: Iterable[str]) -> dict[str, ModuleType]:
-    """Have these modules imported anew; what they were."""
+def _forget_modules(names: Iterable[str]) -> dict[str, ModuleType]:
+    """Remove these modules from `sys.modules`, so that they are imported again, and return them."""
     return {name: sys.modules.pop(name) for name in list(names) if name in sys.modules}

@@ -1,7 +1,7 @@
-"""Where in a source file something stands, so that a person can go there.
+"""Source locations of classes, functions and errors, for messages to authors.
 
-Lines are read from the file as it is now, and not from what Python remembers of it: a file that
-is being written changes under a program that has loaded it.
+Lines are read from the current file, and not from Python's cache: a file that is being edited
+changes after it was loaded.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 __all__ = (
     "SourceLocation",
+    "display_path",
     "location_of_class",
     "location_of_error",
     "location_of_function",
     "outline",
-    "shown",
 )
 
-#: How registration names what is wrong: the class, mostly the method, sometimes the argument.
+#: How registration errors begin: the class, usually the method, sometimes the argument.
 SUBJECT = re.compile(r"(\w+)(?:\.(\w+))?: (?:argument '(\w+)')?")
 
 
@@ -34,18 +34,20 @@ class SourceLocation(NamedTuple):
     line: int
 
     def __str__(self) -> str:
-        return f"{shown(self.file)}:{self.line}"
+        return f"{display_path(self.file)}:{self.line}"
 
 
-def shown(file: Path) -> str:
-    """A path as a person in the current folder would write it."""
+def display_path(file: Path) -> str:
+    """Return a path relative to the current folder, if it is inside it."""
     here = Path.cwd()
     return str(file.relative_to(here) if file.is_relative_to(here) else file)
 
 
 def outline(file: Path) -> dict[str, int]:
-    """The line of every class (`Words`), function (`Words.count`) and argument of one
-    (`Words.count.path`); nothing if the file cannot be read."""
+    """Return the line of every class, function and argument in a file; empty if it cannot be read.
+
+    Keys are as in `Words`, `Words.count` and `Words.count.path`.
+    """
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -67,7 +69,7 @@ def _named(node: ast.AST, path: str) -> Iterator[tuple[str, int]]:
 
 
 def location_of_class(cls: type) -> SourceLocation | None:
-    """Where a class is written; None if that is in no file."""
+    """Return where a class is defined; None if not in a file."""
     try:
         file = Path(inspect.getfile(cls))
     except (OSError, TypeError):
@@ -77,7 +79,7 @@ def location_of_class(cls: type) -> SourceLocation | None:
 
 
 def location_of_function(function: Callable[..., Any], argument: str = "") -> SourceLocation | None:
-    """Where a function, or an argument of it, is written; None if that is in no file."""
+    """Return where a function, or one of its arguments, is defined; None if not in a file."""
     bare = inspect.unwrap(getattr(function, "__func__", function))
     code = getattr(bare, "__code__", None)
     if code is None:
@@ -90,7 +92,7 @@ def location_of_function(function: Callable[..., Any], argument: str = "") -> So
 
 
 def location_of_error(error: BaseException, files: Iterable[Path]) -> SourceLocation | None:
-    """The line of these files that is to blame, as far as it can be told."""
+    """Return the line of these files that caused the error, if it can be determined."""
     known = {file.resolve(): file for file in files}
     for each in _causes(error):
         if isinstance(each, SyntaxError) and each.filename and each.lineno:
@@ -104,14 +106,14 @@ def location_of_error(error: BaseException, files: Iterable[Path]) -> SourceLoca
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The first cause first: the later ones only say what came of it."""
+    """Yield the chain of causes, the root cause first."""
     if error is not None:
         yield from _causes(error.__cause__)
         yield error
 
 
 def _location_of_subject(message: str, files: Iterable[Path]) -> SourceLocation | None:
-    """The line that a message of registration is about."""
+    """Return the line that a registration error refers to."""
     subject = SUBJECT.match(message)
     if subject is None:
         return None

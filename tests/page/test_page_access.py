@@ -64,7 +64,7 @@ def test_without_the_token_the_page_says_what_to_do(site: Site, fragment: str) -
         shoot(page, "login")
         page.get_by_label("Token").fill("wrong as well")
         page.get_by_role("button", name="Connect").click()
-        expect(page.locator(".fault")).to_contain_text("not, or no longer")
+        expect(page.locator(".fault")).to_contain_text("unknown, expired or revoked")
         page.get_by_label("Token").fill(site.server.token)
         page.get_by_role("button", name="Connect").click()
         expect(page.get_by_text("Connected", exact=True)).to_be_visible()

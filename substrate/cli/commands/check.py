@@ -25,12 +25,12 @@ from substrate.cli.project_package import UNTRUSTED, files_for_author, project_p
 from substrate.cli.terminal.display import coloured
 from substrate.cli.terminal.tables import print_json_line
 from substrate.devtools.lint import Finding, check_methods
-from substrate.devtools.plugin_sources import NoSource, PluginSources, find_sources, sources_here
+from substrate.devtools.plugin_sources import NoSource, PluginSources, find_sources, project_sources
 from substrate.devtools.source_location import (
     SourceLocation,
+    display_path,
     location_of_class,
     location_of_error,
-    shown,
 )
 from substrate.settings import ProjectFiles, Settings
 
@@ -76,7 +76,7 @@ def check(
             sources, refused = find_sources(source), False
         else:
             package, refused = project_package(ctx)
-            sources = sources_here(settings, files_for_author(ctx)).joined(package)
+            sources = project_sources(settings, files_for_author(ctx)).merged_with(package)
     except NoSource as error:
         raise click.UsageError(str(error), ctx) from error
     if refused:
@@ -106,7 +106,7 @@ async def _load(sources: PluginSources, settings: Settings, files: ProjectFiles)
     """Everything that the sources hold, registered after the built-in activations; on a loop, as
     on a server."""
     find = finder(settings, Path.cwd(), files)
-    sources.make_importable()
+    sources.add_to_sys_path()
     hub = built_in_hub(settings, Path.cwd())
     built_in = {path: type(activation) for path, activation in hub.activations()}
     built_ins = BuiltIns(hub)
@@ -182,7 +182,7 @@ def _broken(subject: str, error: PlexusError, files: Iterable[Path]) -> Finding:
     return Finding(
         "error",
         LOAD,
-        shown(Path(subject)) if "/" in subject else subject,
+        display_path(Path(subject)) if "/" in subject else subject,
         " ".join(error.message.split()),
         "put it right; a server would skip this activation",
         location_of_error(error, files),

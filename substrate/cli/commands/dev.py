@@ -14,7 +14,7 @@ from plexus.text import escape_controls
 from substrate.build_hub import MakeHub, built_in_hub, finder
 from substrate.cli.main import server_entry, setting_option, settings_of
 from substrate.cli.project_package import UNTRUSTED, files_for_author, project_package
-from substrate.devtools.plugin_sources import NoSource, PluginSources, find_sources, sources_here
+from substrate.devtools.plugin_sources import NoSource, PluginSources, find_sources, project_sources
 from substrate.devtools.reload import Reloader
 from substrate.settings import ProjectFiles, Settings
 from substrate.telemetry.logging import announce
@@ -59,7 +59,7 @@ def dev(
     if refused:
         announce(UNTRUSTED.format(command="dev"), "WARNING")
     fixed, sources = _sources(settings, files)
-    sources = sources.joined(author)
+    sources = sources.merged_with(author)
     if fixed:
         announce(
             "The files of this folder are trusted as they are now, and are not loaded again when "
@@ -75,7 +75,7 @@ def dev(
 
 def _sources(settings: Settings, files: ProjectFiles) -> tuple[tuple[str, ...], PluginSources]:
     """What is loaded once, because it is trusted only as it is now, and what is watched."""
-    here = sources_here(settings, files)
+    here = project_sources(settings, files)
     fixed = files.plugins
     if files.names_activations and not files.live:
         fixed += settings.activation
@@ -88,7 +88,7 @@ def _maker(fixed: Sequence[str], sources: PluginSources) -> MakeHub:
     def make(
         settings: Settings, project: Path, files: ProjectFiles
     ) -> tuple[Plexus, list[BrokenPlugin]]:
-        sources.make_importable()
+        sources.add_to_sys_path()
         hub = built_in_hub(settings, project, files)
         find = finder(settings, project, files)
         reloader = Reloader(

@@ -20,7 +20,7 @@ import click
 
 from plexus.registry.signature import is_name
 from plexus.version import __version__
-from substrate.devtools.source_location import shown
+from substrate.devtools.source_location import display_path
 from substrate.security.folder_trust.decision import real_folder, unsafe_reason
 from substrate.security.folder_trust.records import RecordError, write_record
 
@@ -87,17 +87,17 @@ def new(*, name: str, folder: Path | None) -> None:
         files = [_write(target, path, text) for path, text in _rendered(name)]
     except FileExistsError:
         raise click.ClickException(
-            f"{shown(target)} exists already, and is left as it is. Choose another --folder."
+            f"{display_path(target)} exists already, and is left as it is. Choose another --folder."
         ) from None
     except OSError as error:
         raise click.ClickException(
             f"{error.filename or target} cannot be written: {error.strerror}."
         ) from error
     for file in files:
-        click.echo(f"Wrote {shown(file)}")
+        click.echo(f"Wrote {display_path(file)}")
     _trust(target)
     click.echo(
-        f"\nNext, in {shown(target)}:\n"
+        f"\nNext, in {display_path(target)}:\n"
         "  python -m pytest      # its tests pass\n"
         "  substrate dev         # serve it, and load it again at every change\n"
         "  pip install -e .      # install it, for every server in this environment"
@@ -115,7 +115,7 @@ def _trust(target: Path) -> None:
         reason = str(error)
     if reason is None:
         click.echo(
-            f"Trusted {shown(target)} always, so that its code is loaded as you write it: "
+            f"Trusted {display_path(target)} always, so that its code is loaded as you write it: "
             "`substrate trust --revoke` ends that."
         )
     else:

@@ -1,1 +1,1 @@
-"""Typed clients, written from the schema of a hub."""
+"""Generators of typed clients from the schema of a hub."""

@@ -1,4 +1,4 @@
-"""What a client offers, read from a schema: namespaces, their methods, and the types of both."""
+"""Interface of a generated client, read from a schema: namespaces, methods and their types."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ Described = dict[str, Any]
 
 NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 DIGEST = re.compile(r"[0-9a-f]{64}")
-#: A subscription belongs to a connection, which a client keeps to itself.
-LEFT_OUT = frozenset({"plexus.unsubscribe"})
-#: What a run may say of itself, whatever its method declares, and what that means to a caller.
-ALWAYS: dict[str, tuple[type[Event], str]] = {
-    "LogEvent": (Log, "A remark of the method about its own work."),
+#: A subscription belongs to a connection, which the client manages internally.
+EXCLUDED = frozenset({"plexus.unsubscribe"})
+#: Events that any run may send, whatever its method declares, with their descriptions.
+SHARED_EVENTS: dict[str, tuple[type[Event], str]] = {
+    "LogEvent": (Log, "A log message of the method."),
     "RequestEvent": (
         QuestionAsked,
-        "The run asks its caller something and waits; `respond` answers.",
+        "The run asks its caller a question and waits; answer it with `respond`.",
     ),
-    "GapEvent": (Gap, "The items `from` to `to` are no longer kept, and so were not sent."),
+    "GapEvent": (Gap, "The items `from` to `to` are no longer available and were not sent."),
 }
 #: The union of these.
 RUN_EVENT = "RunEvent"
-#: How a run ends well whose method declares nothing about that.
+#: The successful end of a run whose method declares no terminal event.
 COMPLETE = "CompleteEvent"
 
 
 class UnknownNamespace(Exception):
-    """There is no such namespace in the schema."""
+    """The schema does not contain the namespace."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -56,25 +56,25 @@ class UnknownNamespace(Exception):
 
 
 class BadName(Exception):
-    """The schema calls something so that no server of ours would."""
+    """The schema contains an invalid method or namespace name."""
 
     def __init__(self, name: object) -> None:
-        super().__init__(f"the schema has something called {name!r}, which is no name of a method")
+        super().__init__(f"the schema contains {name!r}, which is not a valid method name")
 
 
 class Method(NamedTuple):
-    """A method of the server, as a client has it."""
+    """A method of the server, as the client offers it."""
 
     name: str
     description: str
     scope: str
     streaming: bool
     params: Struct
-    #: The name of the union of all that a stream says; empty if that is not known.
+    #: The name of the union of all events of a stream; empty if they are not known.
     event: str
-    #: What is in that union.
+    #: The members of that union.
     events: tuple[Type, ...]
-    #: What it ends with: the event that completes a stream, the value of a plain method.
+    #: The result: the terminal event of a stream, or the value of a plain method.
     result: Type
 
     @property
@@ -85,10 +85,10 @@ class Method(NamedTuple):
 
 @dataclasses.dataclass
 class Namespace:
-    """A part of the names of methods."""
+    """A namespace of methods."""
 
     path: str
-    #: What its class is called.
+    #: The name of its class.
     name: str = ""
     description: str = ""
     methods: list[Method] = dataclasses.field(default_factory=list)
@@ -96,31 +96,31 @@ class Namespace:
 
     @property
     def own_name(self) -> str:
-        """The name inside the namespace that it is in."""
+        """The name inside its parent namespace."""
         return self.path.rpartition(".")[2]
 
 
 class Interface(NamedTuple):
-    """All that a client offers."""
+    """Everything that a client offers."""
 
-    #: Of what was read: the server's own if that was everything.
+    #: Hash of the selected part: the server's own if that is everything.
     hash: str
     roots: list[Namespace]
-    #: By name.
+    #: Sorted by name.
     declarations: list[Declaration]
 
     def methods(self) -> list[Method]:
-        """The methods of all namespaces, by the name of their events."""
-        found = [method for namespace in _each(self.roots) for method in namespace.methods]
+        """Return the methods of all namespaces, sorted by the name of their events."""
+        found = [method for namespace in _walk(self.roots) for method in namespace.methods]
         return sorted(found, key=lambda method: method.event)
 
 
 def read_interface(
     described: Described, namespaces: Sequence[str], reserved: Iterable[str]
 ) -> Interface:
-    """The methods of a schema, or of these namespaces and those inside them.
+    """Return the methods of a schema, or of these namespaces and those inside them.
 
-    `reserved` are names that the language needs for itself. Raises UnknownNamespace and BadName.
+    `reserved` are names that the generated code needs itself. Raises UnknownNamespace and BadName.
     """
     nodes = list(walk(described["activations"]))
     _check_names(nodes)
@@ -128,30 +128,30 @@ def read_interface(
         if not any(_within(node["namespace"], [name]) for node in nodes):
             raise UnknownNamespace(name)
     chosen = [node for node in nodes if not namespaces or _within(node["namespace"], namespaces)]
-    names = NameAllocator({*reserved, *ALWAYS, COMPLETE, RUN_EVENT})
+    names = NameAllocator({*reserved, *SHARED_EVENTS, COMPLETE, RUN_EVENT})
     reader = Reader(names)
     shared = _read_shared_events(reader)
     roots: dict[str, Namespace] = {}
     for node in sorted(chosen, key=lambda node: str(node["namespace"])):
-        namespace = _grow(roots, node["namespace"])
+        namespace = _get_or_create(roots, node["namespace"])
         namespace.description = node["description"]
-    for namespace in _each(roots.values()):
+    for namespace in _walk(roots.values()):
         namespace.name = names.take(f"{pascal(namespace.path)}Namespace")
-    # First the names that follow from those of methods, so that no definition can take them.
+    # Names derived from methods are allocated first, so that no definition can take them.
     listed = sorted(
-        (entry for node in chosen for entry in node["methods"] if entry["name"] not in LEFT_OUT),
+        (entry for node in chosen for entry in node["methods"] if entry["name"] not in EXCLUDED),
         key=lambda entry: str(entry["name"]),
     )
     taken = [_OwnNames.of(entry["name"], names) for entry in listed]
     for entry, own in zip(listed, taken, strict=True):
         path = entry["name"].rpartition(".")[0]
-        _grow(roots, path).methods.append(_read_method(reader, entry, own, shared))
+        _get_or_create(roots, path).methods.append(_read_method(reader, entry, own, shared))
     declarations = [reader.declarations[name] for name in sorted(reader.declarations)]
     return Interface(_hash(described, chosen, namespaces), list(roots.values()), declarations)
 
 
 class _OwnNames(NamedTuple):
-    """The names that follow from that of a method."""
+    """Names derived from that of a method."""
 
     params: str
     event: str
@@ -163,17 +163,17 @@ class _OwnNames(NamedTuple):
 
 
 def _read_shared_events(reader: Reader) -> dict[str, Named]:
-    """Declare what every run may say; by tag."""
-    done = Complete, "The run did its work."
-    for name, (event, words) in {**ALWAYS, COMPLETE: done}.items():
+    """Declare the events that every run may send, and return them by tag."""
+    done = Complete, "The run completed."
+    for name, (event, description) in {**SHARED_EVENTS, COMPLETE: done}.items():
         schema = value_schema(event)
         definitions = schema.pop("$defs", {})
         place = SchemaPlace(name, "", "", definitions)
         schema = resolve_reference(schema, definitions)
-        reader.declare_struct(name, schema | {"description": words}, place)
-    shared = {event.type: Named(name) for name, (event, _) in ALWAYS.items()}
-    said = Alias(RUN_EVENT, "What any run may say.", Union(tuple(shared.values())))
-    reader.declarations[RUN_EVENT] = said
+        reader.declare_struct(name, schema | {"description": description}, place)
+    shared = {event.type: Named(name) for name, (event, _) in SHARED_EVENTS.items()}
+    union = Alias(RUN_EVENT, "An event that any run may send.", Union(tuple(shared.values())))
+    reader.declarations[RUN_EVENT] = union
     return shared
 
 
@@ -183,18 +183,18 @@ def _read_method(
     namespace, _, called = entry["name"].rpartition(".")
 
     def place(name: str, schema: Any) -> SchemaPlace:
-        said = schema if isinstance(schema, dict) else {}
-        definitions = said.get("$defs") or said.get("definitions") or {}
+        known = schema if isinstance(schema, dict) else {}
+        definitions = known.get("$defs") or known.get("definitions") or {}
         return SchemaPlace(name, namespace, called, definitions)
 
     params = entry["params"]
     events: tuple[Type, ...] = ()
     result: Type = ANY
     if "events" in entry:
-        said = entry["events"]
-        inside = place(own.event, said)
+        union = entry["events"]
+        inside = place(own.event, union)
         declared: dict[Type, str] = {}
-        for member in said["oneOf"]:
+        for member in union["oneOf"]:
             read = reader.read(member, inside)
             declared[read] = member["properties"]["type"]["const"]
         tags = set(declared.values())
@@ -219,7 +219,7 @@ def _read_method(
 
 
 def _check_names(nodes: Iterable[Described]) -> None:
-    """Names become code, and a schema may come from anywhere."""
+    """Check names: they become code, and a schema may come from an untrusted server."""
     for node in nodes:
         namespace = node["namespace"]
         names = [entry["name"] for entry in node["methods"]]
@@ -232,7 +232,7 @@ def _check_names(nodes: Iterable[Described]) -> None:
 
 
 def _hash(described: Described, chosen: list[Described], namespaces: Sequence[str]) -> str:
-    """The server's hash, or that of what was chosen: the rest may change as it likes."""
+    """Return the server's hash, or that of the selected part, which ignores changes elsewhere."""
     whole = described.get("hash")
     if not namespaces and isinstance(whole, str) and DIGEST.fullmatch(whole):
         return whole
@@ -247,8 +247,8 @@ def _within(path: str, namespaces: Sequence[str]) -> bool:
     return any(path == name or path.startswith(f"{name}.") for name in namespaces)
 
 
-def _grow(roots: dict[str, Namespace], path: str) -> Namespace:
-    """The namespace in its place, made with those around it if it is not there yet."""
+def _get_or_create(roots: dict[str, Namespace], path: str) -> Namespace:
+    """Return the namespace at this path, creating it and its parents if needed."""
     first, *rest = path.split(".")
     namespace = roots.setdefault(first, Namespace(first))
     for part in rest:
@@ -261,7 +261,7 @@ def _grow(roots: dict[str, Namespace], path: str) -> Namespace:
     return namespace
 
 
-def _each(namespaces: Iterable[Namespace]) -> Iterator[Namespace]:
+def _walk(namespaces: Iterable[Namespace]) -> Iterator[Namespace]:
     for namespace in namespaces:
         yield namespace
-        yield from _each(namespace.children)
+        yield from _walk(namespace.children)

@@ -1,7 +1,7 @@
-"""What every generated Python client has in common.
+"""The part that all generated Python clients have in common.
 
-All that stands below the line of dashes is copied into each. It is a module so that it is checked
-like any other.
+Everything below the line of dashes is copied into each. It is a module so that it is type-checked
+and linted like any other.
 """
 
 from __future__ import annotations
@@ -12,34 +12,37 @@ from typing import Any, Generic, Literal, Self, TypeAlias, TypedDict, TypeVar, c
 
 from native_rpc import client as native
 
-__all__ = ("OMITTED", "Call", "Connected", "Events", "ReturnedEvent", "ValueCall", "only_given")
+__all__ = ("OMITTED", "Call", "Connected", "Events", "ReturnedEvent", "ValueCall", "drop_omitted")
 
-#: A client has types of its own in place of it.
+#: A generated client has its own type instead.
 RunEvent: TypeAlias = dict[str, Any]
 
-# --- How it works: nothing below depends on the schema. -------------------------------------------
+# --- Runtime: nothing below depends on the schema. ------------------------------------------------
 
 EventT = TypeVar("EventT")
 ValueT = TypeVar("ValueT")
 
-#: Stands for an argument that is not sent, so that the server's own default holds.
+#: Marks an argument that is not sent, so that the server's default applies.
 OMITTED: Any = object()
 
 
 class ReturnedEvent(TypedDict, Generic[ValueT]):
-    """The last event of a method that returns a value."""
+    """The terminal event of a method that returns a value."""
 
     type: Literal["complete"]
     result: ValueT
 
 
-def only_given(params: dict[str, Any]) -> dict[str, Any]:
-    """The arguments that are sent."""
+def drop_omitted(params: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments that are sent."""
     return {name: value for name, value in params.items() if value is not OMITTED}
 
 
 class Events(Generic[EventT]):
-    """The events of one loop over a call; dropping it, as `break` does, stops the run."""
+    """The events of one loop over a call.
+
+    Leaving the loop early, as `break` does, cancels the run.
+    """
 
     def __init__(self, items: native.Items) -> None:
         self._items = items
@@ -56,11 +59,11 @@ class Events(Generic[EventT]):
 
 
 class Call(Generic[EventT, ValueT]):
-    """One call of one method: to loop over with `async for`, to await, or to enter.
+    """One call of a method: iterate with `async for`, await it, or use it with `async with`.
 
-    Awaiting it gives its last event. Nothing is sent before it is used, and it runs once. Leaving
-    the loop stops the run; inside `async with` a loop may be left and entered again, and leaving
-    the block stops it. A run that failed raises a PlexusError.
+    Awaiting it returns its terminal event. Nothing is sent before it is used, and it runs once.
+    Leaving the loop cancels the run; inside `async with` a loop may be left and entered again, and
+    leaving the block cancels it. A failed run raises a PlexusError.
     """
 
     def __init__(self, client: native.Client, method: str, params: dict[str, Any]) -> None:
@@ -69,7 +72,7 @@ class Call(Generic[EventT, ValueT]):
 
     @property
     def run(self) -> int | None:
-        """The run's number, once the server has said it."""
+        """The run's number, once the server has sent it."""
         return self._call.run
 
     def __aiter__(self) -> Events[EventT]:
@@ -91,13 +94,13 @@ class Call(Generic[EventT, ValueT]):
         await self._call.__aexit__(kind, error, trace)
 
     async def respond(self, request: str, answer: Any) -> None:
-        """Answer what the run asks, by the `request` of its event; None declines."""
+        """Answer a question of the run, by the `request` of its event. None declines."""
         if self.run is None:
-            raise RuntimeError("a run that has not begun asks nothing")
+            raise RuntimeError("the run has not started, so it has no open question")
         await self._client.respond(self.run, request, answer)
 
     async def cancel(self, reason: str | None = None) -> bool:
-        """Stop the run and let its end come, which raises RunCancelled; True if it still ran."""
+        """Cancel the run; reading it then raises RunCancelled. True if it was still running."""
         return await self._call.cancel(reason)
 
     async def _value(self) -> ValueT:
@@ -106,17 +109,17 @@ class Call(Generic[EventT, ValueT]):
 
 
 class ValueCall(Call["RunEvent | ReturnedEvent[ValueT]", ValueT]):
-    """A call of a method that returns a value; awaiting it gives that."""
+    """A call of a method that returns a value. Awaiting it returns that value."""
 
     async def _value(self) -> ValueT:
         return cast("ValueT", await self._call)
 
 
 class Connected:
-    """A server, to be entered with `async with`."""
+    """A connection to a server, to use with `async with`."""
 
     def __init__(self, client: native.Client) -> None:
-        #: The client underneath, also for methods that this module does not know.
+        #: The underlying client, also for methods that this module does not contain.
         self.client = client
 
     async def __aenter__(self) -> Self:

@@ -1,22 +1,22 @@
-// --- How it works: nothing below depends on the schema. -----------------------------------------
+// --- Runtime: nothing below depends on the schema. ----------------------------------------------
 
 export interface ConnectOptions {
-  /** The token that `substrate token` prints, or the session secret that `POST /session` gives for
-   * it: a page should keep the session rather than the token. */
+  /** The token that `substrate token` prints, or the session secret that `POST /session` returns
+   * for it: a page should store the session secret instead of the token. */
   token?: string | undefined;
-  /** How long a lost connection is sought again, in milliseconds; 0 for not at all. The server
-   * gives a run up whose caller has not come back after 10 s. */
+  /** How long to try to reconnect, in milliseconds; 0 disables it. The server cancels a run whose
+   * caller has not reconnected after 10 s. */
   reconnectMs?: number | undefined;
-  /** In place of the global `fetch`. */
+  /** Used instead of the global `fetch`. */
   fetch?: typeof fetch | undefined;
 }
 
 export interface CallOptions {
-  /** Stops the run when it is aborted; whoever reads the call gets the signal's reason. */
+  /** Aborting it cancels the run; reading the call then throws the signal's reason. */
   signal?: AbortSignal | undefined;
 }
 
-/** The last event of a method that returns a value. */
+/** The terminal event of a method that returns a value. */
 export interface ReturnedEvent<Value> {
   type: "complete";
   result: Value;
@@ -25,13 +25,13 @@ export interface ReturnedEvent<Value> {
 /** A call of a method that returns a value. */
 export type ValueCall<Value> = Call<RunEvent | ReturnedEvent<Value>, Value>;
 
-/** An event of which only its tag is known. */
+/** An event of an unknown type. */
 export interface AnyEvent {
   type: string;
   [field: string]: unknown;
 }
 
-/** A call that was refused or failed: `code` is a word for programs, `message` is for people. */
+/** A refused or failed call: `code` is for programs, `message` is for people. */
 export class PlexusError extends Error {
   override readonly name = "PlexusError";
   readonly code: string;
@@ -45,13 +45,13 @@ export class PlexusError extends Error {
 }
 
 const REPLY_MS = 30_000;
-/** A server says something every 15 s, if only a comment. */
-const SILENCE_MS = 60_000;
-const GOODBYE_MS = 5_000;
+/** A server sends something every 15 s, at least a comment. */
+const IDLE_MS = 60_000;
+const CANCEL_MS = 5_000;
 const RECONNECT_MS = 30_000;
-const FIRST_PAUSE_MS = 50;
-const LONGEST_PAUSE_MS = 2_000;
-/** One event; a server refuses to send more than this. */
+const MIN_BACKOFF_MS = 50;
+const MAX_BACKOFF_MS = 2_000;
+/** Maximum size of one event; a server does not send larger ones. */
 const EVENT_CHARS = 16 * 1024 * 1024;
 
 const STATUSES: Readonly<Record<number, string>> = {
@@ -60,10 +60,10 @@ const STATUSES: Readonly<Record<number, string>> = {
   413: "too_big",
   429: "busy",
 };
-const AWAY: readonly number[] = [502, 503, 504];
+const UNAVAILABLE: readonly number[] = [502, 503, 504];
 
-/** The connection is gone; the call may go on over another. */
-class Lost extends Error {}
+/** The connection was lost; the call may continue over another. */
+class ConnectionLost extends Error {}
 
 interface Message {
   id?: unknown;
@@ -72,11 +72,11 @@ interface Message {
   params?: { seq?: unknown; result?: unknown };
 }
 
-/** Where the server is, and what every request to it carries. */
+/** The address of the server, and the headers of every request. */
 export class Connection {
   readonly url: string;
   readonly reconnectMs: number;
-  /** Whether the server has ever answered; one that never did is not waited for. */
+  /** Whether the server has ever responded; otherwise there is no reconnecting. */
   reached = false;
   readonly #token: string | undefined;
   readonly #fetch: typeof fetch;
@@ -85,7 +85,7 @@ export class Connection {
     const page = (globalThis as { location?: { href?: string } }).location?.href;
     const address = new URL(url, page);
     if (address.protocol === "ws:" || address.protocol === "wss:") {
-      // The same server answers both; only HTTP can carry a token everywhere.
+      // The same server serves both; only HTTP can carry a token everywhere.
       address.protocol = address.protocol === "ws:" ? "http:" : "https:";
     }
     if (address.pathname === "/") address.pathname = "/rpc";
@@ -95,7 +95,7 @@ export class Connection {
     this.#fetch = options.fetch ?? ((input, init) => fetch(input, init));
   }
 
-  /** Send one request; throws Lost. */
+  /** Send one request. Throws ConnectionLost. */
   async post(method: string, params: object, accept: string, signal: AbortSignal): Promise<Response> {
     const headers: Record<string, string> = { "Content-Type": "application/json", Accept: accept };
     if (this.#token !== undefined) headers["Authorization"] = `Bearer ${this.#token}`;
@@ -107,31 +107,31 @@ export class Connection {
         body,
         signal,
         cache: "no-store",
-        // There are no cookies to send, and the token goes to no other server.
+        // No cookies are used, and the token must not reach another server.
         credentials: "omit",
         redirect: "error",
       });
       this.reached = true;
       return response;
     } catch (error) {
-      throw new Lost(`cannot reach ${this.url}: ${said(error)}`);
+      throw new ConnectionLost(`cannot reach ${this.url}: ${describeError(error)}`);
     }
   }
 
-  /** Stop a run that nobody reads; if that fails, the server gives it up in the end. */
+  /** Cancel a run that is no longer read. If that fails, the server cancels it later. */
   async stop(run: number): Promise<void> {
-    const params = { run, reason: "its caller left" };
+    const params = { run, reason: "its caller stopped reading" };
     try {
-      const signal = AbortSignal.timeout(GOODBYE_MS);
+      const signal = AbortSignal.timeout(CANCEL_MS);
       const response = await this.post("plexus.cancel", params, "application/json", signal);
       await response.text();
     } catch {
-      // There is nobody to tell.
+      // Best effort.
     }
   }
 }
 
-/** One request, and the messages that come back. */
+/** One request, and the messages of its response. */
 class Exchange {
   readonly #connection: Connection;
   readonly #method: string;
@@ -149,7 +149,7 @@ class Exchange {
     this.#params = params;
   }
 
-  /** What has come since; throws Lost, or PlexusError if the request as such was refused. */
+  /** Return new messages. Throws ConnectionLost, or PlexusError if the request was refused. */
   async read(): Promise<Message[]> {
     if (this.#reader === undefined) {
       const accept = "text/event-stream, application/json";
@@ -163,12 +163,12 @@ class Exchange {
       }
       this.#reader = response.body.getReader();
     }
-    const { done, value } = await this.#within(SILENCE_MS, this.#reader.read());
-    if (done) throw new Lost("the stream ended before the run did");
+    const { done, value } = await this.#within(IDLE_MS, this.#reader.read());
+    if (done) throw new ConnectionLost("the stream ended before the run");
     return this.#feed(this.#decoder.decode(value, { stream: true }));
   }
 
-  /** Give the connection back. Harmless when it is over. */
+  /** Release the connection. Idempotent. */
   close(): void {
     this.#controller.abort();
   }
@@ -182,13 +182,14 @@ class Exchange {
     try {
       return await promise;
     } catch (error) {
-      throw new Lost(late ? `${this.#connection.url} was silent for ${ms} ms` : said(error));
+      const reason = `no data from ${this.#connection.url} for ${ms} ms`;
+      throw new ConnectionLost(late ? reason : describeError(error));
     } finally {
       clearTimeout(timer);
     }
   }
 
-  /** Read what is no stream; it says why. */
+  /** Return the error in a response that is not a stream. */
   async #refusal(response: Response): Promise<Message> {
     const text = await this.#within(REPLY_MS, response.text());
     let body: unknown;
@@ -200,15 +201,15 @@ class Exchange {
     const error = typeof body === "object" && body !== null ? (body as Message).error : undefined;
     if (typeof error === "object" && error !== null) return { error };
     const reason = typeof error === "string" ? error : text.slice(0, 200);
-    const message = `${this.#connection.url} answered with HTTP ${response.status}: ${reason}`;
-    if (AWAY.includes(response.status)) throw new Lost(message);
+    const message = `${this.#connection.url} responded with HTTP ${response.status}: ${reason}`;
+    if (UNAVAILABLE.includes(response.status)) throw new ConnectionLost(message);
     throw new PlexusError(STATUSES[response.status] ?? "protocol", message);
   }
 
-  /** Cut server-sent events out of the text; only their data matters to whoever counts items. */
+  /** Parse server-sent events; only their data is used, because items carry their numbers. */
   #feed(text: string): Message[] {
     const all = this.#rest + text;
-    // The other half of a line's end may still be on its way.
+    // The second half of a CRLF may still arrive.
     const whole = all.endsWith("\r") ? all.slice(0, -1) : all;
     const lines = whole.split(/\r\n|\n|\r/);
     this.#rest = (lines.pop() ?? "") + all.slice(whole.length);
@@ -224,30 +225,30 @@ class Exchange {
       }
     }
     if (this.#size + this.#rest.length > EVENT_CHARS) {
-      throw new PlexusError("protocol", `an event is over the limit of ${EVENT_CHARS} characters`);
+      throw new PlexusError("protocol", `an event exceeds the limit of ${EVENT_CHARS} characters`);
     }
     return messages;
   }
 }
 
 /**
- * One call of one method: to loop over with `for await`, or to await.
+ * One call of a method: iterate with `for await`, or await it.
  *
  * Nothing is sent before that, and a call runs once. Leaving the loop, or aborting the signal,
- * stops the run on the server. When the connection breaks, the call goes on after its last event
- * over another: nothing is lost, nothing comes twice, nothing runs twice.
+ * cancels the run on the server. When the connection breaks, the call resumes after its last event
+ * over another: no event is lost or repeated, and nothing runs twice.
  */
 export class Call<Event, Result> implements AsyncIterable<Event>, PromiseLike<Result> {
   readonly method: string;
   readonly #connection: Connection;
   readonly #params: Readonly<Record<string, unknown>>;
   readonly #signal: AbortSignal | undefined;
-  /** What is waited for: the value in its last event, or that event itself. */
-  readonly #ends: "value" | "event";
-  /** Whether it only looks at a run that somebody began. */
-  readonly #follows: boolean;
+  /** The result: the value in the terminal event, or that event itself. */
+  readonly #resultKind: "value" | "event";
+  /** Whether it attaches to an existing run. */
+  readonly #attaches: boolean;
   readonly #key = randomKey();
-  #begun = false;
+  #started = false;
   #run: number | undefined;
   #seq = 0;
   #pending: Promise<Message[]> | undefined;
@@ -258,27 +259,27 @@ export class Call<Event, Result> implements AsyncIterable<Event>, PromiseLike<Re
     method: string,
     params: object,
     options: CallOptions = {},
-    ends: "value" | "event" = "value",
+    resultKind: "value" | "event" = "value",
   ) {
     this.method = method;
-    this.#ends = ends;
+    this.#resultKind = resultKind;
     this.#connection = connection;
     this.#params = { ...params };
     this.#signal = options.signal;
-    this.#follows = method === "plexus.attach";
-    if (this.#follows) {
+    this.#attaches = method === "plexus.attach";
+    if (this.#attaches) {
       const { run, after } = this.#params;
       if (typeof run === "number") this.#run = run;
       if (typeof after === "number") this.#seq = after;
     }
   }
 
-  /** The run's number, once the server has said it. */
+  /** The run's number, once the server has sent it. */
   get run(): number | undefined {
     return this.#run;
   }
 
-  /** Wait for the end: the value of a plain method, the last event of a stream. */
+  /** Wait for the result: the value of a plain method, the terminal event of a stream. */
   then<Fulfilled = Result, Rejected = never>(
     onFulfilled?: ((value: Result) => Fulfilled | PromiseLike<Fulfilled>) | null,
     onRejected?: ((reason: unknown) => Rejected | PromiseLike<Rejected>) | null,
@@ -287,23 +288,23 @@ export class Call<Event, Result> implements AsyncIterable<Event>, PromiseLike<Re
     return this.#promise.then(onFulfilled, onRejected);
   }
 
-  /** Answer what the run asks, by the `request` of its event; null declines. */
+  /** Answer a question of the run, by the `request` of its event. null declines. */
   async respond(request: string, answer: unknown): Promise<void> {
     const params = { run: this.#run, request, answer };
     await new Call<AnyEvent, boolean>(this.#connection, "plexus.respond", params);
   }
 
-  /** Stop the run and let its end come; whoever reads it gets a PlexusError `cancelled`. True if
-   * it was still running. */
+  /** Cancel the run; reading it then throws a PlexusError `cancelled`. True if it was still
+   * running. */
   async cancel(reason?: string): Promise<boolean> {
-    if (this.#run === undefined) throw new Error(`${this.method} has not begun`);
+    if (this.#run === undefined) throw new Error(`${this.method} has not started`);
     const params = reason === undefined ? { run: this.#run } : { run: this.#run, reason };
     return await new Call<AnyEvent, boolean>(this.#connection, "plexus.cancel", params);
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Event, void, undefined> {
-    if (this.#begun) throw new Error(`this call of ${this.method} was made already`);
-    this.#begun = true;
+    if (this.#started) throw new Error(`this call of ${this.method} was used already`);
+    this.#started = true;
     this.#signal?.throwIfAborted();
     let exchange = this.#exchange();
     let ended = false;
@@ -316,22 +317,22 @@ export class Call<Event, Result> implements AsyncIterable<Event>, PromiseLike<Re
           this.#pending = exchange.read();
           messages = await unlessAborted(this.#pending, this.#signal);
         } catch (error) {
-          if (!(error instanceof Lost)) throw error;
+          if (!(error instanceof ConnectionLost)) throw error;
           exchange.close();
           until ??= Date.now() + this.#connection.reconnectMs;
-          // One that never answered is asked once more: the answer may have been lost.
+          // Retry once even without any response: the response may have been lost.
           if (Date.now() + pause >= until || (pause > 0 && !this.#connection.reached)) {
             throw new PlexusError("connection_lost", error.message);
           }
           await unlessAborted(sleep(pause), this.#signal);
-          // Scattered, so that a server that comes back is not met by all at once.
-          pause = Math.min(Math.max(pause * 2, FIRST_PAUSE_MS), LONGEST_PAUSE_MS);
+          // Jitter, so that not all clients reconnect to a restarted server simultaneously.
+          pause = Math.min(Math.max(pause * 2, MIN_BACKOFF_MS), MAX_BACKOFF_MS);
           pause *= 0.75 + Math.random() / 4;
           exchange = this.#exchange();
         }
         for (const message of messages) {
           const event = this.#receive(message);
-          // That connection was of use, so the time for the next starts anew.
+          // The connection worked, so the reconnect deadline is reset.
           pause = 0;
           until = undefined;
           if (event === undefined) continue;
@@ -344,7 +345,7 @@ export class Call<Event, Result> implements AsyncIterable<Event>, PromiseLike<Re
         }
       }
     } finally {
-      if (!ended) await this.#leave(exchange);
+      if (!ended) await this.#abandon(exchange);
       exchange.close();
     }
   }
@@ -353,13 +354,13 @@ export class Call<Event, Result> implements AsyncIterable<Event>, PromiseLike<Re
     let last: unknown;
     for await (const event of this) last = event;
     const terminal = last as AnyEvent;
-    return (this.#ends === "value" && "result" in terminal ? terminal["result"] : terminal) as Result;
+    return (this.#resultKind === "value" && "result" in terminal ? terminal["result"] : terminal) as Result;
   }
 
-  /** The request: for the first time, or to go on after the last event that came. */
+  /** Return the request: the first one, or one that resumes after the last event. */
   #exchange(): Exchange {
     const params: Record<string, unknown> = { ...this.#params };
-    if (this.#follows) {
+    if (this.#attaches) {
       params["after"] = this.#seq;
     } else {
       params["_run"] = this.#key;
@@ -368,26 +369,26 @@ export class Call<Event, Result> implements AsyncIterable<Event>, PromiseLike<Re
     return new Exchange(this.#connection, this.method, params);
   }
 
-  /** Take a message; the event in it, if it has a new one. */
+  /** Process a message and return its event, if it is new. */
   #receive(message: Message): AnyEvent | undefined {
     if (message.error !== undefined) throw this.#refused(message.error);
     if (typeof message.result === "number") {
       const known = this.#run;
-      if (known === undefined || this.#follows) {
+      if (known === undefined || this.#attaches) {
         this.#run ??= message.result;
       } else if (known !== message.result) {
-        this.#run = message.result; // it was begun anew just now, and is stopped on the way out
-        throw this.#forgotten(known);
+        this.#run = message.result; // a new run was just started; it is cancelled on the way out
+        throw this.#runLost(known);
       }
       return undefined;
     }
     const { seq, result } = message.params ?? {};
     if (typeof seq !== "number" || typeof result !== "object" || result === null) {
-      throw new PlexusError("protocol", `${this.method}: the server sent what is no item`);
+      throw new PlexusError("protocol", `${this.method}: the server sent an invalid item`);
     }
     const event = result as AnyEvent;
     if (event.type !== "gap" && seq !== this.#seq + 1) {
-      if (seq <= this.#seq) return undefined; // it came before the connection broke
+      if (seq <= this.#seq) return undefined; // received before the connection broke
       throw new PlexusError("protocol", `${this.method}: item ${seq} came after item ${this.#seq}`);
     }
     this.#seq = Math.max(this.#seq, seq);
@@ -396,32 +397,32 @@ export class Call<Event, Result> implements AsyncIterable<Event>, PromiseLike<Re
 
   #refused(error: { code?: unknown; message?: unknown; data?: unknown }): PlexusError {
     const code = (typeof error.code === "number" ? CODES[error.code] : undefined) ?? "failed";
-    if (code === "not_found" && this.#run !== undefined && !this.#follows) {
-      return this.#forgotten(this.#run);
+    if (code === "not_found" && this.#run !== undefined && !this.#attaches) {
+      return this.#runLost(this.#run);
     }
     return new PlexusError(code, String(error.message ?? "the call was refused"), error.data);
   }
 
-  #forgotten(run: number): PlexusError {
-    const message = `the server has forgotten run ${run} of ${this.method}; it may have been restarted`;
+  #runLost(run: number): PlexusError {
+    const message = `the server no longer has run ${run} of ${this.method}; it may have been restarted`;
     return new PlexusError("connection_lost", message);
   }
 
-  /** Nobody wants any more of it. */
-  async #leave(exchange: Exchange): Promise<void> {
-    if (this.#follows) return;
+  /** Cancel the run, because it is no longer read. */
+  async #abandon(exchange: Exchange): Promise<void> {
+    if (this.#attaches) return;
     if (this.#run === undefined && this.#signal?.aborted) {
-      // The server may have begun it. Its number is on the way, and without that nothing can be
-      // stopped.
-      const timer = setTimeout(() => exchange.close(), GOODBYE_MS);
-      await this.#learnRun(exchange).catch(() => undefined);
+      // The server may have started the run. Its number, which is needed to cancel it, may still
+      // arrive.
+      const timer = setTimeout(() => exchange.close(), CANCEL_MS);
+      await this.#waitForRun(exchange).catch(() => undefined);
       clearTimeout(timer);
     }
     exchange.close();
     if (this.#run !== undefined) await this.#connection.stop(this.#run);
   }
 
-  async #learnRun(exchange: Exchange): Promise<void> {
+  async #waitForRun(exchange: Exchange): Promise<void> {
     let messages = (await this.#pending) ?? [];
     while (messages.every((message) => message.error === undefined)) {
       for (const { result } of messages) {
@@ -448,12 +449,12 @@ function parsed(data: string): Message {
     const message: unknown = JSON.parse(data);
     if (typeof message === "object" && message !== null) return message;
   } catch {
-    // Said below.
+    // Reported below.
   }
-  throw new PlexusError("protocol", "the server sent what is no message");
+  throw new PlexusError("protocol", "the server sent an invalid message");
 }
 
-function said(error: unknown): string {
+function describeError(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   return error.cause instanceof Error ? `${error.message}: ${error.cause.message}` : error.message;
 }
@@ -467,7 +468,7 @@ function sleep(ms: number): Promise<undefined> {
   return new Promise((resolve) => setTimeout(() => resolve(undefined), ms));
 }
 
-/** The same promise, or the signal's reason if that comes first. */
+/** Return the result of the promise, or throw the signal's reason if that comes first. */
 async function unlessAborted<Value>(promise: Promise<Value>, signal: AbortSignal | undefined): Promise<Value> {
   if (signal === undefined) return await promise;
   let stop = (): void => undefined;

@@ -1,7 +1,8 @@
-"""Names, strings and comments of generated code, which are somebody's words made harmless.
+"""Names, string literals and comments of generated code, made safe.
 
-Whatever a schema says ends up in a file that is compiled: a name must be one, a string must end
-where it ends, and a comment must not be left early or show something other than what it is.
+Texts of a schema, which may be hostile, end up in a file that is compiled: a name must be a valid
+identifier, a string literal must not end early, and a comment must not be escaped from or display
+something other than it contains.
 """
 
 from __future__ import annotations
@@ -12,41 +13,41 @@ from collections.abc import Iterable
 from plexus.rpc import wire
 from plexus.text import replace_controls
 
-__all__ = ("NameAllocator", "escaped", "lines_of", "pascal")
+__all__ = ("NameAllocator", "comment_lines", "pascal", "quote_string")
 
 _WORDS = re.compile(r"[A-Za-z0-9]+")
 REPLACEMENT = "\ufffd"
 
 
 class NameAllocator:
-    """Names that are given once each."""
+    """Allocator of unique names."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(taken)
 
-    def take(self, *wishes: str) -> str:
-        """The first of these that is free, or else the last of them with a number."""
-        for wish in wishes:
-            if wish not in self._taken:
-                self._taken.add(wish)
-                return wish
+    def take(self, *candidates: str) -> str:
+        """Return the first free name of these, or else the last one with a number."""
+        for candidate in candidates:
+            if candidate not in self._taken:
+                self._taken.add(candidate)
+                return candidate
         number = 2
-        while f"{wishes[-1]}{number}" in self._taken:
+        while f"{candidates[-1]}{number}" in self._taken:
             number += 1
-        return self.take(f"{wishes[-1]}{number}")
+        return self.take(f"{candidates[-1]}{number}")
 
 
 def pascal(text: str) -> str:
-    """`node_get.children` as `NodeGetChildren`; what is no letter or digit of ASCII is left out."""
+    """Convert `node_get.children` to `NodeGetChildren`. Drops all but ASCII letters and digits."""
     words = _WORDS.findall(text)
     name = "".join(word[0].upper() + word[1:] for word in words)
     return f"X{name}" if not name or name[0].isdigit() else name
 
 
-def escaped(text: str, astral: str) -> str:
-    """A string in double quotes, as TypeScript and Python both read it.
+def quote_string(text: str, astral: str) -> str:
+    """Return a double-quoted string literal, valid in TypeScript and in Python.
 
-    They differ in one thing, how a character beyond U+FFFF is escaped; `astral` says how.
+    They differ in how a character beyond U+FFFF is escaped; `astral` is the format of that.
     """
     quoted = wire.encode(text).decode()
     return "".join(char if char.isprintable() else _escape(char, astral) for char in quoted)
@@ -56,9 +57,11 @@ def _escape(char: str, astral: str) -> str:
     return f"\\u{ord(char):04x}" if ord(char) <= 0xFFFF else astral.format(ord(char))
 
 
-def lines_of(text: str) -> list[str]:
-    """A text for a comment: lines without blanks at their ends, none at the beginning or the end
-    of the text, and nothing in them that cannot be seen."""
+def comment_lines(text: str) -> list[str]:
+    """Return the lines of a text for a comment.
+
+    Without trailing blanks, empty lines at the start and the end, and invisible characters.
+    """
     lines = [
         replace_controls(line, REPLACEMENT).rstrip() for line in text.expandtabs(4).splitlines()
     ]

@@ -1,12 +1,13 @@
-"""JSON Schema to types: a small vocabulary that every language here can say.
+"""JSON Schema to types: a small vocabulary that every target language can express.
 
 Rules:
-- What the vocabulary cannot say becomes something wider, at last `ANY`: a client must take
-  whatever the server may send, and the server checks what is sent to it anyway.
-- Every object that names its properties is declared under a name: that of its definition or
-  title if it has one, and else that of the place where it stands.
-- A definition that several methods of a namespace share is declared once. Where two differ and
-  are called the same, the later one is named after its method too.
+
+- What the vocabulary cannot express is widened, to `ANY` in the extreme: a client must accept
+  whatever the server may send, and the server validates its input anyway.
+- Every object with named properties is declared under a name: that of its definition or title if it
+  has one, otherwise that of its location.
+- A definition that several methods of a namespace share is declared once. If two definitions with
+  the same name differ, the later one is also named after its method.
 """
 
 from __future__ import annotations
@@ -45,49 +46,49 @@ Kind = Literal["any", "boolean", "integer", "never", "null", "number", "string"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scalar:
-    """A value without parts, or one of which nothing is known."""
+    """A value without parts, or an unknown value."""
 
     kind: Kind
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Constant:
-    """One value and no other."""
+    """A single value."""
 
     value: str | int | float | bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Array:
-    """A list whose items are alike."""
+    """A list of items of the same type."""
 
     item: Type
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tuple:
-    """A list whose first items are each of a type of their own."""
+    """A list of fixed length with a type for each item."""
 
     items: tuple[Type, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mapping:
-    """An object with any keys, whose values are alike."""
+    """An object with arbitrary keys and values of the same type."""
 
     value: Type
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Union:
-    """One of several; never nested, never with a member twice."""
+    """One of several types. Never nested, without duplicates."""
 
     members: tuple[Type, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Named:
-    """What is declared under this name."""
+    """A reference to a declaration."""
 
     name: str
 
@@ -106,8 +107,8 @@ SCALARS: dict[str, Scalar] = {
 }
 
 
-#: Keywords that say something to a reader only.
-WORDS = frozenset({"default", "description", "examples", "title"})
+#: Keywords that do not affect validation.
+ANNOTATIONS = frozenset({"default", "description", "examples", "title"})
 
 
 class Field(NamedTuple):
@@ -117,29 +118,29 @@ class Field(NamedTuple):
     type: Type
     required: bool
     description: str
-    #: What holds if it is left out, in a tuple; empty if nothing is said.
+    #: The default as a one-item tuple; empty if there is none.
     default: tuple[Any, ...] = ()
 
     @property
     def text(self) -> str:
-        """The description, unless it only repeats the name. A tag needs none: its type says it."""
+        """The description; empty if it only repeats the name, and for a tag."""
         if isinstance(self.type, Constant) or self.description == self.name.replace("_", " "):
             return ""
         return self.description
 
 
 class Struct(NamedTuple):
-    """An object that names its properties."""
+    """An object with named properties."""
 
     name: str
     description: str
     fields: tuple[Field, ...]
-    #: The type of further properties; None if there must not be any.
+    #: The type of additional properties; None if they are forbidden.
     others: Type | None
 
 
 class Alias(NamedTuple):
-    """Any other type that has a name."""
+    """A name for any other type."""
 
     name: str
     description: str
@@ -150,50 +151,50 @@ Declaration: TypeAlias = Struct | Alias
 
 
 class SchemaPlace(NamedTuple):
-    """Where a schema stands."""
+    """The location of a schema."""
 
-    #: What an object is called that stands here and has no name of its own.
+    #: The name of an object at this location that has no other name.
     name: str
     namespace: str
     method: str
     definitions: Schema
 
     def inside(self, part: str) -> SchemaPlace:
-        """A place in this one."""
+        """Return a location inside this one."""
         return self._replace(name=self.name + pascal(part))
 
 
 class Reader:
-    """Reads schemas, and collects what has to be declared for them."""
+    """Reader of schemas that collects the required declarations."""
 
     def __init__(self, names: NameAllocator) -> None:
         self._names = names
         self._shared: dict[tuple[str, str, bytes], str] = {}
         self.declarations: dict[str, Declaration] = {}
 
-    # --- what gets a name ---------------------------------------------------------------------
+    # --- declarations -------------------------------------------------------------------------
 
     def declare(self, name: str, schema: Any, place: SchemaPlace) -> None:
-        """Declare this schema under a name that was taken for it."""
+        """Declare this schema under a name that was allocated for it."""
         if isinstance(schema, dict) and "$ref" not in schema:
-            found = _followed(schema, place.definitions)
+            found = _resolve(schema, place.definitions)
             if _names_properties(found):
                 self.declare_struct(name, found, place)
                 return
         described = schema.get("description", "") if isinstance(schema, dict) else ""
-        # An object inside cannot have this name too.
+        # An object inside cannot have the same name.
         kind = self.read(schema, place._replace(name=f"{name}Value"))
         self.declarations[name] = Alias(name, str(described), kind)
 
     def declare_struct(self, name: str, schema: Any, place: SchemaPlace) -> Struct:
-        """Declare an object under a name that was taken for it, whatever it says of itself."""
+        """Declare an object under a name that was allocated for it, ignoring its own name."""
         place = place._replace(name=name)
-        found = _followed(schema, place.definitions)
+        found = _resolve(schema, place.definitions)
         found = found if isinstance(found, dict) else {}
         required = frozenset(found.get("required", ()))
         properties = dict.fromkeys(required, True) | found.get("properties", {})
-        # The hash of a schema does not see the order of its properties, so neither may a client.
-        # The tag first, then what must be there.
+        # The hash of a schema ignores the order of its properties, so the client must too. The tag
+        # comes first, then required properties.
         order = sorted(properties, key=lambda key: (key != "type", key not in required, key))
         further = found.get("additionalProperties", not properties)
         struct = Struct(
@@ -206,22 +207,25 @@ class Reader:
         return struct
 
     def _field(self, name: str, schema: Any, required: bool, place: SchemaPlace) -> Field:
-        said = schema if isinstance(schema, dict) else {}
+        known = schema if isinstance(schema, dict) else {}
         return Field(
             name,
             self.read(schema, place.inside(name)),
             required,
-            str(said.get("description", "")),
-            (said["default"],) if "default" in said else (),
+            str(known.get("description", "")),
+            (known["default"],) if "default" in known else (),
         )
 
-    def _share(self, called: str, schema: Any, place: SchemaPlace) -> Named:
-        """The name of a definition; it is declared if this is the first that is heard of it."""
+    def _declare_shared(self, title: str, schema: Any, place: SchemaPlace) -> Named:
+        """Return the name of a definition, and declare it on first use."""
         reachable = _reachable(schema, place.definitions)
-        shapes = [_shape(schema), *(_shape(reachable[name]) for name in sorted(reachable))]
-        key = place.namespace, called, wire.encode_canonical(shapes)
+        shapes = [
+            _type_keywords(schema),
+            *(_type_keywords(reachable[name]) for name in sorted(reachable)),
+        ]
+        key = place.namespace, title, wire.encode_canonical(shapes)
         if key not in self._shared:
-            prefix, suffix = pascal(place.namespace), pascal(called)
+            prefix, suffix = pascal(place.namespace), pascal(title)
             name = self._names.take(prefix + suffix, prefix + pascal(place.method) + suffix)
             self._shared[key] = name
             self.declare(name, schema, place)
@@ -230,7 +234,7 @@ class Reader:
     # --- types --------------------------------------------------------------------------------
 
     def read(self, schema: Any, place: SchemaPlace) -> Type:
-        """The type of what fits this schema."""
+        """Return the type of the values that this schema accepts."""
         if not isinstance(schema, dict):
             return NEVER if schema is False else ANY
         if "$ref" in schema:
@@ -240,7 +244,7 @@ class Reader:
         if isinstance(schema.get("enum"), list):
             return union_of(map(_constant, schema["enum"]))
         if isinstance(schema.get("allOf"), list):
-            merged = _merged(schema, place.definitions)
+            merged = _merge_all_of(schema, place.definitions)
             return ANY if merged is None else self.read(merged, place)
         if _names_properties(schema):
             return self._object(schema, place)
@@ -271,14 +275,14 @@ class Reader:
     def _object(self, schema: Schema, place: SchemaPlace) -> Type:
         title = schema.get("title")
         if isinstance(title, str) and title:
-            return self._share(title, schema, place)
+            return self._declare_shared(title, schema, place)
         name = self._names.take(place.name)
         self.declare_struct(name, schema, place)
         return Named(name)
 
     def _reference(self, schema: Schema, place: SchemaPlace) -> Type:
         name = _last_reference(schema, place.definitions)
-        return ANY if name is None else self._share(name, place.definitions[name], place)
+        return ANY if name is None else self._declare_shared(name, place.definitions[name], place)
 
 
 def _names_properties(schema: Schema) -> bool:
@@ -294,7 +298,10 @@ def _constant(value: Any) -> Type:
 
 
 def union_of(types: Iterable[Type]) -> Type:
-    """One of these. By their text, because 1 and true are equal and not the same."""
+    """Return the union of these types.
+
+    Compared by their text, because 1 and True are equal but not the same.
+    """
     members: dict[str, Type] = {}
     for each in types:
         for member in each.members if isinstance(each, Union) else (each,):
@@ -311,7 +318,7 @@ def union_of(types: Iterable[Type]) -> Type:
 
 
 def _last_reference(schema: Schema, definitions: Schema) -> str | None:
-    """The definition at the end of a chain of references; None if there is no end, or nothing."""
+    """Return the definition at the end of a chain of references; None if cyclic or missing."""
     seen: set[str] = set()
     while True:
         name = find_definition(schema["$ref"], definitions)
@@ -323,25 +330,25 @@ def _last_reference(schema: Schema, definitions: Schema) -> str | None:
             return name
 
 
-def _followed(schema: Any, definitions: Schema) -> Any:
-    """The schema itself, what it refers to, or what all of its parts make together."""
+def _resolve(schema: Any, definitions: Schema) -> Any:
+    """Return the schema with references and `allOf` resolved."""
     if isinstance(schema, dict) and "$ref" in schema:
         name = _last_reference(schema, definitions)
-        return {} if name is None else _followed(definitions[name], definitions)
+        return {} if name is None else _resolve(definitions[name], definitions)
     if isinstance(schema, dict) and isinstance(schema.get("allOf"), list):
-        return _merged(schema, definitions) or {}
+        return _merge_all_of(schema, definitions) or {}
     return schema
 
 
-def _merged(schema: Schema, definitions: Schema) -> Schema | None:
-    """One schema in place of several that must all fit; None if they are not all objects."""
+def _merge_all_of(schema: Schema, definitions: Schema) -> Schema | None:
+    """Merge the members of `allOf` into one schema; None if they are not all objects."""
     own = {key: value for key, value in schema.items() if key != "allOf"}
     members: list[Any] = schema["allOf"]
     if len(members) == 1 and not own.keys() & {"type", "properties", "required"}:
         return {**members[0], **own} if isinstance(members[0], dict) else None
     merged: Schema = {"type": "object", "properties": {}, "required": []}
     for part in (*members, own):
-        found = _followed(part, definitions)
+        found = _resolve(part, definitions)
         if not isinstance(found, dict) or found.get("type", "object") != "object":
             return None
         merged["properties"] |= found.get("properties", {})
@@ -351,7 +358,7 @@ def _merged(schema: Schema, definitions: Schema) -> Schema | None:
 
 
 def _reachable(schema: Any, definitions: Schema) -> Schema:
-    """Every definition that this schema leads to."""
+    """Return every definition that this schema refers to, directly or indirectly."""
     found: Schema = {}
     todo = [schema]
     while todo:
@@ -363,17 +370,17 @@ def _reachable(schema: Any, definitions: Schema) -> Schema:
     return found
 
 
-def _shape(schema: Any) -> Any:
-    """What of a schema makes a type: not the words about it."""
+def _type_keywords(schema: Any) -> Any:
+    """Return the parts of a schema that define its type."""
     if isinstance(schema, list):
-        return [_shape(each) for each in schema]
+        return [_type_keywords(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    silent = {*WORDS, "type"} if "const" in schema else WORDS
-    shape = {key: _shape(value) for key, value in schema.items() if key not in silent}
+    ignored = {*ANNOTATIONS, "type"} if "const" in schema else ANNOTATIONS
+    shape = {key: _type_keywords(value) for key, value in schema.items() if key not in ignored}
     for key in ("properties", "$defs"):
-        if isinstance(schema.get(key), dict):  # its keys are names, whatever they look like
-            shape[key] = {name: _shape(value) for name, value in schema[key].items()}
+        if isinstance(schema.get(key), dict):  # its keys are names, even if they look like keywords
+            shape[key] = {name: _type_keywords(value) for name, value in schema[key].items()}
     if isinstance(schema.get("required"), list):
         shape["required"] = sorted(map(str, schema["required"]))
     return shape

@@ -103,7 +103,7 @@ ODD: dict[str, Any] = {
                             "a_b": {"type": "string"},
                             "1st": {"type": "string"},
                             "self": {"type": "string"},
-                            "only_given": {"type": "string"},
+                            "drop_omitted": {"type": "string"},
                             "grüße": {"type": "string"},
                             '"; x("': {"type": "string"},
                             "__proto": {"type": "string"},

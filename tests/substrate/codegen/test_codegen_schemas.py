@@ -13,7 +13,7 @@ from odd_schemas import GOLDEN, ODD, WRITERS, written
 
 from substrate.devtools.codegen.interface import BadName, UnknownNamespace
 from substrate.devtools.codegen.python import write_python
-from substrate.devtools.codegen.text import NameAllocator, escaped, lines_of, pascal
+from substrate.devtools.codegen.text import NameAllocator, comment_lines, pascal, quote_string
 from substrate.devtools.codegen.typescript import write_typescript
 
 BOTH = [write_python, write_typescript]
@@ -104,14 +104,14 @@ def test_a_type_is_named_after_what_it_is(text: str, name: str) -> None:
 
 @given(st.text())
 def test_any_text_is_a_string_of_python(text: str) -> None:
-    literal = escaped(text.encode("utf-8", "replace").decode(), "\\U{:08x}")
+    literal = quote_string(text.encode("utf-8", "replace").decode(), "\\U{:08x}")
     assert literal.isprintable()
     assert eval(literal) == text.encode("utf-8", "replace").decode()
 
 
 @given(st.text())
 def test_any_text_is_lines_that_show_all_there_is(text: str) -> None:
-    for line in lines_of(text):
+    for line in comment_lines(text):
         assert len(line.splitlines()) <= 1
         assert "\x00" not in line
         assert "\u202e" not in line

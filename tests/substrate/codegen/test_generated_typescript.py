@@ -177,7 +177,7 @@ def test_leaving_the_loop_cancels_the_run_and_a_call_is_made_once(
 ) -> None:
     seen = play(folder, server, "left")
     assert seen["state"] == "cancelled"
-    assert "was made already" in seen["again"]["message"]
+    assert "was used already" in seen["again"]["message"]
 
 
 def test_aborting_cancels_the_run(folder: Path, server: Server) -> None:

@@ -109,13 +109,13 @@ PLANTED: dict[str, tuple[str, str, tuple[str, str, int], str]] = {
         '"tidy.write"',
         '"read"',
         ("error", "write-marked-read", 28),
-        "a scope of its own",
+        "give it another scope",
     ),
     "a contradiction": (
         "destructive=True",
         "destructive=True, read_only=True",
         ("error", "write-marked-read", 28),
-        "leave one of",
+        "remove one of",
     ),
     "a write that is marked read": (
         "yield Step",
@@ -309,8 +309,8 @@ def test_a_package_is_checked_by_its_folder(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         ((), "substrate new NAME"),
-        (("no_such.py",), "no file and no folder"),
-        (("empty",), "has no Python file"),
+        (("no_such.py",), "neither a file nor a folder"),
+        (("empty",), "contains no Python file"),
         (("broken",), "pyproject.toml cannot be read"),
     ],
 )

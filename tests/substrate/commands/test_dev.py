@@ -180,7 +180,7 @@ async def test_files_of_a_folder_come_and_go(talk: Path, tmp_path: Path) -> None
         async with dev.client() as client:
             assert await value(client, "talk.word") == "one"
             (folder / "talk.py").unlink()
-            dev.says("Gone activations.d/talk.py: talk")
+            dev.says("Unloaded activations.d/talk.py: talk")
             names = [each["namespace"] for each in (await client.schema())["activations"]]
             assert "talk" not in names
 
@@ -235,7 +235,7 @@ async def test_an_error_is_said_with_its_line_and_the_old_version_stays(
         dev.says("Loaded")
         async with dev.client() as client:
             dev.change(old, new)
-            assert "what was there before stays" in dev.says(rf"Not loaded: {said}[^\n]*")
+            assert "the previous version stays" in dev.says(rf"Not loaded: {said}[^\n]*")
             assert await value(client, "talk.word") == "one"
             write(talk, TALK.replace('"one"', '"two"'))
             dev.says("Reloaded")
@@ -302,7 +302,7 @@ async def test_a_namespace_that_is_renamed_leaves_none_behind(talk: Path, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("no/such.py",), "no file and no folder"),
+        (("no/such.py",), "neither a file nor a folder"),
         (("empty",), "substrate new NAME"),
         (("--mcp",), "--mcp goes with --stdio"),
     ],
