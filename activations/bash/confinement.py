@@ -91,7 +91,7 @@ class Confinement:
         _check_size(variables)
         self._protected = self._protect()
         policy = self._policy(self._protected.mounts())
-        given = sandbox.options(self._profile, policy, directory, variables)
+        options = sandbox.options(self._profile, policy, directory, variables)
         common_dir = filter_path = ""
         before = [bwrap, "--args", str(OPTIONS_FD)]
         if policy.protected.common_dir:
@@ -99,7 +99,7 @@ class Confinement:
         if self._profile == "strict":
             filter_path = self._descriptor(_filter())
             before += ["--seccomp", str(FILTER_FD)]
-        stage = [bash, "-p", "-c", STAGE, "stage", self._descriptor(_encoded(given))]
+        stage = [bash, "-p", "-c", STAGE, "stage", self._descriptor(_encoded(options))]
         stage += [common_dir, filter_path]
         inside = [*_process_limit(bash, self._profile), bash, "-c", script]
         arguments = (*stage, *before, "--", *inside)
@@ -190,8 +190,8 @@ def _check_size(variables: Mapping[str, str]) -> None:
         raise CannotStart("exec", errno.E2BIG)
 
 
-def _encoded(given: Iterable[str]) -> bytes:
-    for text in given:
+def _encoded(options: Iterable[str]) -> bytes:
+    for text in options:
         if "\0" in text:
             raise ValueError(f"a NUL character in {text[:40]!r}")
-    return b"".join(os.fsencode(text) + b"\0" for text in given)
+    return b"".join(os.fsencode(text) + b"\0" for text in options)

@@ -124,29 +124,29 @@ class Policy(NamedTuple):
 
 def options(profile: Profile, policy: Policy, cwd: Path, variables: Mapping[str, str]) -> list[str]:
     """Return the options of bwrap. A later mount covers an earlier one."""
-    given = ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    given += ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
-    given += ["--unshare-cgroup-try"]
+    arguments = ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    arguments += ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+    arguments += ["--unshare-cgroup-try"]
     if profile == "strict":
-        given += ["--unshare-net"]
-    given += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+        arguments += ["--unshare-net"]
+    arguments += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     size = TMP_BYTES[profile]
-    given += _tmpfs(Path("/tmp"), size, policy) + _tmpfs(Path("/run"), SMALL_BYTES, policy)
-    given += [*_tmpfs(Path("/dev/shm"), size, policy), "--remount-ro", "/dev"]
+    arguments += _tmpfs(Path("/tmp"), size, policy) + _tmpfs(Path("/run"), SMALL_BYTES, policy)
+    arguments += [*_tmpfs(Path("/dev/shm"), size, policy), "--remount-ro", "/dev"]
     for needed in RUN_NEEDED:
-        given += ["--ro-bind-try", needed, needed]
+        arguments += ["--ro-bind-try", needed, needed]
     workspace = policy.workspace
     # Parents of the workspace are hidden before the workspace is mounted on top of them.
     outer = [path for path in policy.hidden if workspace.is_relative_to(path)]
     below = [*PRIVATE, *outer]
     if profile == "strict":
         for home in policy.homes:
-            given += _tmpfs(home, size, policy)
+            arguments += _tmpfs(home, size, policy)
         below += policy.homes
     for hidden in outer:
-        given += _tmpfs(hidden, SMALL_BYTES, policy)
-    given += ["--bind", str(workspace), str(workspace)]
-    given += _protection(policy)
+        arguments += _tmpfs(hidden, SMALL_BYTES, policy)
+    arguments += ["--bind", str(workspace), str(workspace)]
+    arguments += _protection(policy)
     above: list[Path] = []
     # Folders first: a path inside a hidden folder needs no separate mount.
     for hidden in [*sorted({*policy.hidden} - {*outer}, key=_folders_first), *policy.sockets]:
@@ -154,28 +154,28 @@ def options(profile: Profile, policy: Policy, cwd: Path, variables: Mapping[str,
         if any(hidden.is_relative_to(cover) for cover in candidates):
             continue
         if hidden.is_dir():
-            given += _tmpfs(hidden, SMALL_BYTES, policy)
+            arguments += _tmpfs(hidden, SMALL_BYTES, policy)
             above.append(hidden)
         else:
-            given += ["--ro-bind", os.devnull, str(hidden)]
-    given += ["--clearenv"]
+            arguments += ["--ro-bind", os.devnull, str(hidden)]
+    arguments += ["--clearenv"]
     for name, value in variables.items():
-        given += ["--setenv", name, value]
-    return [*given, "--chdir", str(cwd)]
+        arguments += ["--setenv", name, value]
+    return [*arguments, "--chdir", str(cwd)]
 
 
 def _protection(policy: Policy) -> list[str]:
     """Return the mounts that prevent the command from changing what runs outside the sandbox."""
-    given = []
+    arguments = []
     for path in policy.protected.pinned:
-        given += ["--bind", str(path), str(path)]
+        arguments += ["--bind", str(path), str(path)]
     for path in policy.protected.read_only:
-        given += ["--ro-bind", str(path), str(path)]
+        arguments += ["--ro-bind", str(path), str(path)]
     for path in policy.protected.empty:
-        given += [*_tmpfs(path, SMALL_BYTES, policy), "--remount-ro", str(path)]
+        arguments += [*_tmpfs(path, SMALL_BYTES, policy), "--remount-ro", str(path)]
     for path in policy.protected.common_dir:
-        given += ["--ro-bind-data", str(policy.common_dir_fd), str(path)]
-    return given
+        arguments += ["--ro-bind-data", str(policy.common_dir_fd), str(path)]
+    return arguments
 
 
 def _folders_first(path: Path) -> tuple[bool, Path]:

@@ -2,7 +2,7 @@
 
 This file is a separate program that runs with the bare interpreter and the standard library. It is
 single-threaded, so forking is safe, and small, so forking is fast. It owns the process trees; it
-knows nothing of events, output or sandboxes.
+does not know events, output or sandboxes.
 
     server ---link---> supervisor --fork--> guard --fork--> the command
        `-------------control---------------'

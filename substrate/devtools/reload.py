@@ -158,8 +158,8 @@ class Reloader:
             self._report(f"Stopped watching files: {type(error).__name__}: {error}")
 
     def _scan(self) -> Stamps:
-        wanted = (Source(name) for name in self._plugins.current())
-        files = {file for source in wanted for file in source.files()}
+        sources = (Source(name) for name in self._plugins.current())
+        files = {file for source in sources for file in source.files()}
         return read_stamps({*files, *self._shared_modules(), *self._stamps})
 
     async def _wait_until_settled(self, now: Stamps) -> Stamps:
@@ -238,11 +238,11 @@ class Reloader:
         """Register these classes instead of those of the source. On failure, undo and raise."""
         before = {node.path: node for node in self._hub.nodes()}
         new = {str(getattr(cls, "namespace", "")): cls for cls in classes}
-        gone = [namespace for namespace in source.namespaces if namespace not in new]
+        removed = [namespace for namespace in source.namespaces if namespace not in new]
         registered: list[str] = []
         try:
             with plugin_errors():
-                for namespace in gone:
+                for namespace in removed:
                     self._remove(namespace)
                 for namespace, cls in new.items():
                     self._hub.register(cls)
@@ -251,11 +251,11 @@ class Reloader:
             for namespace in registered:
                 if namespace not in before:
                     self._hub.unregister(namespace)
-            for namespace in (*gone, *registered):
+            for namespace in (*removed, *registered):
                 if namespace in before:
                     self._hub.register(before[namespace], checked=True)
             raise
-        for namespace in gone:
+        for namespace in removed:
             self._replaced.pop(namespace, None)
         for namespace in registered:
             if namespace in before and not self._is_owned(namespace):

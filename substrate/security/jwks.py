@@ -121,9 +121,9 @@ class IssuerKeys:
     def _find_cached(self, name: str | None, algorithm: str) -> PyJWK | None:
         if self._set is None:
             return None
-        made = self._keys.get((name, algorithm))
-        if made is not None:
-            return made
+        key_object = self._keys.get((name, algorithm))
+        if key_object is not None:
+            return key_object
         fitting = [
             key
             for key in self._set
@@ -169,10 +169,10 @@ def _build_key(key: dict[str, Any], algorithm: str) -> PyJWK | None:
     from jwt import PyJWK, PyJWTError
 
     try:
-        made = PyJWK({part: key[part] for part in PUBLIC if part in key}, algorithm)
+        key_object = PyJWK({part: key[part] for part in PUBLIC if part in key}, algorithm)
     except (PyJWTError, ValueError, TypeError):
         return None
-    return None if key["kty"] == "RSA" and made.key.key_size < RSA_BITS else made
+    return None if key["kty"] == "RSA" and key_object.key.key_size < RSA_BITS else key_object
 
 
 # --- fetching -------------------------------------------------------------------------------------

@@ -136,14 +136,14 @@ def read_interface(
         namespace = _get_or_create(roots, node["namespace"])
         namespace.description = node["description"]
     for namespace in _walk(roots.values()):
-        namespace.name = names.take(f"{pascal(namespace.path)}Namespace")
+        namespace.name = names.allocate(f"{pascal(namespace.path)}Namespace")
     # Names derived from methods are allocated first, so that no definition can take them.
     listed = sorted(
         (entry for node in chosen for entry in node["methods"] if entry["name"] not in EXCLUDED),
         key=lambda entry: str(entry["name"]),
     )
-    taken = [_OwnNames.of(entry["name"], names) for entry in listed]
-    for entry, own in zip(listed, taken, strict=True):
+    own_names = [_OwnNames.of(entry["name"], names) for entry in listed]
+    for entry, own in zip(listed, own_names, strict=True):
         path = entry["name"].rpartition(".")[0]
         _get_or_create(roots, path).methods.append(_read_method(reader, entry, own, shared))
     declarations = [reader.declarations[name] for name in sorted(reader.declarations)]
@@ -159,7 +159,9 @@ class _OwnNames(NamedTuple):
 
     @classmethod
     def of(cls, method: str, names: NameAllocator) -> _OwnNames:
-        return cls(*(names.take(pascal(method) + part) for part in ("Params", "Event", "Result")))
+        return cls(
+            *(names.allocate(pascal(method) + part) for part in ("Params", "Event", "Result"))
+        )
 
 
 def _read_shared_events(reader: Reader) -> dict[str, Named]:

@@ -163,13 +163,13 @@ def _method(method: Method, member: str, shadowed: frozenset[str]) -> Iterator[s
     names = NameAllocator(RESERVED_ARGUMENTS)
     fields = [(_argument(field.name, names), field) for field in method.params.fields]
     others = method.params.others
-    further = names.take("others")
+    further = names.allocate("others")
     if not method.streaming:
-        made, returns = "ValueCall", f"ValueCall[{_type(method.result, shadowed)}]"
+        call_class, returns = "ValueCall", f"ValueCall[{_type(method.result, shadowed)}]"
     else:
         event = method.event or f"{_name('dict', shadowed)}[{_name('str', shadowed)}, Any]"
         result = event if method.result == ANY else _type(method.result, shadowed)
-        made, returns = "Call", f"Call[{event}, {result}]"
+        call_class, returns = "Call", f"Call[{event}, {result}]"
     if not fields and others is None:
         yield f"    def {member}(self) -> {returns}:"
     else:
@@ -187,9 +187,9 @@ def _method(method: Method, member: str, shadowed: frozenset[str]) -> Iterator[s
     entries += [f"**{further}"] if others is not None else []
     name = _string(method.name)
     if not entries:
-        yield f"        return {made}(self._client, {name}, {{}})"
+        yield f"        return {call_class}(self._client, {name}, {{}})"
         return
-    yield f"        return {made}("
+    yield f"        return {call_class}("
     yield "            self._client,"
     yield f"            {name},"
     yield "            drop_omitted("
@@ -345,7 +345,7 @@ def _is_plain(name: str) -> bool:
 
 
 def _member(name: str, names: NameAllocator) -> str:
-    return names.take(f"{name}_" if keyword.iskeyword(name) else name, f"{name}_")
+    return names.allocate(f"{name}_" if keyword.iskeyword(name) else name, f"{name}_")
 
 
 def _argument(name: str, names: NameAllocator) -> str:

@@ -22,19 +22,19 @@ REPLACEMENT = "\ufffd"
 class NameAllocator:
     """Allocator of unique names."""
 
-    def __init__(self, taken: Iterable[str] = ()) -> None:
-        self._taken = set(taken)
+    def __init__(self, used: Iterable[str] = ()) -> None:
+        self._used = set(used)
 
-    def take(self, *candidates: str) -> str:
+    def allocate(self, *candidates: str) -> str:
         """Return the first free name of these, or else the last one with a number."""
         for candidate in candidates:
-            if candidate not in self._taken:
-                self._taken.add(candidate)
+            if candidate not in self._used:
+                self._used.add(candidate)
                 return candidate
         number = 2
-        while f"{candidates[-1]}{number}" in self._taken:
+        while f"{candidates[-1]}{number}" in self._used:
             number += 1
-        return self.take(f"{candidates[-1]}{number}")
+        return self.allocate(f"{candidates[-1]}{number}")
 
 
 def pascal(text: str) -> str:

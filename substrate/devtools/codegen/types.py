@@ -226,7 +226,7 @@ class Reader:
         key = place.namespace, title, wire.encode_canonical(shapes)
         if key not in self._shared:
             prefix, suffix = pascal(place.namespace), pascal(title)
-            name = self._names.take(prefix + suffix, prefix + pascal(place.method) + suffix)
+            name = self._names.allocate(prefix + suffix, prefix + pascal(place.method) + suffix)
             self._shared[key] = name
             self.declare(name, schema, place)
         return Named(self._shared[key])
@@ -276,7 +276,7 @@ class Reader:
         title = schema.get("title")
         if isinstance(title, str) and title:
             return self._declare_shared(title, schema, place)
-        name = self._names.take(place.name)
+        name = self._names.allocate(place.name)
         self.declare_struct(name, schema, place)
         return Named(name)
 

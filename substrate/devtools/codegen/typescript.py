@@ -237,4 +237,4 @@ def _key(name: str) -> str:
 
 
 def _member(name: str, names: NameAllocator) -> str:
-    return names.take(name, f"{name}_")
+    return names.allocate(name, f"{name}_")

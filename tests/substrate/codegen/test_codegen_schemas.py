@@ -81,9 +81,14 @@ def test_a_hash_that_is_none_is_not_believed(write: Any) -> None:
     assert "process.exit(1); " not in text.replace("process.exit(1) /*", "")
 
 
-def test_names_are_given_once() -> None:
+def test_each_name_is_allocated_once() -> None:
     names = NameAllocator({"taken"})
-    given_names = [names.take("a"), names.take("a", "b"), names.take("a", "b"), names.take("taken")]
+    given_names = [
+        names.allocate("a"),
+        names.allocate("a", "b"),
+        names.allocate("a", "b"),
+        names.allocate("taken"),
+    ]
     assert given_names == ["a", "b", "b2", "taken2"]
 
 
