@@ -16,22 +16,30 @@ from substrate.settings import Settings
 
 __all__ = ("make_mcp_server", "mcp_options", "stdio_view")
 
+#: Sent to models when a client connects, with the names of tools as the client sees them.
 INSTRUCTIONS = (
-    "Every tool is a method that streams; the result holds all it said. "
-    "Long output is cut in the middle, and the link in the result leads to the whole of it."
+    "Every tool call is a run with a number, and its result contains the complete output of the "
+    "run. If the output is long, the result omits the middle and links to all of it as the "
+    "resource run://NUMBER. If a run asks a question, the result tells you how to answer it with "
+    "{respond}. Use {runs} to list runs, {attach} to read a run that is still in progress, and "
+    "{cancel} to stop a run."
 )
 
 
 def mcp_options(settings: Settings) -> McpOptions:
     """What the settings say about this view."""
+    names = SPELLINGS[settings.mcp_tool_names]
+    tools = {
+        each: names.name_of(f"plexus.{each}") for each in ("respond", "runs", "attach", "cancel")
+    }
     return McpOptions(
-        names=SPELLINGS[settings.mcp_tool_names],
+        names=names,
         progress_rate=settings.mcp_progress_rate,
         progress_always=settings.mcp_progress == "always",
         result_chars=settings.mcp_result_chars,
         page_size=settings.mcp_page_size,
         stream_s=settings.mcp_stream_s or None,
-        instructions=INSTRUCTIONS,
+        instructions=INSTRUCTIONS.format_map(tools),
     )
 
 
