@@ -32,7 +32,7 @@ class Framing(Protocol):
         """What all items of one subscription have in common."""
 
     def items(
-        self, template: bytes, first: int, raws: list[bytes], times: list[int] | None = None
+        self, template: bytes, first: int, payloads: list[bytes], times: list[int] | None = None
     ) -> list[bytes]:
         """Return the frames of consecutive items, with their times if the template has them."""
 
@@ -50,11 +50,11 @@ class Messages:
         return outline % subscription
 
     def items(
-        self, template: bytes, first: int, raws: list[bytes], times: list[int] | None = None
+        self, template: bytes, first: int, payloads: list[bytes], times: list[int] | None = None
     ) -> list[bytes]:
         if times is not None:
-            return [template % item for item in zip(count(first), times, raws)]
-        return [template % item for item in zip(count(first), raws)]
+            return [template % item for item in zip(count(first), times, payloads)]
+        return [template % item for item in zip(count(first), payloads)]
 
 
 class Lines(Messages):
@@ -67,15 +67,15 @@ class Lines(Messages):
         return super().outline(method, timed=timed) + b"\n"
 
     def items(
-        self, template: bytes, first: int, raws: list[bytes], times: list[int] | None = None
+        self, template: bytes, first: int, payloads: list[bytes], times: list[int] | None = None
     ) -> list[bytes]:
-        number = len(raws)
+        number = len(payloads)
         if times is not None:
-            rows = zip(range(first, first + number), times, raws, strict=True)
+            rows = zip(range(first, first + number), times, payloads, strict=True)
             return [(template * number) % tuple(chain.from_iterable(rows))]
         values: list[Any] = [None] * (2 * number)
         values[::2] = range(first, first + number)
-        values[1::2] = raws
+        values[1::2] = payloads
         return [(template * number) % tuple(values)]
 
 
@@ -92,16 +92,16 @@ class EventStream(Messages):
         return outline % (run, subscription)
 
     def items(
-        self, template: bytes, first: int, raws: list[bytes], times: list[int] | None = None
+        self, template: bytes, first: int, payloads: list[bytes], times: list[int] | None = None
     ) -> list[bytes]:
-        number = len(raws)
+        number = len(payloads)
         numbers = range(first, first + number)
         if times is not None:
-            rows = zip(numbers, numbers, times, raws, strict=True)
+            rows = zip(numbers, numbers, times, payloads, strict=True)
             return [(template * number) % tuple(chain.from_iterable(rows))]
         values: list[Any] = [None] * (3 * number)
         values[::3] = values[1::3] = numbers
-        values[2::3] = raws
+        values[2::3] = payloads
         return [(template * number) % tuple(values)]
 
 

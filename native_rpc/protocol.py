@@ -43,25 +43,25 @@ class Subscription:
     """One call of this connection."""
 
     __slots__ = (
-        "batched",
+        "batch",
         "buffer",
         "id",
+        "is_notification",
         "method",
         "number",
         "resumable",
-        "silent",
         "template",
         "timed",
     )
 
-    def __init__(self, request_id: wire.Id, method: str, batched: BatchReply | None) -> None:
+    def __init__(self, request_id: wire.Id, method: str, batch: BatchReply | None) -> None:
         self.id = request_id
         self.method = method
-        self.batched = batched
+        self.batch = batch
         self.number = 0
         self.resumable = False
         #: Whether it came as a notification, which must not be answered.
-        self.silent = False
+        self.is_notification = False
         self.template = b""
         #: Whether the client wants to know when each item was written.
         self.timed = False
@@ -97,7 +97,7 @@ class NativeConnection:
     @property
     def idle(self) -> bool:
         """Whether there is nothing more to say here."""
-        return all(call.silent for call in self._subscriptions.values())
+        return all(call.is_notification for call in self._subscriptions.values())
 
     # --- messages in --------------------------------------------------------------------------
 
@@ -107,32 +107,32 @@ class NativeConnection:
             return self._request(message, None)
         if not isinstance(message, list):
             return self._single(message, None)
-        batched = BatchReply()
-        effects = [effect for entry in message for effect in self._single(entry, batched)]
-        return effects + self._flush(batched)
+        batch = BatchReply()
+        effects = [effect for entry in message for effect in self._single(entry, batch)]
+        return effects + self._flush(batch)
 
-    def _single(self, message: wire.Message, batched: BatchReply | None) -> list[Effect]:
+    def _single(self, message: wire.Message, batch: BatchReply | None) -> list[Effect]:
         if isinstance(message, wire.Request):
-            return self._request(message, batched)
+            return self._request(message, batch)
         if isinstance(message, wire.Invalid):
             error = self._encode_error(message.id, message.code, message.message, message.data)
-            return self._reply(error, batched)
+            return self._reply(error, batch)
         if isinstance(message, wire.Notification):
             return self._notification(message)
         return []  # a response, though this view sends no requests
 
-    def _request(self, request: wire.Request, batched: BatchReply | None) -> list[Effect]:
+    def _request(self, request: wire.Request, batch: BatchReply | None) -> list[Effect]:
         if request.method in UNSUBSCRIBE:
-            return self._unsubscribe(request, batched)
+            return self._unsubscribe(request, batch)
         # How many calls there would be past the limit with this one.
         beyond = len(self._subscriptions) + self._starting + 1 - self._limits.calls_in_flight
         if beyond > CONTROL_CALLS:
             busy = connection_full(self._limits.calls_in_flight)
-            return self._reply(self._refusal(request.id, busy), batched)
+            return self._reply(self._refusal(request.id, busy), batch)
         self._starting += 1
-        if batched is not None:
-            batched.pending += 1
-        call = Subscription(request.id, request.method, batched)
+        if batch is not None:
+            batch.pending += 1
+        call = Subscription(request.id, request.method, batch)
         params = request.params
         if params:
             named = params[0] if isinstance(params, list) else params
@@ -153,12 +153,12 @@ class NativeConnection:
             return []  # there is no way to say so
         self._starting += 1
         call = Subscription(None, message.method, None)
-        call.silent = True
+        call.is_notification = True
         start = StartCall(call, message.method, message.params, owns=False)
         start.at_limit = beyond > 0
         return [start]
 
-    def _unsubscribe(self, request: wire.Request, batched: BatchReply | None) -> list[Effect]:
+    def _unsubscribe(self, request: wire.Request, batch: BatchReply | None) -> list[Effect]:
         params = request.params
         if isinstance(params, list):
             params = params[0] if params and isinstance(params[0], dict) else _positional(params)
@@ -170,11 +170,11 @@ class NativeConnection:
                 wire.INVALID_PARAMS,
                 "subscription must be the number of one, and nothing else is known here",
             )
-            return self._reply(error, batched)
+            return self._reply(error, batch)
         call = self._subscriptions.pop(number, None)
         reply = wire.encode_result(request.id, b"false" if call is None else b"true")
         effects: list[Effect] = [] if call is None else [LeaveCall(call, cancel="unsubscribed")]
-        return effects + self._reply(reply, batched)
+        return effects + self._reply(reply, batch)
 
     # --- what became of a call ----------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class NativeConnection:
         call.number = number
         call.resumable = run.key is not None or self._resumable
         subscriptions[number] = call
-        if self._buffered or call.silent:
+        if self._buffered or call.is_notification:
             return []
         if call.timed:
             outline = self._framing.outline(call.method, timed=True)
@@ -196,7 +196,7 @@ class NativeConnection:
             outline = self._outlines.get(call.method) or self._outline(call.method)
         call.template = self._framing.template(outline, number, run.id)
         reply = wire.encode_result(call.id, b"%d" % number)
-        if call.batched is None:
+        if call.batch is None:
             return [Send([self._framing.message(reply)])]
         return self._answer(call, reply)
 
@@ -216,14 +216,14 @@ class NativeConnection:
         self._starting -= 1
         if error.code == "denied" and isinstance(error.data, dict):
             self.missing_scope = error.data.get("scope")
-        if call.silent:
+        if call.is_notification:
             return []
         return self._answer(call, self._refusal(call.id, error))
 
     def on_items(self, call: Subscription, batch: Batch) -> list[Effect]:
         """The run has said this much more."""
         terminal = batch.terminal
-        if call.silent:
+        if call.is_notification:
             if terminal is not None:
                 del self._subscriptions[call.number]
             return []
@@ -258,7 +258,7 @@ class NativeConnection:
     def on_call_defect(self, call: Subscription, error: PlexusError, seq: int) -> list[Effect]:
         """End a call whose items could not be written: by its answer, or by a terminal."""
         self._subscriptions.pop(call.number, None)
-        if call.silent:
+        if call.is_notification:
             return []
         if self._buffered or not call.template:
             return self._answer(call, self._refusal(call.id, error))
@@ -279,7 +279,7 @@ class NativeConnection:
         calls = list(self._subscriptions.values())
         self._subscriptions.clear()
         effects: list[Effect] = [LeaveCall(call, cancel=reason) for call in calls]
-        open_calls = [call for call in calls if not call.silent]
+        open_calls = [call for call in calls if not call.is_notification]
         error = Denied(reason)
         if self._buffered:
             for call in open_calls:
@@ -293,7 +293,7 @@ class NativeConnection:
         self._subscriptions.clear()
         return [
             LeaveCall(call, keep=True)
-            if call.resumable or call.silent
+            if call.resumable or call.is_notification
             else LeaveCall(call, cancel="disconnected")
             for call in gone
         ]
@@ -337,20 +337,20 @@ class NativeConnection:
         return wire.encode_error(request_id, code, message, data, limit=limit)
 
     def _answer(self, call: Subscription, reply: bytes) -> list[Effect]:
-        if call.batched is None:
+        if call.batch is None:
             return self._reply(reply, None)
-        call.batched.pending -= 1
-        call.batched.add(reply)
-        return self._flush(call.batched)
+        call.batch.pending -= 1
+        call.batch.add(reply)
+        return self._flush(call.batch)
 
-    def _reply(self, reply: bytes, batched: BatchReply | None) -> list[Effect]:
-        if batched is not None:
-            batched.add(reply)
+    def _reply(self, reply: bytes, batch: BatchReply | None) -> list[Effect]:
+        if batch is not None:
+            batch.add(reply)
             return []
         return [Send([self._framing.message(reply)])]
 
-    def _flush(self, batched: BatchReply) -> list[Effect]:
-        array = batched.flush()
+    def _flush(self, batch: BatchReply) -> list[Effect]:
+        array = batch.taken()
         return [] if array is None else [Send([self._framing.message(array)])]
 
 

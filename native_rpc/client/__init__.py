@@ -30,12 +30,12 @@ from urllib.parse import urlsplit
 import anyio
 from anyio.abc import TaskGroup
 
-from native_rpc.client.call import Call, Carrier, Items
-from native_rpc.client.http import HttpCarrier
+from native_rpc.client.call import Call, Items
+from native_rpc.client.http import HttpTransport
 from native_rpc.client.limits import ClientLimits
-from native_rpc.client.pipe import PipeCarrier
+from native_rpc.client.pipes import StdioPipe, WebSocketPipe
 from native_rpc.client.session import Item, Params
-from native_rpc.client.transports import StdioPipe, WebSocketPipe
+from native_rpc.client.transport import PipeTransport, Transport
 from native_rpc.errors import ConnectionLost, ProtocolError, RunCancelled
 
 __all__ = (
@@ -71,10 +71,10 @@ def connect(
     limits = limits or ClientLimits()
     if reconnect_s is not None:
         limits = dataclasses.replace(limits, reconnect_s=reconnect_s)
-    return Client(_carrier(target, token, limits))
+    return Client(_transport(target, token, limits))
 
 
-def _carrier(target: str | Sequence[str], token: str | None, limits: ClientLimits) -> Carrier:
+def _transport(target: str | Sequence[str], token: str | None, limits: ClientLimits) -> Transport:
     if isinstance(target, str) and not target.startswith(STDIO):
         url = urlsplit(target)
         if url.path in ("", "/"):
@@ -82,9 +82,9 @@ def _carrier(target: str | Sequence[str], token: str | None, limits: ClientLimit
         resumable = limits.reconnect_s > 0
         if url.scheme in ("ws", "wss") and url.hostname:
             open_socket = partial(WebSocketPipe.open, url.geturl(), token, limits)
-            return PipeCarrier(url.geturl(), open_socket, limits, resumable=resumable)
+            return PipeTransport(url.geturl(), open_socket, limits, resumable=resumable)
         if url.scheme in ("http", "https") and url.hostname:
-            return HttpCarrier(url, token, limits, resumable=resumable)
+            return HttpTransport(url, token, limits, resumable=resumable)
         raise ValueError(
             f"{target!r} is no target: use ws://, http://, 'stdio:command' or a list of arguments"
         )
@@ -92,7 +92,7 @@ def _carrier(target: str | Sequence[str], token: str | None, limits: ClientLimit
     if not command:
         raise ValueError("a command to start must not be empty")
     open_process = partial(StdioPipe.open, command, limits)
-    return PipeCarrier(shlex.join(command), open_process, limits, resumable=False)
+    return PipeTransport(shlex.join(command), open_process, limits, resumable=False)
 
 
 class Client:
@@ -101,17 +101,17 @@ class Client:
     A namespace that is named like a method of this class is reached with `call("runs.method")`.
     """
 
-    def __init__(self, carrier: Carrier) -> None:
-        self._carrier = carrier
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Client:
         if self._tasks is not None:
             raise RuntimeError("a client is entered once; connect again for another")
-        await self._carrier.open()
+        await self._transport.open()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
-        self._tasks.start_soon(self._carrier.serve)
+        self._tasks.start_soon(self._transport.serve)
         return self
 
     async def __aexit__(
@@ -122,7 +122,7 @@ class Client:
     ) -> None:
         assert self._tasks is not None
         with anyio.CancelScope(shield=True):
-            await self._carrier.close()
+            await self._transport.close()
         self._tasks.cancel_scope.cancel()
         # Not told of the error in the block: the group would wrap it in an ExceptionGroup, and
         # whoever waits for it by its class would wait in vain.
@@ -142,7 +142,7 @@ class Client:
         """
         if self._tasks is None:
             raise RuntimeError("enter the client first: async with connect(...) as client")
-        return Call(self._carrier, method, params)
+        return Call(self._transport, method, params)
 
     def attach(self, run: int, after: int = 0) -> Call:
         """Follow a run of yours from the item after this one; leaving it does not stop it."""

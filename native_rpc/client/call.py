@@ -16,56 +16,30 @@ import secrets
 from collections.abc import Generator
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 
-from native_rpc.client.limits import ClientLimits, Unread
 from native_rpc.client.session import Exchange, Item, Params
+from native_rpc.client.transport import Transport
 from native_rpc.errors import RunCancelled
 from plexus.errors import DeadlineExceeded
 
-__all__ = ("Call", "Carrier", "Items")
-
-
-class Carrier(Protocol):
-    """What takes calls to a server and brings back what becomes of them."""
-
-    #: Whether calls outlive a connection.
-    resumable: bool
-    limits: ClientLimits
-
-    def unread(self) -> Unread:
-        """Where the items of a new call are counted."""
-
-    def begin(self, exchange: Exchange) -> None:
-        """Send it, now or when there is a connection again; it may fail at once."""
-
-    def leave(self, exchange: Exchange) -> None:
-        """Tell the server that nobody wants this any more. Harmless when it is over."""
-
-    async def open(self) -> None:
-        """Make sure that there is a server; raises ConnectionLost or Denied."""
-
-    async def serve(self) -> None:
-        """Carry, until cancelled."""
-
-    async def close(self) -> None:
-        """Leave whatever is open, and see it told to the server. Bounded in time."""
+__all__ = ("Call", "Items")
 
 
 class Call:
     """One call of one method; see the module's rules."""
 
-    def __init__(self, carrier: Carrier, method: str, params: Params) -> None:
-        self._carrier = carrier
-        key = secrets.token_hex(16) if carrier.resumable else None
+    def __init__(self, transport: Transport, method: str, params: Params) -> None:
+        self._transport = transport
+        key = secrets.token_hex(16) if transport.resumable else None
         # No parameters at all would have no place for the key.
         params = {} if params is None else params
-        self._exchange = Exchange(method, params, carrier.unread(), new_key=key)
-        self._begun = False
+        self._exchange = Exchange(method, params, transport.unread(), new_key=key)
+        self._started = False
         #: Whether somebody is inside `async with` of it.
-        self._held = False
+        self._entered = False
 
     def __repr__(self) -> str:
         return f"<Call of {self.method}, run {self.run}>"
@@ -93,15 +67,15 @@ class Call:
 
     async def __aenter__(self) -> Call:
         try:
-            self.begin()
-            while self._exchange.subscription is None and not self._exchange.over:
-                await self._change()
+            self.start()
+            while self._exchange.subscription is None and not self._exchange.done:
+                await self._wait_for_change()
         except BaseException:
-            self.leave()
+            self.close()
             raise
         if self._exchange.error is not None and self._exchange.terminal is None:
             raise self._exchange.error  # it was refused; a run that failed is for the loop to tell
-        self._held = True
+        self._entered = True
         return self
 
     async def __aexit__(
@@ -110,8 +84,8 @@ class Call:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._held = False
-        self.leave()
+        self._entered = False
+        self.close()
 
     async def cancel(self, reason: str | None = None) -> bool:
         """Stop the run and let its terminal come: whoever reads it gets `RunCancelled`.
@@ -119,66 +93,66 @@ class Call:
         True if it was still running. Raises what `plexus.cancel` raises.
         """
         exchange = self._exchange
-        while self._begun and exchange.run is None and not exchange.over:
-            await self._change()
-        if exchange.over or exchange.run is None:
+        while self._started and exchange.run is None and not exchange.done:
+            await self._wait_for_change()
+        if exchange.done or exchange.run is None:
             self._exchange.fail(RunCancelled(reason or "cancelled before it began"))
             return False
         params = {"run": exchange.run} | ({} if reason is None else {"reason": reason})
-        return bool(await Call(self._carrier, "plexus.cancel", params))
+        return bool(await Call(self._transport, "plexus.cancel", params))
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Stop listening, and so the run; what was not read by now is gone."""
-        if self._begun and not self._exchange.left:
-            self._carrier.leave(self._exchange)
+        if self._started and not self._exchange.abandoned:
+            self._transport.abandon(self._exchange)
 
-    def leave_loop(self) -> None:
+    def on_loop_exit(self) -> None:
         """A loop over it ended early, which inside `async with` means nothing yet."""
-        if not self._held:
-            self.leave()
+        if not self._entered:
+            self.close()
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Send it, unless that was done before."""
-        if not self._begun:
-            self._begun = True
-            if not self._exchange.over:
-                self._carrier.begin(self._exchange)
+        if not self._started:
+            self._started = True
+            if not self._exchange.done:
+                self._transport.start(self._exchange)
 
-    async def next(self) -> Item | None:
+    async def next_item(self) -> Item | None:
         """The next item, or None after the last; raises the error of a run that failed."""
-        self.begin()
+        self.start()
         exchange = self._exchange
         while True:
-            item = exchange.take()
+            item = exchange.pop_item()
             if item is not None:
                 return item
-            if exchange.over:
+            if exchange.done:
                 if exchange.error is not None:
                     raise exchange.error
                 return None
-            await self._change()
+            await self._wait_for_change()
 
     async def _result(self) -> Any:
         try:
-            while await self.next() is not None:
+            while await self.next_item() is not None:
                 pass
         except BaseException:
-            self.leave_loop()
+            self.on_loop_exit()
             raise
         terminal = self._exchange.terminal
         if terminal is None:
             raise RunCancelled(f"this call of {self.method} was left before its end")
         return terminal.get("result", terminal)
 
-    async def _change(self) -> None:
+    async def _wait_for_change(self) -> None:
         """Wait until something has happened to the exchange; a late reply is an error."""
         exchange = self._exchange
         if exchange.sent_at is None:
-            await exchange.bell.wait()
+            await exchange.changed.wait()
             return
-        reply_s = self._carrier.limits.reply_s
+        reply_s = self._transport.limits.reply_s
         with anyio.CancelScope(deadline=exchange.sent_at + reply_s) as scope:
-            await exchange.bell.wait()
+            await exchange.changed.wait()
         if scope.cancelled_caught and exchange.sent_at is not None:
             why = ""
             if exchange.unread.full:
@@ -187,7 +161,7 @@ class Call:
                 f"{self.method}: no reply within {reply_s:g} s{why}", data={"limit_s": reply_s}
             )
             exchange.fail(late)
-            self._carrier.leave(exchange)
+            self._transport.abandon(exchange)
             raise late
 
 
@@ -208,7 +182,7 @@ class Items:
         if self._done:
             raise StopAsyncIteration
         try:
-            item = await self._call.next()
+            item = await self._call.next_item()
         except BaseException:
             # The traceback keeps this frame, and with it this iterator, alive for who knows how
             # long, so that waiting for `__del__` would not do.
@@ -223,10 +197,10 @@ class Items:
         """End the loop now."""
         if not self._done:
             self._done = True
-            self._call.leave_loop()
+            self._call.on_loop_exit()
 
     def __del__(self) -> None:
         # A collector may run this in any thread, and after the loop is closed.
         if not self._done:
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._call.leave_loop)
+                self._loop.call_soon_threadsafe(self._call.on_loop_exit)

@@ -22,9 +22,9 @@ from urllib.parse import SplitResult
 import anyio
 from anyio.abc import ByteStream
 
-from native_rpc.client.limits import READ_BYTES, READING, Bell, ClientLimits, Unread
-from native_rpc.client.pipe import delays
+from native_rpc.client.limits import READ_BYTES, READING, ClientLimits, Signal, UnreadCounter
 from native_rpc.client.session import Exchange, Session
+from native_rpc.client.transport import retry_delays
 from native_rpc.errors import ConnectionLost, ProtocolError, error_of_reply
 from plexus.errors import Busy, Denied, PlexusError, TooBig
 from plexus.rpc import wire
@@ -32,7 +32,7 @@ from plexus.rpc import wire
 if TYPE_CHECKING:
     import h11
 
-__all__ = ("EventStreamReader", "HttpCarrier")
+__all__ = ("EventStreamReader", "HttpTransport")
 
 OK = 200
 #: What a status means when no JSON-RPC error comes with it.
@@ -47,7 +47,7 @@ STATUSES: dict[int, type[PlexusError]] = {
 }
 
 
-class HttpCarrier:
+class HttpTransport:
     """Carries calls to one address."""
 
     def __init__(
@@ -57,27 +57,27 @@ class HttpCarrier:
         self._token = token
         self.limits = limits
         self.resumable = resumable
-        self._todo: deque[Exchange] = deque()
-        self._bell = Bell()
+        self._pending: deque[Exchange] = deque()
+        self._wakeup = Signal()
         #: The calls under way, each with what ends its task.
         self._scopes: dict[Exchange, anyio.CancelScope] = {}
         self._closed = False
 
     # --- for calls ----------------------------------------------------------------------------
 
-    def unread(self) -> Unread:
-        return Unread(self.limits)
+    def unread(self) -> UnreadCounter:
+        return UnreadCounter(self.limits)
 
-    def begin(self, exchange: Exchange) -> None:
+    def start(self, exchange: Exchange) -> None:
         if self._closed:
             exchange.fail(ConnectionLost("the client was closed"))
             return
         exchange.sent_at = anyio.current_time()
-        self._todo.append(exchange)
-        self._bell.ring()
+        self._pending.append(exchange)
+        self._wakeup.notify()
 
-    def leave(self, exchange: Exchange) -> None:
-        exchange.leave()
+    def abandon(self, exchange: Exchange) -> None:
+        exchange.abandon()
         # Before the server has said which run it is, there is nothing that could be stopped.
         if exchange.run is not None and exchange in self._scopes:
             self._scopes[exchange].cancel()
@@ -91,38 +91,38 @@ class HttpCarrier:
     async def serve(self) -> None:
         async with anyio.create_task_group() as tasks:
             while True:
-                while not self._todo:
-                    await self._bell.wait()
-                exchange = self._todo.popleft()
-                if not exchange.over:
+                while not self._pending:
+                    await self._wakeup.wait()
+                exchange = self._pending.popleft()
+                if not exchange.done:
                     self._scopes[exchange] = anyio.CancelScope()
-                    tasks.start_soon(self._carry, exchange)
+                    tasks.start_soon(self._handle, exchange)
 
     async def close(self) -> None:
         self._closed = True
-        for exchange in [*self._todo, *self._scopes]:
+        for exchange in [*self._pending, *self._scopes]:
             exchange.fail(ConnectionLost("the client was closed"))
-            self.leave(exchange)
+            self.abandon(exchange)
         with anyio.move_on_after(self.limits.close_s):
             while self._scopes:
-                await self._bell.wait()
+                await self._wakeup.wait()
 
     # --- one call -----------------------------------------------------------------------------
 
-    async def _carry(self, exchange: Exchange) -> None:
+    async def _handle(self, exchange: Exchange) -> None:
         try:
             with self._scopes[exchange]:
-                await self._follow(exchange)
+                await self._complete(exchange)
             run = exchange.subscription or exchange.run
             if run is not None and exchange.terminal is None and not exchange.follows:
-                await self._stop(run)
+                await self._cancel_run(run)
         finally:
             del self._scopes[exchange]
-            self._bell.ring()
+            self._wakeup.notify()
 
-    async def _follow(self, exchange: Exchange) -> None:
+    async def _complete(self, exchange: Exchange) -> None:
         """Bring the call to its end, over as many connections as it takes."""
-        pauses = self._pauses()
+        pauses = self._retry_delays()
         while True:
             before = exchange.run, exchange.seq
             try:
@@ -136,18 +136,18 @@ class HttpCarrier:
                 return
             exchange.sent_at = None
             if (exchange.run, exchange.seq) != before:
-                pauses = self._pauses()  # that one was of use, so the time starts anew
+                pauses = self._retry_delays()  # that one was of use, so the time starts anew
             pause = next(pauses, None)
             if pause is None or not exchange.resumable:
                 exchange.fail(lost)
-            if exchange.over:
+            if exchange.done:
                 return
             await anyio.sleep(pause or 0.0)
 
-    def _pauses(self) -> Iterator[float]:
-        return delays(self.limits.reconnect_s) if self.resumable else iter(())
+    def _retry_delays(self) -> Iterator[float]:
+        return retry_delays(self.limits.reconnect_s) if self.resumable else iter(())
 
-    async def _stop(self, run: int) -> None:
+    async def _cancel_run(self, run: int) -> None:
         """Cancel a run that nobody reads; if that fails, its server gives it up in the end."""
         params = {"run": run, "reason": "its caller left"}
         with anyio.move_on_after(self.limits.close_s), suppress(PlexusError):
@@ -156,7 +156,7 @@ class HttpCarrier:
     async def _attempt(self, exchange: Exchange) -> None:
         """One request and what comes of it; raises ConnectionLost if that is not the end."""
         session = Session()
-        body = session.begin(exchange, self.limits.request_bytes)
+        body = session.start(exchange, self.limits.request_bytes)
         if body is None:
             return
         exchange.sent_at = anyio.current_time()
@@ -176,7 +176,7 @@ class HttpCarrier:
     ) -> None:
         reader = EventStreamReader(READING.message_bytes)
         while not session.idle:
-            await exchange.unread.room()
+            await exchange.unread.wait_for_capacity()
             with _deadline(self.limits.silence_s, "went silent"):
                 chunk = await response.read()
             if not chunk:
@@ -350,5 +350,5 @@ def _receive(session: Session, data: bytes) -> None:
     decoded = wire.decode(data, READING)
     for message in decoded if isinstance(decoded, list) else (decoded,):
         # What it would have us send (an unsubscribe) has no place on this connection: the call
-        # is over by then, and `_carry` stops its run.
+        # is over by then, and `_handle` stops its run.
         session.receive(message, len(data))

@@ -9,7 +9,7 @@ import anyio
 
 from plexus.limits import KIB, MIB, Limits
 
-__all__ = ("READING", "READ_BYTES", "Bell", "ClientLimits", "Unread")
+__all__ = ("READING", "READ_BYTES", "ClientLimits", "Signal", "UnreadCounter")
 
 #: How much is asked of a pipe or a socket in one go.
 READ_BYTES: Final = 64 * KIB
@@ -49,15 +49,15 @@ class ClientLimits:
     unread_bytes: int = 16 * MIB
 
 
-class Bell:
-    """Wakes whoever waits. To be used as `while not condition: await bell.wait()`."""
+class Signal:
+    """Wakes whoever waits. To be used as `while not condition: await changed.wait()`."""
 
     __slots__ = ("_event",)
 
     def __init__(self) -> None:
         self._event: anyio.Event | None = None
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake everybody who waits now; costs next to nothing when nobody does."""
         if self._event is not None:
             self._event.set()
@@ -70,19 +70,19 @@ class Bell:
         await self._event.wait()
 
 
-class Unread:
+class UnreadCounter:
     """What was read from a server and not yet taken by the program.
 
     Once it is full it counts as full until half is gone, so that reading does not stop and start
     with every item.
     """
 
-    __slots__ = ("_bell", "_max_bytes", "_max_items", "bytes", "full", "items")
+    __slots__ = ("_max_bytes", "_max_items", "_wakeup", "bytes", "full", "items")
 
     def __init__(self, limits: ClientLimits) -> None:
         self._max_items = limits.unread_items
         self._max_bytes = limits.unread_bytes
-        self._bell = Bell()
+        self._wakeup = Signal()
         self.items = 0
         self.bytes = 0
         self.full = False
@@ -100,9 +100,9 @@ class Unread:
         self.bytes -= size
         if self.full and self.items <= self._max_items // 2 and self.bytes <= self._max_bytes // 2:
             self.full = False
-            self._bell.ring()
+            self._wakeup.notify()
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Wait while it is full."""
         while self.full:
-            await self._bell.wait()
+            await self._wakeup.wait()

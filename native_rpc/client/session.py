@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from native_rpc.client.limits import Bell, Unread
+from native_rpc.client.limits import Signal, UnreadCounter
 from native_rpc.errors import (
     ConnectionLost,
     ProtocolError,
@@ -97,13 +97,13 @@ class Exchange:
 
     __slots__ = (
         "_unread_items",
-        "bell",
+        "abandoned",
+        "changed",
+        "done",
         "error",
         "follows",
         "key",
-        "left",
         "method",
-        "over",
         "params",
         "run",
         "sent",
@@ -115,7 +115,7 @@ class Exchange:
     )
 
     def __init__(
-        self, method: str, params: Params, unread: Unread, *, new_key: str | None = None
+        self, method: str, params: Params, unread: UnreadCounter, *, new_key: str | None = None
     ) -> None:
         self.method = method
         self.params = params
@@ -137,19 +137,19 @@ class Exchange:
         self.sent = False
         #: When the request whose reply is awaited was sent; set by whoever has a clock.
         self.sent_at: float | None = None
-        self.left = False
-        self.over = False
+        self.abandoned = False
+        self.done = False
         self.error: PlexusError | None = None
         self.terminal: Item | None = None
         #: Rung when anything of the above changes, or an item comes.
-        self.bell = Bell()
+        self.changed = Signal()
         #: Where its items are counted until they are taken.
         self.unread = unread
         self._unread_items: deque[tuple[Item, int]] = deque()
 
     # --- for whoever reads it -----------------------------------------------------------------
 
-    def take(self) -> Item | None:
+    def pop_item(self) -> Item | None:
         """The next item that nobody has taken; None if there is none at the moment."""
         if not self._unread_items:
             return None
@@ -157,12 +157,12 @@ class Exchange:
         self.unread.remove(size)
         return item
 
-    def leave(self) -> None:
+    def abandon(self) -> None:
         """Nobody wants any more of it."""
-        self.left = True
-        if not self.over:
+        self.abandoned = True
+        if not self.done:
             self._end(None)
-        while self.take() is not None:
+        while self.pop_item() is not None:
             pass
 
     # --- for whoever carries it ---------------------------------------------------------------
@@ -190,9 +190,9 @@ class Exchange:
         self.sent_at = None
         self.subscription = number
         known, self.run = self.run, self.run or number
-        self.bell.ring()
-        made_here = isinstance(self.params, dict) and RUN_KEY not in self.params
-        if known not in (None, number) and self.key is not None and made_here:
+        self.changed.notify()
+        has_own_key = isinstance(self.params, dict) and RUN_KEY not in self.params
+        if known not in (None, number) and self.key is not None and has_own_key:
             raise ConnectionLost(
                 f"the server has forgotten run {known} of {self.method}; it may have been restarted"
             )
@@ -231,18 +231,18 @@ class Exchange:
         if terminal:
             self._end(error)
         else:
-            self.bell.ring()
+            self.changed.notify()
 
     def fail(self, error: PlexusError) -> None:
         """End it with this error, unless it is over already."""
-        if not self.over:
+        if not self.done:
             self._end(error)
 
     def _end(self, error: PlexusError | None) -> None:
-        self.over = True
+        self.done = True
         self.error = error
         self.sent_at = None
-        self.bell.ring()
+        self.changed.notify()
 
 
 class Session:
@@ -258,7 +258,7 @@ class Session:
         """Whether nothing more is expected here."""
         return not self._waiting and not self._subscribed
 
-    def begin(self, exchange: Exchange, max_bytes: int) -> bytes | None:
+    def start(self, exchange: Exchange, max_bytes: int) -> bytes | None:
         """The request for this call; None, and the call has failed, if it cannot be sent."""
         request_id = next(self._ids)
         try:
@@ -274,7 +274,7 @@ class Session:
         exchange.sent = True
         return frame
 
-    def leave(self, exchange: Exchange) -> bytes | None:
+    def unsubscribe(self, exchange: Exchange) -> bytes | None:
         """What to send so that no more of this call comes; None if there is nothing to say yet."""
         number = exchange.subscription
         if number is None or self._subscribed.get(number) is not exchange:
@@ -291,16 +291,16 @@ class Session:
         logger.warning("the server sent what is neither a reply nor an item: %.200r", message)
         return None
 
-    def open(self) -> list[Exchange]:
+    def open_exchanges(self) -> list[Exchange]:
         """The calls that are under way here and still wanted."""
         under_way = (*self._subscribed.values(), *self._waiting.values())
-        return [exchange for exchange in under_way if not exchange.over]
+        return [exchange for exchange in under_way if not exchange.done]
 
-    def lose(self) -> list[Exchange]:
+    def disconnect(self) -> list[Exchange]:
         """The connection is gone: the calls to ask for again, in the order to ask in."""
         # A server numbers a subscription like its run unless that number is taken, so whoever
         # owns a run asks before those who only follow it.
-        lost = sorted(self.open(), key=lambda exchange: exchange.follows)
+        lost = sorted(self.open_exchanges(), key=lambda exchange: exchange.follows)
         for exchange in lost:
             exchange.subscription = exchange.sent_at = None
         self._subscribed.clear()
@@ -329,7 +329,7 @@ class Session:
             exchange.on_started(number)
         except ConnectionLost as error:
             exchange.fail(error)
-        if exchange.over:
+        if exchange.done:
             return _unsubscribe(number)
         self._subscribed[number] = exchange
         return None
@@ -348,8 +348,8 @@ class Session:
             exchange.on_item(seq, fields, size, time_ms if isinstance(time_ms, int) else None)
         except ProtocolError as error:
             exchange.fail(error)
-            return self.leave(exchange)
-        if exchange.over:
+            return self.unsubscribe(exchange)
+        if exchange.done:
             del self._subscribed[number]
         return None
 

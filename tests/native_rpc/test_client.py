@@ -192,7 +192,7 @@ def test_one_call_too_many_is_refused_and_the_others_go_on(server: Server) -> No
             with pytest.raises(Busy):
                 await plexus.count.up(to=1)
             await plexus.health.check()  # a control call has a place of its own
-            calls[0].leave()
+            calls[0].close()
             await plexus.count.up(to=1)
             return len([call for call in calls if call.terminal is None])
 
@@ -326,9 +326,9 @@ def test_a_call_left_before_it_was_answered_does_not_run_on(target: str | list[s
     async def scenario() -> list[Any]:
         async with connect(target) as plexus:
             call = plexus.count.up(to=7, pause_ms=60_000)
-            call.begin()
+            call.start()
             await asyncio.sleep(0)
-            call.leave()
+            call.close()
             await plexus.health.check()
             for _ in range(500):
                 runs = [run for run in await plexus.runs() if run["method"] == "count.up"]
@@ -449,7 +449,7 @@ def test_a_client_can_be_left_at_once_though_much_is_unread(target: str | list[s
     async def scenario() -> float:
         async with connect(target, limits=ClientLimits(unread_items=50)) as plexus:
             call = plexus.count.up(to=100_000, size=1000)
-            call.begin()
+            call.start()
             assert await eventually(lambda: call._exchange.unread.full)  # noqa: SLF001
             leaving = time.monotonic()
         return time.monotonic() - leaving

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from servers import Server, consume, eventually, is_alive, numbers, play, proxied, serving
 
-from native_rpc.client import ClientLimits, ConnectionLost, Item, connect, transports
+from native_rpc.client import ClientLimits, ConnectionLost, Item, connect, pipes
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +210,7 @@ def test_a_call_left_while_the_connection_is_away_is_stopped_by_the_server(
 def test_a_server_that_went_mute_is_noticed(
     server: Server, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transports, "PING_S", 0.2)
+    monkeypatch.setattr(pipes, "PING_S", 0.2)
 
     async def scenario() -> list[int]:
         async with (

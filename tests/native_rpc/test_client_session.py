@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from native_rpc.client.limits import READING, ClientLimits, Unread
+from native_rpc.client.limits import READING, ClientLimits, UnreadCounter
 from native_rpc.client.session import Exchange, Item, Params, Session
 from native_rpc.errors import CODES, ConnectionLost, ProtocolError, RunCancelled, error_of_reply
 from plexus import errors
@@ -28,7 +28,7 @@ class Wire:
     def __init__(
         self, method: str = "count.up", params: Params = None, *, key: str | None = "k"
     ) -> None:
-        self.unread = Unread(ClientLimits(unread_items=8, unread_bytes=1000))
+        self.unread = UnreadCounter(ClientLimits(unread_items=8, unread_bytes=1000))
         self.exchange = Exchange(
             method, params if params is not None else {}, self.unread, new_key=key
         )
@@ -38,7 +38,7 @@ class Wire:
     def connect(self) -> None:
         """Begin the call on a new connection."""
         self.session = Session()
-        self._send(self.session.begin(self.exchange, 1000))
+        self._send(self.session.start(self.exchange, 1000))
 
     def _send(self, frame: bytes | None) -> None:
         if frame is not None:
@@ -62,7 +62,7 @@ class Wire:
         self._send(self.session.receive(wire.Notification("count.up", params), 10))
 
     def taken(self) -> list[int]:
-        return [item.seq for item in iter(self.exchange.take, None)]
+        return [item.seq for item in iter(self.exchange.pop_item, None)]
 
 
 def unsubscribe(number: int) -> wire.Notification:
@@ -98,7 +98,7 @@ def test_a_call_gives_its_items_in_order_and_then_is_over() -> None:
     wired.item(1, text(1))
     wired.item(2, text(2))
     wired.item(3, COMPLETE)
-    assert wired.exchange.over
+    assert wired.exchange.done
     assert wired.exchange.error is None
     assert wired.taken() == [1, 2, 3]
     assert wired.session.idle
@@ -189,15 +189,15 @@ def test_a_terminal_is_never_dropped() -> None:
     wired.item(3, text(3))
     wired.item(4, COMPLETE)
     assert wired.taken() == [4]
-    assert wired.exchange.over
+    assert wired.exchange.done
 
 
 def test_leaving_unsubscribes_and_later_items_are_nobodys() -> None:
     wired = Wire()
     wired.reply(5)
     wired.item(1, text(1))
-    wired.exchange.leave()
-    assert wired.session.leave(wired.exchange) is not None
+    wired.exchange.abandon()
+    assert wired.session.unsubscribe(wired.exchange) is not None
     wired.item(2, text(2))
     assert wired.taken() == []
     assert wired.unread.items == 0
@@ -206,8 +206,8 @@ def test_leaving_unsubscribes_and_later_items_are_nobodys() -> None:
 
 def test_a_call_left_before_its_reply_is_unsubscribed_when_the_reply_comes() -> None:
     wired = Wire()
-    wired.exchange.leave()
-    assert wired.session.leave(wired.exchange) is None
+    wired.exchange.abandon()
+    assert wired.session.unsubscribe(wired.exchange) is None
     wired.reply(5)
     assert wired.sent[-1] == unsubscribe(5)
     assert wired.session.idle
@@ -239,11 +239,11 @@ def test_a_reply_that_is_no_subscription_ends_the_call(result: Any) -> None:
 
 
 def test_what_has_no_json_form_or_is_too_big_is_never_sent() -> None:
-    unread = Unread(ClientLimits())
+    unread = UnreadCounter(ClientLimits())
     session = Session()
     for params, kind in (({"a": object()}, InvalidParams), ({"a": "x" * 1000}, TooBig)):
         exchange = Exchange("count.up", params, unread)
-        assert session.begin(exchange, 1000) is None
+        assert session.start(exchange, 1000) is None
         assert type(exchange.error) is kind
     assert session.idle
 
@@ -255,7 +255,7 @@ def test_a_call_goes_on_after_its_last_item() -> None:
     wired = Wire(params={"to": 9})
     wired.reply(5)
     wired.item(1, text(1))
-    assert wired.session.lose() == [wired.exchange]
+    assert wired.session.disconnect() == [wired.exchange]
     wired.connect()
     assert wired.sent[-1] == wire.Request(1, "count.up", {"to": 9, "_run": "k", "_after": 1})
     wired.reply(5)
@@ -265,7 +265,7 @@ def test_a_call_goes_on_after_its_last_item() -> None:
 
 def test_a_call_whose_reply_was_lost_asks_with_the_same_key() -> None:
     wired = Wire()
-    wired.session.lose()
+    wired.session.disconnect()
     wired.connect()
     assert wired.sent[0] == wired.sent[1]
 
@@ -275,25 +275,25 @@ def test_following_a_run_goes_on_after_its_last_item() -> None:
     wired.reply(6)
     assert wired.exchange.run == 5
     wired.item(3, text(3), number=6)
-    wired.session.lose()
+    wired.session.disconnect()
     wired.connect()
     assert wired.sent[-1] == wire.Request(1, "plexus.attach", {"run": 5, "after": 3})
 
 
 def test_owners_of_runs_ask_again_before_those_who_follow() -> None:
-    session, unread = Session(), Unread(ClientLimits())
+    session, unread = Session(), UnreadCounter(ClientLimits())
     follower = Exchange("plexus.attach", {"run": 5}, unread)
     owner = Exchange("count.up", {}, unread, new_key="k")
     for exchange in (follower, owner):
-        session.begin(exchange, 1000)
-    assert session.lose() == [owner, follower]
+        session.start(exchange, 1000)
+    assert session.disconnect() == [owner, follower]
 
 
 @pytest.mark.parametrize("how", ["another run", "not found"])
 def test_a_server_that_forgot_the_run_is_noticed(how: str) -> None:
     wired = Wire()
     wired.reply(5)
-    wired.session.lose()
+    wired.session.disconnect()
     wired.connect()
     if how == "another run":
         wired.reply(6)
@@ -305,7 +305,7 @@ def test_a_server_that_forgot_the_run_is_noticed(how: str) -> None:
 
 
 def test_only_calls_with_a_key_can_be_asked_again_once_they_were_sent() -> None:
-    unread = Unread(ClientLimits())
+    unread = UnreadCounter(ClientLimits())
     cases: list[tuple[str, Params, bool]] = [
         ("count.up", {"to": 1}, True),
         ("count.up", [1], False),
@@ -315,7 +315,7 @@ def test_only_calls_with_a_key_can_be_asked_again_once_they_were_sent() -> None:
     for method, params, resumable in cases:
         exchange = Exchange(method, params, unread, new_key="k")
         assert exchange.resumable
-        Session().begin(exchange, 1000)
+        Session().start(exchange, 1000)
         assert exchange.resumable is resumable, (method, params)
 
 
@@ -336,7 +336,7 @@ def test_however_often_the_connection_breaks_each_item_comes_once(breaks: list[i
             taken += wired.taken()
         if count == 99:
             break
-        wired.session.lose()
+        wired.session.disconnect()
         wired.connect()
     wired.item(13, COMPLETE)
     taken += wired.taken()
@@ -349,7 +349,7 @@ def test_however_often_the_connection_breaks_each_item_comes_once(breaks: list[i
 
 def test_unread_items_are_full_at_a_bound_and_until_half_is_gone() -> None:
     for bound in ({"unread_items": 4}, {"unread_bytes": 40}):
-        unread = Unread(ClientLimits(**bound))
+        unread = UnreadCounter(ClientLimits(**bound))
         for _ in range(4):
             assert not unread.full
             unread.add(10)

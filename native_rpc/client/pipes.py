@@ -9,12 +9,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
-from native_rpc.client.limits import READ_BYTES, READING, ClientLimits, Unread
+from native_rpc.client.limits import READ_BYTES, READING, ClientLimits, UnreadCounter
 from native_rpc.errors import ConnectionLost
 from plexus.errors import Denied
 from plexus.rpc import wire
@@ -22,17 +22,33 @@ from plexus.rpc import wire
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
-__all__ = ("StdioPipe", "WebSocketPipe")
+__all__ = ("Pipe", "StdioPipe", "WebSocketPipe")
 
 #: How long a process that was told to stop may take before it is killed.
 TERMINATE_S = 2.0
 #: How long the output of a process that has ended may still be on its way.
-LAST_WORDS_S = 1.0
+OUTPUT_GRACE_S = 1.0
 #: How often a silent WebSocket is asked whether it is alive, and how long it may take to answer.
 PING_S = 20.0
 UNAUTHORIZED, FORBIDDEN = 401, 403
 #: The close code of a server that does not let somebody in.
 POLICY_VIOLATION = 1008
+
+
+class Pipe(Protocol):
+    """One connection. Its methods raise ConnectionLost, and nothing else, when it is gone."""
+
+    async def send(self, frames: list[bytes]) -> None:
+        """Write these messages."""
+
+    async def receive(self) -> tuple[list[wire.Message | list[wire.Message]], int]:
+        """What has come, perhaps nothing whole, and how many bytes that was."""
+
+    async def watch(self, unread: UnreadCounter) -> None:
+        """Raise ConnectionLost when the peer is gone without a word; else go on for ever."""
+
+    async def close(self) -> None:
+        """End it, within a bounded time; raises nothing."""
 
 
 class StdioPipe:
@@ -64,25 +80,25 @@ class StdioPipe:
             await self._stdin.send(b"".join(frame + b"\n" for frame in frames))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             # Whatever it still has to say comes by stdout, and why it went by `watch`.
-            await anyio.sleep(LAST_WORDS_S)
+            await anyio.sleep(OUTPUT_GRACE_S)
             raise ConnectionLost(f"{self._name} reads no more") from error
 
     async def receive(self) -> tuple[list[wire.Message | list[wire.Message]], int]:
         try:
             data = await self._stdout.receive(READ_BYTES)
         except anyio.EndOfStream:
-            with anyio.move_on_after(LAST_WORDS_S):
+            with anyio.move_on_after(OUTPUT_GRACE_S):
                 await self._process.wait()
-            raise ConnectionLost(self._ended()) from None
+            raise ConnectionLost(self._exit_message()) from None
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise ConnectionLost(self._ended()) from error
+            raise ConnectionLost(self._exit_message()) from error
         return self._lines.feed(data), len(data)
 
-    async def watch(self, unread: Unread) -> None:  # noqa: ARG002 - the protocol's signature
+    async def watch(self, unread: UnreadCounter) -> None:  # noqa: ARG002 - the protocol's signature
         # A grandchild may hold stdout open after the process is gone, and no end would come.
         await self._process.wait()
-        await anyio.sleep(LAST_WORDS_S)
-        raise ConnectionLost(self._ended())
+        await anyio.sleep(OUTPUT_GRACE_S)
+        raise ConnectionLost(self._exit_message())
 
     async def close(self) -> None:
         process = self._process
@@ -104,7 +120,7 @@ class StdioPipe:
                 process.kill()
         await process.aclose()
 
-    def _ended(self) -> str:
+    def _exit_message(self) -> str:
         code = self._process.returncode
         return f"{self._name} " + ("closed its output" if code is None else f"ended with {code}")
 
@@ -162,7 +178,7 @@ class WebSocketPipe:
             for frame in frames:
                 await self._socket.send(frame, text=True)
         except ConnectionClosed as error:
-            raise self._lost(error) from error
+            raise self._connection_lost(error) from error
 
     async def receive(self) -> tuple[list[wire.Message | list[wire.Message]], int]:
         from websockets.exceptions import ConnectionClosed
@@ -170,10 +186,10 @@ class WebSocketPipe:
         try:
             frame = await self._socket.recv(decode=False)
         except ConnectionClosed as error:
-            raise self._lost(error) from error
+            raise self._connection_lost(error) from error
         return [wire.decode(frame, READING)], len(frame)
 
-    async def watch(self, unread: Unread) -> None:
+    async def watch(self, unread: UnreadCounter) -> None:
         from websockets.exceptions import ConnectionClosed
 
         try:
@@ -186,15 +202,15 @@ class WebSocketPipe:
                     self._socket.transport.abort()  # a goodbye would not be answered either
                     raise ConnectionLost(f"{self._url} did not answer for {PING_S:g} s")
         except ConnectionClosed as error:
-            raise self._lost(error) from error
+            raise self._connection_lost(error) from error
 
     async def close(self) -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._throw_away)
+            tasks.start_soon(self._drain)
             await self._socket.close()
             tasks.cancel_scope.cancel()
 
-    async def _throw_away(self) -> None:
+    async def _drain(self) -> None:
         """Read what still comes: the server's goodbye is behind it."""
         from websockets.exceptions import ConnectionClosed
 
@@ -202,5 +218,5 @@ class WebSocketPipe:
             while True:
                 await self._socket.recv(decode=False)
 
-    def _lost(self, error: Exception) -> ConnectionLost:
+    def _connection_lost(self, error: Exception) -> ConnectionLost:
         return ConnectionLost(f"the connection to {self._url} was lost: {error}")
