@@ -1,9 +1,8 @@
-"""The native view's one table: from the core's error codes to JSON-RPC's numbers, and back to
-exceptions in a client.
+"""The table of errors: from error codes of the core to JSON-RPC numbers, and to client exceptions.
 
-The five of the specification, and a few of the range it leaves to servers. The word itself is
-on the wire too, in a terminal's `code`; the number is for JSON-RPC clients. What a client raises
-are the classes of `plexus.errors`, and three that only a client can meet.
+The numbers are the five of the specification and a few of the range reserved for servers. The error
+code itself is also on the wire, in the `code` of a terminal; the number is for JSON-RPC clients. A
+client raises the classes of `plexus.errors`, and three that only a client raises.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ __all__ = (
     "error_of_terminal",
 )
 
-#: A run that failed for a reason of its own; the terminal says which.
+#: A run failed for a reason specific to its method, which the terminal contains.
 RUN_FAILED: Final = -32000
 
 CODES: Final[dict[str, int]] = {
@@ -45,27 +44,27 @@ CODES: Final[dict[str, int]] = {
 
 
 def code_of(word: str) -> int:
-    """The number for this word; words that activations make up are all failed runs."""
+    """Return the JSON-RPC number for an error code. Codes of activations are failed runs."""
     return CODES.get(word, RUN_FAILED)
 
 
-# --- in a client ----------------------------------------------------------------------------
+# --- client errors ----------------------------------------------------------------------------
 
 
 class ConnectionLost(PlexusError):
-    """The server cannot be reached, or went away and the call could not be taken up again."""
+    """The server cannot be reached, or the connection was lost and the call cannot resume."""
 
     default_code = "connection_lost"
 
 
 class ProtocolError(PlexusError):
-    """The server said something that the protocol does not allow."""
+    """The server sent a message that the protocol does not allow."""
 
     default_code = "protocol"
 
 
 class RunCancelled(Failed):
-    """The run was stopped before its end; the message gives the reason if there was one."""
+    """The run was cancelled. The message contains the reason if one was given."""
 
     default_code = "cancelled"
 
@@ -80,16 +79,16 @@ CLASSES: Mapping[str, type[PlexusError]] = {
 
 
 def error_of_reply(error: Mapping[str, Any]) -> PlexusError:
-    """The error that a JSON-RPC error response stands for."""
+    """Convert a JSON-RPC error to an exception."""
     word = WORDS.get(error.get("code", 0), Failed.default_code)
-    message = error.get("message") or "the server refused the call and gave no reason"
+    message = error.get("message") or "The server refused the call without a reason."
     return CLASSES.get(word, Failed)(str(message), code=word, data=error.get("data"))
 
 
 def error_of_terminal(fields: Mapping[str, Any]) -> PlexusError | None:
-    """The error that a run's last event stands for, or None if the run went well."""
+    """Convert the terminal of a run to an exception; None if the run succeeded."""
     if fields["type"] == "cancelled":
-        return RunCancelled(str(fields.get("reason") or "the run was cancelled"))
+        return RunCancelled(str(fields.get("reason") or "The run was cancelled."))
     if fields["type"] != "error":
         return None
     word = str(fields.get("code") or Failed.default_code)

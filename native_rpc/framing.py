@@ -1,8 +1,7 @@
-"""How messages become frames on a wire: lines, WebSocket messages, or server-sent events.
+"""Framing of messages: lines, WebSocket messages, or server-sent events.
 
-A framing works on finished bytes. For the items of a run it keeps one template per
-subscription; where frames may be run together, all items of a batch are filled in by a single
-formatting, which takes half the time of one for each.
+A framing wraps encoded messages. The items of a run use one template per subscription. Where frames
+may be concatenated, one formatting operation fills in all items of a batch, in half the time.
 """
 
 from __future__ import annotations
@@ -12,33 +11,33 @@ from typing import Any, Protocol
 
 __all__ = ("EVENT_STREAM", "LINES", "MESSAGES", "Framing")
 
-#: An item on its way out; what is left open is its number and its event's bytes. The method's
-#: name needs no escaping: it was found, so it is made of letters, digits, dots and underscores.
+#: The template of an item, without its number and encoded event. The method name needs no escaping:
+#: a registered name consists of letters, digits, dots and underscores.
 ITEM = b'{"jsonrpc":"2.0","method":"%b","params":{"subscription":%%d,"seq":%%%%d,"result":%%%%b}}'
-#: The same for a client that wants to know when each item was written.
+#: The template for a client that requests the time of each item.
 TIMED_ITEM = ITEM.replace(b'"result"', b'"time_ms":%%%%d,"result"')
 
 
 class Framing(Protocol):
-    """What the view needs to know of a transport's frames."""
+    """Framing of a transport."""
 
     def message(self, message: bytes) -> bytes:
-        """One message that is no item."""
+        """Frame a message other than an item."""
 
     def outline(self, method: str, *, timed: bool = False) -> bytes:
-        """Return what all items of one method have in common."""
+        """Return the common part of all items of a method."""
 
     def template(self, outline: bytes, subscription: int, run: int) -> bytes:
-        """What all items of one subscription have in common."""
+        """Return the common part of all items of a subscription."""
 
     def items(
         self, template: bytes, first: int, payloads: list[bytes], times: list[int] | None = None
     ) -> list[bytes]:
-        """Return the frames of consecutive items, with their times if the template has them."""
+        """Frame consecutive items, with their times if the template contains them."""
 
 
 class Messages:
-    """Each message by itself, for a transport that keeps them apart."""
+    """One frame per message, for a transport that delimits messages."""
 
     def message(self, message: bytes) -> bytes:
         return message
@@ -58,7 +57,7 @@ class Messages:
 
 
 class Lines(Messages):
-    """Each message on a line of its own."""
+    """One line per message."""
 
     def message(self, message: bytes) -> bytes:
         return message + b"\n"
@@ -80,7 +79,7 @@ class Lines(Messages):
 
 
 class EventStream(Messages):
-    """Server-sent events; an item's id is `run:seq`, which is where to go on from."""
+    """Server-sent events. The id of an item is `run:seq`, for `Last-Event-ID`."""
 
     def message(self, message: bytes) -> bytes:
         return b"data: " + message + b"\n\n"

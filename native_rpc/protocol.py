@@ -6,13 +6,13 @@
          "params":{"subscription":12345,"seq":1,"result":{"type":"start","pid":678}}}
 
 Rules:
-- Every call of a method is a subscription; its number is the run's number, unless this
-  connection holds that number already. The last item is the run's terminal; then it is gone.
-- The reply that carries a subscription is always written before its first item, and nothing of
-  it is written after the answer to `plexus.unsubscribe`.
-- A buffered connection (plain HTTP) answers a call once, when its run has ended. An answer past
-  the limit keeps its head and tail and is marked as truncated; the run is not stopped.
-- No clock, no randomness, no awaiting: numbers are handed in, waiting is the driver's.
+- Every call of a method is a subscription. Its number is the number of the run, unless this
+  connection already uses that number. The last item is the terminal of the run and ends it.
+- The reply with the number of a subscription is written before its first item, and nothing of the
+  subscription is written after the answer to `plexus.unsubscribe`.
+- A buffered connection (plain HTTP) answers a call once, when its run has ended. An answer above
+  the limit keeps its head and tail and is marked as truncated; the run continues.
+- No clock, no randomness, no awaiting: numbers are parameters, and the driver waits.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ UNSUBSCRIBE = ("plexus.unsubscribe", "plexus_unsubscribe")
 
 
 class Subscription:
-    """One call of this connection."""
+    """One call of a connection."""
 
     __slots__ = (
         "batch",
@@ -60,17 +60,17 @@ class Subscription:
         self.batch = batch
         self.number = 0
         self.resumable = False
-        #: Whether it came as a notification, which must not be answered.
+        #: Whether the request was a notification, which must not be answered.
         self.is_notification = False
         self.template = b""
-        #: Whether the client wants to know when each item was written.
+        #: Whether the client requested the time of each item.
         self.timed = False
-        #: The items so far, for an answer that is sent at the end.
+        #: The items so far, for an answer at the end.
         self.buffer: AnswerBuffer | None = None
 
 
 class NativeConnection:
-    """One peer. Feed it messages and items; carry out the effects it returns."""
+    """One connection to a client. The driver performs the effects it returns."""
 
     def __init__(
         self,
@@ -85,24 +85,24 @@ class NativeConnection:
         self._limits = limits
         self._new_id = new_id
         self._buffered = buffered
-        #: Whether a peer of this transport can come back for a run without having named it.
+        #: Whether a client of this transport can resume a run for which it sent no key.
         self._resumable = resumable
         self._subscriptions: dict[int, Subscription] = {}
         self._starting = 0
-        #: By method, what its items have in common. Only methods that exist get here.
+        #: Item outlines by method. Bounded, because only existing methods get here.
         self._outlines: dict[str, bytes] = {}
-        #: The scope for want of which a call was refused.
+        #: The scope whose absence caused the last refusal.
         self.missing_scope: str | None = None
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing more to say here."""
+        """Whether nothing more will be sent."""
         return all(call.is_notification for call in self._subscriptions.values())
 
     # --- messages in --------------------------------------------------------------------------
 
     def receive(self, message: wire.Message | list[wire.Message]) -> list[Effect]:
-        """Take one message, or one batch."""
+        """Handle a message or a batch."""
         if message.__class__ is wire.Request:
             return self._request(message, None)
         if not isinstance(message, list):
@@ -124,7 +124,7 @@ class NativeConnection:
     def _request(self, request: wire.Request, batch: BatchReply | None) -> list[Effect]:
         if request.method in UNSUBSCRIBE:
             return self._unsubscribe(request, batch)
-        # How many calls there would be past the limit with this one.
+        # The number of calls above the limit, including this call.
         beyond = len(self._subscriptions) + self._starting + 1 - self._limits.calls_in_flight
         if beyond > CONTROL_CALLS:
             busy = connection_full(self._limits.calls_in_flight)
@@ -143,14 +143,14 @@ class NativeConnection:
         return [start]
 
     def _notification(self, message: wire.Notification) -> list[Effect]:
-        """JSON-RPC forbids an answer: the call runs, and nothing of it is written."""
+        """Start a call without answers or items, because JSON-RPC forbids an answer."""
         if message.method in UNSUBSCRIBE:
             request = wire.Request(None, message.method, message.params)
             effects = self._unsubscribe(request, None)
             return [effect for effect in effects if not isinstance(effect, Send)]
         beyond = len(self._subscriptions) + self._starting + 1 - self._limits.calls_in_flight
         if beyond > CONTROL_CALLS:
-            return []  # there is no way to say so
+            return []  # a notification cannot be refused
         self._starting += 1
         call = Subscription(None, message.method, None)
         call.is_notification = True
@@ -168,7 +168,7 @@ class NativeConnection:
             error = self._encode_error(
                 request.id,
                 wire.INVALID_PARAMS,
-                "subscription must be the number of one, and nothing else is known here",
+                "plexus.unsubscribe requires subscription, an integer, and no other parameter.",
             )
             return self._reply(error, batch)
         call = self._subscriptions.pop(number, None)
@@ -176,10 +176,10 @@ class NativeConnection:
         effects: list[Effect] = [] if call is None else [LeaveCall(call, cancel="unsubscribed")]
         return effects + self._reply(reply, batch)
 
-    # --- what became of a call ----------------------------------------------------------------
+    # --- reports of the driver ----------------------------------------------------------------
 
     def on_started(self, call: Subscription, run: Run) -> list[Effect]:
-        """The call leads to this run."""
+        """Handle the start of a run: answer with the number of the subscription."""
         self._starting -= 1
         subscriptions = self._subscriptions
         number = run.id
@@ -201,7 +201,7 @@ class NativeConnection:
         return self._answer(call, reply)
 
     def follow(self, run: int, method: str, *, timed: bool = False) -> Subscription:
-        """A subscription that was not asked for by a message: the stream of one run."""
+        """Create a subscription without a request, for the stream of one run."""
         call = Subscription(None, method, None)
         call.number = run
         call.resumable = True
@@ -212,7 +212,7 @@ class NativeConnection:
         return call
 
     def on_refused(self, call: Subscription, error: PlexusError) -> list[Effect]:
-        """The call did not begin, for this reason."""
+        """Answer a call whose run did not start."""
         self._starting -= 1
         if error.code == "denied" and isinstance(error.data, dict):
             self.missing_scope = error.data.get("scope")
@@ -221,7 +221,7 @@ class NativeConnection:
         return self._answer(call, self._refusal(call.id, error))
 
     def on_items(self, call: Subscription, batch: Batch) -> list[Effect]:
-        """The run has said this much more."""
+        """Send the next items of a run, or buffer them."""
         terminal = batch.terminal
         if call.is_notification:
             if terminal is not None:
@@ -244,11 +244,11 @@ class NativeConnection:
         return []
 
     def on_change(self, _: Change) -> list[Effect]:
-        """Nothing: a native client asks for `plexus.hash` when it wants to know."""
+        """Do nothing: native clients poll `plexus.hash`."""
         return []
 
     def on_defect(self, requests: list[wire.Id], error: PlexusError) -> list[Effect]:
-        """Answer requests that could not be handled."""
+        """Answer requests whose handling raised an unexpected error."""
         return [
             effect
             for request in requests
@@ -256,7 +256,7 @@ class NativeConnection:
         ]
 
     def on_call_defect(self, call: Subscription, error: PlexusError, seq: int) -> list[Effect]:
-        """End a call whose items could not be written: by its answer, or by a terminal."""
+        """End a call whose items could not be encoded, with an error or a terminal."""
         self._subscriptions.pop(call.number, None)
         if call.is_notification:
             return []
@@ -271,10 +271,10 @@ class NativeConnection:
         return []
 
     def revoked(self, reason: str) -> list[Effect]:
-        """The client's credential is no longer valid: stop every call and send an error.
+        """Handle a revoked credential: cancel all calls and send an error.
 
-        A buffered call has not been answered yet. Others were answered with their subscription,
-        so the error that ends them names no request.
+        A buffered call has not been answered yet. Other calls were answered with their
+        subscription, so their error has no request id.
         """
         calls = list(self._subscriptions.values())
         self._subscriptions.clear()
@@ -288,7 +288,7 @@ class NativeConnection:
         return effects + (self._reply(self._refusal(None, error), None) if open_calls else [])
 
     def peer_gone(self) -> list[Effect]:
-        """The connection is over. Cancel the calls that no client can come back to."""
+        """Handle a disconnect: cancel the calls that no client can resume."""
         gone = list(self._subscriptions.values())
         self._subscriptions.clear()
         return [

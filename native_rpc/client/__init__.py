@@ -6,15 +6,15 @@
         report = await plexus.health.check()
 
 Rules:
-- A target is an address (`ws://`, `wss://`, `http://`, `https://`; the path is `/rpc` unless it
-  says otherwise) or a command that speaks on its stdin and stdout: a list, or "stdio:command".
-- Over an address, every call by name carries a key by which the server knows it again. When the
-  connection breaks it is sought again for `reconnect_s` seconds, and each open call goes on after
-  its last item: nothing is lost, nothing comes twice, nothing runs twice. Positional parameters
-  have no place for a key, so those calls fail with `ConnectionLost`, and so does every open call
-  of a process that died.
-- All tasks belong to the `async with`; leaving it cancels what is still open.
-- Proxies of the environment are not used.
+- A target is a URL (`ws://`, `wss://`, `http://`, `https://`; the default path is `/rpc`) or a
+  command that uses stdin and stdout: a list, or "stdio:command".
+- Over a URL, every call with named parameters contains an idempotency key. When the connection is
+  lost, the client reconnects for up to `reconnect_s` seconds and resumes each open call after its
+  last item: no item is lost or repeated, and nothing runs twice. Positional parameters cannot
+  contain a key, so those calls fail with `ConnectionLost`, as do all open calls of a process that
+  died.
+- All tasks belong to the `async with`; leaving it cancels all open calls.
+- Proxies from the environment are not used.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def connect(
     reconnect_s: float | None = None,
     limits: ClientLimits | None = None,
 ) -> Client:
-    """A client for this target, to be entered with `async with`.
+    """Return a client for this target, to be entered with `async with`.
 
-    `token` is what `substrate token` prints, or one that was made for this program. Entering raises
-    ConnectionLost if there is no server, and Denied if it does not take the token, which over
-    HTTP is found out by the first call; this raises ValueError for a target that is none.
+    `token` is the server token that `substrate token` prints, or an additional token. Entering the
+    client raises ConnectionLost if the server cannot be reached, and Denied if it rejects the
+    token; over HTTP the first call raises Denied. Raises ValueError for an invalid target.
     """
     limits = limits or ClientLimits()
     if reconnect_s is not None:
@@ -86,19 +86,19 @@ def _transport(target: str | Sequence[str], token: str | None, limits: ClientLim
         if url.scheme in ("http", "https") and url.hostname:
             return HttpTransport(url, token, limits, resumable=resumable)
         raise ValueError(
-            f"{target!r} is no target: use ws://, http://, 'stdio:command' or a list of arguments"
+            f"Invalid target {target!r}. Use ws://, http://, 'stdio:command' or a list of words."
         )
     command = shlex.split(target.removeprefix(STDIO)) if isinstance(target, str) else list(target)
     if not command:
-        raise ValueError("a command to start must not be empty")
+        raise ValueError("The command of a target must not be empty.")
     open_process = partial(StdioPipe.open, command, limits)
     return PipeTransport(shlex.join(command), open_process, limits, resumable=False)
 
 
 class Client:
-    """A server, as a program sees it. `client.bash.execute(...)` calls `bash.execute`.
+    """A client of one server. `client.bash.execute(...)` calls `bash.execute`.
 
-    A namespace that is named like a method of this class is reached with `call("runs.method")`.
+    Use `call("runs.method")` for a namespace with the name of a method of this class.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -107,7 +107,7 @@ class Client:
 
     async def __aenter__(self) -> Client:
         if self._tasks is not None:
-            raise RuntimeError("a client is entered once; connect again for another")
+            raise RuntimeError("A client can be entered only once. Call connect() again.")
         await self._transport.open()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
@@ -124,8 +124,8 @@ class Client:
         with anyio.CancelScope(shield=True):
             await self._transport.close()
         self._tasks.cancel_scope.cancel()
-        # Not told of the error in the block: the group would wrap it in an ExceptionGroup, and
-        # whoever waits for it by its class would wait in vain.
+        # Do not pass the exception of the block: the group would wrap it in an ExceptionGroup, and
+        # the caller could not catch it by its class.
         await self._tasks.__aexit__(None, None, None)
 
     def __getattr__(self, name: str) -> Namespace:
@@ -136,46 +136,46 @@ class Client:
     # --- calls --------------------------------------------------------------------------------
 
     def call(self, method: str, params: Params = None) -> Call:
-        """A call of this method, with parameters by name (a dict) or by position (a list).
+        """Return a call of this method, with named (dict) or positional (list) parameters.
 
-        Nothing is sent before it is looped over, awaited or entered.
+        Nothing is sent before the call is iterated, awaited or entered.
         """
         if self._tasks is None:
-            raise RuntimeError("enter the client first: async with connect(...) as client")
+            raise RuntimeError("Enter the client first: async with connect(...) as client")
         return Call(self._transport, method, params)
 
     def attach(self, run: int, after: int = 0) -> Call:
-        """Follow a run of yours from the item after this one; leaving it does not stop it."""
+        """Read a run from the item after this one. Closing the call does not stop the run."""
         return self.call("plexus.attach", {"run": run, "after": after})
 
     async def respond(self, run: int, request: str, answer: Any) -> bool:
-        """Answer what a run asks, by the `request` of its event; None declines."""
+        """Answer a question of a run, by the `request` of its event; None declines."""
         params = {"run": run, "request": request, "answer": answer}
         return bool(await self.call("plexus.respond", params))
 
     async def cancel(self, run: int, reason: str | None = None) -> bool:
-        """Stop a run of yours; True if it was still running."""
+        """Cancel a run. Returns whether it was still in progress."""
         return bool(await self.call("plexus.cancel", {"run": run, "reason": reason}))
 
     async def runs(self, state: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
-        """Your runs, the newest first."""
+        """Return your runs, newest first."""
         runs: list[dict[str, Any]] = await self.call(
             "plexus.runs", {"state": state, "limit": limit}
         )
         return runs
 
     async def schema(self, namespace: str | None = None) -> dict[str, Any]:
-        """What the server offers, with the JSON Schemas of its methods."""
+        """Return the activations of the server with the JSON Schemas of their methods."""
         schema: dict[str, Any] = await self.call("plexus.schema", {"namespace": namespace})
         return schema
 
     async def hash(self) -> str:
-        """The hash of the schema: it changes when, and only when, the schema does."""
+        """Return the hash of the schema, which changes exactly when the schema does."""
         return str(await self.call("plexus.hash"))
 
 
 class Namespace:
-    """A part of a method's name; calling it makes the call."""
+    """A prefix of a method name. Calling it returns a call of that method."""
 
     __slots__ = ("_client", "_path")
 
@@ -189,9 +189,9 @@ class Namespace:
         return Namespace(self._client, f"{self._path}.{name}")
 
     def __call__(self, *positional: Any, **named: Any) -> Call:
-        """The call, with parameters by name or by position but not both."""
+        """Return the call, with either named or positional parameters."""
         if positional and named:
-            raise TypeError(f"{self._path}: give parameters by name or by position, not both")
+            raise TypeError(f"{self._path}: use named or positional parameters, not both.")
         return self._client.call(self._path, list(positional) if positional else named)
 
     def __repr__(self) -> str:

@@ -1,12 +1,12 @@
-"""A call as a program holds it: to loop over, to await, or to enter.
+"""A call, to iterate over, to await, or to enter.
 
 Rules:
 - Nothing is sent before the call is first used, and it runs at most once.
-- Whoever stops listening stops the run: leaving the loop, the `async with` or the `await` in any
-  way cancels it on the server. A call of `plexus.attach` owns no run, so it only stops listening.
-- Inside `async with call` a loop may be left and entered again; leaving the block cancels.
-- A run that failed raises its error after its last event; one that went well gives its
-  `complete` event as the last.
+- Leaving the loop, the `async with` or the `await` in any way cancels the run on the server. A call
+  of `plexus.attach` does not own its run, so it only stops reading.
+- Inside `async with call` a loop may be left and started again; leaving the block cancels the run.
+- A failed run raises its error after its last event. A successful run yields its `complete` event
+  last.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ __all__ = ("Call", "Items")
 
 
 class Call:
-    """One call of one method; see the module's rules."""
+    """One call of a method. See the rules of the module."""
 
     def __init__(self, transport: Transport, method: str, params: Params) -> None:
         self._transport = transport
         key = secrets.token_hex(16) if transport.resumable else None
-        # No parameters at all would have no place for the key.
+        # Without any parameters there would be no place for the key.
         params = {} if params is None else params
         self._exchange = Exchange(method, params, transport.unread(), new_key=key)
         self._started = False
-        #: Whether somebody is inside `async with` of it.
+        #: Whether the call is inside its `async with` block.
         self._entered = False
 
     def __repr__(self) -> str:
@@ -46,17 +46,17 @@ class Call:
 
     @property
     def method(self) -> str:
-        """The method's name."""
+        """The name of the method."""
         return self._exchange.method
 
     @property
     def run(self) -> int | None:
-        """The run's number, once the server has said it."""
+        """The number of the run, once the server has sent it."""
         return self._exchange.run
 
     @property
     def terminal(self) -> Item | None:
-        """The run's last item, once it has come: also that of a run that failed."""
+        """The terminal of the run, also of a failed run; None before it has arrived."""
         return self._exchange.terminal
 
     def __aiter__(self) -> Items:
@@ -74,7 +74,7 @@ class Call:
             self.close()
             raise
         if self._exchange.error is not None and self._exchange.terminal is None:
-            raise self._exchange.error  # it was refused; a run that failed is for the loop to tell
+            raise self._exchange.error  # refused; the error of a failed run is raised by the loop
         self._entered = True
         return self
 
@@ -88,38 +88,38 @@ class Call:
         self.close()
 
     async def cancel(self, reason: str | None = None) -> bool:
-        """Stop the run and let its terminal come: whoever reads it gets `RunCancelled`.
+        """Cancel the run. Its readers get `RunCancelled` after its terminal.
 
-        True if it was still running. Raises what `plexus.cancel` raises.
+        Returns whether it was still in progress. Raises the errors of `plexus.cancel`.
         """
         exchange = self._exchange
         while self._started and exchange.run is None and not exchange.done:
             await self._wait_for_change()
         if exchange.done or exchange.run is None:
-            self._exchange.fail(RunCancelled(reason or "cancelled before it began"))
+            self._exchange.fail(RunCancelled(reason or "The call was cancelled before it started."))
             return False
         params = {"run": exchange.run} | ({} if reason is None else {"reason": reason})
         return bool(await Call(self._transport, "plexus.cancel", params))
 
     def close(self) -> None:
-        """Stop listening, and so the run; what was not read by now is gone."""
+        """Stop reading and cancel the run. Unread items are discarded."""
         if self._started and not self._exchange.abandoned:
             self._transport.abandon(self._exchange)
 
     def on_loop_exit(self) -> None:
-        """A loop over it ended early, which inside `async with` means nothing yet."""
+        """Handle a loop that ended early. Inside `async with`, the call stays open."""
         if not self._entered:
             self.close()
 
     def start(self) -> None:
-        """Send it, unless that was done before."""
+        """Send the call, unless it was already sent."""
         if not self._started:
             self._started = True
             if not self._exchange.done:
                 self._transport.start(self._exchange)
 
     async def next_item(self) -> Item | None:
-        """The next item, or None after the last; raises the error of a run that failed."""
+        """Return the next item, or None after the last. Raises the error of a failed run."""
         self.start()
         exchange = self._exchange
         while True:
@@ -141,11 +141,11 @@ class Call:
             raise
         terminal = self._exchange.terminal
         if terminal is None:
-            raise RunCancelled(f"this call of {self.method} was left before its end")
+            raise RunCancelled(f"The call of {self.method} was closed before its end.")
         return terminal.get("result", terminal)
 
     async def _wait_for_change(self) -> None:
-        """Wait until something has happened to the exchange; a late reply is an error."""
+        """Wait for a change of the exchange. Raises DeadlineExceeded if the reply is late."""
         exchange = self._exchange
         if exchange.sent_at is None:
             await exchange.changed.wait()
@@ -156,9 +156,9 @@ class Call:
         if scope.cancelled_caught and exchange.sent_at is not None:
             why = ""
             if exchange.unread.full:
-                why = f"; {exchange.unread.items} items of other calls wait to be read first"
+                why = f" Read the {exchange.unread.items} unread items of other calls first."
             late = DeadlineExceeded(
-                f"{self.method}: no reply within {reply_s:g} s{why}", data={"limit_s": reply_s}
+                f"{self.method}: no reply within {reply_s:g} s.{why}", data={"limit_s": reply_s}
             )
             exchange.fail(late)
             self._transport.abandon(exchange)
@@ -166,7 +166,7 @@ class Call:
 
 
 class Items:
-    """The iterator of one loop. Dropping it, which is what `break` does, leaves the call."""
+    """The iterator of one loop. Dropping it, as `break` does, closes the call."""
 
     __slots__ = ("_call", "_done", "_loop")
 
@@ -184,8 +184,7 @@ class Items:
         try:
             item = await self._call.next_item()
         except BaseException:
-            # The traceback keeps this frame, and with it this iterator, alive for who knows how
-            # long, so that waiting for `__del__` would not do.
+            # The traceback keeps this frame and its iterator alive, so `__del__` may run late.
             await self.aclose()
             raise
         if item is None:
@@ -200,7 +199,7 @@ class Items:
             self._call.on_loop_exit()
 
     def __del__(self) -> None:
-        # A collector may run this in any thread, and after the loop is closed.
+        # The garbage collector may call this in any thread, even after the loop is closed.
         if not self._done:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._call.on_loop_exit)

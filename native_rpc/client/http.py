@@ -1,14 +1,14 @@
-"""Carrying each call over an HTTP connection of its own, as a stream of server-sent events.
+"""The HTTP transport: each call is a separate connection with a stream of server-sent events.
 
 Rules:
-- A call is one `POST /rpc`. When its stream breaks, the same request is sent again with the
-  number of the last item that came, as long as the call's key makes that safe.
-- A slow consumer holds up its own stream and no other.
-- Closing a stream does not stop its run, because its caller might come back; so leaving a call
-  sends `plexus.cancel` for it.
-- Of an event only its `data` matters, because the client counts items itself; comments, ids, names
-  and the time to come back after are skipped.
-- `h11` is imported when the first request is made, because the other targets do without it.
+- A call is one `POST /rpc`. When its stream breaks, the same request is sent again with the number
+  of the last received item, if the call has a key that makes this safe.
+- A slow consumer blocks its own stream only.
+- Closing a stream does not stop its run, because its caller may reconnect. Abandoning a call
+  therefore sends `plexus.cancel`.
+- Only the `data` of an event is used, because the client counts items itself; comments, ids, names
+  and retry times are ignored.
+- `h11` is imported at the first request, because other transports do not need it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ("EventStreamReader", "HttpTransport")
 
 OK = 200
-#: What a status means when no JSON-RPC error comes with it.
+#: The exception for a status without a JSON-RPC error.
 STATUSES: dict[int, type[PlexusError]] = {
     401: Denied,
     403: Denied,
@@ -48,7 +48,7 @@ STATUSES: dict[int, type[PlexusError]] = {
 
 
 class HttpTransport:
-    """Carries calls to one address."""
+    """Sends calls to one URL."""
 
     def __init__(
         self, url: SplitResult, token: str | None, limits: ClientLimits, *, resumable: bool
@@ -59,7 +59,7 @@ class HttpTransport:
         self.resumable = resumable
         self._pending: deque[Exchange] = deque()
         self._wakeup = Signal()
-        #: The calls under way, each with what ends its task.
+        #: The calls in progress, with the cancel scope of each task.
         self._scopes: dict[Exchange, anyio.CancelScope] = {}
         self._closed = False
 
@@ -70,7 +70,7 @@ class HttpTransport:
 
     def start(self, exchange: Exchange) -> None:
         if self._closed:
-            exchange.fail(ConnectionLost("the client was closed"))
+            exchange.fail(ConnectionLost("The client was closed."))
             return
         exchange.sent_at = anyio.current_time()
         self._pending.append(exchange)
@@ -78,7 +78,7 @@ class HttpTransport:
 
     def abandon(self, exchange: Exchange) -> None:
         exchange.abandon()
-        # Before the server has said which run it is, there is nothing that could be stopped.
+        # Before the server has sent the number of the run, it cannot be cancelled.
         if exchange.run is not None and exchange in self._scopes:
             self._scopes[exchange].cancel()
 
@@ -101,7 +101,7 @@ class HttpTransport:
     async def close(self) -> None:
         self._closed = True
         for exchange in [*self._pending, *self._scopes]:
-            exchange.fail(ConnectionLost("the client was closed"))
+            exchange.fail(ConnectionLost("The client was closed."))
             self.abandon(exchange)
         with anyio.move_on_after(self.limits.close_s):
             while self._scopes:
@@ -121,8 +121,8 @@ class HttpTransport:
             self._wakeup.notify()
 
     async def _complete(self, exchange: Exchange) -> None:
-        """Bring the call to its end, over as many connections as it takes."""
-        pauses = self._retry_delays()
+        """Read the call to its end, over as many connections as necessary."""
+        delays = self._retry_delays()
         while True:
             before = exchange.run, exchange.seq
             try:
@@ -136,25 +136,25 @@ class HttpTransport:
                 return
             exchange.sent_at = None
             if (exchange.run, exchange.seq) != before:
-                pauses = self._retry_delays()  # that one was of use, so the time starts anew
-            pause = next(pauses, None)
-            if pause is None or not exchange.resumable:
+                delays = self._retry_delays()  # there was progress, so the retry time restarts
+            delay = next(delays, None)
+            if delay is None or not exchange.resumable:
                 exchange.fail(lost)
             if exchange.done:
                 return
-            await anyio.sleep(pause or 0.0)
+            await anyio.sleep(delay or 0.0)
 
     def _retry_delays(self) -> Iterator[float]:
         return retry_delays(self.limits.reconnect_s) if self.resumable else iter(())
 
     async def _cancel_run(self, run: int) -> None:
-        """Cancel a run that nobody reads; if that fails, its server gives it up in the end."""
-        params = {"run": run, "reason": "its caller left"}
+        """Cancel an abandoned run. If that fails, the server cancels it after a timeout."""
+        params = {"run": run, "reason": "closed by the caller"}
         with anyio.move_on_after(self.limits.close_s), suppress(PlexusError):
             await self._attempt(Exchange("plexus.cancel", params, self.unread()))
 
     async def _attempt(self, exchange: Exchange) -> None:
-        """One request and what comes of it; raises ConnectionLost if that is not the end."""
+        """Send one request and read its answer. Raises ConnectionLost if it is incomplete."""
         session = Session()
         body = session.start(exchange, self.limits.request_bytes)
         if body is None:
@@ -162,7 +162,7 @@ class HttpTransport:
         exchange.sent_at = anyio.current_time()
         response = HttpResponse(await self._connect(), self._url.netloc.rpartition("@")[2])
         try:
-            with _deadline(self.limits.reply_s, "answered nothing"):
+            with _deadline(self.limits.reply_s, "did not answer"):
                 await response.request(self._target(), self._headers(), body)
             if response.content_type == "text/event-stream" and response.status == OK:
                 await self._read_stream(session, exchange, response)
@@ -177,24 +177,24 @@ class HttpTransport:
         reader = EventStreamReader(READING.message_bytes)
         while not session.idle:
             await exchange.unread.wait_for_capacity()
-            with _deadline(self.limits.silence_s, "went silent"):
+            with _deadline(self.limits.silence_s, "sent nothing"):
                 chunk = await response.read()
             if not chunk:
-                raise ConnectionLost("the stream ended before the run did")
+                raise ConnectionLost("The stream ended before the run.")
             for data in reader.feed(chunk):
                 _receive(session, data)
 
     async def _read_once(self, session: Session, response: HttpResponse) -> None:
-        """Read what is no stream: the refusal of a call, or of the request as such."""
+        """Read an answer without a stream: the refusal of the call or of the HTTP request."""
         body = bytearray()
-        with _deadline(self.limits.reply_s, "did not finish its answer"):
+        with _deadline(self.limits.reply_s, "did not complete its answer"):
             while chunk := await response.read():
                 body += chunk
                 if len(body) > READING.message_bytes:
-                    raise ProtocolError("the answer is too big")
+                    raise ProtocolError(f"The answer exceeds {READING.message_bytes} bytes.")
         message = wire.decode(body, READING)
         if isinstance(message, wire.Response) and message.error is not None:
-            if message.id is None:  # it could not even be read, so it cannot name the request
+            if message.id is None:  # the server could not parse the request
                 raise error_of_reply(message.error)
             session.receive(message, len(body))
         if not session.idle:
@@ -206,15 +206,15 @@ class HttpTransport:
 
     async def _connect(self) -> ByteStream:
         url = self._url
-        host = url.hostname or ""  # never empty: the target was checked before
+        host = url.hostname or ""  # never empty: the target was validated
         try:
             with anyio.fail_after(self.limits.connect_s):
                 if url.scheme == "https":
                     return await anyio.connect_tcp(host, url.port or 443, tls=True)
                 return await anyio.connect_tcp(host, url.port or 80)
         except (OSError, TimeoutError) as error:
-            reason = str(error) or "no answer"
-            raise ConnectionLost(f"cannot connect to {url.geturl()}: {reason}") from error
+            reason = str(error) or "timed out"
+            raise ConnectionLost(f"Cannot connect to {url.geturl()}: {reason}") from error
 
     def _target(self) -> str:
         return self._url.path + (f"?{self._url.query}" if self._url.query else "")
@@ -230,7 +230,7 @@ class HttpTransport:
 
 
 class HttpResponse:
-    """One request and its response, over a connection that is used for nothing else."""
+    """One request and its response on a separate connection."""
 
     def __init__(self, stream: ByteStream, host: str) -> None:
         import h11
@@ -243,7 +243,7 @@ class HttpResponse:
         self.content_type = ""
 
     async def request(self, target: str, headers: list[tuple[str, str]], body: bytes) -> None:
-        """Send the request and read the head of the response; raises ConnectionLost."""
+        """Send the request and read the head of the response. Raises ConnectionLost."""
         own = [("Host", self._host), ("Content-Length", str(len(body))), ("Connection", "close")]
         request = self._h11.Request(method="POST", target=target, headers=own + headers)
         send = self._connection.send
@@ -252,24 +252,24 @@ class HttpResponse:
         try:
             await self._stream.send(data)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise ConnectionLost("the server closed the connection") from error
+            raise ConnectionLost("The server closed the connection.") from error
         head = await self._next()
         while isinstance(head, self._h11.InformationalResponse):
             head = await self._next()
         if not isinstance(head, self._h11.Response):
-            raise ProtocolError(f"the server did not answer with a response: {head!r}")
+            raise ProtocolError(f"The server sent no HTTP response: {head!r}")
         self.status = head.status_code
         for name, value in head.headers:
             if name == b"content-type":
                 self.content_type = value.decode("latin-1").partition(";")[0].strip().lower()
 
     async def read(self) -> bytes:
-        """The next piece of the body, nothing at its end; raises ConnectionLost if it breaks."""
+        """Return the next part of the body, empty at its end. Raises ConnectionLost."""
         event = await self._next()
         return bytes(event.data) if isinstance(event, self._h11.Data) else b""
 
     async def close(self) -> None:
-        """Close the connection at once."""
+        """Close the connection immediately."""
         await anyio.aclose_forcefully(self._stream)
 
     async def _next(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
@@ -285,13 +285,16 @@ class HttpResponse:
             anyio.ClosedResourceError,
             self._h11.RemoteProtocolError,
         ) as error:
-            raise ConnectionLost(f"the connection broke: {error}") from error
+            raise ConnectionLost(f"The connection was lost: {error}") from error
         return event
 
 
 class EventStreamReader:
-    """Cuts server-sent events out of a stream, sans-IO; keeps no more than the limit of one that is
-    not whole. A line ends with LF, CR or CRLF, however the bytes arrive."""
+    """Parses server-sent events, sans-IO.
+
+    Lines end with LF, CR or CRLF, however the bytes are chunked. The buffer for an incomplete event
+    is bounded.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -301,7 +304,7 @@ class EventStreamReader:
         self._after_cr = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The data of the events that are whole by now; raises ProtocolError past the limit."""
+        """Return the data of the events that a chunk completes. Raises ProtocolError."""
         if self._after_cr and chunk:
             chunk = chunk.removeprefix(b"\n")
             self._after_cr = False
@@ -320,7 +323,7 @@ class EventStreamReader:
                 self._line(line, events)
         self._rest += rest
         if self._size + len(self._rest) > self._max_bytes:
-            raise ProtocolError(f"an event is over the limit of {self._max_bytes} bytes")
+            raise ProtocolError(f"An event is over the limit of {self._max_bytes} bytes.")
         return events
 
     def _line(self, line: bytes, events: list[bytes]) -> None:
@@ -338,17 +341,17 @@ class EventStreamReader:
 
 @contextmanager
 def _deadline(limit_s: float, what: str) -> Iterator[None]:
-    """Turn a wait that takes too long into a lost connection."""
+    """Raise ConnectionLost if the block exceeds this time."""
     try:
         with anyio.fail_after(limit_s):
             yield
     except TimeoutError as error:
-        raise ConnectionLost(f"the server {what} for {limit_s:g} s") from error
+        raise ConnectionLost(f"The server {what} for {limit_s:g} s.") from error
 
 
 def _receive(session: Session, data: bytes) -> None:
     decoded = wire.decode(data, READING)
     for message in decoded if isinstance(decoded, list) else (decoded,):
-        # What it would have us send (an unsubscribe) has no place on this connection: the call
-        # is over by then, and `_handle` stops its run.
+        # The returned message, an unsubscribe, cannot be sent on this connection. The call is done
+        # then, and `_handle` cancels its run.
         session.receive(message, len(data))

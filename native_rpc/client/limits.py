@@ -1,4 +1,4 @@
-"""Every bound of the client, in one frozen table, and the count of what is still unread."""
+"""The limits of the client, and the counter of unread items."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from plexus.limits import KIB, MIB, Limits
 
 __all__ = ("READING", "READ_BYTES", "ClientLimits", "Signal", "UnreadCounter")
 
-#: How much is asked of a pipe or a socket in one go.
+#: Maximum bytes per read of a pipe or socket.
 READ_BYTES: Final = 64 * KIB
 
-#: What may be read of a server. A terminal may have 10 MiB and an envelope around it; what it
-#: is made of was bounded by the server's encoder, which stops at 253 levels.
+#: Limits for messages from a server. A terminal may have 10 MiB plus its envelope; the encoder of
+#: the server limits its depth to 253 levels.
 READING: Final = Limits(
     message_bytes=16 * MIB,
     message_containers=8_000_000,
@@ -28,29 +28,29 @@ READING: Final = Limits(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """The bounds in force. Sizes are in bytes, times in seconds."""
+    """The limits of a client. Sizes are in bytes, times in seconds."""
 
-    #: How long one attempt to connect may take.
+    #: Timeout of one attempt to connect.
     connect_s: float = 10.0
-    #: How long the server may take to accept or refuse a call.
+    #: Timeout for the server to accept or refuse a call.
     reply_s: float = 30.0
-    #: How long a lost connection is sought again; 0 for not at all. A server cancels a run whose
-    #: caller has not come back after 10 s, so more than this helps only calls not yet begun.
+    #: How long to retry a lost connection; 0 to not reconnect. A server cancels a run whose caller
+    #: has not reconnected after 10 s, so a longer time helps only calls that have not started.
     reconnect_s: float = 30.0
-    #: How long a stream may be silent. A server says something every 15 s, if only a comment.
+    #: Maximum silence of a stream. A server sends at least a comment every 15 s.
     silence_s: float = 60.0
-    #: How long saying goodbye may take, and how long a process may take to end by itself.
+    #: Timeout for closing a connection, and for a process to exit after its input was closed.
     close_s: float = 5.0
-    #: One request; a server refuses more, without saying to which request the refusal belongs.
+    #: Maximum size of a request. A server rejects larger ones without naming the request.
     request_bytes: int = 1 * MIB
-    #: What was read and not yet taken by the program, over all calls of one connection (over
-    #: HTTP each call has its own). Past either bound nothing is read until half of it is gone.
+    #: Maximum unread items and bytes of all calls of one connection (over HTTP, of each call).
+    #: Above either limit, reading stops until half of it is consumed.
     unread_items: int = 8192
     unread_bytes: int = 16 * MIB
 
 
 class Signal:
-    """Wakes whoever waits. To be used as `while not condition: await changed.wait()`."""
+    """Wakes waiting tasks. Use as `while not condition: await signal.wait()`."""
 
     __slots__ = ("_event",)
 
@@ -58,23 +58,23 @@ class Signal:
         self._event: anyio.Event | None = None
 
     def notify(self) -> None:
-        """Wake everybody who waits now; costs next to nothing when nobody does."""
+        """Wake all waiting tasks. Cheap if no task waits."""
         if self._event is not None:
             self._event.set()
             self._event = None
 
     async def wait(self) -> None:
-        """Wait for the next ringing."""
+        """Wait for the next notification."""
         if self._event is None:
             self._event = anyio.Event()
         await self._event.wait()
 
 
 class UnreadCounter:
-    """What was read from a server and not yet taken by the program.
+    """Counts items that were received and not yet consumed by the program.
 
-    Once it is full it counts as full until half is gone, so that reading does not stop and start
-    with every item.
+    Once full, it stays full until half is consumed, so that reading does not stop and start with
+    every item.
     """
 
     __slots__ = ("_max_bytes", "_max_items", "_wakeup", "bytes", "full", "items")
@@ -88,14 +88,14 @@ class UnreadCounter:
         self.full = False
 
     def add(self, size: int) -> None:
-        """One more item, of so many bytes."""
+        """Count an item of this size."""
         self.items += 1
         self.bytes += size
         if self.items >= self._max_items or self.bytes >= self._max_bytes:
             self.full = True
 
     def remove(self, size: int) -> None:
-        """One item was taken, or is wanted no more."""
+        """Remove an item that was consumed or discarded."""
         self.items -= 1
         self.bytes -= size
         if self.full and self.items <= self._max_items // 2 and self.bytes <= self._max_bytes // 2:
@@ -103,6 +103,6 @@ class UnreadCounter:
             self._wakeup.notify()
 
     async def wait_for_capacity(self) -> None:
-        """Wait while it is full."""
+        """Wait while the counter is full."""
         while self.full:
             await self._wakeup.wait()

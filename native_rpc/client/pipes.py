@@ -1,7 +1,7 @@
-"""The pipes: a process's stdin and stdout, and a WebSocket.
+"""Connections for messages in both directions: stdin and stdout of a process, and a WebSocket.
 
-What a transport's library raises becomes `ConnectionLost` here, so that nothing above knows it.
-`websockets` is imported when a WebSocket is opened, because the other targets do without it.
+Exceptions of the underlying libraries become `ConnectionLost` here. `websockets` is imported when a
+WebSocket is opened, because other transports do not need it.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ if TYPE_CHECKING:
 
 __all__ = ("Pipe", "StdioPipe", "WebSocketPipe")
 
-#: How long a process that was told to stop may take before it is killed.
+#: How long a process may take to exit after SIGTERM before it is killed.
 TERMINATE_S = 2.0
-#: How long the output of a process that has ended may still be on its way.
+#: How long to wait for remaining output of a process that has exited.
 OUTPUT_GRACE_S = 1.0
-#: How often a silent WebSocket is asked whether it is alive, and how long it may take to answer.
+#: The interval of WebSocket pings, and the timeout of each.
 PING_S = 20.0
 UNAUTHORIZED, FORBIDDEN = 401, 403
-#: The close code of a server that does not let somebody in.
+#: The close code of a server that rejects the credentials.
 POLICY_VIOLATION = 1008
 
 
 class Pipe(Protocol):
-    """One connection. Its methods raise ConnectionLost, and nothing else, when it is gone."""
+    """One connection. Its methods raise only ConnectionLost, when it is lost."""
 
     async def send(self, frames: list[bytes]) -> None:
-        """Write these messages."""
+        """Send messages."""
 
     async def receive(self) -> tuple[list[wire.Message | list[wire.Message]], int]:
-        """What has come, perhaps nothing whole, and how many bytes that was."""
+        """Return received messages, possibly none complete, and the number of bytes read."""
 
     async def watch(self, unread: UnreadCounter) -> None:
-        """Raise ConnectionLost when the peer is gone without a word; else go on for ever."""
+        """Raise ConnectionLost when the peer stops responding. Otherwise wait indefinitely."""
 
     async def close(self) -> None:
-        """End it, within a bounded time; raises nothing."""
+        """Close the connection within a bounded time, without raising."""
 
 
 class StdioPipe:
-    """A process of ours that speaks lines on its stdin and stdout; its stderr is ours."""
+    """A child process that exchanges lines on stdin and stdout and inherits stderr."""
 
     def __init__(self, process: Process, name: str, limits: ClientLimits) -> None:
         assert process.stdin is not None
@@ -66,22 +66,22 @@ class StdioPipe:
 
     @classmethod
     async def open(cls, command: Sequence[str], limits: ClientLimits) -> StdioPipe:
-        """Start the command; raises ConnectionLost if it cannot be."""
+        """Start the command. Raises ConnectionLost if it cannot be started."""
         name = shlex.join(command)
         try:
             with anyio.fail_after(limits.connect_s):
                 process = await anyio.open_process(list(command), stderr=None)
         except (OSError, TimeoutError) as error:
-            raise ConnectionLost(f"cannot start {name}: {error}") from error
+            raise ConnectionLost(f"Cannot start {name}: {error}") from error
         return cls(process, name, limits)
 
     async def send(self, frames: list[bytes]) -> None:
         try:
             await self._stdin.send(b"".join(frame + b"\n" for frame in frames))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            # Whatever it still has to say comes by stdout, and why it went by `watch`.
+            # `receive` reads the remaining output, and `watch` reports why the process exited.
             await anyio.sleep(OUTPUT_GRACE_S)
-            raise ConnectionLost(f"{self._name} reads no more") from error
+            raise ConnectionLost(f"{self._name} closed its input.") from error
 
     async def receive(self) -> tuple[list[wire.Message | list[wire.Message]], int]:
         try:
@@ -94,8 +94,8 @@ class StdioPipe:
             raise ConnectionLost(self._exit_message()) from error
         return self._lines.feed(data), len(data)
 
-    async def watch(self, unread: UnreadCounter) -> None:  # noqa: ARG002 - the protocol's signature
-        # A grandchild may hold stdout open after the process is gone, and no end would come.
+    async def watch(self, unread: UnreadCounter) -> None:  # noqa: ARG002 - part of the interface
+        # A grandchild may keep stdout open after the process has exited, without an end of file.
         await self._process.wait()
         await anyio.sleep(OUTPUT_GRACE_S)
         raise ConnectionLost(self._exit_message())
@@ -105,7 +105,7 @@ class StdioPipe:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._stdin.aclose()
         with anyio.move_on_after(self._limits.close_s):
-            # A process that cannot write cannot end either, so what it says is thrown away.
+            # A process that blocks on writing cannot exit, so discard its output.
             with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 while True:
                     await self._stdout.receive(READ_BYTES)
@@ -122,11 +122,11 @@ class StdioPipe:
 
     def _exit_message(self) -> str:
         code = self._process.returncode
-        return f"{self._name} " + ("closed its output" if code is None else f"ended with {code}")
+        return f"{self._name} " + ("closed its output." if code is None else f"ended with {code}.")
 
 
 class WebSocketPipe:
-    """A WebSocket, one message a frame."""
+    """A WebSocket with one message per frame."""
 
     def __init__(self, socket: ClientConnection, url: str) -> None:
         self._socket = socket
@@ -134,7 +134,7 @@ class WebSocketPipe:
 
     @classmethod
     async def open(cls, url: str, token: str | None, limits: ClientLimits) -> WebSocketPipe:
-        """Connect; raises ConnectionLost, or Denied if the server wants somebody else."""
+        """Connect. Raises ConnectionLost, or Denied if the server rejects the token."""
         from websockets.asyncio.client import connect
         from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
@@ -142,33 +142,33 @@ class WebSocketPipe:
             socket = await connect(
                 url,
                 additional_headers=None if token is None else {"Authorization": f"Bearer {token}"},
-                # A local server is not to be sought through the environment's proxy.
+                # Do not connect to a local server through a proxy from the environment.
                 proxy=None,
                 compression=None,
                 open_timeout=limits.connect_s,
                 close_timeout=limits.close_s,
-                # `watch` asks instead: while reading is paused the library would not see the
-                # answer and take a slow program for a dead server.
+                # `watch` pings instead: while reading is paused, the library would miss the pong
+                # and treat a slow program as a dead server.
                 ping_interval=None,
                 max_size=READING.message_bytes,
             )
         except InvalidStatus as error:
             status = error.response.status_code
             kind = Denied if status in (UNAUTHORIZED, FORBIDDEN) else ConnectionLost
-            raise kind(f"{url} answered with HTTP {status}") from error
+            raise kind(f"{url} answered with HTTP {status}.") from error
         except (OSError, TimeoutError, InvalidHandshake) as error:
-            raise ConnectionLost(f"cannot connect to {url}: {error}") from error
-        # A server that does not take the token accepts, so that it can say why, and closes.
+            raise ConnectionLost(f"Cannot connect to {url}: {error}") from error
+        # A server that rejects the token accepts the connection, sends the reason and closes it.
         try:
             with anyio.fail_after(limits.connect_s):
                 await (await socket.ping())
         except ConnectionClosed as error:
             if error.rcvd is not None and error.rcvd.code == POLICY_VIOLATION:
                 raise Denied(f"{url} refused the connection: {error.rcvd.reason}") from error
-            raise ConnectionLost(f"cannot connect to {url}: {error}") from error
+            raise ConnectionLost(f"Cannot connect to {url}: {error}") from error
         except TimeoutError as error:
             socket.transport.abort()
-            raise ConnectionLost(f"cannot connect to {url}: no answer") from error
+            raise ConnectionLost(f"Cannot connect to {url}: timed out") from error
         return cls(socket, url)
 
     async def send(self, frames: list[bytes]) -> None:
@@ -199,8 +199,8 @@ class WebSocketPipe:
                 with anyio.move_on_after(PING_S) as waited:
                     await pong
                 if waited.cancelled_caught and not unread.full:
-                    self._socket.transport.abort()  # a goodbye would not be answered either
-                    raise ConnectionLost(f"{self._url} did not answer for {PING_S:g} s")
+                    self._socket.transport.abort()  # a close frame would not be answered either
+                    raise ConnectionLost(f"{self._url} did not answer for {PING_S:g} s.")
         except ConnectionClosed as error:
             raise self._connection_lost(error) from error
 
@@ -211,7 +211,7 @@ class WebSocketPipe:
             tasks.cancel_scope.cancel()
 
     async def _drain(self) -> None:
-        """Read what still comes: the server's goodbye is behind it."""
+        """Discard messages until the server's close frame."""
         from websockets.exceptions import ConnectionClosed
 
         with suppress(ConnectionClosed):
@@ -219,4 +219,4 @@ class WebSocketPipe:
                 await self._socket.recv(decode=False)
 
     def _connection_lost(self, error: Exception) -> ConnectionLost:
-        return ConnectionLost(f"the connection to {self._url} was lost: {error}")
+        return ConnectionLost(f"The connection to {self._url} was lost: {error}")

@@ -1,12 +1,12 @@
-"""The client's side of the native protocol, sans-IO: messages in, items out.
+"""The client side of the native protocol, sans-IO: messages in, items out.
 
 Rules:
-- An `Exchange` is one call for as long as it lives, over however many connections. A `Session`
-  is one connection's books: which request waits for its reply, which subscription is whose.
-- Items are numbered 1, 2, 3... An item that came before is dropped, one that is missing ends the
-  call with a `ProtocolError`; only a `gap` event may skip numbers, and it is passed on.
-- A call that was left before its reply came is unsubscribed when the reply comes.
-- No clock and no awaiting here; whoever waits is woken through a bell.
+- An `Exchange` is one call for its whole life, over any number of connections. A `Session` is the
+  state of one connection: pending requests and subscriptions.
+- Items are numbered from 1. Repeated items are dropped; a missing item ends the call with a
+  `ProtocolError`. Only a `gap` event, which is delivered, may skip numbers.
+- A call that was abandoned before its reply is unsubscribed when the reply arrives.
+- No clock and no awaiting; a signal wakes waiting tasks.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ TERMINALS = frozenset((Complete.type, ErrorEvent.type, Cancelled.type))
 
 
 class Item(Mapping[str, Any]):
-    """An event as a client sees it: a read-only mapping of its fields, and its number.
+    """An event of a run: a read-only mapping of its fields, and its number.
 
-    Fields are attributes too (`item.data`), unless they are named like something that a mapping
-    has (`items`, `get`), like `seq`, `time_ms` or `terminal`, or begin with an underscore;
-    `item["..."]` gives those.
+    Fields are also attributes (`item.data`), except those with the name of a mapping method
+    (`items`, `get`), those named `seq`, `time_ms` or `terminal`, and those that start with an
+    underscore. Use `item["..."]` for those.
     """
 
     __slots__ = ("_fields", "_seq", "_time_ms")
@@ -59,18 +59,20 @@ class Item(Mapping[str, Any]):
 
     @property
     def seq(self) -> int:
-        """The item's number in its run, from 1."""
+        """The number of the item in its run, from 1."""
         return self._seq
 
     @property
     def time_ms(self) -> int | None:
-        """When the server wrote it, in milliseconds since the epoch; None unless the call was made
-        with `_times=True`."""
+        """When the server wrote the item, in milliseconds since the epoch.
+
+        None unless the call has the parameter `_times=True`.
+        """
         return self._time_ms
 
     @property
     def terminal(self) -> bool:
-        """Whether this is the run's last item."""
+        """Whether this is the last item of the run."""
         return self._fields.get("type") in TERMINALS
 
     def __getitem__(self, name: str) -> Any:
@@ -85,7 +87,7 @@ class Item(Mapping[str, Any]):
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and name in self._fields:
             return self._fields[name]
-        raise AttributeError(f"this event has no field {name!r}: {self!r}")
+        raise AttributeError(f"This event has no field {name!r}: {self!r}")
 
     def __repr__(self) -> str:
         fields = "".join(f", {name}={value!r}" for name, value in self._fields.items())
@@ -93,7 +95,7 @@ class Item(Mapping[str, Any]):
 
 
 class Exchange:
-    """One call: what is asked, what has come, and how it ended."""
+    """One call: its request, its unread items, and its outcome."""
 
     __slots__ = (
         "_unread_items",
@@ -119,10 +121,9 @@ class Exchange:
     ) -> None:
         self.method = method
         self.params = params
-        #: Whether it looks at a run that somebody began, and so does not own it.
+        #: Whether the call reads an existing run, which it does not own.
         self.follows = method in ATTACH
-        #: The name under which the server finds the run again. Positional parameters have no
-        #: place for one.
+        #: The idempotency key of the run. Positional parameters cannot contain one.
         self.key: str | None = None
         self.seq = 0
         self.run: int | None = None
@@ -131,26 +132,26 @@ class Exchange:
                 self.run, self.seq = params.get("run"), params.get("after", 0)
             else:
                 self.key = params.get(RUN_KEY, new_key)
-        #: The number that the present connection knows it by.
+        #: The number of the subscription on the current connection.
         self.subscription: int | None = None
-        #: Whether a server may have seen the request.
+        #: Whether a server may have received the request.
         self.sent = False
-        #: When the request whose reply is awaited was sent; set by whoever has a clock.
+        #: When the pending request was sent; set by the transport, which has a clock.
         self.sent_at: float | None = None
         self.abandoned = False
         self.done = False
         self.error: PlexusError | None = None
         self.terminal: Item | None = None
-        #: Rung when anything of the above changes, or an item comes.
+        #: Notified when any of the above changes, or an item arrives.
         self.changed = Signal()
-        #: Where its items are counted until they are taken.
+        #: Counts the items until they are consumed.
         self.unread = unread
         self._unread_items: deque[tuple[Item, int]] = deque()
 
-    # --- for whoever reads it -----------------------------------------------------------------
+    # --- for the call -------------------------------------------------------------------------
 
     def pop_item(self) -> Item | None:
-        """The next item that nobody has taken; None if there is none at the moment."""
+        """Remove and return the next unread item; None if there is none at the moment."""
         if not self._unread_items:
             return None
         item, size = self._unread_items.popleft()
@@ -158,22 +159,22 @@ class Exchange:
         return item
 
     def abandon(self) -> None:
-        """Nobody wants any more of it."""
+        """End the call and discard its unread items."""
         self.abandoned = True
         if not self.done:
             self._end(None)
         while self.pop_item() is not None:
             pass
 
-    # --- for whoever carries it ---------------------------------------------------------------
+    # --- for the transport --------------------------------------------------------------------
 
     @property
     def resumable(self) -> bool:
-        """Whether it can be asked again on another connection without running twice."""
+        """Whether the request can be repeated on another connection without running twice."""
         return not self.sent or self.key is not None or (self.follows and self.run is not None)
 
     def request_params(self) -> Params:
-        """What to send: for the first time, or to go on after the last item that came."""
+        """Return the params to send: for the first time, or to resume after the last item."""
         if not isinstance(self.params, dict):
             return self.params
         if self.follows:
@@ -186,7 +187,7 @@ class Exchange:
         return params
 
     def on_started(self, number: int) -> None:
-        """The server has accepted it. Raises ConnectionLost if this is not the run it was."""
+        """Handle the acceptance of the call. Raises ConnectionLost if its run was replaced."""
         self.sent_at = None
         self.subscription = number
         known, self.run = self.run, self.run or number
@@ -194,13 +195,13 @@ class Exchange:
         has_own_key = isinstance(self.params, dict) and RUN_KEY not in self.params
         if known not in (None, number) and self.key is not None and has_own_key:
             raise ConnectionLost(
-                f"the server has forgotten run {known} of {self.method}; it may have been restarted"
+                f"The server no longer has run {known} of {self.method}. It may have restarted."
             )
 
     def on_refused(self, error: PlexusError) -> None:
-        """The server does not do it."""
+        """Handle the refusal of the call."""
         if isinstance(error, NotFound) and self.key is not None and self.run is not None:
-            lost = ConnectionLost(f"the server has forgotten run {self.run} of {self.method}")
+            lost = ConnectionLost(f"The server no longer has run {self.run} of {self.method}.")
             lost.__cause__ = error
             error = lost
         self.fail(error)
@@ -208,7 +209,7 @@ class Exchange:
     def on_item(
         self, seq: int, fields: dict[str, Any], size: int, time_ms: int | None = None
     ) -> None:
-        """An item has come. Raises ProtocolError if one before it is missing."""
+        """Handle an item. Raises ProtocolError if an earlier item is missing."""
         kind = fields.get("type")
         terminal = kind in TERMINALS
         if seq != self.seq + 1 and kind != Gap.type:
@@ -216,7 +217,7 @@ class Exchange:
                 return
             if seq > self.seq:
                 raise ProtocolError(
-                    f"{self.method}: item {seq} came after item {self.seq}; some are missing",
+                    f"{self.method}: item {seq} arrived after item {self.seq}; some are missing.",
                     data={"run": self.run, "seq": seq, "expected": self.seq + 1},
                 )
         self.seq = max(self.seq, seq)
@@ -234,7 +235,7 @@ class Exchange:
             self.changed.notify()
 
     def fail(self, error: PlexusError) -> None:
-        """End it with this error, unless it is over already."""
+        """End the call with this error, unless it is done."""
         if not self.done:
             self._end(error)
 
@@ -246,7 +247,7 @@ class Exchange:
 
 
 class Session:
-    """The books of one connection."""
+    """The state of one connection: pending requests and subscriptions."""
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)
@@ -255,27 +256,29 @@ class Session:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing more is expected here."""
+        """Whether no reply or item is expected."""
         return not self._waiting and not self._subscribed
 
     def start(self, exchange: Exchange, max_bytes: int) -> bytes | None:
-        """The request for this call; None, and the call has failed, if it cannot be sent."""
+        """Return the encoded request of a call; None if it cannot be sent, and the call failed."""
         request_id = next(self._ids)
         try:
             frame = wire.encode_request(request_id, exchange.method, exchange.request_params())
         except TypeError as error:
-            exchange.fail(InvalidParams(f"{exchange.method}: its parameters: {error}"))
+            exchange.fail(
+                InvalidParams(f"{exchange.method}: cannot encode the parameters: {error}")
+            )
             return None
         if len(frame) > max_bytes:
-            too_big = f"{exchange.method}: the request of {len(frame)} bytes is over the limit"
-            exchange.fail(TooBig(f"{too_big} of {max_bytes}", data={"limit": max_bytes}))
+            too_big = f"{exchange.method}: the request has {len(frame)} bytes, over the limit of"
+            exchange.fail(TooBig(f"{too_big} {max_bytes}.", data={"limit": max_bytes}))
             return None
         self._waiting[request_id] = exchange
         exchange.sent = True
         return frame
 
     def unsubscribe(self, exchange: Exchange) -> bytes | None:
-        """What to send so that no more of this call comes; None if there is nothing to say yet."""
+        """Return the message that unsubscribes a call; None if it has no subscription."""
         number = exchange.subscription
         if number is None or self._subscribed.get(number) is not exchange:
             return None
@@ -283,23 +286,25 @@ class Session:
         return _unsubscribe(number)
 
     def receive(self, message: wire.Message, size: int) -> bytes | None:
-        """Take a message of so many bytes; what is returned is to be sent."""
+        """Handle a message of this size. Returns a message to send, if any."""
         if isinstance(message, wire.Notification):
             return self._item(message.params, size)
         if isinstance(message, wire.Response):
             return self._reply(message)
-        logger.warning("the server sent what is neither a reply nor an item: %.200r", message)
+        logger.warning(
+            "the server sent a message that is neither a reply nor an item: %.200r", message
+        )
         return None
 
     def open_exchanges(self) -> list[Exchange]:
-        """The calls that are under way here and still wanted."""
-        under_way = (*self._subscribed.values(), *self._waiting.values())
-        return [exchange for exchange in under_way if not exchange.done]
+        """Return the calls in progress on this connection that are not done."""
+        in_progress = (*self._subscribed.values(), *self._waiting.values())
+        return [exchange for exchange in in_progress if not exchange.done]
 
     def disconnect(self) -> list[Exchange]:
-        """The connection is gone: the calls to ask for again, in the order to ask in."""
-        # A server numbers a subscription like its run unless that number is taken, so whoever
-        # owns a run asks before those who only follow it.
+        """Handle a lost connection. Returns the calls to repeat, in order."""
+        # A server numbers a subscription like its run unless that number is in use, so the owner of
+        # a run must subscribe before calls that only read it.
         lost = sorted(self.open_exchanges(), key=lambda exchange: exchange.follows)
         for exchange in lost:
             exchange.subscription = exchange.sent_at = None
@@ -311,7 +316,7 @@ class Session:
         exchange = self._waiting.pop(reply.id, None) if isinstance(reply.id, int) else None
         if exchange is None:
             if reply.id is None and reply.error is not None:
-                # It is about the connection as a whole, which the server ends after that.
+                # An error of the whole connection, which the server then closes.
                 logger.warning("the server reports: %.200s", reply.error.get("message"))
             else:
                 logger.warning("the server answered a request that was not sent: %.200r", reply)
@@ -322,7 +327,9 @@ class Session:
         number = reply.result
         if not isinstance(number, int) or isinstance(number, bool):
             exchange.fail(
-                ProtocolError(f"{exchange.method} was answered with no subscription: {number!r}")
+                ProtocolError(
+                    f"{exchange.method}: the reply is not the number of a subscription: {number!r}"
+                )
             )
             return None
         try:
@@ -339,9 +346,9 @@ class Session:
             case {"subscription": int(number), "seq": int(seq), "result": dict(fields)}:
                 exchange = self._subscribed.get(number)
             case _:
-                logger.warning("the server sent a notification that is no item: %.200r", params)
+                logger.warning("the server sent a notification that is not an item: %.200r", params)
                 return None
-        if exchange is None:  # it was left, and the server has not heard of that yet
+        if exchange is None:  # abandoned, but the server has not processed it yet
             return None
         try:
             time_ms = params.get("time_ms")  # type: ignore[union-attr]  # it matched a dict

@@ -1,12 +1,12 @@
-"""Carrying many calls over one connection, and over the next one when it breaks.
+"""Transports: the interface, and the transport that multiplexes calls over one connection.
 
 Rules:
-- One reader and one writer for as long as a connection lives. Both end with it; `serve` then
-  seeks a new one, as soon as there is a call that wants it, and asks for every open call again.
-- A call that cannot be asked again without running twice fails with `ConnectionLost`.
-- What the program has not taken is bounded over all calls together: past the bound nothing is
-  read, so one consumer that never reads does hold up the others in the end. A server that cannot
-  write for 30 s gives the connection up, and a run whose caller is away for 10 s.
+- A connection has one reader and one writer task, which end with it. `serve` reconnects as soon as
+  a call needs a connection, and repeats the requests of all open calls.
+- A call that cannot be repeated without running twice fails with `ConnectionLost`.
+- Unread items are limited over all calls together. Above the limit nothing is read, so a consumer
+  that never reads eventually blocks the others. A server closes a connection that it cannot write
+  to for 30 s, and cancels a run whose caller is disconnected for 10 s.
 """
 
 from __future__ import annotations
@@ -27,52 +27,52 @@ from plexus.errors import PlexusError
 
 __all__ = ("PipeTransport", "Transport", "retry_delays")
 
-#: The first pause between two attempts to connect, and the longest.
+#: The first and the maximum delay between attempts to connect.
 FIRST_DELAY_S = 0.05
 MAX_DELAY_S = 2.0
 
 
 class Transport(Protocol):
-    """What takes calls to a server and brings back what becomes of them."""
+    """Sends calls to a server and delivers their items."""
 
     #: Whether calls outlive a connection.
     resumable: bool
     limits: ClientLimits
 
     def unread(self) -> UnreadCounter:
-        """Where the items of a new call are counted."""
+        """Return the counter for the items of a new call."""
 
     def start(self, exchange: Exchange) -> None:
-        """Send it, now or when there is a connection again; it may fail at once."""
+        """Send a call, now or after reconnecting. The call may fail immediately."""
 
     def abandon(self, exchange: Exchange) -> None:
-        """Tell the server that nobody wants this any more. Harmless when it is over."""
+        """Unsubscribe a call from the server. Does nothing if the call is done."""
 
     async def open(self) -> None:
-        """Make sure that there is a server; raises ConnectionLost or Denied."""
+        """Connect to the server. Raises ConnectionLost or Denied."""
 
     async def serve(self) -> None:
-        """Carry, until cancelled."""
+        """Send and receive until cancelled."""
 
     async def close(self) -> None:
-        """Leave whatever is open, and see it told to the server. Bounded in time."""
+        """Abandon all open calls and notify the server, within a bounded time."""
 
 
 def retry_delays(total_s: float) -> Iterator[float]:
-    """The pauses before attempts: none, then growing, scattered, and ending in time.
+    """Yield the delays before attempts: zero, then exponential backoff up to a total time.
 
-    Scattered, so that a server that comes back is not met by all its clients at once.
+    The delays are randomized, so that clients do not all reconnect to a restarted server at once.
     """
     end = anyio.current_time() + total_s
     yield 0.0
-    pause = FIRST_DELAY_S
+    delay = FIRST_DELAY_S
     while (left := end - anyio.current_time()) > 0:
-        yield min(pause * random.uniform(0.5, 1.0), left)
-        pause = min(pause * 2, MAX_DELAY_S)
+        yield min(delay * random.uniform(0.5, 1.0), left)
+        delay = min(delay * 2, MAX_DELAY_S)
 
 
 class PipeTransport:
-    """Carries calls over pipes that `open_pipe` makes."""
+    """Multiplexes calls over connections that `open_pipe` opens."""
 
     def __init__(
         self,
@@ -88,13 +88,13 @@ class PipeTransport:
         self.resumable = resumable
         self._unread = UnreadCounter(limits)
         self._pipe: Pipe | None = None
-        #: The books of the present connection; None while there is none.
+        #: The session of the current connection; None while disconnected.
         self._session: Session | None = None
-        #: What is to be sent: calls to begin, and finished messages.
+        #: Calls to start, and encoded messages, in sending order.
         self._outbox: deque[Exchange | bytes] = deque()
         self._wakeup = Signal()
         self._writing = False
-        #: Why nothing can be carried any more.
+        #: Why no more calls can be sent.
         self._closed_error: ConnectionLost | None = None
 
     # --- for calls ----------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class PipeTransport:
                 self._closed_error = lost
 
     async def close(self) -> None:
-        self._closed_error = closed = ConnectionLost("the client was closed")
+        self._closed_error = closed = ConnectionLost("The client was closed.")
         unsent = [entry for entry in self._outbox if isinstance(entry, Exchange)]
         for exchange in unsent + (
             self._session.open_exchanges() if self._session is not None else []
@@ -140,7 +140,7 @@ class PipeTransport:
             exchange.fail(_copy_error(closed))
             self.abandon(exchange)
         with anyio.move_on_after(self.limits.close_s):
-            # A call whose reply is still to come can be left only when it has come.
+            # A call can be unsubscribed only after its reply has arrived.
             while self._session is not None and not (
                 self._session.idle and not self._outbox and not self._writing
             ):
@@ -149,7 +149,7 @@ class PipeTransport:
     # --- one connection -----------------------------------------------------------------------
 
     async def _use(self, pipe: Pipe) -> ConnectionLost:
-        """Read and write until the connection is lost, and say why it was."""
+        """Read and write until the connection is lost. Returns the reason."""
         session = self._session = Session()
         now = anyio.current_time()
         for entry in self._outbox:
@@ -182,7 +182,7 @@ class PipeTransport:
                 for entry in received
                 for message in (entry if isinstance(entry, list) else (entry,))
             ]
-            # What came together is counted in equal parts; the sum is what matters.
+            # Divide the size equally between the messages; only the sum matters.
             share = size // len(messages) if messages else 0
             for message in messages:
                 answer = session.receive(message, share)
@@ -209,10 +209,10 @@ class PipeTransport:
             self._writing = False
             self._wakeup.notify()
 
-    # --- from one to the next -----------------------------------------------------------------
+    # --- reconnecting -------------------------------------------------------------------------
 
     def _requeue(self, session: Session, lost: ConnectionLost) -> None:
-        """Keep what can be asked for again, and let the rest fail."""
+        """Queue the calls that can be resumed, and fail the others."""
         unsent = [entry for entry in self._outbox if isinstance(entry, Exchange)]
         self._outbox.clear()
         for exchange in session.disconnect() + unsent:
@@ -223,18 +223,18 @@ class PipeTransport:
                 exchange.fail(_copy_error(lost))
 
     async def _reconnect(self) -> Pipe:
-        """A new connection, once there is a call that wants one."""
+        """Open a new connection, once a call needs one."""
         while True:
             while not self._outbox:
                 await self._wakeup.wait()
-            failure: PlexusError = ConnectionLost(f"{self._where} cannot be reached again")
-            for pause in retry_delays(self.limits.reconnect_s):
-                await anyio.sleep(pause)
+            failure: PlexusError = ConnectionLost(f"Cannot reconnect to {self._where}.")
+            for delay in retry_delays(self.limits.reconnect_s):
+                await anyio.sleep(delay)
                 try:
                     return await self._open_pipe()
                 except ConnectionLost as error:
                     failure = error
-                except PlexusError as error:  # refused, which trying again does not change
+                except PlexusError as error:  # refused: a retry would not help
                     failure = error
                     break
             while self._outbox:
@@ -254,7 +254,7 @@ async def _until_lost(
 
 
 def _copy_error(error: PlexusError) -> PlexusError:
-    """The same error for another call, so that no two share a traceback."""
+    """Copy an error for another call, so that no two calls share a traceback."""
     another = type(error)(error.message, code=error.code, data=error.data)
     another.__cause__ = error.__cause__
     return another

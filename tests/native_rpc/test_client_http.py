@@ -173,7 +173,7 @@ def test_a_silent_stream_is_taken_for_a_broken_one() -> None:
 
 
 def test_a_server_that_answers_nothing_is_given_up() -> None:
-    with pytest.raises(PlexusError, match=r"no reply|answered nothing"):
+    with pytest.raises(PlexusError, match=r"no reply|did not answer"):
         ask(b"", b"", b"", hang=True, limits=ClientLimits(reply_s=0.2, reconnect_s=0.0))
 
 
@@ -182,7 +182,7 @@ def test_a_missing_item_is_an_error_and_stops_the_run() -> None:
         cancelled = STREAM + STARTED + item(1, b'{"type":"complete","result":true}')
         async with canned(STREAM + STARTED + item(2, CONTENT), cancelled) as server:
             async with connect(server.url) as plexus:
-                with pytest.raises(ProtocolError, match="item 2 came after item 0"):
+                with pytest.raises(ProtocolError, match="item 2 arrived after item 0"):
                     await plexus.a.b()
             return server
 
@@ -193,5 +193,5 @@ def test_a_missing_item_is_an_error_and_stops_the_run() -> None:
 
 
 def test_what_is_no_http_is_a_lost_connection() -> None:
-    with pytest.raises(ConnectionLost, match="broke"):
+    with pytest.raises(ConnectionLost, match="connection was lost"):
         ask(b"hello\r\n\r\n", reconnect_s=0.0)

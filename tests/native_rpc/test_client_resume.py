@@ -245,7 +245,7 @@ def test_a_run_that_a_restarted_server_forgot_is_not_mixed_up_with_another(
 
         try:
             async with connect(f"{scheme}://127.0.0.1:{port}") as plexus:
-                with pytest.raises(ConnectionLost, match="forgotten run"):
+                with pytest.raises(ConnectionLost, match="no longer has run"):
                     await consume(plexus.count.up(to=10_000, pause_ms=5), restart)
                 await plexus.health.check()
         finally:
