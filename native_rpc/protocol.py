@@ -350,7 +350,7 @@ class NativeConnection:
         return [Send([self._framing.message(reply)])]
 
     def _flush(self, batch: BatchReply) -> list[Effect]:
-        array = batch.taken()
+        array = batch.flush()
         return [] if array is None else [Send([self._framing.message(array)])]
 
 
