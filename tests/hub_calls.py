@@ -8,7 +8,9 @@ from contextlib import aclosing
 from typing import Any
 
 from plexus import Activation, Event, Plexus, Principal
+from plexus.events import ErrorEvent, Result
 from plexus.principal import LOCAL
+from plexus.rpc import wire
 from plexus.runtime.calls import Call
 from plexus.runtime.log import Reader
 from plexus.runtime.run import LocalRun, Run
@@ -63,6 +65,29 @@ async def end_of(hub: Plexus, method: str, params: Any = None) -> Event:
     events = await call(hub, method, params)
     assert [event for event in events if event.terminal] == events[-1:]
     return events[-1]
+
+
+class Namespace:
+    """The methods of one namespace of a hub, called in the form of the wire."""
+
+    def __init__(self, hub: Plexus, namespace: str) -> None:
+        self.hub = hub
+        self._namespace = namespace
+
+    async def events(self, method: str, _as: Principal = LOCAL, **params: Any) -> list[Any]:
+        """Return all events of a call; a method with a dot is one of another namespace."""
+        events: list[Any] = wire.decode_plain(await self._call(method, params, _as))
+        return events
+
+    async def value(self, method: str, _as: Principal = LOCAL, **params: Any) -> Any:
+        """Return the result of a call, or its terminal if that has fields."""
+        end = (await self._call(method, params, _as))[-1]
+        assert not isinstance(end, ErrorEvent), end
+        return wire.decode_plain(end.result if isinstance(end, Result) else end)
+
+    async def _call(self, method: str, params: Any, principal: Principal) -> list[Event]:
+        name = method if "." in method else f"{self._namespace}.{method}"
+        return await call(self.hub, name, params, principal)
 
 
 async def settled(run: Run) -> Event:

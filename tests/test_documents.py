@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from child_processes import clean_environment
 from documents import DOCUMENTS, ROOT, filled
 from project_folders import trust_always
 from transcripts import MCP_TRANSCRIPTS, TRANSCRIPTS
@@ -21,11 +21,10 @@ GUIDE = (ROOT / "docs" / "writing-an-activation.md").read_text()
 
 
 def run(*arguments: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    clean = {key: value for key, value in os.environ.items() if "SUBSTRATE" not in key}
     return subprocess.run(
         [sys.executable, "-m", "substrate", *arguments],
         cwd=cwd,
-        env=clean,
+        env=clean_environment(),
         input=stdin,
         capture_output=True,
         text=True,
@@ -69,11 +68,10 @@ def test_the_readmes_pipe_prints_what_it_shows(tmp_path: Path) -> None:
 @pytest.fixture
 def port(tmp_path: Path) -> Iterator[str]:
     """Start a server in an empty folder, and yield its port."""
-    clean = {key: value for key, value in os.environ.items() if "SUBSTRATE" not in key}
     with subprocess.Popen(
         [sys.executable, "-m", "substrate", "--port", "0"],
         cwd=tmp_path,
-        env=clean,
+        env=clean_environment(),
         stderr=subprocess.PIPE,
         text=True,
     ) as process:

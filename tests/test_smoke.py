@@ -7,7 +7,6 @@ environment without the packages that other tests need.
 from __future__ import annotations
 
 import json
-import os
 import queue
 import socket
 import subprocess
@@ -20,6 +19,7 @@ from typing import Any
 
 import pytest
 from arbor_databases import ENGINES, new_database
+from child_processes import clean_environment
 from loopback_issuer import issuing
 from network import ANSWER_S, DEMO, REPOSITORY, Server, bearer, events, serving
 from websockets.sync.client import connect
@@ -56,12 +56,11 @@ def kinds_of(items: list[dict[str, Any]]) -> list[str]:
 
 def talk(messages: list[dict[str, Any]], *options: str) -> list[dict[str, Any]]:
     """Return the messages that `substrate --stdio` sends in response to these."""
-    clean = {name: value for name, value in os.environ.items() if "SUBSTRATE" not in name}
     ended = subprocess.run(
         [sys.executable, "-m", "substrate", "--stdio", "--activation", str(DEMO), *options],
         input="".join(json.dumps(message) + "\n" for message in messages),
         cwd=REPOSITORY,
-        env=clean,
+        env=clean_environment(),
         capture_output=True,
         text=True,
         timeout=30,

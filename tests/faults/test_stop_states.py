@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from child_processes import limit_settings
 from mcp_network import BOTH
 from network import ANSWER_S, serving
 from raw_peer import RawPeer, call_of, frame_of, post_of
@@ -14,8 +15,7 @@ from upgrade_requests import MALFORMED, upgrade_of
 
 ECHO = call_of("demo.echo", ["x"])
 #: No deadline of a connection comes before the server has stopped.
-LIMITS = {"HEADER_S": "300", "BODY_S": "300", "PING_S": "300", "WRITE_S": "300", "DRAIN_S": "0.5"}
-SETTINGS = {f"SUBSTRATE_LIMITS__{name}": value for name, value in LIMITS.items()}
+SETTINGS = limit_settings(header_s=300, body_s=300, ping_s=300, write_s=300, drain_s=0.5)
 INITIALIZE = {
     "protocolVersion": "2025-06-18",
     "capabilities": {},

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from child_processes import limit_settings
 from mcp_network import wait_until
 from network import ANSWER_S, Server, bearer, events, serving
 from raw_peer import RawPeer, call_of, frame_of, post_of
@@ -27,8 +28,7 @@ HEADER_S = 1.0
 #: How long an answer that is due at the deadline may take on a busy machine.
 DUE_S = HEADER_S + 4
 #: Nothing but the deadline of a header ends a connection of these tests.
-LIMITS = {"HEADER_S": str(HEADER_S), "BODY_S": "300", "PING_S": "300", "WRITE_S": "300"}
-SETTINGS = {f"SUBSTRATE_LIMITS__{name}": value for name, value in LIMITS.items()}
+SETTINGS = limit_settings(header_s=HEADER_S, body_s=300, ping_s=300, write_s=300)
 CLOSE_FRAME = 0x88
 PONG_FRAME = 0x8A
 

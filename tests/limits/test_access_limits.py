@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from child_processes import limit_settings
 from mcp_network import wait_until
 from network import ANSWER_S, Server, bearer, serving
 from websockets.exceptions import ConnectionClosed
@@ -26,8 +27,7 @@ def _data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def limited(**limits: float) -> Iterator[Server]:
     """A server that asks for a token, with these limits."""
-    settings = {f"SUBSTRATE_LIMITS__{name.upper()}": str(value) for name, value in limits.items()}
-    with serving(settings=settings, auth="token") as server:
+    with serving(settings=limit_settings(**limits), auth="token") as server:
         yield server
 
 

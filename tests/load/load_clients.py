@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from child_processes import limit_settings
 from mcp_network import BOTH, ENVELOPE, JSON, LATEST, SSE, request, stateless_headers
 from network import Server, bearer, serving
 from websockets.asyncio.client import ClientConnection, connect
@@ -49,8 +50,7 @@ def loaded_server(*options: str, auth: str = "off", **limits: float) -> Iterator
 
     It does not wait for runs in progress when it is stopped.
     """
-    limits = {"drain_s": 0.5} | limits
-    settings = {f"SUBSTRATE_LIMITS__{name.upper()}": str(value) for name, value in limits.items()}
+    settings = limit_settings(**{"drain_s": 0.5} | limits)
     more = ("--activation", str(ACTIVATION), *options)
     with serving(*more, settings=settings, auth=auth) as server:
         yield server

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import re
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
+
+import network
 
 from native_rpc.client import Call, Item
 
@@ -39,8 +37,8 @@ def command(*options: str) -> list[str]:
     return [sys.executable, "-m", "substrate", *options, "--activation", str(PLUGIN)]
 
 
-class Server:
-    """`substrate` as a process, on any port or a given one, by default without authentication."""
+class Server(network.Server):
+    """A server with the plugin, in a folder, on any port or a given one."""
 
     def __init__(
         self,
@@ -49,33 +47,9 @@ class Server:
         settings: dict[str, str] | None = None,
         auth: str = "off",
     ) -> None:
-        self._process = subprocess.Popen(
-            command("--port", str(port), "--auth", auth),
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env={key: value for key, value in os.environ.items() if "SUBSTRATE" not in key}
-            | (settings or {}),
+        super().__init__(
+            "--port", str(port), settings=settings, auth=auth, activation=PLUGIN, cwd=folder
         )
-        assert self._process.stderr is not None
-        output = b""
-        while (line := self._process.stderr.readline()) and b" on http" not in line:
-            output += line
-        found = re.search(rb"http://127\.0\.0\.1:(\d+)", line)
-        assert found is not None, output.decode()
-        self.port = int(found[1])
-
-    def stop(self, *, kill: bool = False) -> None:
-        """Stop or kill the server, and wait for its end."""
-        self._process.kill() if kill else self._process.terminate()
-        self._process.send_signal(signal.SIGINT)  # do not wait for runs in progress
-        try:
-            self._process.wait(10)
-        finally:
-            self._process.kill()
-            self._process.wait(10)
-            assert self._process.stderr is not None
-            self._process.stderr.close()
 
 
 @contextmanager
@@ -187,15 +161,6 @@ async def proxied(to_port: int, cuts: list[int] | None = None) -> AsyncIterator[
     finally:
         listener.close()
         await proxy.stop()
-
-
-def is_alive(pid: int) -> bool:
-    """Return whether a process exists and is not a zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 async def eventually(condition: Callable[[], bool], within_s: float = 5.0) -> bool:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import Server, command, consume, eventually, is_alive, numbers, play, serving
+from child_processes import is_alive
+from servers import Server, command, consume, eventually, numbers, play, serving
 
 from native_rpc.client import Client, ClientLimits, ConnectionLost, Item, RunCancelled, connect
 from plexus.errors import (

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from servers import command, consume, eventually, is_alive, play
+from child_processes import is_alive
+from servers import command, consume, eventually, play
 
 from native_rpc.client import ClientLimits, ConnectionLost, Item, connect
 from plexus.errors import DeadlineExceeded

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import Server, consume, eventually, is_alive, numbers, play, proxied, serving
+from child_processes import is_alive
+from servers import Server, consume, eventually, numbers, play, proxied, serving
 
 from native_rpc.client import ClientLimits, ConnectionLost, Item, connect, pipes
 

@@ -8,9 +8,9 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
-from network import ANSWER_S, Server
+from network import ANSWER_S, Event, Server, read_events
 
 __all__ = (
     "BOTH",
@@ -43,34 +43,6 @@ ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": STATELESS,
     "io.modelcontextprotocol/clientCapabilities": {},
 }
-
-
-class Event(NamedTuple):
-    """One server-sent event."""
-
-    id: str | None
-    data: str
-    name: str | None = None
-    retry: str | None = None
-
-    @property
-    def message(self) -> Any:
-        return json.loads(self.data)
-
-
-def read_events(response: http.client.HTTPResponse) -> Iterator[Event]:
-    """Yield the events of a response, without comments."""
-    fields: dict[str, str] = {}
-    for raw in response:
-        line = raw.decode().rstrip("\n")
-        if not line:
-            if "data" in fields:
-                data = fields["data"]
-                yield Event(fields.get("id"), data, fields.get("event"), fields.get("retry"))
-            fields = {}
-        elif not line.startswith(":"):
-            name, _, value = line.partition(":")
-            fields[name] = value.removeprefix(" ")
 
 
 def messages(response: http.client.HTTPResponse) -> list[Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import queue
 import socket
 import subprocess
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
+from child_processes import clean_environment
 from mcp_network import BOTH, JSON, SSE, Event, read_events
 from network import ANSWER_S, REPOSITORY
 from websockets.exceptions import ConnectionClosed
@@ -79,9 +79,12 @@ class StdioWire(Wire):
 
     def __init__(self, command: Sequence[str]) -> None:
         super().__init__()
-        clean = {key: value for key, value in os.environ.items() if "SUBSTRATE" not in key}
         self.process = subprocess.Popen(
-            command, cwd=REPOSITORY, env=clean, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            command,
+            cwd=REPOSITORY,
+            env=clean_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         self._start(self._read)
 

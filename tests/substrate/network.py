@@ -12,7 +12,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from child_processes import clean_environment
 
 REPOSITORY = Path(__file__).parents[2]
 DEMO = REPOSITORY / "tests" / "activations_for_tests.py"
@@ -23,16 +25,20 @@ class Server:
     """`substrate` as a process, by default without authentication."""
 
     def __init__(
-        self, *options: str, settings: dict[str, str] | None = None, auth: str = "off"
+        self,
+        *options: str,
+        settings: dict[str, str] | None = None,
+        auth: str = "off",
+        activation: Path = DEMO,
+        cwd: Path = REPOSITORY,
     ) -> None:
-        clean = {key: value for key, value in os.environ.items() if "SUBSTRATE" not in key}
         command = [sys.executable, "-m", "substrate", "--port", "0", "--auth", auth]
         self.process = subprocess.Popen(
-            [*command, "--activation", str(DEMO), *options],
+            [*command, "--activation", str(activation), *options],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            cwd=REPOSITORY,
-            env=clean | (settings or {}),
+            cwd=cwd,
+            env=clean_environment(**settings or {}),
         )
         assert self.process.stderr is not None
         output = b""
@@ -84,9 +90,9 @@ class Server:
         """POST a call, and request an event stream."""
         return self.call(method, params, Accept="text/event-stream")
 
-    def stop(self) -> int:
-        """Stop the server without waiting for its runs, and return its exit code."""
-        self.process.terminate()
+    def stop(self, *, kill: bool = False) -> int:
+        """Stop or kill the server without waiting for its runs, and return its exit code."""
+        self.process.kill() if kill else self.process.terminate()
         self.process.send_signal(signal.SIGINT)  # two pending signals of one kind are merged
         try:
             return self.process.wait(ANSWER_S)
@@ -121,13 +127,33 @@ def serving(
 
 def events(response: http.client.HTTPResponse) -> Iterator[tuple[str | None, Any]]:
     """Yield the id and the decoded data of each server-sent event of a response."""
-    event_id, data = None, None
+    for event in read_events(response):
+        yield event.id, event.message
+
+
+class Event(NamedTuple):
+    """A server-sent event."""
+
+    id: str | None
+    data: str
+    name: str | None = None
+    retry: str | None = None
+
+    @property
+    def message(self) -> Any:
+        return json.loads(self.data)
+
+
+def read_events(response: http.client.HTTPResponse) -> Iterator[Event]:
+    """Yield the events of a response, without comments."""
+    fields: dict[str, str] = {}
     for raw in response:
         line = raw.decode().rstrip("\n")
-        if line.startswith("id: "):
-            event_id = line[4:]
-        elif line.startswith("data: "):
-            data = json.loads(line[6:])
-        elif not line and data is not None:
-            yield event_id, data
-            event_id, data = None, None
+        if not line:
+            if "data" in fields:
+                data = fields["data"]
+                yield Event(fields.get("id"), data, fields.get("event"), fields.get("retry"))
+            fields = {}
+        elif not line.startswith(":"):
+            name, _, value = line.partition(":")
+            fields[name] = value.removeprefix(" ")

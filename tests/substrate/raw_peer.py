@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from child_processes import limit_settings
 from network import ANSWER_S, Server, serving
 
 __all__ = ("RawPeer", "call_of", "frame_of", "limited", "post_of")
@@ -19,8 +20,7 @@ __all__ = ("RawPeer", "call_of", "frame_of", "limited", "post_of")
 @contextmanager
 def limited(*options: str, **limits: float) -> Iterator[Server]:
     """Start a server without authentication, with these limits."""
-    settings = {f"SUBSTRATE_LIMITS__{name.upper()}": str(value) for name, value in limits.items()}
-    with serving(*options, settings=settings) as server:
+    with serving(*options, settings=limit_settings(**limits)) as server:
         yield server
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from child_processes import clean_environment
 from network import bearer, serving
 
 from substrate.security.exposure import check_exposure, connect_address, is_loopback
@@ -74,7 +74,7 @@ def test_such_a_server_does_not_even_listen(flags: list[str], tmp_path: Path) ->
     done = subprocess.run(
         [sys.executable, "-m", "substrate", "--port", str(port), *flags],
         cwd=tmp_path,
-        env={key: value for key, value in os.environ.items() if "SUBSTRATE" not in key},
+        env=clean_environment(),
         capture_output=True,
         text=True,
         timeout=20,

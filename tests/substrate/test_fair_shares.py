@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from child_processes import limit_settings
 from mcp_network import BOTH, LATEST, SSE, request, wait_until
 from network import ANSWER_S, Server, bearer, serving
 from websockets.exceptions import InvalidStatus
@@ -38,8 +39,7 @@ LIMITS = {
 @contextlib.contextmanager
 def guarded(**limits: int) -> Iterator[Server]:
     """A server that wants tokens, with these limits."""
-    settings = {f"SUBSTRATE_LIMITS__{name.upper()}": str(value) for name, value in limits.items()}
-    with serving(settings=settings, auth="token") as server:
+    with serving(settings=limit_settings(**limits), auth="token") as server:
         yield server
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from child_processes import clean_environment
 from network import Server, bearer, serving
 from project_folders import trust_always
 from websockets.sync.client import connect
@@ -40,8 +41,7 @@ NASTY = "a\nb\r\x1b[2J\x85\u2028\u2029\u202e\x9b\x7f\x00end"
 
 
 def environment() -> dict[str, str]:
-    clean = {name: value for name, value in os.environ.items() if "SUBSTRATE" not in name}
-    return clean | {"PYTHONPATH": str(ROOT)}
+    return clean_environment(PYTHONPATH=str(ROOT))
 
 
 def call(method: str, params: Any = None, number: int = 1) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from child_processes import clean_environment
 from project_folders import trust_always
 
 from native_rpc.client import connect
@@ -68,10 +69,6 @@ class Asks(Activation):
 '''
 
 
-def environment() -> dict[str, str]:
-    return {key: value for key, value in os.environ.items() if "SUBSTRATE" not in key}
-
-
 @pytest.fixture(autouse=True)
 def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -109,7 +106,7 @@ class Server:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "substrate", "--port", "0"],
             cwd=project,
-            env=environment(),
+            env=clean_environment(),
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
@@ -197,7 +194,7 @@ class Host:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "substrate", "--stdio", *flags],
             cwd=project,
-            env=environment(),
+            env=clean_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -477,7 +474,7 @@ def test_only_the_servers_own_token_can_tell_of_runs(project: Path) -> None:
         made = subprocess.run(
             [sys.executable, "-m", "substrate", "token", "create", "guest", "--scope", "read"],
             cwd=project,
-            env=environment(),
+            env=clean_environment(),
             capture_output=True,
             text=True,
             timeout=WAIT_S,
@@ -516,7 +513,7 @@ def test_without_a_server_nothing_is_imported_for_it(project: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "substrate", "--stdio", "--eof-grace", "5"],
         cwd=project,
-        env=environment(),
+        env=clean_environment(),
         input=b'{"jsonrpc":"2.0","id":1,"method":"asks.steps","params":[3,0.5]}\n',
         capture_output=True,
         timeout=WAIT_S,
@@ -562,7 +559,7 @@ def test_a_server_that_nobody_needs_ends_by_itself(project: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "substrate", "--port", "0", "--idle-exit", "1"],
         cwd=project,
-        env=environment(),
+        env=clean_environment(),
         stdin=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -587,7 +584,7 @@ def test_watch_without_stdio_says_what_it_goes_with(project: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "substrate", "--watch"],
         cwd=project,
-        env=environment(),
+        env=clean_environment(),
         capture_output=True,
         text=True,
         timeout=WAIT_S,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from child_processes import clean_environment
 from transcripts import MCP_TRANSCRIPTS, TRANSCRIPTS, replay
 
 pytestmark = pytest.mark.timeout(60)
@@ -35,11 +36,10 @@ class Server:
     def __init__(
         self, *options: str, stdin: int | IO[bytes] = subprocess.PIPE, **variables: str
     ) -> None:
-        clean = {name: value for name, value in os.environ.items() if "SUBSTRATE" not in name}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "substrate", "--stdio", *DEMO, *options],
             cwd=ROOT,
-            env=clean | variables,
+            env=clean_environment(**variables),
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -7,36 +7,24 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from hub_calls import call, register
+from hub_calls import Namespace, call, register
 
 from activations.arbor import Arbor
 from activations.arbor.model import Retention
 from plexus import Activation, Plexus, Principal
-from plexus.events import ErrorEvent, Result
+from plexus.events import ErrorEvent
 from plexus.principal import LOCAL
-from plexus.rpc import wire
 from plexus.runtime.builtin import PlexusActivation
 
 __all__ = ("Grove", "growing", "open_grove")
 
 
-class Grove:
+class Grove(Namespace):
     """A hub with arbor and the other activations of a test."""
 
     def __init__(self, hub: Plexus, arbor: Arbor) -> None:
-        self.hub = hub
+        super().__init__(hub, "arbor")
         self.arbor = arbor
-
-    async def events(self, method: str, _as: Principal = LOCAL, **params: Any) -> list[Any]:
-        """Return all events of a call, as on the wire."""
-        events: list[Any] = wire.decode_plain(await call(self.hub, f"arbor.{method}", params, _as))
-        return events
-
-    async def value(self, method: str, _as: Principal = LOCAL, **params: Any) -> Any:
-        """Return the result of a call, or its terminal if that has fields."""
-        end = (await call(self.hub, f"arbor.{method}", params, _as))[-1]
-        assert not isinstance(end, ErrorEvent), end
-        return wire.decode_plain(end.result if isinstance(end, Result) else end)
 
     async def error(self, method: str, _as: Principal = LOCAL, **params: Any) -> ErrorEvent:
         """Return the error of a call, which must be its only event."""

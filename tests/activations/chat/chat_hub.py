@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, TypeAlias
 
-from hub_calls import WAIT_S, call, register, settled, until
+from arbor_databases import ENGINES, new_database
+from hub_calls import WAIT_S, Namespace, register, settled, until
 
 from activations.approvals import Approvals
 from activations.arbor import Arbor
@@ -27,7 +25,6 @@ from activations.chat.providers.provider import (
 )
 from activations.chat.providers.registry import Providers
 from plexus import Activation, Plexus, Principal
-from plexus.events import ErrorEvent, Result
 from plexus.limits import Limits
 from plexus.principal import LOCAL
 from plexus.rpc import wire
@@ -48,11 +45,6 @@ __all__ = (
     "text_in",
     "words",
 )
-
-#: The databases that can store sessions.
-ENGINES = ("sqlite", "postgres")
-#: The tests of arbor, whose helpers start a database server.
-ARBOR_TESTS = Path(__file__).parents[1] / "arbor"
 
 #: The scripted model; a test may choose any name after the colon.
 SCRIPT = "script:one"
@@ -170,27 +162,14 @@ class Live:
         self.run.answer(request["request"], answer)
 
 
-class Room:
+class Room(Namespace):
     """A hub with chat, and shortcuts for its methods."""
 
     def __init__(self, hub: Plexus, arbor: Arbor, chat: Chat, script: Script) -> None:
-        self.hub = hub
+        super().__init__(hub, "chat")
         self.arbor = arbor
         self.chat = chat
         self.script = script
-
-    async def events(self, method: str, _as: Principal = LOCAL, **params: Any) -> list[Any]:
-        """Return all events of a call, as on the wire; a name without a dot is one of chat's."""
-        name = method if "." in method else f"chat.{method}"
-        events: list[Any] = wire.decode_plain(await call(self.hub, name, params, _as))
-        return events
-
-    async def value(self, method: str, _as: Principal = LOCAL, **params: Any) -> Any:
-        """Return the result of a call, or its terminal if that has fields."""
-        name = method if "." in method else f"chat.{method}"
-        end = (await call(self.hub, name, params, _as))[-1]
-        assert not isinstance(end, ErrorEvent), end
-        return wire.decode_plain(end.result if isinstance(end, Result) else end)
 
     async def error(self, method: str, _as: Principal = LOCAL, **params: Any) -> Any:
         """Return the error of a call, which must be its only event."""
@@ -237,14 +216,6 @@ class Room:
     async def is_free(self, session: str = "s") -> bool:
         """Return whether no turn of a session is in progress."""
         return not (await self.value("get", session=session))["busy"]
-
-
-def new_database(engine: str, folder: Path) -> str:
-    """Return the address of a new database."""
-    if str(ARBOR_TESTS) not in sys.path:
-        sys.path.append(str(ARBOR_TESTS))
-    address: str = importlib.import_module("arbor_databases").new_database(engine, folder)
-    return address
 
 
 def begin(hub: Plexus, method: str, _as: Principal = LOCAL, **params: Any) -> Live:

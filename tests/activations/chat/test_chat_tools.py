@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from chat_hub import Room, talking, text_in, words
 from chat_kit import EmptyKit, Kit, use
+from child_processes import is_alive
 from hub_calls import OTHER, until
 
 from activations.chat.providers.provider import Text, TokenUsage
@@ -74,7 +75,7 @@ async def test_a_model_is_told_what_a_tool_does_and_takes(room: Room) -> None:
     [tool] = room.script.asks[-1].tools
     assert tool.description.startswith("Add two numbers.")
     properties = tool.schema["properties"]
-    assert properties["a"] == {"type": "integer", "description": "One."}
+    assert properties["a"] == {"type": "integer", "description": "The first number."}
     assert (properties["b"]["default"], tool.schema["required"]) == (1, ["a"])
 
 
@@ -233,14 +234,6 @@ async def test_the_cost_of_a_turn_is_that_of_all_its_rounds(room: Room) -> None:
 
 
 # --- cancelling ----------------------------------------------------------------------------------
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 async def test_a_tool_ends_with_the_turn_that_is_cancelled(room: Room, tmp_path: Path) -> None:

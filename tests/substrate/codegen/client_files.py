@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from child_processes import clean_environment
 from conformance.node import compiler, node
 from network import REPOSITORY
 
@@ -47,11 +48,10 @@ TSC_OPTIONS: dict[str, Any] = {
 def codegen(language: str, *options: str) -> str:
     """Return the output of `substrate codegen` for a hub with the activations of the tests."""
     activations = ["--activation", str(DEMO), "--activation", str(COUNTING)]
-    clean = {key: value for key, value in os.environ.items() if "SUBSTRATE" not in key}
     done = subprocess.run(
         [sys.executable, "-m", "substrate", *activations, "codegen", language, *options],
         cwd=REPOSITORY,
-        env=clean,
+        env=clean_environment(),
         capture_output=True,
         timeout=COMPILE_S,
         check=False,

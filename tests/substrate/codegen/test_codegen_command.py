@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from child_processes import clean_environment
 from project_folders import trust_always
 
 WAIT_S = 30.0
@@ -36,11 +36,10 @@ def project(tmp_path: Path) -> Path:
 
 
 def codegen(project: Path, *options: str, port: int = 0) -> subprocess.CompletedProcess[str]:
-    clean = {key: value for key, value in os.environ.items() if "SUBSTRATE" not in key}
     return subprocess.run(
         [sys.executable, "-m", "substrate", "--port", str(port), "codegen", *options],
         cwd=project,
-        env=clean,
+        env=clean_environment(),
         capture_output=True,
         text=True,
         timeout=WAIT_S,
@@ -116,11 +115,10 @@ def test_a_file_that_cannot_be_written_is_reported(project: Path) -> None:
 
 
 def test_a_server_gives_what_its_project_would(project: Path) -> None:
-    clean = {key: value for key, value in os.environ.items() if "SUBSTRATE" not in key}
     with subprocess.Popen(
         [sys.executable, "-m", "substrate", "--port", "0"],
         cwd=project,
-        env=clean,
+        env=clean_environment(),
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

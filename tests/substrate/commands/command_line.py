@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from child_processes import clean_environment
 from project_folders import trust_always
 
 #: Timeout of every step, sufficient on a busy machine.
@@ -47,7 +48,7 @@ class Count(Activation):
 
 def environment(**variables: str) -> dict[str, str]:
     """Return the environment without settings and without variables that affect the output."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SUBSTRATE_", "_SUBSTRATE_"))}
+    kept = clean_environment()
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
         kept.pop(name, None)
     return kept | {"SUBSTRATE_PORT": "0", "TERM": "xterm-256color"} | variables
@@ -89,15 +90,6 @@ def eventually(holds: Callable[[], bool], what: str) -> None:
     while not holds():
         assert time.monotonic() < end, f"timeout: {what}"
         time.sleep(0.01)
-
-
-def is_alive(pid: int) -> bool:
-    """Return whether a process exists and has not ended."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
 
 
 class Output:

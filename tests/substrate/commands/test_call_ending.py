@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from child_processes import is_alive
 from command_line import (
     WAIT_S,
     Process,
     add_plugin,
     eventually,
-    is_alive,
     lines,
     run,
     server,
