@@ -1,4 +1,4 @@
-"""How the server is: versions, activations and their probes, runs, limits."""
+"""The `health` activation: status, versions, activations, runs and limits of the server."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from plexus.runtime.changes import Notice
 
 __all__ = ("Health",)
 
-#: How long one activation may take to say how it is.
+#: Timeout of the health check of an activation.
 PROBE_S = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """What one activation says of itself."""
+    """The health of one activation."""
 
     namespace: str
     version: str
@@ -39,7 +39,7 @@ class Report:
     activations: list[Probe]
     runs: dict[str, int]
     limits: dict[str, Any]
-    #: What the operator should know, such as files of the project folder that were skipped.
+    #: Notices for the operator, such as files of the project folder that were skipped.
     notices: list[Notice]
 
 
@@ -63,26 +63,26 @@ class Status(Event):
 
 
 class Health(Activation):
-    """How the server is."""
+    """Health of the server."""
 
     namespace = "health"
     version = "1.0.0"
 
     def __init__(self, started: float | None = None) -> None:
-        """Take when the server started, on the monotonic clock; now, if left out."""
+        """Set the start time of the server on the monotonic clock; defaults to now."""
         self._started = time.monotonic() if started is None else started
 
-    @method(read_only=True, open_world=False, control=True)
+    @method(title="Check server health", read_only=True, open_world=False, control=True)
     async def check(self, *, ctx: Context) -> Report:
         """Report server health: status, uptime, versions, activations, runs, limits and notices."""
         return await self._report(ctx)
 
-    @method(deadline_s=None, read_only=True, open_world=False)
+    @method(title="Watch server health", deadline_s=None, read_only=True, open_world=False)
     async def watch(self, interval: float = 5.0, *, ctx: Context) -> AsyncIterator[Status]:
-        """Say how the server is, again and again, until stopped.
+        """Stream server health reports at an interval until cancelled.
 
         Args:
-            interval: Seconds from one report to the next, at least 0.1.
+            interval: Seconds between reports, at least 0.1. Default 5.
         """
         while True:
             yield Status(**vars(await self._report(ctx)))
@@ -106,11 +106,15 @@ class Health(Activation):
 
 
 async def _probes(nodes: Sequence[Node]) -> list[Probe]:
-    """Return how each activation is, all asked at once. Those without a probe of their own need no
-    task for it: load balancers call this all the time."""
+    """Return the health of each activation, checked concurrently.
+
+    Activations without a health check need no task: load balancers call this frequently.
+    """
     probes = {node.path: Probe(node.path, node.version, True, "ok") for node in nodes}
-    asked = await asyncio.gather(*(_probe(node) for node in nodes if "check_health" in node.hooks))
-    return list((probes | {probe.namespace: probe for probe in asked}).values())
+    checked = await asyncio.gather(
+        *(_probe(node) for node in nodes if "check_health" in node.hooks)
+    )
+    return list((probes | {probe.namespace: probe for probe in checked}).values())
 
 
 async def _probe(node: Node) -> Probe:
@@ -118,20 +122,20 @@ async def _probe(node: Node) -> Probe:
         async with asyncio.timeout(PROBE_S):
             detail, ok = await node.activation.check_health(), True
     except TimeoutError:
-        detail, ok = f"did not answer within {PROBE_S:g} s", False
-    # A probe is there to fail: whatever it raises is its answer.
+        detail, ok = f"health check timed out after {PROBE_S:g} s", False
+    # Any exception of a health check is its result.
     except Exception as error:  # noqa: BLE001
         detail, ok = str(error) or type(error).__name__, False
     return Probe(node.path, node.version, ok, detail)
 
 
 def _versions(ours: str) -> dict[str, str]:
-    import apsw  # only here: a start that asks nothing of storage imports nothing of it
+    import apsw  # not at module level: a start that does not use storage must not import it
 
     return {
         "substrate": ours,
         "python": platform.python_version(),
-        # The copy in apsw is the one that stores use, and not the one that Python has.
+        # The library in apsw, which stores use; Python has its own copy.
         "sqlite": apsw.sqlite_lib_version(),
         "apsw": apsw.apsw_version(),
     }

@@ -1,4 +1,4 @@
-"""The `approvals` activation: what runs ask for, in one list that can be answered."""
+"""The `approvals` activation: list and answer the open questions of runs."""
 
 from __future__ import annotations
 

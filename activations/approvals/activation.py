@@ -1,11 +1,10 @@
-"""The `approvals` activation: what waits for somebody's answer, in one place.
+"""The `approvals` activation: all open questions of a principal's runs, in one place.
 
-Runs ask their own callers. Here whoever they belong to sees all that their runs have open, and
-answers it, wherever the runs were begun. `permit` is asked by a program that wants to know
-whether it may use a tool, and is answered here only: it must not ask its own caller, which waits
-for it.
+A run asks its own caller. Here the owner of the runs sees and answers all their open questions,
+wherever the runs were started. `permit` is called by a program that needs permission to use a tool.
+Its question is answered only here: it must not ask its own caller, which is waiting for it.
 
-Nothing is stored. A question lives as long as the run that asks it.
+Nothing is stored. A question exists as long as its run waits for the answer.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ from plexus.runtime.run import Run
 
 __all__ = ("Approvals", "OpenApproval")
 
-#: The number of the one question that a call of `permit` is; those of other runs are digits.
+#: The request id of the question of `permit`; the request ids of other runs are digits.
 PERMIT = "permit"
-#: A list of what is pending ends after so many bytes; its first entry is whole in any case.
+#: Maximum size of a list of questions; the first entry is always included in full.
 PAGE_BYTES = 1_000_000
-#: The largest input that a permission repeats. Claude Code sets an answer of more than about
-#: 25,000 tokens aside, and a view cuts long texts; it takes an empty input for the tool's own.
+#: Maximum size of the input in a permission. Claude Code discards results of more than about 25,000
+#: tokens, and views shorten long texts. It treats an empty input as the original input.
 INPUT_BYTES = 50_000
-#: The most of a message that is shown where the whole question is too large for an event.
-BRIEF_CHARACTERS = 10_000
+#: Maximum characters of the message if the question is too large for an event.
+CUT_CHARACTERS = 10_000
 
 
 class OpenApproval(NamedTuple):
-    """A question and the run that waits for its answer."""
+    """An open question and its run."""
 
     run: Run
     asked: OpenQuestion
@@ -58,7 +57,7 @@ class OpenApproval(NamedTuple):
 
 
 class Approvals(Activation):
-    """What your runs ask and wait for, and the answers to it."""
+    """Open questions of your runs, and their answers."""
 
     namespace = "approvals"
     version = "1.0.0"
@@ -67,15 +66,17 @@ class Approvals(Activation):
         self._permits: dict[str, OpenApproval] = {}
         self._permit_questions = Questions()
 
-    @method(title="What waits for an answer", read_only=True, open_world=False, control=True)
+    @method(title="List open questions", read_only=True, open_world=False, control=True)
     async def pending(
         self, run: int | None = None, limit: int = 100, *, principal: Principal
     ) -> Pending:
-        """List every question that a run of yours has open, the oldest first.
+        """List the questions that your runs wait for, oldest first.
+
+        Answer them with approvals.respond.
 
         Args:
-            run: Only what this run asks.
-            limit: At most so many.
+            run: Id of a run. Defaults to all your runs.
+            limit: Maximum number of questions. Default 100.
         """
         found = [
             each for each in self.open_questions(principal) if run is None or each.run.id == run
@@ -83,7 +84,7 @@ class Approvals(Activation):
         page: list[ApprovalPending] = []
         size = 0
         for each in found[: max(limit, 0)]:
-            approval = _described(each)
+            approval = _pending_event(each)
             size += len(wire.encode_event(approval))
             if page and size > PAGE_BYTES:
                 break
@@ -100,82 +101,84 @@ class Approvals(Activation):
         *,
         principal: Principal,
     ) -> Answered:
-        """Approve or refuse what a run of yours asks.
+        """Answer an open question of one of your runs: approve, decline, or answer with a value.
 
         Args:
-            approval_id: Which question, as `pending` and `watch` have it.
-            approve: Whether it may be. False declines a question that is not one of yes or no.
-            message: Why not, for whoever asked.
-            answer: What fits the question's schema, if it wants more than yes or no. For
-                `permit`, the input that the tool is to be used with in place of its own.
+            approval_id: Id of the question, from approvals.pending or approvals.watch.
+            approve: true to approve or answer, false to decline.
+            message: Reason for declining; sent to the run.
+            answer: The value for a question that needs more than yes or no; it must match the
+                question's schema. For `permit`: a tool input that replaces the original.
         """
         if not approve and answer is not None:
-            raise InvalidParams("an answer is for a question that is approved")
+            raise InvalidParams(
+                "answer requires approve to be true; use message to give a reason for declining"
+            )
         found = self._find(approval_id, principal)
-        # The scope of this method allows to call it; answering needs the scope of the run.
+        # This method's scope allows the call; answering requires the scope of the run.
         self.plexus.check_control(found.run, principal)
         if isinstance(found.run, RunElsewhere):
-            given = {"approve": approve, "message": message, "answer": answer}
-            await found.run.forward("approvals.respond", {"approval_id": approval_id, **given})
+            response = {"approve": approve, "message": message, "answer": answer}
+            await found.run.forward("approvals.respond", {"approval_id": approval_id, **response})
         elif isinstance(found.asked.question, _Permission):
-            decision = _decided(found.asked.question, approve, message, answer)
-            self._forget(found)
+            decision = _decision(found.asked.question, approve, message, answer)
+            self._close_permit(found)
             found.asked.answer.set_result(decision)
         else:
-            _respond(found, approve, message, answer)
+            _answer(found, approve, message, answer)
         return Answered(approval_id, approve)
 
-    @method(title="Follow what waits", deadline_s=None, read_only=True, open_world=False)
+    @method(title="Watch open questions", deadline_s=None, read_only=True, open_world=False)
     async def watch(
         self, *, principal: Principal
     ) -> AsyncIterator[ApprovalPending | ApprovalSettled]:
-        """Tell of every question that is open, and then of each that opens and is settled.
+        """Stream the open questions of your runs, then every question that opens or closes.
 
-        Who reads slowly is not told of a question that came and went meanwhile.
+        A slow reader skips questions that opened and closed meanwhile.
         """
         watcher = _Watcher(principal)
-        stop = self.on_change(watcher.changed)
+        unsubscribe = self.on_change(watcher.on_change)
         try:
             for each in self.open_questions(principal):
-                watcher.changed(each.run, each.asked.event.request, True)
+                watcher.on_change(each.run, each.asked.event.request, True)
             while True:
-                for run, request in watcher.taken():
-                    event = self._news(watcher, run, request)
+                for run, request in watcher.take_changes():
+                    event = self._event(watcher, run, request)
                     if event is not None:
                         yield event
-                await watcher.more()
+                await watcher.wait()
         finally:
-            stop()
+            unsubscribe()
 
-    @method(title="Permit a tool", deadline_s=None, destructive=False, open_world=False)
+    @method(title="Request tool permission", deadline_s=None, destructive=False, open_world=False)
     async def permit(
         self,
         tool_name: str,
-        input: dict[str, Any],  # noqa: A002 - it is called so by those who call this
+        input: dict[str, Any],  # noqa: A002 - the name on the wire
         tool_use_id: str | None = None,
         *,
         ctx: Context,
     ) -> str:
-        """Ask whether a tool may be used, and wait until somebody answers with `respond`.
+        """Request permission to use a tool and wait for the answer through approvals.respond.
 
-        The answer is JSON: `{"behavior":"allow","updatedInput":{...}}`, or
-        `{"behavior":"deny","message":"..."}`, also if nobody answers in time. It is what Claude
-        Code wants of its permission prompt tool.
+        Use it as the permission prompt tool of Claude Code. Returns JSON:
+        `{"behavior":"allow","updatedInput":{...}}`, or `{"behavior":"deny","message":"..."}`, also
+        after a timeout.
 
         Args:
-            tool_name: The tool.
-            input: What it would be given.
-            tool_use_id: The number of this use of it.
+            tool_name: Name of the tool.
+            input: Input of the tool.
+            tool_use_id: Id of the tool call.
         """
         question = _Permission(tool_name, input, tool_use_id)
-        limit_s = self.plexus.limits.answer_s
+        timeout_s = self.plexus.limits.answer_s
         run = self.plexus.runs.find(ctx.run_id, ctx.principal)
         event = QuestionAsked(
             request=PERMIT,
             kind=question.kind,
             message=question.message,
             schema=question.schema(),
-            timeout_s=limit_s,
+            timeout_s=timeout_s,
             details=question.details(),
         )
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -183,49 +186,51 @@ class Approvals(Activation):
         self._permits[found.approval_id] = found
         self._permit_questions.notify(run, PERMIT, True)
         try:
-            await asyncio.wait([future], timeout=limit_s)
+            await asyncio.wait([future], timeout=timeout_s)
         finally:
-            self._forget(found)
-        late = _denied(f"nobody answered within {limit_s:g} s")
-        decision = future.result() if future.done() else late
+            self._close_permit(found)
+        timed_out = _denied(f"no answer within {timeout_s:g} s")
+        decision = future.result() if future.done() else timed_out
         return wire.encode(decision).decode()
 
-    def _forget(self, permit: OpenApproval) -> None:
-        """A call of `permit` is answered, or waits no longer."""
+    def _close_permit(self, permit: OpenApproval) -> None:
+        """Close the question of `permit`, which was answered or no longer waits."""
         if self._permits.pop(permit.approval_id, None) is not None:
             self._permit_questions.notify(permit.run, PERMIT, False)
 
-    # --- what is open -------------------------------------------------------------------------
+    # --- open questions -----------------------------------------------------------------------
 
     def on_change(self, changed: QuestionChanged) -> Callable[[], None]:
-        """Be told at once of every question that opens or closes, also of what `permit` asks; call
-        what is returned to be told no more."""
-        both = (self.plexus.questions, self._permit_questions)
-        stops = [questions.on_change(changed) for questions in both]
+        """Subscribe to questions that open or close, including those of `permit`.
 
-        def stop() -> None:
-            for each in stops:
+        Returns a function that unsubscribes. The callback is called synchronously.
+        """
+        feeds = (self.plexus.questions, self._permit_questions)
+        unsubscribes = [feed.on_change(changed) for feed in feeds]
+
+        def unsubscribe() -> None:
+            for each in unsubscribes:
                 each()
 
-        return stop
+        return unsubscribe
 
-    def asked(self, run: Run, request: str) -> OpenQuestion | None:
-        """A question of a run, if it is open."""
+    def find_question(self, run: Run, request: str) -> OpenQuestion | None:
+        """Return a question of a run; None if it is not open."""
         permit = self._permits.get(f"{run.id}.{request}")
         if permit is not None:
             return permit.asked
         return None if run.questions is None else run.questions.get(request)
 
     def open_questions(self, principal: Principal) -> list[OpenApproval]:
-        """Everything that the runs of a principal have open, the oldest first."""
-        asking = self.plexus.runs.list_active(principal)
+        """Return the open questions of a principal's runs, oldest first."""
+        runs = self.plexus.runs.list_active(principal)
         found = [
-            OpenApproval(run, asked) for run in asking for asked in (run.questions or {}).values()
+            OpenApproval(run, asked) for run in runs for asked in (run.questions or {}).values()
         ]
         found += [
             each
             for each in self._permits.values()
-            # A run that is told to stop does not wait any more, though it has yet to find out.
+            # A cancelled run no longer waits, even if it has not ended yet.
             if each.run.principal == principal and each.run.cancel_reason is None
         ]
         return sorted(found, key=lambda each: each.asked.asked_at)
@@ -235,76 +240,75 @@ class Approvals(Activation):
             if each.approval_id == approval_id:
                 return each
         raise NotFound(
-            f"nothing called {approval_id[:64]!r} waits for an answer; "
-            "approvals.pending lists what does"
+            f"no open question {approval_id[:64]!r}; list open questions with approvals.pending"
         )
 
-    def _news(
+    def _event(
         self, watcher: _Watcher, run: Run, request: str
     ) -> ApprovalPending | ApprovalSettled | None:
-        """What a watcher is to be told of a question as it is now."""
+        """Return the event that reports the current state of a question to a watcher."""
         approval_id = f"{run.id}.{request}"
-        asked = None if run.terminal is not None else self.asked(run, request)
+        asked = None if run.terminal is not None else self.find_question(run, request)
         if asked is None:
-            if approval_id not in watcher.told:
+            if approval_id not in watcher.reported:
                 return None
-            watcher.told.remove(approval_id)
+            watcher.reported.remove(approval_id)
             return ApprovalSettled(approval_id, run.id, request)
-        watcher.told.add(approval_id)
-        approval = _described(OpenApproval(run, asked))
+        watcher.reported.add(approval_id)
+        approval = _pending_event(OpenApproval(run, asked))
         if len(wire.encode_event(approval)) <= self.plexus.limits.event_bytes:
             return approval
-        return _brief(approval)
+        return _cut(approval)
 
 
 class _Permission(Confirm):
-    """Whether a tool may be used."""
+    """The question whether a tool may be used."""
 
-    def __init__(self, tool_name: str, given: dict[str, Any], tool_use_id: str | None) -> None:
-        super().__init__(f"May {tool_name} be used?")
-        self.given = given
-        self._details = {"tool_name": tool_name, "tool_use_id": tool_use_id, "input": given}
+    def __init__(self, tool_name: str, tool_input: dict[str, Any], tool_use_id: str | None) -> None:
+        super().__init__(f"Allow {tool_name}?")
+        self.input = tool_input
+        self._details = {"tool_name": tool_name, "tool_use_id": tool_use_id, "input": tool_input}
 
     def details(self) -> dict[str, Any]:
         return self._details
 
 
 class _Watcher:
-    """What one watcher knows, and what has changed since it looked.
+    """The questions reported to a watcher, and the changes since its last read.
 
-    It holds no more than what is open and what it was told of, however long it does not look.
+    Its size is bounded by the open and the reported questions, however slowly it reads.
     """
 
     def __init__(self, principal: Principal) -> None:
         self._principal = principal
-        #: The questions that it knows to be open.
-        self.told: set[str] = set()
+        #: The ids of the questions that were reported as open.
+        self.reported: set[str] = set()
         self._changed: dict[tuple[Run, str], None] = {}
-        self._woken = asyncio.Event()
+        self._wake = asyncio.Event()
 
-    def changed(self, run: Run, request: str, is_open: bool) -> None:
-        """A question has opened or closed."""
+    def on_change(self, run: Run, request: str, is_open: bool) -> None:
+        """Note that a question has opened or closed."""
         if run.principal != self._principal:
             return
-        if is_open or f"{run.id}.{request}" in self.told:
+        if is_open or f"{run.id}.{request}" in self.reported:
             self._changed[run, request] = None
-            self._woken.set()
+            self._wake.set()
         else:
-            self._changed.pop((run, request), None)  # it never knew of it
+            self._changed.pop((run, request), None)  # it was never reported
 
-    def taken(self) -> list[tuple[Run, str]]:
-        """What has changed, in that order; it is looked at from now on."""
-        self._woken.clear()
+    def take_changes(self) -> list[tuple[Run, str]]:
+        """Return and clear the changed questions, in order."""
+        self._wake.clear()
         changed = list(self._changed)
         self._changed.clear()
         return changed
 
-    async def more(self) -> None:
-        """Wait until something has changed."""
-        await self._woken.wait()
+    async def wait(self) -> None:
+        """Wait for a change."""
+        await self._wake.wait()
 
 
-def _described(found: OpenApproval) -> ApprovalPending:
+def _pending_event(found: OpenApproval) -> ApprovalPending:
     run, asked = found
     event, asked_at = asked.event, asked.asked_at
     return ApprovalPending(
@@ -322,15 +326,15 @@ def _described(found: OpenApproval) -> ApprovalPending:
     )
 
 
-def _brief(approval: ApprovalPending) -> ApprovalPending:
-    """As much of a question as fits into an event whatever it asks."""
+def _cut(approval: ApprovalPending) -> ApprovalPending:
+    """Return a question without the parts that may be too large for an event."""
     return ApprovalPending(
         approval_id=approval.approval_id,
         run=approval.run,
         method=approval.method,
         request=approval.request,
         kind=approval.kind,
-        message=approval.message[:BRIEF_CHARACTERS],
+        message=approval.message[:CUT_CHARACTERS],
         schema={},
         asked_ms=approval.asked_ms,
         expires_ms=approval.expires_ms,
@@ -338,8 +342,8 @@ def _brief(approval: ApprovalPending) -> ApprovalPending:
     )
 
 
-def _respond(found: OpenApproval, approve: bool, message: str | None, answer: Any) -> None:
-    """Answer what a run asks; raises InvalidParams, and then the question stays open."""
+def _answer(found: OpenApproval, approve: bool, message: str | None, answer: Any) -> None:
+    """Answer a question of a run. Raises InvalidParams and leaves the question open."""
     run, asked = found
     request, kind = asked.event.request, asked.event.kind
     if not approve:
@@ -351,32 +355,32 @@ def _respond(found: OpenApproval, approve: bool, message: str | None, answer: An
             run.refuse(request, Declined(f"declined: {message}"))
     elif isinstance(asked.question, Confirm):
         if answer not in (None, True):
-            raise InvalidParams(f"a {kind} is approved or not, and takes no other answer")
+            raise InvalidParams(f"a {kind} question is approved or declined; omit answer")
         run.answer(request, True)
     elif answer is None:
         data = {"schema": asked.event.schema}
-        raise InvalidParams(f"a {kind} needs an answer that fits its schema", data=data)
+        raise InvalidParams(f"a {kind} question needs an answer that matches its schema", data=data)
     else:
         run.answer(request, answer)
 
 
-def _decided(
+def _decision(
     question: _Permission, approve: bool, message: str | None, answer: Any
 ) -> dict[str, Any]:
-    """What whoever asked to use a tool is told; raises InvalidParams."""
+    """Return the result of `permit`. Raises InvalidParams."""
     if not approve:
-        return _denied(message or "it was not allowed")
+        return _denied(message or "permission was denied")
     if answer is not None and not isinstance(answer, dict):
-        raise InvalidParams("the answer must be an object: the input that the tool is to have")
-    given = question.given if answer is None else answer
-    if len(wire.encode(given)) > INPUT_BYTES:
+        raise InvalidParams("the answer must be an object: the new input of the tool")
+    tool_input = question.input if answer is None else answer
+    if len(wire.encode(tool_input)) > INPUT_BYTES:
         if answer is not None:
             raise InvalidParams(
-                f"an input in place of the tool's own has at most {INPUT_BYTES} bytes",
+                f"the new input exceeds the limit of {INPUT_BYTES} bytes",
                 data={"limit": INPUT_BYTES},
             )
-        given = {}
-    return {"behavior": "allow", "updatedInput": given}
+        tool_input = {}
+    return {"behavior": "allow", "updatedInput": tool_input}
 
 
 def _denied(message: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the methods of `approvals` give and yield."""
+"""Events and results of the methods of `approvals`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ("Answered", "ApprovalPending", "ApprovalSettled", "Pending")
 
 
 class ApprovalPending(Event):
-    """A question that is open.
+    """An open question.
 
-    One that is too large for an event has no `details` and no `options` there, and an empty
-    `schema`: `cut` says so, and `pending` gives all of it.
+    A question that is too large for an event has no `details` and `options` and an empty `schema`;
+    `cut` is then true, and `pending` returns it in full.
     """
 
     approval_id: str
@@ -37,7 +37,7 @@ class ApprovalPending(Event):
 
 
 class ApprovalSettled(Event):
-    """A question is open no longer: it was answered or declined, or nobody waits for it."""
+    """A question is closed: it was answered or declined, or its run no longer waits."""
 
     approval_id: str
     run: int
@@ -51,7 +51,7 @@ class ApprovalSettled(Event):
 
 
 class Pending(Event):
-    """The questions that are open, the oldest first; `more` is how many are not in the list."""
+    """Open questions, oldest first; `more` is the number of questions not in the list."""
 
     approvals: list[ApprovalPending]
     more: int = 0
@@ -64,7 +64,7 @@ class Pending(Event):
 
 
 class Answered(Event):
-    """A question was answered."""
+    """The answer to a question was accepted."""
 
     approval_id: str
     approved: bool

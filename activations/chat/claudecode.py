@@ -1,5 +1,8 @@
-"""claudecode: sessions of Claude Code. They are sessions of chat like any other, and `chat` can do
-with them whatever it can do; here is what a caller of Claude Code looks for."""
+"""The `claudecode` activation: chat sessions that Claude Code answers.
+
+They are ordinary chat sessions, and every method of `chat` works with them. This namespace offers
+the common ones under the names that clients of Claude Code expect.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ from plexus import Activation, Context, method
 
 __all__ = ("ClaudeCode",)
 
-#: What the models of Claude Code begin with.
+#: The prefix of the models of Claude Code.
 PROVIDER: Final = "claude-code:"
 
-#: The parameters of `chat` as other servers of this protocol show them, word for word.
+#: The parameters of `chat`, word for word as in other servers of this protocol.
 CHAT_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
@@ -33,13 +36,13 @@ CHAT_SCHEMA: Final[dict[str, Any]] = {
 
 
 class ClaudeCode(Activation):
-    """Sessions of Claude Code: it works in a folder, with tools of its own."""
+    """Claude Code sessions: an agent that works in a directory with its own tools."""
 
     namespace = "claudecode"
     version = "1.0.0"
 
     def __init__(self, chat: Chat) -> None:
-        """Take the sessions of this chat."""
+        """Create the activation over the sessions of `chat`."""
         self._chat = chat
 
     @method(deadline_s=TURN_S, schema=CHAT_SCHEMA, open_world=True, scope="chat")
@@ -72,15 +75,16 @@ class ClaudeCode(Activation):
         *,
         ctx: Context,
     ) -> SessionData:
-        """Make a session of Claude Code.
+        """Create a Claude Code session in a directory. Use it before claudecode.chat; returns it.
 
         Args:
-            name: What it is called; a name that is taken is refused.
-            working_dir: The folder in which it works; that of the server, if left out.
-            model: Its model, as in "sonnet" or "opus".
-            system_prompt: What it is told in addition to its own instructions.
-            approve: Whether you are asked before it uses a tool that needs permission.
-            allowed_tools: Those of its tools that need no approval, as in "Read" or "Bash(git *)".
+            name: Name of the new session. It must not exist yet.
+            working_dir: Working directory of Claude Code. Defaults to the server's.
+            model: Model or alias, such as "sonnet" or "opus". Defaults to Claude Code's own.
+            system_prompt: Instructions in addition to those of Claude Code.
+            approve: Whether tool calls that need permission ask you: all or changes (default) ask,
+                none allows them.
+            allowed_tools: Tools that need no approval, such as "Read" or "Bash(git *)".
         """
         return await self._chat.create(
             name,
@@ -96,11 +100,11 @@ class ClaudeCode(Activation):
     async def list_sessions(
         self, after: str | None = None, limit: int = 100, *, ctx: Context
     ) -> SessionPage:
-        """List your sessions of Claude Code by their names.
+        """List your Claude Code sessions by name, with their configuration and last update.
 
         Args:
-            after: The `next` of the page before.
-            limit: At most so many, up to 1000.
+            after: The `next` value of the previous page; omit it for the first page.
+            limit: Maximum number of sessions, 1 to 1000. Default 100.
         """
         found: list[SessionData] = []
         while True:
@@ -114,7 +118,7 @@ class ClaudeCode(Activation):
 
     @method(title="Show a Claude Code session", read_only=True, open_world=False)
     async def get(self, session_name: str, *, ctx: Context) -> SessionData:
-        """Give a session: where it stands and how it is set up.
+        """Return the configuration and current position of a Claude Code session.
 
         Args:
             session_name: Name of the session.
@@ -123,7 +127,7 @@ class ClaudeCode(Activation):
 
     @method(title="Delete a Claude Code session", destructive=True, open_world=False, scope="chat")
     async def delete(self, session_name: str, *, ctx: Context) -> DeletedSession:
-        """Delete a session. What Claude Code itself has written about it stays.
+        """Delete a Claude Code session. The files that Claude Code keeps about it remain.
 
         Args:
             session_name: Name of the session.
@@ -132,10 +136,10 @@ class ClaudeCode(Activation):
 
     @method(title="Fork a Claude Code session", destructive=False, open_world=False, scope="chat")
     async def fork(self, session_name: str, new_name: str, *, ctx: Context) -> SessionData:
-        """Make another session that shares what was said so far.
+        """Create a second session that shares the conversation so far; returns the new session.
 
         Args:
-            session_name: Name of the session.
-            new_name: The name of the new one; one that is taken is refused.
+            session_name: Name of the session to fork.
+            new_name: Name of the new session. It must not exist yet.
         """
         return await self._chat.fork(session_name, new_name, ctx=ctx)

@@ -1,7 +1,7 @@
-"""The context window: which messages are sent to a model that does not take all of them.
+"""The context window: which messages are sent if the conversation exceeds the model's limit.
 
-Only the model knows how many tokens a text has; here they are estimated, a little too high for
-most texts. What is left out is left out of what is sent, never of what is stored.
+Token counts are estimates, slightly too high for most texts; only the model's tokenizer is exact.
+Omitted messages are not sent, but remain stored.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from typing import Literal, NamedTuple, TypeAlias
 
-from activations.chat.message import Message, storable, to_markdown
+from activations.chat.message import Message, replace_unstorable, to_markdown
 from activations.chat.providers.provider import (
     Provider,
     ProviderRequest,
@@ -26,39 +26,39 @@ __all__ = (
     "Fit",
     "Overflow",
     "context_too_long",
-    "estimate",
+    "estimate_tokens",
     "fit_messages",
     "summarise",
     "visible_messages",
 )
 
-#: What happens to a conversation that is longer than the model takes: it is refused, or the
-#: oldest turns are left out, or summarised.
+#: What happens if a conversation exceeds the context window: refuse to send it, drop the oldest
+#: turns, or summarise them.
 Overflow: TypeAlias = Literal["refuse", "drop", "summarise"]
 
-#: Bytes of text for one token, and what each message costs beside its text.
+#: Bytes of text per token, and the overhead of each message.
 BYTES_PER_TOKEN = 3.5
 MESSAGE_TOKENS = 6
-#: What a picture costs, whatever its size; and bytes of any other file for one token.
-PICTURE_TOKENS = 1600
+#: Tokens of an image, whatever its size, and bytes per token of any other file.
+IMAGE_TOKENS = 1600
 FILE_BYTES_PER_TOKEN = 20
-#: What is left free for the answer if the session does not say how long that may be; at most a
-#: quarter of what the model takes.
+#: Tokens reserved for the answer if the session has no `max_tokens`; at most a quarter of the
+#: context window.
 ANSWER_TOKENS = 4096
 
 
 class Fit(NamedTuple):
-    """What is sent, and what of the beginning is not."""
+    """The messages to send, and the oldest messages, which are omitted."""
 
     messages: list[Message]
-    left_out: list[Message]
-    #: Estimated tokens of everything there was, and what the model takes.
+    omitted: list[Message]
+    #: Estimated tokens of the whole conversation, and the size of the context window.
     tokens: int
     limit: int | None
 
 
 def visible_messages(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages without those that the latest summary replaces."""
+    """Return the latest summary and the messages that it does not replace."""
     last = max((i for i, each in enumerate(messages) if each.kind == "summary"), default=None)
     if last is None:
         return list(messages)
@@ -68,12 +68,12 @@ def visible_messages(messages: Sequence[Message]) -> list[Message]:
     return [summary, *(each for each in messages[start:] if each.kind != "summary")]
 
 
-def estimate(message: Message) -> int:
-    """About how many tokens a message has."""
+def estimate_tokens(message: Message) -> int:
+    """Return the estimated number of tokens of a message."""
     if message.meta.get("encoding") == "base64":
         if str(message.meta.get("mime_type", "")).startswith("image/"):
-            return PICTURE_TOKENS
-        return PICTURE_TOKENS + len(message.text) // FILE_BYTES_PER_TOKEN
+            return IMAGE_TOKENS
+        return IMAGE_TOKENS + len(message.text) // FILE_BYTES_PER_TOKEN
     return _tokens(message.text) + MESSAGE_TOKENS
 
 
@@ -89,12 +89,12 @@ def fit_messages(
     limit: int | None,
     max_tokens: int | None,
 ) -> Fit:
-    """Return as many of the newest turns as fit; all of them if the limit is not known.
+    """Select as many of the newest turns as fit; all of them if the limit is unknown.
 
-    A turn begins with the user's message and what is attached to it. Where not even the newest
-    fits, `messages` is empty.
+    A turn starts with the user message and its attachments. If not even the newest turn fits,
+    `messages` is empty.
     """
-    costs = [estimate(each) for each in messages]
+    costs = [estimate_tokens(each) for each in messages]
     if limit is None:
         return Fit(list(messages), [], sum(costs), None)
     fixed = _tokens(system_prompt or "")
@@ -114,25 +114,26 @@ def fit_messages(
 
 
 def _turn_starts(messages: Sequence[Message]) -> list[int]:
-    """Where turns begin, but for the first."""
+    """Return the indexes at which turns start, except the first."""
     starts = []
     for index, each in enumerate(messages):
-        begins = each.kind == "attachment" or each.kind == "user"
-        if index and begins and messages[index - 1].kind != "attachment":
+        is_start = each.kind in ("attachment", "user")
+        if index and is_start and messages[index - 1].kind != "attachment":
             starts.append(index)
     return starts
 
 
 def context_too_long(fit: Fit) -> TooBig:
-    """Return the error for a conversation that is too long, with the choices that there are."""
+    """Return the error for a conversation that exceeds the context window."""
     advice = (
-        'send with overflow "drop" to leave the oldest turns out, or "summarise" to have the model'
+        'set overflow to "drop" to omit the oldest turns, or to "summarise" to have the model'
         " summarise them; nothing was sent or stored"
         if fit.messages
-        else "the newest message alone is too long"
+        else "the newest message alone exceeds it; shorten the message"
     )
     return TooBig(
-        f"the conversation has about {fit.tokens} tokens and the model takes {fit.limit}: {advice}",
+        f"the conversation has about {fit.tokens} tokens, and the limit of the model is"
+        f" {fit.limit}: {advice}",
         code="context_too_long",
         data={
             "tokens": fit.tokens,
@@ -144,39 +145,41 @@ def context_too_long(fit: Fit) -> TooBig:
 
 # --- summaries -----------------------------------------------------------------------------------
 
-#: What a model is asked for.
+#: The request for a summary.
 INSTRUCTION = (
-    "Summarise this conversation, so that it can be gone on with from the summary alone. Keep"
-    " names, numbers, decisions, open questions and what was asked for. Answer with the summary"
-    " only."
+    "Summarise this conversation so that it can be continued from the summary alone. Keep names,"
+    " numbers, decisions, open questions and requests. Answer with the summary only."
 )
 
 
 async def summarise(
     provider: Provider, model: str, messages: Sequence[Message], limit: int
 ) -> tuple[str, TokenUsage]:
-    """Return a summary of these messages by the model, and what it cost.
+    """Have the model summarise messages; return the summary and its token usage.
 
-    What does not fit at once is summarised in portions, each with the summary of those before it.
+    A conversation that exceeds the limit is summarised in portions, each together with the summary
+    of the previous portions. Raises Failed if the summary is empty.
     """
     summary = ""
-    spent = TokenUsage()
+    total = TokenUsage()
     for portion in _portions(messages, int(limit * BYTES_PER_TOKEN / 8)):
-        before = f"What came before, summarised:\n\n{summary}\n\n" if summary else ""
+        before = f"Summary of the earlier conversation:\n\n{summary}\n\n" if summary else ""
         text = f"{INSTRUCTION}\n\n{before}{portion}"
-        summary, used = await _answer(provider, model, text)
-        spent = TokenUsage(
-            spent.input_tokens + used.input_tokens, spent.output_tokens + used.output_tokens
+        summary, usage = await _answer(provider, model, text)
+        total = TokenUsage(
+            total.input_tokens + usage.input_tokens, total.output_tokens + usage.output_tokens
         )
         if not summary.strip():
-            raise Failed(f"{model} gave no summary; nothing was sent", code="no_summary")
-    return summary, spent
+            raise Failed(
+                f"{model} returned an empty summary; the message was not sent", code="no_summary"
+            )
+    return summary, total
 
 
 def _portions(messages: Sequence[Message], size: int) -> Iterator[str]:
-    """The conversation as text, some of it at a time.
+    """Yield the conversation as text, in portions of this many characters.
 
-    A character may be up to four bytes, so a portion is half of what fits even then.
+    A character has up to four bytes, so a portion uses at most half of the limit.
     """
     text = "".join(to_markdown(message) for message in messages)
     for start in range(0, len(text), max(size, 1)):
@@ -185,16 +188,16 @@ def _portions(messages: Sequence[Message], size: int) -> Iterator[str]:
 
 async def _answer(provider: Provider, model: str, text: str) -> tuple[str, TokenUsage]:
     async def no_tools(*_: object) -> Verdict:
-        return Verdict(False, "No tool is needed for this.")
+        return Verdict(False, "No tool is needed to write a summary.")
 
     name = model.partition(":")[2]
     request = ProviderRequest(name, [Message("user", text)], no_tools, ephemeral=True, max_turns=1)
     texts: list[str] = []
-    used = TokenUsage()
+    usage = TokenUsage()
     async with aclosing(provider.stream(request)) as deltas:
         async for delta in deltas:
             if isinstance(delta, Text):
                 texts.append(delta.text)
             elif isinstance(delta, TokenUsage):
-                used = delta
-    return storable("".join(texts)), used
+                usage = delta
+    return replace_unstorable("".join(texts)), usage

@@ -1,5 +1,8 @@
-"""What the methods of chat give and yield. Pieces of the answer are `Content`, tools are
-`ToolUse` and `ToolResult`: every view knows those already."""
+"""Events and results of the methods of chat.
+
+Text of an answer is sent as `Content`, tool calls as `ToolUse` and `ToolResult`: every view
+supports those events already.
+"""
 
 from __future__ import annotations
 
@@ -30,21 +33,21 @@ __all__ = (
 
 
 class Place(Event, tag="position"):
-    """A place in a tree of arbor."""
+    """A position in a tree of arbor."""
 
     tree_id: str
     node_id: str
 
 
 class ChatStart(Start, tag="start"):
-    """The user's message is stored, and the model is asked. An ephemeral message has no place."""
+    """The user message is stored and the model is called. An ephemeral message has no position."""
 
     session: str
     user_position: Place | None = None
 
 
 class Thinking(Event):
-    """A piece of what the model thinks before it answers."""
+    """A piece of the model's reasoning before the answer."""
 
     text: str
 
@@ -53,17 +56,17 @@ class Thinking(Event):
 
 
 class ToolStart(Event):
-    """A tool that the model asked for runs now; the run can be followed by its number."""
+    """A tool requested by the model has started; `run` is the id of its run."""
 
     tool_use_id: str
     run: int
 
     def as_line(self) -> str:
-        return f"Tool runs as {self.run}"
+        return f"Tool started as run {self.run}"
 
 
 class Usage(Event):
-    """What a round cost, in tokens, and in US dollars where the provider says so."""
+    """Token usage of a round, and its cost in US dollars if the provider reports it."""
 
     input_tokens: int
     output_tokens: int
@@ -76,24 +79,24 @@ class Usage(Event):
 
 
 class Answered(Complete):
-    """The turn is over: where the session stands now, and what the whole turn cost."""
+    """The end of a turn: the new position of the session, and the usage of the whole turn."""
 
     stop_reason: str
     usage: Usage
     position: Place | None = None
 
 
-#: What a turn yields.
+#: The events of a turn.
 TurnEvent: TypeAlias = (
     ChatStart | Content | Thinking | ToolUse | ToolStart | ToolResult | Usage | Answered
 )
 
 
-# --- what plain methods return --------------------------------------------------------------------
+# --- results of plain methods ---------------------------------------------------------------------
 
 
 class SessionData(Event, tag="session"):
-    """A session: a name, where it stands, and how it is set up. `busy`: a turn is under way."""
+    """A session: its name, position and configuration. `busy`: a turn is in progress."""
 
     session_id: str
     name: str
@@ -115,14 +118,14 @@ class SessionData(Event, tag="session"):
 
 
 class SessionPage(Event, tag="sessions"):
-    """Some sessions. `next` is what to give as `after` for more; left out if there are none."""
+    """A page of sessions. Pass `next` as `after` for the next page; absent on the last page."""
 
     sessions: list[SessionData]
     next: str | None = None
 
 
 class DeletedSession(Event, tag="deleted"):
-    """A session is gone. Its tree is kept for a while; claiming it keeps it for good."""
+    """A deleted session. Its tree is retained for a limited time; claiming it keeps it."""
 
     session_id: str
     name: str
@@ -130,10 +133,10 @@ class DeletedSession(Event, tag="deleted"):
 
 
 class MessageData(Event, tag="message"):
-    """One message of a conversation. `status` is left out if it is whole.
+    """A message of a conversation. `status` is absent if the message is complete.
 
-    A text that is too long for a list is left out: `size`, in characters, says so, and
-    `arbor.node_get` gives it; so are attachments that are no text.
+    The text is omitted if it is too long for a list or binary; `size` is then its length in
+    characters, and `arbor.node_get` returns it.
     """
 
     kind: str
@@ -155,7 +158,7 @@ class MessageData(Event, tag="message"):
 
 
 class HistoryPage(Event, tag="history"):
-    """Some messages, the oldest first. `next` is what to give as `before` for older ones."""
+    """A page of messages, oldest first. Pass `next` as `before` for older messages."""
 
     session: str
     position: Place
@@ -164,8 +167,11 @@ class HistoryPage(Event, tag="history"):
 
 
 class BranchData(Event, tag="branch"):
-    """The end of a branch: its last message, where it leaves the way to the session's place, and
-    how many messages follow from there. `current`: it is the session's own."""
+    """A branch: its last message, the node where it leaves the session's path, and its length.
+
+    `messages` counts the messages after that node. `current`: the session is at the end of this
+    branch.
+    """
 
     node_id: str
     kind: str
@@ -178,7 +184,7 @@ class BranchData(Event, tag="branch"):
 
 
 class Branches(Event):
-    """Some branches. `next` is what to give as `after` for more; left out if there are none."""
+    """A page of branches. Pass `next` as `after` for the next page; absent on the last page."""
 
     session: str
     tree_id: str
@@ -187,7 +193,7 @@ class Branches(Event):
 
 
 class HitData(Event, tag="hit"):
-    """A message that was found, and the sessions in whose tree it stands."""
+    """A message found by a search, and the sessions that share its tree."""
 
     tree_id: str
     node_id: str
@@ -198,14 +204,14 @@ class HitData(Event, tag="hit"):
 
 
 class Hits(Event):
-    """What was found, the newest first. `next` is what to give as `before` for more."""
+    """Search results, newest first. Pass `next` as `before` for more."""
 
     hits: list[HitData]
     next: int | None = None
 
 
 class ModelData(Event, tag="model"):
-    """Where models come from: an example of a model's name, and what is missing to use one."""
+    """A model provider: an example of a model name, and what is missing before it can be used."""
 
     provider: str
     example: str
@@ -214,7 +220,7 @@ class ModelData(Event, tag="model"):
 
 
 class Models(Event):
-    """All providers of models, and the model that a session has if none is named."""
+    """All model providers, and the default model of new sessions."""
 
     default: str
     providers: list[ModelData]

@@ -1,4 +1,4 @@
-"""Reading sessions: history, branches, search, export, and sessions as prompts."""
+"""Reading of conversations: history, branches, search, export, and sessions as prompts."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from activations.chat.message import (
     Message,
     markdown_heading,
     message_data,
-    message_of,
-    messages_of,
+    message_from_node,
+    messages_from_nodes,
     recover_draft,
     to_markdown,
 )
@@ -31,42 +31,42 @@ from plexus import Audio, Content, Context, Image, InvalidParams, NotFound, Reso
 from plexus import Message as PromptMessage
 from plexus.rpc import wire
 
-__all__ = ("Branch", "History", "branches_of")
+__all__ = ("Branch", "History", "find_branches")
 
-#: A page of history ends after so many characters: it is one answer.
-PAGE_SIZE = 1_000_000
-#: How much of a message is shown where only its beginning is.
-EXCERPT = 120
-#: About how large the pieces of an export are.
-EXPORTED = 60_000
+#: Maximum characters of a page of history, which is a single result.
+PAGE_CHARACTERS = 1_000_000
+#: Maximum characters of an excerpt.
+EXCERPT_CHARACTERS = 120
+#: Characters per chunk of an export.
+CHUNK_CHARACTERS = 60_000
 
 
 class History:
-    """Reads the messages of sessions."""
+    """Reader of the messages of sessions."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
         self._store = sessions.store
 
     async def history(self, ctx: Context, name: str, before: str | None, limit: int) -> HistoryPage:
-        """The latest messages, or those before a given one."""
+        """Return the latest messages, or those before a given message."""
         check_limit(limit)
         head = (await self._sessions.find(ctx, name)).head
         principal, (tree, node) = ctx.principal.name, head.position
-        most = min(limit + 1, PAGE_ITEMS)
-        nodes = await self._store.path_tail(principal, tree, before or node, most)
-        shown, more = _fitting(nodes, limit)
+        count = min(limit + 1, PAGE_ITEMS)
+        nodes = await self._store.path_tail(principal, tree, before or node, count)
+        shown, next_node = _page(nodes, limit)
         messages = [
             message_data(message, each.created_ms)
             for each in shown
-            if (message := message_of(each)) is not None
+            if (message := message_from_node(each)) is not None
         ]
         if before is None and is_leased(head):
-            messages += await self._being_written(principal, head)
-        return HistoryPage(head.name, Place(tree, node), messages, more)
+            messages += await self._streaming_messages(principal, head)
+        return HistoryPage(head.name, Place(tree, node), messages, next_node)
 
     async def branches(self, ctx: Context, name: str, after: str | None, limit: int) -> Branches:
-        """The ends of all branches, the newest first."""
+        """Return the branches of the tree of a session, newest first."""
         check_limit(limit)
         head = (await self._sessions.find(ctx, name)).head
         principal, (tree, node) = ctx.principal.name, head.position
@@ -75,20 +75,20 @@ class History:
             principal, tree, stubs[-1].n if stubs else None, PAGE_ITEMS
         ):
             stubs += page
-        found = branches_of(stubs, node)
+        found = find_branches(stubs, node)
         if after is not None:
-            places = [index for index, branch in enumerate(found) if branch.node == after]
-            found = found[places[0] + 1 :] if places else []
+            indexes = [index for index, branch in enumerate(found) if branch.node == after]
+            found = found[indexes[0] + 1 :] if indexes else []
         heads = await self._heads_of(principal, tree)
         listed = []
         for branch in found[:limit]:
             end = await self._store.get_node(principal, tree, branch.node)
-            message = message_of(end)
+            message = message_from_node(end)
             listed.append(
                 BranchData(
                     branch.node,
                     "" if message is None else message.kind,
-                    preview(end.content or "", EXCERPT),
+                    preview(end.content or "", EXCERPT_CHARACTERS),
                     branch.length,
                     end.created_ms,
                     branch.leaves_at is None,
@@ -96,13 +96,13 @@ class History:
                     branch.leaves_at,
                 )
             )
-        more = found[limit - 1].node if len(found) > limit else None
-        return Branches(head.name, tree, listed, more)
+        next_node = found[limit - 1].node if len(found) > limit else None
+        return Branches(head.name, tree, listed, next_node)
 
     async def search(
         self, ctx: Context, text: str, name: str | None, before: int | None, limit: int
     ) -> Hits:
-        """The messages that hold all of these words, the newest first."""
+        """Return the messages that contain all of these words, newest first."""
         check_limit(limit)
         principal = ctx.principal.name
         tree = None
@@ -113,11 +113,11 @@ class History:
         while hits := await self._store.search(principal, text, tree, before, limit):
             for node, excerpt in hits:
                 before = node.n
-                message = message_of(node)
+                message = message_from_node(node)
                 if node.tree not in names:
                     heads = await self._heads_of(principal, node.tree)
                     names[node.tree] = [head.name for head in heads]
-                # Trees that are no conversation may hold the words as well.
+                # Trees that are not conversations can contain the words too.
                 if message is None or not names[node.tree]:
                     continue
                 sessions = names[node.tree]
@@ -131,40 +131,45 @@ class History:
     async def export(
         self, ctx: Context, name: str, form: Literal["markdown", "json"]
     ) -> Iterator[str]:
-        """A whole conversation as one text, in pieces."""
+        """Return a whole conversation as chunks of one text."""
         found = await self._sessions.find(ctx, name)
         nodes = await self._path(ctx, found)
         if form == "json":
-            return _joined(_as_json(wire.encode(session_data(found)).decode(), nodes))
+            return _chunks(_as_json(wire.encode(session_data(found)).decode(), nodes))
         heading = markdown_heading(found.head.name, found.model, found.config.system_prompt)
-        return _joined([heading, *(to_markdown(message) for message in messages_of(nodes))])
+        return _chunks([heading, *(to_markdown(message) for message in messages_from_nodes(nodes))])
 
     async def prompt(self, ctx: Context, name: str) -> Iterator[PromptMessage]:
-        """What was said, for a model that goes on from there."""
+        """Return the messages of a conversation for a prompt."""
         nodes = await self._path(ctx, await self._sessions.find(ctx, name))
-        shown = (_in_prompt(message) for message in messages_of(nodes))
+        shown = (_prompt_message(message) for message in messages_from_nodes(nodes))
         return (message for message in shown if message is not None)
 
     async def message_to_answer(self, ctx: Context, name: str, node: str | None) -> str:
-        """Return the node of the user's message that this node, or the newest, belongs to.
+        """Return the node of the user message that a node belongs to; of the newest without one.
 
-        Raises NotFound if nothing was said yet.
+        Raises NotFound if the session has no user message.
         """
-        tree, here = (await self._sessions.find(ctx, name)).head.position
-        path = await self._store.path(ctx.principal.name, tree, node or here)
-        kinds = [(each.id, found.kind) for each in path if (found := message_of(each)) is not None]
-        said = next((id_ for id_, kind in reversed(kinds) if kind == "user"), None)
-        if said is None:
-            raise NotFound(f"nothing was said yet in session {name!r}", code="nothing_said")
-        return said
+        tree, current = (await self._sessions.find(ctx, name)).head.position
+        path = await self._store.path(ctx.principal.name, tree, node or current)
+        kinds = [
+            (each.id, found.kind) for each in path if (found := message_from_node(each)) is not None
+        ]
+        user_node = next((id_ for id_, kind in reversed(kinds) if kind == "user"), None)
+        if user_node is None:
+            raise NotFound(
+                f"session {name!r} has no user message; send one with chat.send",
+                code="nothing_said",
+            )
+        return user_node
 
     async def message_to_edit(self, ctx: Context, name: str, node_id: str) -> tuple[Message, str]:
-        """Return a message and the node that it follows; raises InvalidParams for other nodes."""
+        """Return a message and its parent node. Raises InvalidParams if it cannot be edited."""
         tree = (await self._sessions.find(ctx, name)).head.position.tree
         node = await self._store.get_node(ctx.principal.name, tree, node_id)
-        message = message_of(node)
+        message = message_from_node(node)
         if message is None or message.kind not in ("user", "assistant") or node.parent is None:
-            raise InvalidParams.at("node_id", "only what you or the model said can be edited")
+            raise InvalidParams.at("node_id", "must be a user message or an answer of the model")
         return message, node.parent
 
     async def _path(self, ctx: Context, session: Session) -> list[Node]:
@@ -172,52 +177,54 @@ class History:
         return await self._store.path(ctx.principal.name, tree, node)
 
     async def _heads_of(self, principal: str, tree: str) -> list[Head]:
-        """The sessions in a tree."""
+        """Return the sessions in a tree."""
         return await self._store.list_heads(principal, SPACE, None, PAGE_ITEMS, tree)
 
-    async def _being_written(self, principal: str, head: Head) -> list[MessageData]:
+    async def _streaming_messages(self, principal: str, head: Head) -> list[MessageData]:
         draft = recover_draft(await self._store.pieces(principal, head.id))
         return [message_data(m._replace(meta={**m.meta, "status": "streaming"})) for m in draft]
 
 
-def _fitting(nodes: Sequence[Node], limit: int) -> tuple[Sequence[Node], str | None]:
-    """As many of the latest nodes as fit on a page, and the node that the page before ends with."""
+def _page(nodes: Sequence[Node], limit: int) -> tuple[Sequence[Node], str | None]:
+    """Return as many of the latest nodes as fit on a page, and the last node of the next page."""
     count = size = 0
     for node in reversed(nodes[-limit:]):
         size += len(node.content or "")
-        if count and size > PAGE_SIZE:
+        if count and size > PAGE_CHARACTERS:
             break
         count += 1
     rest = nodes[:-count]
     if not rest:
         return nodes, nodes[0].parent
-    # The root is no message: there is nothing before the first one.
+    # The root is not a message, so the page that starts below it is the last.
     return nodes[-count:], None if rest[-1].parent is None else rest[-1].id
 
 
-def _as_json(described: str, nodes: Sequence[Node]) -> list[str]:
-    """The pieces of one JSON object."""
-    pieces = [f'{{"session":{described},"messages":[']
-    before = ""
+def _as_json(session: str, nodes: Sequence[Node]) -> list[str]:
+    """Return the pieces of one JSON object."""
+    pieces = [f'{{"session":{session},"messages":[']
+    separator = ""
     for node in nodes:
-        message = message_of(node)
+        message = message_from_node(node)
         if message is None:
             continue
-        told = {"node_id": node.id, "created_ms": node.created_ms, "kind": message.kind}
-        text = wire.encode({**told, "text": message.text, **message.meta}).decode()
-        pieces.append(before + text)
-        before = ","
+        fields = {"node_id": node.id, "created_ms": node.created_ms, "kind": message.kind}
+        text = wire.encode({**fields, "text": message.text, **message.meta}).decode()
+        pieces.append(separator + text)
+        separator = ","
     return [*pieces, "]}\n"]
 
 
-def _joined(pieces: Sequence[str]) -> Iterator[str]:
-    """The same text in pieces that are neither many nor large."""
+def _chunks(pieces: Sequence[str]) -> Iterator[str]:
+    """Yield the joined text in chunks of a bounded size."""
     text = "".join(pieces)
-    return (text[start : start + EXPORTED] for start in range(0, len(text), EXPORTED))
+    return (
+        text[start : start + CHUNK_CHARACTERS] for start in range(0, len(text), CHUNK_CHARACTERS)
+    )
 
 
-def _in_prompt(message: Message) -> PromptMessage | None:
-    """A message as part of a prompt; what models do among themselves is left out."""
+def _prompt_message(message: Message) -> PromptMessage | None:
+    """Return a message as part of a prompt; None for reasoning, tool calls and tool results."""
     kind, text, meta, node = message
     if kind in ("user", "summary"):
         return PromptMessage("user", Content(text))
@@ -239,35 +246,35 @@ def _in_prompt(message: Message) -> PromptMessage | None:
 
 
 class Branch(NamedTuple):
-    """A branch: its end, how many nodes it has beside the way to where one stands, and the node
-    where it leaves that way; None if one stands at its end."""
+    """A branch: its last node, its length outside the path from the root to the current node,
+    and the node where it leaves that path; None if it ends at the current node."""
 
     node: str
     length: int
     leaves_at: str | None
 
 
-def branches_of(stubs: Sequence[NodeStub], here: str) -> list[Branch]:
-    """All branches of a tree, the newest first. The root alone is none."""
+def find_branches(stubs: Sequence[NodeStub], current: str) -> list[Branch]:
+    """Return all branches of a tree, newest first. The root alone is not a branch."""
     parents = {stub.id: stub.parent for stub in stubs}
-    way = set()
-    node: str | None = here
+    path = set()
+    node: str | None = current
     while node is not None:
-        way.add(node)
+        path.add(node)
         node = parents.get(node)
     inner = set(parents.values())
     ends = [stub for stub in stubs if stub.id not in inner and stub.parent is not None]
     ends.sort(key=lambda stub: stub.n, reverse=True)
-    return [_branch(end.id, parents, way, here) for end in ends]
+    return [_branch(end.id, parents, path, current) for end in ends]
 
 
-def _branch(end: str, parents: dict[str, str | None], way: set[str], here: str) -> Branch:
+def _branch(end: str, parents: dict[str, str | None], path: set[str], current: str) -> Branch:
     length = 0
     node = end
-    while node not in way:
+    while node not in path:
         length += 1
-        above = parents[node]
-        if above is None:
+        parent = parents[node]
+        if parent is None:
             break
-        node = above
-    return Branch(end, length, None if end == here else node)
+        node = parent
+    return Branch(end, length, None if end == current else node)

@@ -1,13 +1,13 @@
-"""What a conversation is made of: messages, each a kind, a text and what belongs to that kind.
+"""Messages: the kind, text and metadata that a conversation consists of, and drafts of them.
 
 The same values are sent to a provider, stored as nodes, shown as history and exported. A message
-is a node of the session's tree: its text is the node's content, its kind and the rest the node's
-metadata. This module has the forms of a message (node, list entry, Markdown); it knows neither a
-store nor a model.
+is a node of the session's tree: its text is the node's content, its kind and metadata are the
+node's metadata. This module converts messages to and from nodes, list entries and Markdown; it
+depends on neither the store nor a provider.
 
-A draft is an answer while it is being written. It is kept as pieces: each says what has come since
-the one before, so that keeping a long answer costs no more than its length. `recover_draft` makes
-messages of the pieces that a program which was ended has left behind.
+A draft is an answer in progress. It is saved in pieces, each with the changes since the previous
+piece, so that saving a long answer costs no more than its length. `recover_draft` rebuilds the
+messages from the pieces that a killed process has left behind.
 """
 
 from __future__ import annotations
@@ -32,54 +32,54 @@ __all__ = (
     "Status",
     "markdown_heading",
     "message_data",
-    "message_of",
-    "messages_of",
-    "node_of",
+    "message_from_node",
+    "messages_from_nodes",
+    "node_from_message",
     "recover_draft",
-    "storable",
+    "replace_unstorable",
     "to_markdown",
     "user_message",
 )
 
 _BACKTICKS = re.compile("`{3,}")
 
-#: What a message can be:
-#: - `user`: what a person said.
-#: - `assistant`: what the model said.
-#: - `thinking`: what the model thought before it said or did something.
-#: - `tool_use`: the model asks for a tool; the text is the input, as JSON.
-#: - `tool_result`: what the tool answered.
-#: - `attachment`: a file that belongs to the user's message that follows it.
-#: - `summary`: stands for everything before it, where a model cannot take all of that.
+#: The kinds of messages:
+#: - `user`: text of the user.
+#: - `assistant`: text of the model.
+#: - `thinking`: reasoning of the model before an answer or a tool call.
+#: - `tool_use`: a tool call of the model; the text is the input as JSON.
+#: - `tool_result`: the output of the tool.
+#: - `attachment`: a file that belongs to the user message after it.
+#: - `summary`: replaces all earlier messages when they exceed the model's context window.
 Kind: TypeAlias = Literal[
     "user", "assistant", "thinking", "tool_use", "tool_result", "attachment", "summary"
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-#: How a message came to its end; a whole one says nothing. `interrupted`: the program was ended.
+#: How a message ended; stored unless it is complete. `interrupted`: the process was killed.
 Status: TypeAlias = Literal["complete", "error", "cancelled", "interrupted"]
 
 
 class Message(NamedTuple):
-    """One message. What `meta` holds depends on the kind, and is left out where it is not known:
+    """A message. The keys of `meta` depend on the kind; unknown values are omitted:
 
     - every kind: `status` unless it is complete, `error` (a code and a message) if it failed.
     - assistant: `model`, `stop_reason`, `usage`, `memory` (see `providers.provider.Stop`).
-    - thinking: `model`, and what the provider wants to have back with it.
+    - thinking: `model`, and the metadata that the provider needs in later requests.
     - tool_use: `tool_name`, `tool_use_id`.
     - tool_result: `tool_use_id`, `tool_name`, `is_error`, `run`.
-    - attachment: `name`, `mime_type`, `encoding` ("text", or "base64" if it is no text).
+    - attachment: `name`, `mime_type`, `encoding` ("text", or "base64" for binary data).
     """
 
     kind: Kind
     text: str
     meta: dict[str, Any] = {}  # noqa: RUF012 - never changed; a tuple's default is shared anyway
-    #: The node that it is stored in; None while it is not.
+    #: The node that stores the message; None before it is stored.
     node: str | None = None
 
 
-def storable(text: str) -> str:
-    """Return the text with the characters replaced that no database and no JSON can hold."""
+def replace_unstorable(text: str) -> str:
+    """Replace NUL characters and lone surrogates, which databases and JSON cannot represent."""
     if "\0" in text:
         text = text.replace("\0", "\ufffd")
     if not text.isascii():
@@ -88,23 +88,23 @@ def storable(text: str) -> str:
 
 
 def user_message(text: str) -> Message:
-    """Return a user's message; raises InvalidParams if it is empty or cannot be stored."""
+    """Return a user message. Raises InvalidParams if the text is empty or cannot be stored."""
     if not text.strip():
         code, fault = "empty_message", "must not be empty"
-    elif storable(text) != text:
-        code, fault = "bad_text", "contains a NUL or half a character"
+    elif replace_unstorable(text) != text:
+        code, fault = "bad_text", "must not contain NUL characters or lone surrogates"
     else:
         return Message("user", text)
     faults = [{"at": "message", "fault": fault}]
     raise InvalidParams(f"the message {fault}", code=code, data={"errors": faults})
 
 
-# --- as nodes ------------------------------------------------------------------------------------
+# --- nodes ---------------------------------------------------------------------------------------
 
-#: The longest text, in characters, that stands in a list.
-IN_LIST = 100_000
-#: The metadata that a list shows, with its types.
-SHOWN: dict[str, type] = {
+#: Maximum characters of a text in a list.
+LISTED_CHARACTERS = 100_000
+#: The metadata in a list entry, with its types.
+LISTED_META: dict[str, type] = {
     "status": str,
     "error": dict,
     "model": str,
@@ -119,13 +119,13 @@ SHOWN: dict[str, type] = {
 }
 
 
-def node_of(message: Message) -> NewNode:
-    """The node that a message becomes."""
+def node_from_message(message: Message) -> NewNode:
+    """Return the node that stores a message."""
     return NewNode(content=message.text, metadata={"kind": message.kind, **message.meta})
 
 
-def message_of(node: Node) -> Message | None:
-    """The message that a node is; None for the root, and for what others have put there."""
+def message_from_node(node: Node) -> Message | None:
+    """Return the message in a node; None for the root and for nodes of other programs."""
     metadata = node.metadata
     if not isinstance(metadata, dict) or node.content is None:
         return None
@@ -136,28 +136,30 @@ def message_of(node: Node) -> Message | None:
     return Message(kind, node.content, meta, node.id)
 
 
-def messages_of(nodes: Iterable[Node]) -> list[Message]:
-    """The messages among these nodes."""
-    return [message for node in nodes if (message := message_of(node)) is not None]
+def messages_from_nodes(nodes: Iterable[Node]) -> list[Message]:
+    """Return the messages in these nodes."""
+    return [message for node in nodes if (message := message_from_node(node)) is not None]
 
 
 def message_data(message: Message, created_ms: int | None = None) -> MessageData:
-    """A message as callers see it in a list."""
+    """Return a message as a list entry."""
     kind, text, meta, node = message
-    shown = len(text) <= IN_LIST and meta.get("encoding") != "base64"
-    # Anybody can write a node: what is not of its type is left out.
-    known = {name: meta[name] for name, type_ in SHOWN.items() if isinstance(meta.get(name), type_)}
+    is_listed = len(text) <= LISTED_CHARACTERS and meta.get("encoding") != "base64"
+    # Other programs can write nodes too: omit values of the wrong type.
+    known = {
+        name: meta[name] for name, type_ in LISTED_META.items() if isinstance(meta.get(name), type_)
+    }
     return MessageData(
         kind,
         created_ms,
         node,
-        text if shown else None,
-        None if shown else len(text),
+        text if is_listed else None,
+        None if is_listed else len(text),
         **known,
     )
 
 
-# --- as Markdown ---------------------------------------------------------------------------------
+# --- Markdown ------------------------------------------------------------------------------------
 
 TITLES = {
     "user": "User",
@@ -166,12 +168,12 @@ TITLES = {
     "tool_use": "Tool",
     "tool_result": "Tool result",
     "attachment": "Attachment",
-    "summary": "Summary of what came before",
+    "summary": "Summary of earlier messages",
 }
 
 
 def to_markdown(message: Message) -> str:
-    """One message, with a heading."""
+    """Return a message as Markdown, with a heading."""
     kind, text, meta, _ = message
     title = TITLES[kind]
     if kind == "tool_use":
@@ -182,24 +184,24 @@ def to_markdown(message: Message) -> str:
     if status is not None:
         title += f" ({status})"
     if kind == "tool_use":
-        text = _fenced(text, "json")
+        text = _code_block(text, "json")
     elif kind == "tool_result" or (kind == "attachment" and meta.get("encoding") == "text"):
-        text = _fenced(text)
+        text = _code_block(text)
     elif kind == "attachment":
-        text = f"*{len(text) * 3 // 4} bytes that are no text*"
+        text = f"*{len(text) * 3 // 4} bytes of binary data*"
     elif kind == "thinking":
         text = "\n".join(f"> {line}" for line in text.splitlines())
     return f"## {title}\n\n{text}\n\n"
 
 
 def markdown_heading(name: str, model: str, system_prompt: str | None) -> str:
-    """What stands above the first message."""
+    """Return the beginning of an exported conversation: title, model and system prompt."""
     text = f"# {name}\n\n*{model}*\n\n"
     return text if system_prompt is None else f"{text}## System\n\n{system_prompt}\n\n"
 
 
-def _fenced(text: str, language: str = "") -> str:
-    """The text as it is, between fences that are longer than any in it."""
+def _code_block(text: str, language: str = "") -> str:
+    """Return the text in a code block whose fences are longer than any fence in the text."""
     longest = max((len(found) for found in _BACKTICKS.findall(text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
@@ -207,42 +209,43 @@ def _fenced(text: str, language: str = "") -> str:
 
 # --- drafts --------------------------------------------------------------------------------------
 
-#: Our own pieces are read: brackets in them are mostly part of a text, and any number may be.
+#: No limits on the contents of our own pieces: a text may contain any number of brackets, which
+#: the decoder counts before it parses.
 PIECE_LIMITS = Limits(
     message_containers=sys.maxsize, message_members=sys.maxsize, message_values=sys.maxsize
 )
-#: A message of more characters is gone on with in another: a node holds only so much.
+#: A longer message continues in a new message, since the size of a node is limited.
 MESSAGE_CHARACTERS = 900_000
 
 
 class _Part:
-    """A message that may still grow."""
+    """A message that can still grow."""
 
-    __slots__ = ("kept", "kind", "meta", "meta_kept", "size", "texts")
+    __slots__ = ("kind", "meta", "meta_saved", "saved", "size", "texts")
 
     def __init__(self, kind: Kind, text: str, meta: dict[str, Any]) -> None:
         self.kind = kind
         self.meta = meta
         self.texts = [text]
         self.size = len(text)
-        #: How many of the texts, and whether the metadata, are in a piece already.
-        self.kept = 0
-        self.meta_kept = False
+        #: Number of texts in earlier pieces, and whether the metadata is in one.
+        self.saved = 0
+        self.meta_saved = False
 
 
 class Draft:
-    """What a round has brought so far."""
+    """The messages of a round in progress."""
 
     def __init__(self) -> None:
         self._parts: list[_Part] = []
-        #: The first part that may have something that is in no piece yet.
-        self._first_unkept = 0
+        #: The first part that may have unsaved changes.
+        self._first_unsaved = 0
 
     def __bool__(self) -> bool:
         return bool(self._parts)
 
     def add(self, kind: Kind, text: str, meta: Mapping[str, Any] | None = None) -> None:
-        """Add to the last message if it is of this kind, else begin one."""
+        """Append to the last message if it has this kind, or else start a new message."""
         last = self._parts[-1] if self._parts else None
         if last is None or last.kind != kind or last.size > MESSAGE_CHARACTERS:
             self.begin(kind, text, meta)
@@ -252,39 +255,39 @@ class Draft:
             last.size += len(text)
         if meta:
             last.meta.update(meta)
-            last.meta_kept = False
+            last.meta_saved = False
 
     def begin(self, kind: Kind, text: str, meta: Mapping[str, Any] | None = None) -> None:
-        """Begin another message."""
+        """Start a new message."""
         self._parts.append(_Part(kind, text, dict(meta or {})))
 
     def messages(self) -> list[Message]:
-        """The messages as they are now."""
+        """Return the messages in their current state."""
         return [Message(part.kind, "".join(part.texts), dict(part.meta)) for part in self._parts]
 
     def take_piece(self) -> str | None:
-        """What has come since the last piece; None if nothing has."""
-        news = []
-        for index in range(self._first_unkept, len(self._parts)):
+        """Return the changes since the last piece; None if there are none."""
+        changes = []
+        for index in range(self._first_unsaved, len(self._parts)):
             part = self._parts[index]
-            text = "".join(part.texts[part.kept :])
-            if text or not part.meta_kept:
-                news.append([index, part.kind, text, None if part.meta_kept else part.meta])
-            part.kept = len(part.texts)
-            part.meta_kept = True
-        self._first_unkept = max(len(self._parts) - 1, 0)
-        return wire.encode(news).decode() if news else None
+            text = "".join(part.texts[part.saved :])
+            if text or not part.meta_saved:
+                changes.append([index, part.kind, text, None if part.meta_saved else part.meta])
+            part.saved = len(part.texts)
+            part.meta_saved = True
+        self._first_unsaved = max(len(self._parts) - 1, 0)
+        return wire.encode(changes).decode() if changes else None
 
 
 def recover_draft(pieces: Iterable[str]) -> list[Message]:
-    """The messages that these pieces were kept of; what cannot be read is left out."""
+    """Return the messages of a draft from its pieces. Unreadable pieces are skipped."""
     parts: dict[int, tuple[Kind, list[str], dict[str, Any]]] = {}
     for piece in pieces:
         try:
-            news = wire.decode_value(piece.encode(), PIECE_LIMITS)
-        except (PlexusError, ValueError):  # written by something else, or not whole
+            changes = wire.decode_value(piece.encode(), PIECE_LIMITS)
+        except (PlexusError, ValueError):  # incomplete, or written by another program
             continue
-        for index, kind, text, meta in news:
+        for index, kind, text, meta in changes:
             if kind not in KINDS:
                 continue
             _, texts, known = parts.setdefault(index, (kind, [], {}))

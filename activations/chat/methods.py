@@ -1,11 +1,11 @@
-"""chat: conversations with models, streamed, that branch and last.
+"""The `chat` activation: streamed, branching, persistent conversations with models.
 
-What it promises:
-- A message is stored before a model is asked; what there is of an answer is kept and marked,
-  whatever ends it: an error, a cancel, a lost connection, a killed program.
-- One turn at a time in a session, over all processes that share the store.
-- Nothing is overwritten: an edit, another answer, a step back are branches of the same tree.
-- Keys come from the environment or a keyring; they are never stored, logged or sent on.
+Guarantees:
+- A message is stored before the model is called. A partial answer is stored and marked, whatever
+  ended it: an error, cancellation, a lost connection or a killed process.
+- A session has at most one turn at a time, across all processes that share the store.
+- Nothing is overwritten: edits, regenerated answers and moves create branches of the same tree.
+- API keys come from the environment or a keyring and are never stored, logged or forwarded.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from plexus import (
 
 __all__ = ("Chat",)
 
-#: What prompts' names begin with.
-PROMPTS: Final = "chat.session."
-#: How many sessions are read for suggestions, and how many are suggested.
-SCANNED: Final = 1000
-SUGGESTED: Final = 100
+#: The prefix of prompt names.
+PROMPT_PREFIX: Final = "chat.session."
+#: Maximum number of sessions read for suggestions, and of suggestions.
+SCANNED_SESSIONS: Final = 1000
+MAX_SUGGESTIONS: Final = 100
 
 
 class Chat(Activation):
-    """Conversations with models: streamed, branching, kept in trees."""
+    """Conversations with AI models: streamed, branching and stored as trees."""
 
     namespace = "chat"
     version = "1.0.0"
@@ -65,7 +65,7 @@ class Chat(Activation):
         open_providers: Callable[[], ProviderSource],
         default_model: str = DEFAULT_MODEL,
     ) -> None:
-        """Take where sessions are kept and who answers; both are opened at their first use."""
+        """Create the activation. The store and the providers are opened at first use."""
         self._arbor = arbor
         self._open_providers = open_providers
         self._opened: ProviderSource | None = None
@@ -90,95 +90,102 @@ class Chat(Activation):
 
     # --- sessions -----------------------------------------------------------------------------
 
-    @method(title="Create a session", destructive=False, open_world=False)
+    @method(title="Create a chat session", destructive=False, open_world=False)
     @config_parameters()
     async def create(self, name: str, *, ctx: Context, **config: Any) -> SessionData:
-        """Make a session: a conversation with a model, kept in a tree of its own.
+        """Create a chat session with a model. Use it before chat.send; returns the new session.
 
         Args:
-            name: What it is called; a name that is taken is refused.
+            name: Name of the new session. It must not exist yet.
         """
         return await (await self._sessions()).create(ctx, name, SessionConfig(**config))
 
-    @method(name="list", title="List sessions", read_only=True, open_world=False)
+    @method(name="list", title="List chat sessions", read_only=True, open_world=False)
     async def list_sessions(
         self, after: str | None = None, limit: int = 100, *, ctx: Context
     ) -> SessionPage:
-        """List your sessions by their names.
+        """List your chat sessions by name, with their model, configuration and last update.
 
         Args:
-            after: The `next` of the page before.
-            limit: At most so many, up to 1000.
+            after: The `next` value of the previous page; omit it for the first page.
+            limit: Maximum number of sessions, 1 to 1000. Default 100.
         """
         if self._arbor.is_empty():
             return SessionPage([])
         return await (await self._sessions()).page(ctx, after, limit)
 
-    @method(title="Show a session", read_only=True, open_world=False)
+    @method(title="Show a chat session", read_only=True, open_world=False)
     async def get(self, session: str, *, ctx: Context) -> SessionData:
-        """Give a session: where it stands and how it is set up.
+        """Return the configuration and current position of a session, not its messages.
 
         Args:
-            session: The session's name.
+            session: Name of the session.
         """
         return await (await self._sessions()).get(ctx, session)
 
-    @method(title="Set up a session anew", destructive=True, idempotent=True, open_world=False)
+    @method(title="Change session settings", destructive=True, idempotent=True, open_world=False)
     @config_parameters(changes=True)
     async def configure(self, session: str, *, ctx: Context, **config: Any) -> SessionData:
-        """Change how a session is set up. What is left out stays as it is.
+        """Change the configuration of a session, such as its model, system prompt or tools.
+
+        Omitted parameters stay unchanged. Returns the session.
 
         Args:
-            session: The session's name.
+            session: Name of the session.
         """
         return await (await self._sessions()).configure(ctx, session, config)
 
-    @method(title="Rename a session", destructive=False, open_world=False)
+    @method(title="Rename a chat session", destructive=False, open_world=False)
     async def rename(self, session: str, new_name: str, *, ctx: Context) -> SessionData:
-        """Give a session another name.
+        """Rename a session and return it.
 
         Args:
-            session: The session's name.
-            new_name: Its new name; one that is taken is refused.
+            session: Current name of the session.
+            new_name: New name. It must not exist yet.
         """
         return await (await self._sessions()).rename(ctx, session, new_name)
 
-    @method(title="Delete a session", destructive=True, open_world=False)
+    @method(title="Delete a chat session", destructive=True, open_world=False)
     async def delete(self, session: str, *, ctx: Context) -> DeletedSession:
-        """Delete a session. Its tree stays while another session is in it, and for a while after.
+        """Delete a session. Its messages are retained while other sessions share its tree.
+
+        After that they are deleted at the end of a retention period.
 
         Args:
-            session: The session's name.
+            session: Name of the session.
         """
         return await (await self._sessions()).delete(ctx, session)
 
-    @method(title="Fork a session", destructive=False, open_world=False)
+    @method(title="Fork a chat session", destructive=False, open_world=False)
     async def fork(
         self, session: str, new_name: str, node_id: str | None = None, *, ctx: Context
     ) -> SessionData:
-        """Make another session in the same tree: it shares what was said so far.
+        """Create a second session that shares the conversation so far; returns the new session.
+
+        Use it to try another direction while the original session stays as it is.
 
         Args:
-            session: The session's name.
-            new_name: The name of the new one; one that is taken is refused.
-            node_id: The message after which the new one goes on; where the old one stands, if
-                left out.
+            session: Name of the session to fork.
+            new_name: Name of the new session. It must not exist yet.
+            node_id: The last message that both share. Defaults to the current position.
         """
         return await (await self._sessions()).fork(ctx, session, new_name, node_id)
 
-    @method(title="Go to another message", destructive=False, idempotent=True, open_world=False)
+    @method(title="Move to another message", destructive=False, idempotent=True, open_world=False)
     async def set_head(self, session: str, node_id: str, *, ctx: Context) -> SessionData:
-        """Have a session go on after another message of its tree: this is how one branches.
+        """Move a session to another message of its tree, to go back or to switch branches.
+
+        The next message continues from there. Returns the session.
 
         Args:
-            session: The session's name.
-            node_id: The message; it must be in the session's tree.
+            session: Name of the session.
+            node_id: Id of the message, from chat.history or chat.branches.
         """
         return await (await self._sessions()).set_head(ctx, session, node_id)
 
     # --- turns --------------------------------------------------------------------------------
 
-    @method(title="Say something", deadline_s=TURN_S, destructive=False, open_world=True)
+    @method(title="Send a message", deadline_s=TURN_S, destructive=False, open_world=True)
     async def send(
         self,
         session: str,
@@ -191,30 +198,29 @@ class Chat(Activation):
         *,
         ctx: Context,
     ) -> AsyncIterator[TurnEvent]:
-        """Send a message and stream the answer.
+        """Send a message to the model of a session and stream its answer and tool calls.
 
-        The message is stored before the model is asked. If the answer is cut off, by an error or
-        by you, what there is of it is kept and marked.
+        Use it to continue a conversation. Both messages are stored; a partial answer is marked.
 
         Args:
-            session: The session's name.
-            message: What you say.
-            attachments: Files that belong to it: each has a text, or data (base64) and a
-                mime_type, or the uri of a resource of this server; and may have a name.
-            ephemeral: Whether nothing of this turn is kept.
-            max_turns: How often the model may be asked in this turn; it is asked again after each
-                round of tools.
-            when_busy: What happens if a turn is under way: refuse, or queue this one after it.
-            overflow: What happens if the conversation is longer than the model takes: refuse, drop
-                the oldest turns, or summarise them; as the session says, if left out.
+            session: Name of the session.
+            message: Text of the message.
+            attachments: Files, up to 20. Each has `text`, or `data` (base64) with `mime_type`, or
+                the `uri` of a resource of this server; `name` is optional.
+            ephemeral: If true, nothing of this turn is stored. Default false.
+            max_turns: Maximum model calls in this turn; each round of tool calls needs another.
+                Default 50; no limit for Claude Code.
+            when_busy: If another turn is in progress: refuse (default), or queue.
+            overflow: If the conversation exceeds the context window: refuse, drop the oldest
+                turns, or summarise them. Defaults to the setting of the session.
         """
         sessions = await self._sessions()
-        said = user_message(message)
+        new = user_message(message)
         files = await attachment_messages(ctx, attachments or [])
         options = TurnOptions(None, ephemeral, max_turns, when_busy, overflow)
-        return Turn(sessions, ctx, session, [*files, said], options).run()
+        return Turn(sessions, ctx, session, [*files, new], options).run()
 
-    @method(title="Answer again", deadline_s=TURN_S, destructive=False, open_world=True)
+    @method(title="Regenerate an answer", deadline_s=TURN_S, destructive=False, open_world=True)
     async def regenerate(
         self,
         session: str,
@@ -225,18 +231,18 @@ class Chat(Activation):
         *,
         ctx: Context,
     ) -> AsyncIterator[TurnEvent]:
-        """Have the model answer a message again, in a branch beside the answer that there is.
+        """Answer an earlier message again and stream the new answer; the old answer is kept.
 
         Args:
-            session: The session's name.
-            node_id: The message of yours, or anything of its answer; the latest, if left out.
-            max_turns: How often the model may be asked in this turn.
-            when_busy: What happens if a turn is under way: refuse, or queue this one after it.
-            overflow: What happens if the conversation is longer than the model takes.
+            session: Name of the session.
+            node_id: The user message, or a message of its answer. Defaults to the latest.
+            max_turns: Maximum model calls in this turn. Default 50; no limit for Claude Code.
+            when_busy: If another turn is in progress: refuse (default), or queue.
+            overflow: If the conversation exceeds the context window: refuse, drop or summarise.
         """
         sessions = await self._sessions()
-        said = await History(sessions).message_to_answer(ctx, session, node_id)
-        options = TurnOptions(said, False, max_turns, when_busy, overflow)
+        user_node = await History(sessions).message_to_answer(ctx, session, node_id)
+        options = TurnOptions(user_node, False, max_turns, when_busy, overflow)
         return Turn(sessions, ctx, session, (), options).run()
 
     @method(title="Edit a message", deadline_s=TURN_S, destructive=False, open_world=True)
@@ -251,26 +257,26 @@ class Chat(Activation):
         *,
         ctx: Context,
     ) -> AsyncIterator[TurnEvent]:
-        """Say something else in the place of an earlier message: a new branch begins there.
+        """Replace an earlier message in a new branch; the original branch is kept.
 
-        The old message stays, with all that followed. A new message of yours is answered, with the
-        attachments of the old one; an answer that you rewrite is only stored.
+        An edited user message is answered again, with its attachments. An edited answer is only
+        stored.
 
         Args:
-            session: The session's name.
-            node_id: The message: one of yours, or an answer.
-            message: What is said in its place.
-            max_turns: How often the model may be asked in this turn.
-            when_busy: What happens if a turn is under way: refuse, or queue this one after it.
-            overflow: What happens if the conversation is longer than the model takes.
+            session: Name of the session.
+            node_id: Id of the user message or answer to replace.
+            message: The new text.
+            max_turns: Maximum model calls in this turn. Default 50; no limit for Claude Code.
+            when_busy: If another turn is in progress: refuse (default), or queue.
+            overflow: If the conversation exceeds the context window: refuse, drop or summarise.
         """
         sessions = await self._sessions()
-        said = user_message(message)
+        new = user_message(message)
         old, parent = await History(sessions).message_to_edit(ctx, session, node_id)
         if old.kind == "assistant":
             return rewrite_answer(sessions, ctx, session, message, parent, when_busy)
         options = TurnOptions(parent, False, max_turns, when_busy, overflow)
-        return Turn(sessions, ctx, session, [said], options).run()
+        return Turn(sessions, ctx, session, [new], options).run()
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -278,14 +284,14 @@ class Chat(Activation):
     async def history(
         self, session: str, before: str | None = None, limit: int = 50, *, ctx: Context
     ) -> HistoryPage:
-        """Give the latest messages of a session, the oldest of them first.
+        """Return the latest messages of a session, oldest first.
 
-        An answer that is being written now comes last, with the status "streaming".
+        An answer in progress comes last, with the status "streaming".
 
         Args:
-            session: The session's name.
-            before: The `next` of the page before, for older messages.
-            limit: At most so many, up to 1000.
+            session: Name of the session.
+            before: The `next` value of the previous page, for older messages.
+            limit: Maximum number of messages, 1 to 1000. Default 50.
         """
         return await (await self._history()).history(ctx, session, before, limit)
 
@@ -293,12 +299,14 @@ class Chat(Activation):
     async def branches(
         self, session: str, after: str | None = None, limit: int = 50, *, ctx: Context
     ) -> Branches:
-        """List the ends of all branches of a session's tree, the newest first.
+        """List the branches of a conversation, newest first, with the last message of each.
+
+        Use it to find a message for chat.set_head.
 
         Args:
-            session: The session's name.
-            after: The `next` of the page before.
-            limit: At most so many, up to 1000.
+            session: Name of the session.
+            after: The `next` value of the previous page; omit it for the first page.
+            limit: Maximum number of branches, 1 to 1000. Default 50.
         """
         return await (await self._history()).branches(ctx, session, after, limit)
 
@@ -312,13 +320,13 @@ class Chat(Activation):
         *,
         ctx: Context,
     ) -> Hits:
-        """Find the messages that hold all of these words, the newest first.
+        """Search your chat messages for words; returns excerpts and their sessions, newest first.
 
         Args:
-            text: The words. Upper and lower case are the same; punctuation does not count.
-            session: Search only the tree of this session; all of yours, if left out.
-            before: The `next` of the search before, to go on there.
-            limit: At most so many, up to 1000.
+            text: Words that a message must contain, in any order. Case and punctuation are ignored.
+            session: Search only the tree of this session. Defaults to all your sessions.
+            before: The `next` value of the previous page, for older matches.
+            limit: Maximum number of matches, 1 to 1000. Default 20.
         """
         return await (await self._history()).search(ctx, text, session, before, limit)
 
@@ -326,38 +334,41 @@ class Chat(Activation):
     async def export(
         self,
         session: str,
-        format: Literal["markdown", "json"] = "markdown",  # noqa: A002 - what callers call it
+        format: Literal["markdown", "json"] = "markdown",  # noqa: A002 - the name on the wire
         *,
         ctx: Context,
     ) -> AsyncIterator[Content]:
-        """Give a whole conversation as one text, in pieces to be joined.
+        """Return a whole conversation as one document, streamed in chunks.
 
         Args:
-            session: The session's name.
-            format: Markdown to read, or JSON to process.
+            session: Name of the session.
+            format: markdown for reading (default), or json for processing.
         """
         for text in await (await self._history()).export(ctx, session, format):
             yield Content(text)
 
-    @method(title="List providers of models", read_only=True, open_world=False)
+    @method(title="List model providers", read_only=True, open_world=False)
     async def models(self) -> Models:
-        """List where models can come from, and what is missing to use each."""
+        """List the model providers: an example model of each, and what is missing to use it.
+
+        Use it to choose the model of a session.
+        """
         return Models(self._default_model, self._providers.list_providers())
 
     async def check_health(self) -> str:
-        """Say which model answers if none is named; raises if it cannot be asked."""
+        """Return the default model. Raises if it cannot be used."""
         provider, model = self._providers.find(self._default_model)
         await provider.check(model)
         return f"default model {self._default_model}"
 
     # --- prompts ------------------------------------------------------------------------------
 
-    @prompt(title="A conversation", template=PROMPTS + "{session}")
+    @prompt(title="Continue a conversation", template=PROMPT_PREFIX + "{session}")
     async def conversation(self, session: str, *, ctx: Context) -> AsyncIterator[Message]:
-        """What was said so far in a session, to go on with.
+        """Return the messages of a chat session, to continue the conversation elsewhere.
 
         Args:
-            session: The session's name.
+            session: Name of the session.
         """
         for message in await (await self._history()).prompt(ctx, session):
             yield message
@@ -365,24 +376,24 @@ class Chat(Activation):
     async def prompts(
         self, principal: Principal, after: str | None, limit: int
     ) -> list[PromptInfo]:
-        """Every session is a prompt: the messages so far."""
+        """List a prompt for every session, with its messages."""
         if self._arbor.is_empty() or limit < 1:
             return []
         name = None
-        if after is not None and after >= PROMPTS:
-            if not after.startswith(PROMPTS):
+        if after is not None and after >= PROMPT_PREFIX:
+            if not after.startswith(PROMPT_PREFIX):
                 return []
-            name = after.removeprefix(PROMPTS)
+            name = after.removeprefix(PROMPT_PREFIX)
         names = await (await self._sessions()).names(principal.name, name, limit)
-        about = "What was said so far in this session"
-        return [PromptInfo(PROMPTS + each, each, about) for each in names]
+        description = "The messages of this chat session"
+        return [PromptInfo(PROMPT_PREFIX + each, each, description) for each in names]
 
     @completer("conversation", "session")
     async def suggest_sessions(
         self, value: str, _given: dict[str, str], principal: Principal
     ) -> list[str]:
-        """The sessions whose names begin so."""
+        """Return the names of sessions that start with a value."""
         if self._arbor.is_empty():
             return []
-        names = await (await self._sessions()).names(principal.name, None, SCANNED)
-        return [name for name in names if name.startswith(value)][:SUGGESTED]
+        names = await (await self._sessions()).names(principal.name, None, SCANNED_SESSIONS)
+        return [name for name in names if name.startswith(value)][:MAX_SUGGESTIONS]

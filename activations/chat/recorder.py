@@ -1,8 +1,8 @@
-"""What a turn stores: messages as nodes, and pieces of what is not finished yet.
+"""Recorders: store the messages of a turn as nodes, and pieces of its draft meanwhile.
 
-`StoreRecorder` writes to the store; `Recorder` takes its place for a turn that leaves no trace. A
-write that has begun is completed even if the turn is cancelled meanwhile: it is then known what is
-stored, and nothing is stored twice.
+`StoreRecorder` writes to the store; `Recorder` stores nothing and serves ephemeral turns. A write
+that has started completes even if the turn is cancelled meanwhile, so that it is known what is
+stored and nothing is stored twice.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from contextlib import suppress
 
 from activations.arbor.model import Head, Position
 from activations.arbor.store import Store
-from activations.chat.lease import RENEW_S, WhenBusy, acquire, complete, lease_owner
-from activations.chat.message import Draft, Message, node_of
+from activations.chat.lease import RENEW_S, WhenBusy, acquire, lease_owner, run_to_completion
+from activations.chat.message import Draft, Message, node_from_message
 from plexus import Context
 from plexus.errors import PlexusError
 
 __all__ = ("Recorder", "StoreRecorder")
 
-#: How long pieces are gathered: what is lost at most when the machine loses its power.
-GATHER_S = 0.2
+#: Delay between a change and its write. A power failure loses at most this much of a draft.
+SAVE_DELAY_S = 0.2
 
 
 class Recorder:
-    """Records nothing: for a turn that leaves no trace."""
+    """Recorder of an ephemeral turn, which stores nothing."""
 
-    #: Where the session stands; None if nothing is recorded.
+    #: The position of the session; None if nothing is stored.
     position: Position | None = None
 
     def __init__(self) -> None:
-        #: The answer that is being written.
+        #: The answer in progress.
         self.draft = Draft()
 
-    def draft_changed(self) -> None:
-        """Have the draft stored soon; raises if it can no longer be stored."""
+    def schedule_save(self) -> None:
+        """Schedule a save of the draft. Raises if it can no longer be saved."""
 
-    async def record(self, messages: Sequence[Message], parent: str | None = None) -> list[Message]:  # noqa: ARG002 - it is stored nowhere
-        """Add these messages to the session, in the place of the draft."""
+    async def record(self, messages: Sequence[Message], parent: str | None = None) -> list[Message]:  # noqa: ARG002 - nothing is stored
+        """Add messages to the session and clear the draft; return them with their nodes."""
         self.draft = Draft()
         return list(messages)
 
@@ -47,7 +47,7 @@ class Recorder:
 
 
 class StoreRecorder(Recorder):
-    """Records the messages of a turn that owns its session, and renews the lease."""
+    """Recorder of a turn that owns its session; it also renews the lease."""
 
     def __init__(self, store: Store, principal: str, head: Head, owner: str) -> None:
         super().__init__()
@@ -58,36 +58,36 @@ class StoreRecorder(Recorder):
         self._owner = owner
         self._failure: PlexusError | None = None
         self._changed = asyncio.Event()
-        #: A piece must not be written after the messages that it is a piece of.
-        self._writing = asyncio.Lock()
-        self._renewing = asyncio.create_task(self._renew())
+        #: A piece must not be written after the messages that it belongs to.
+        self._write_lock = asyncio.Lock()
+        self._renew_task = asyncio.create_task(self._renew())
 
     @classmethod
     async def acquire(
         cls, store: Store, ctx: Context, name: str, when_busy: WhenBusy
     ) -> StoreRecorder:
-        """Acquire a session for this run; raises Busy."""
+        """Acquire a session for the run of this context. Raises Busy."""
         principal, owner = ctx.principal.name, lease_owner(ctx.run_id)
         return cls(store, principal, await acquire(store, principal, name, owner, when_busy), owner)
 
-    def draft_changed(self) -> None:
-        """Have the draft stored soon; raises the error that kept it from being stored."""
+    def schedule_save(self) -> None:
+        """Schedule a save of the draft. Raises the error of an earlier save."""
         if self._failure is not None:
             raise self._failure
         if not self._changed.is_set():
             self._changed.set()
 
     async def record(self, messages: Sequence[Message], parent: str | None = None) -> list[Message]:
-        """Add these messages below the head, or below `parent`, and move the head there."""
-        return await complete(self._record(messages, parent))
+        """Add messages below the head, or below `parent`, and move the head to the last."""
+        return await run_to_completion(self._record(messages, parent))
 
     async def _record(self, messages: Sequence[Message], parent: str | None) -> list[Message]:
-        async with self._writing:
+        async with self._write_lock:
             head, nodes = await self._store.advance(
                 self._principal,
                 self.head.id,
                 self._owner,
-                [node_of(message) for message in messages],
+                [node_from_message(message) for message in messages],
                 parent,
             )
             self.draft = Draft()
@@ -98,25 +98,27 @@ class StoreRecorder(Recorder):
 
     async def close(self) -> None:
         """Release the session."""
-        self._renewing.cancel()
+        self._renew_task.cancel()
         try:
             with suppress(asyncio.CancelledError):
-                await self._renewing
+                await self._renew_task
         finally:
-            await complete(self._store.release_head(self._principal, self.head.id, self._owner))
+            await run_to_completion(
+                self._store.release_head(self._principal, self.head.id, self._owner)
+            )
 
     async def _renew(self) -> None:
-        """Store what has come, and renew the lease now and then."""
+        """Save changes of the draft, and renew the lease at intervals."""
         while self._failure is None:
             try:
                 async with asyncio.timeout(RENEW_S):
                     await self._changed.wait()
-                await asyncio.sleep(GATHER_S)
+                await asyncio.sleep(SAVE_DELAY_S)
             except TimeoutError:
                 pass
             self._changed.clear()
             try:
-                async with self._writing:
+                async with self._write_lock:
                     piece = self.draft.take_piece()
                     await self._store.renew_head(self._principal, self.head.id, self._owner, piece)
             except PlexusError as error:

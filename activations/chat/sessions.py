@@ -1,8 +1,7 @@
-"""Sessions: how one is configured, and finding, creating, changing and deleting them.
+"""Sessions: their configuration, and creating, finding, changing and deleting them.
 
-A session is a named head in a tree of arbor; its configuration is the data of that head. The
-fields of a configuration are listed once, in `SessionConfig`: methods get their parameters from
-there.
+A session is a named head in a tree of arbor; its configuration is the data of that head. Methods
+derive their parameters from the fields of `SessionConfig`.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from activations.arbor.model import PAGE_ITEMS, Head
 from activations.arbor.store import Store
 from activations.chat.context_window import Overflow
 from activations.chat.events import DeletedSession, Place, SessionData, SessionPage
-from activations.chat.lease import SPACE, is_leased, lease_owner, recover, turn_under_way
+from activations.chat.lease import SPACE, is_leased, lease_owner, recover, turn_in_progress
 from activations.chat.providers.provider import Provider, ProviderSource
-from activations.chat.tools import Approval, chosen_methods
+from activations.chat.tools import Approval, match_methods
 from plexus import Context, Denied, Failed, InvalidParams, NotFound
 from plexus.errors import Busy
 
@@ -30,104 +29,107 @@ __all__ = (
     "check_limit",
     "config_parameters",
     "session_data",
-    "session_of",
+    "session_from_head",
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: The model of a session if nothing else is configured.
+#: The default model if no other is configured.
 DEFAULT_MODEL: Final = "echo:echo"
-#: The highest temperature that providers know.
-HOTTEST: Final = 2.0
-#: The scope for running commands: a provider that runs tools itself can do no less.
-COMMANDS: Final = "bash"
+#: The highest temperature that providers support.
+MAX_TEMPERATURE: Final = 2.0
+#: The scope required to use a provider that runs its own tools: it can run commands.
+COMMAND_SCOPE: Final = "bash"
 
 
 class _Doc(NamedTuple):
-    """What callers read about a field when they create a session, and when they change one."""
+    """The parameter description of a field in `chat.create`, and in `chat.configure`."""
 
     create: str
     change: str = ""
 
 
 class SessionConfig(NamedTuple):
-    """How a session is configured: the parameters of `chat.create` and `chat.configure`."""
+    """The configuration of a session: the parameters of `chat.create` and `chat.configure`."""
 
     model: Annotated[
         str | None,
         _Doc(
-            'Who answers, as in "anthropic:claude-sonnet-4-5"; `chat.models` lists the providers.'
-            " The built-in echo model, if left out and nothing else is configured.",
-            "Who answers from now on.",
+            'Model as "provider:model", such as "anthropic:claude-sonnet-4-5"; list providers with'
+            " `chat.models`. Defaults to the server's default model.",
+            'New model as "provider:model", such as "anthropic:claude-sonnet-4-5".',
         ),
     ] = None
     system_prompt: Annotated[
         str | None,
         _Doc(
-            "What the model is told before everything else.",
-            "What the model is told first; an empty text for nothing.",
+            "Instructions for the model, sent before the conversation.",
+            "New instructions for the model; an empty string removes them.",
         ),
     ] = None
     tools: Annotated[
         list[str] | None,
         _Doc(
-            'The methods that the model may call, as in "bash.execute" or "arbor.*".',
-            "The methods that the model may call; an empty list for none.",
+            'Methods that the model can call, as names or patterns such as "bash.execute" or'
+            ' "arbor.*". Default: none.',
+            "Methods that the model can call, as names or patterns; an empty list removes all.",
         ),
     ] = None
     approve: Annotated[
         Approval,
         _Doc(
-            "Before which tools you are asked: all, those that may change something, none.",
-            "Before which tools you are asked.",
+            "Which tool calls need your approval: all, changes (those that can make changes; the"
+            " default), or none.",
+            "Which tool calls need your approval: all, changes, or none.",
         ),
     ] = "changes"
     overflow: Annotated[
         Overflow,
         _Doc(
-            "What happens when the conversation is longer than the model takes: refuse to send,"
-            " drop the oldest turns, or have the model summarise them.",
-            "What happens when the conversation is longer than the model takes.",
+            "What to do when the conversation exceeds the context window: refuse (default), drop"
+            " the oldest turns, or summarise them.",
+            "What to do when the conversation exceeds the context window: refuse, drop or"
+            " summarise.",
         ),
     ] = "refuse"
-    thinking: Annotated[bool, _Doc("Whether the model is to think first, where it can choose.")] = (
-        False
-    )
+    thinking: Annotated[
+        bool, _Doc("Whether the model reasons before it answers, if it supports that.")
+    ] = False
     max_tokens: Annotated[
         int | None,
         _Doc(
-            "How long an answer may be.",
-            "How long an answer may be; 0 for as long as the model likes.",
+            "Maximum tokens of an answer. Defaults to the provider's limit.",
+            "Maximum tokens of an answer; 0 removes the limit.",
         ),
     ] = None
     temperature: Annotated[
-        float | None, _Doc("How freely the model chooses its words, from 0 to 2.")
+        float | None, _Doc("Sampling temperature from 0 (most predictable) to 2.")
     ] = None
     context_tokens: Annotated[
         int | None,
         _Doc(
-            "How much the model takes, if that is not known, or is to be less.",
-            "How much the model takes; 0 for what is known of it.",
+            "Size of the context window in tokens, if it is unknown or should be smaller.",
+            "Size of the context window in tokens; 0 restores the known size.",
         ),
     ] = None
     working_dir: Annotated[
         str | None,
         _Doc(
-            "For Claude Code: the folder in which it works.",
-            "For Claude Code: the folder in which it works; empty for the server's.",
+            "Claude Code only: its working directory. Defaults to the server's.",
+            "Claude Code only: its working directory; an empty string restores the server's.",
         ),
     ] = None
     allowed_tools: Annotated[
         list[str] | None,
-        _Doc("For Claude Code: those of its own tools that need no approval."),
+        _Doc('Claude Code only: its own tools that need no approval, such as "Read".'),
     ] = None
 
-    def stored(self) -> dict[str, Any]:
-        """Return it as it is stored: without what is not set."""
+    def to_stored(self) -> dict[str, Any]:
+        """Return the data to store: the fields that are set."""
         return {name: value for name, value in self._asdict().items() if value not in (None, [])}
 
-    def changed(self, given: dict[str, Any]) -> SessionConfig:
-        """Return it with what is given; None changes nothing, an empty value removes one."""
+    def updated(self, given: dict[str, Any]) -> SessionConfig:
+        """Return a copy with changes: None keeps a value, an empty value removes it."""
         changes = {name: value for name, value in given.items() if value is not None}
         for name in ("system_prompt", "max_tokens", "context_tokens", "working_dir"):
             if name in changes and not changes[name]:
@@ -138,16 +140,16 @@ class SessionConfig(NamedTuple):
 def config_parameters(*, changes: bool = False) -> Callable[[F], F]:
     """Decorate a method that takes the fields of a `SessionConfig` as keyword arguments.
 
-    They become parameters of its own, with types, defaults and descriptions, after those that it
-    has. With `changes` each may be left out, and is None then.
+    The fields become parameters of the method, with types, defaults and descriptions, after its
+    positional parameters. With `changes` all of them are optional and default to None.
     """
 
     def decorate(function: F) -> F:
-        made: Any = function
+        target: Any = function
         own = list(inspect.signature(function).parameters.values())[:-1]
         first = [each for each in own if each.kind is not each.KEYWORD_ONLY]
         last = own[len(first) :]
-        fields, annotations = [], dict(made.__annotations__)
+        fields, annotations = [], dict(target.__annotations__)
         lines = [inspect.getdoc(function) or ""]
         for name, hint in typing.get_type_hints(SessionConfig, include_extras=True).items():
             type_, doc = typing.get_args(hint)
@@ -160,35 +162,35 @@ def config_parameters(*, changes: bool = False) -> Callable[[F], F]:
             )
             lines.append(f"    {name}: {(changes and doc.change) or doc.create}")
         del annotations["config"]
-        made.__signature__ = inspect.Signature([*first, *fields, *last])
-        made.__annotations__ = annotations
-        made.__doc__ = "\n".join(lines)
+        target.__signature__ = inspect.Signature([*first, *fields, *last])
+        target.__annotations__ = annotations
+        target.__doc__ = "\n".join(lines)
         return function
 
     return decorate
 
 
 class Session(NamedTuple):
-    """A session as it is stored."""
+    """A stored session."""
 
     head: Head
     config: SessionConfig
 
     @property
     def model(self) -> str:
-        """The name of its model, as in `provider:model`."""
+        """The name of the model, as `provider:model`."""
         return self.config.model or ""
 
 
-def session_of(head: Head) -> Session:
-    """Return the session that a head is."""
+def session_from_head(head: Head) -> Session:
+    """Return the session that is stored in a head."""
     data = head.data if isinstance(head.data, dict) else {}
     known = {name: value for name, value in data.items() if name in SessionConfig._fields}
     return Session(head, SessionConfig(**known))
 
 
 def session_data(session: Session) -> SessionData:
-    """Return a session as callers see it."""
+    """Return a session as a result for callers."""
     head, config = session
     fields = config._asdict()
     fields["model"] = session.model
@@ -214,10 +216,7 @@ class Sessions:
         self._default_model = default_model
 
     async def find(self, ctx: Context, name: str) -> Session:
-        """Return the session of this name, with what a program that was killed has left of it.
-
-        Raises NotFound.
-        """
+        """Return a session, after recovery of the draft of a dead owner. Raises NotFound."""
         principal = ctx.principal.name
         try:
             head = await self.store.get_head(principal, SPACE, name)
@@ -227,57 +226,57 @@ class Sessions:
             ) from None
         if head.holder is not None and not is_leased(head):
             head = await recover(self.store, principal, head, lease_owner(ctx.run_id))
-        return session_of(head)
+        return session_from_head(head)
 
     async def provider(self, ctx: Context, model: str) -> Provider:
-        """Return the provider of a model; raises what keeps it from being used now."""
+        """Return the provider of a model. Raises if it cannot be used: Denied, Failed."""
         provider, name = self._providers.find(model)
-        if provider.runs_tools and not ctx.principal.may(COMMANDS):
+        if provider.runs_tools and not ctx.principal.may(COMMAND_SCOPE):
             raise Denied(
-                f"{model} runs commands of its own, which needs the scope {COMMANDS!r}",
-                data={"scope": COMMANDS},
+                f"{model} can run commands, which requires the scope {COMMAND_SCOPE!r}",
+                data={"scope": COMMAND_SCOPE},
             )
         await provider.check(name)
         return provider
 
     async def create(self, ctx: Context, name: str, config: SessionConfig) -> SessionData:
-        """Create a session; without a model it gets the default one."""
-        config = self._checked(config._replace(model=config.model or self._default_model), ctx)
+        """Create a session; the model defaults to the default model."""
+        config = self._validate(config._replace(model=config.model or self._default_model), ctx)
         try:
             head = await self.store.create_head(
-                ctx.principal.name, SPACE, name, config.stored(), {"title": name, "kind": "chat"}
+                ctx.principal.name, SPACE, name, config.to_stored(), {"title": name, "kind": "chat"}
             )
         except Failed as error:
             raise _name_taken(error, name) from None
         return session_data(Session(head, config))
 
     async def page(self, ctx: Context, after: str | None, limit: int) -> SessionPage:
-        """List sessions by name."""
+        """Return a page of sessions, sorted by name."""
         check_limit(limit)
-        most = min(limit + 1, PAGE_ITEMS)
-        heads = await self.store.list_heads(ctx.principal.name, SPACE, after, most)
+        count = min(limit + 1, PAGE_ITEMS)
+        heads = await self.store.list_heads(ctx.principal.name, SPACE, after, count)
         more = len(heads) > limit or len(heads) == PAGE_ITEMS
-        shown = [session_data(session_of(head)) for head in heads[:limit]]
+        shown = [session_data(session_from_head(head)) for head in heads[:limit]]
         return SessionPage(shown, shown[-1].name if more else None)
 
     async def names(self, principal: str, after: str | None, limit: int) -> list[str]:
-        """List the names of sessions."""
+        """Return the names of sessions, sorted."""
         heads = await self.store.list_heads(principal, SPACE, after, min(limit, PAGE_ITEMS))
         return [head.name for head in heads]
 
     async def get(self, ctx: Context, name: str) -> SessionData:
-        """Return one session."""
+        """Return a session. Raises NotFound."""
         return session_data(await self.find(ctx, name))
 
     async def configure(self, ctx: Context, name: str, given: dict[str, Any]) -> SessionData:
-        """Change the configuration; see `SessionConfig.changed`."""
+        """Change the configuration of a session; see `SessionConfig.updated`."""
         found = await self.find(ctx, name)
-        config = self._checked(found.config.changed(given), ctx)
-        head = await self.store.update_head(ctx.principal.name, SPACE, name, config.stored())
+        config = self._validate(found.config.updated(given), ctx)
+        head = await self.store.update_head(ctx.principal.name, SPACE, name, config.to_stored())
         return session_data(Session(head, config))
 
     async def rename(self, ctx: Context, name: str, new_name: str) -> SessionData:
-        """Rename a session, and its tree if that has the session's name as its title."""
+        """Rename a session, and its tree if the tree's title is the name of the session."""
         principal = ctx.principal.name
         await self.find(ctx, name)
         try:
@@ -288,7 +287,7 @@ class Sessions:
         if isinstance(tree.metadata, dict) and tree.metadata.get("title") == name:
             titled = {**tree.metadata, "title": new_name}
             await self.store.update_metadata(principal, tree.id, titled)
-        return session_data(session_of(head))
+        return session_data(session_from_head(head))
 
     async def delete(self, ctx: Context, name: str) -> DeletedSession:
         """Delete a session and release its tree."""
@@ -308,7 +307,7 @@ class Sessions:
             head = await self.store.fork_head(ctx.principal.name, SPACE, name, new_name, node)
         except Failed as error:
             raise _name_taken(error, new_name) from None
-        return session_data(session_of(head))
+        return session_data(session_from_head(head))
 
     async def set_head(self, ctx: Context, name: str, node: str) -> SessionData:
         """Move a session to another node of its tree."""
@@ -317,39 +316,39 @@ class Sessions:
             head = await self.store.move_head(ctx.principal.name, SPACE, name, node)
         except Busy as error:
             raise _busy(error, name) from None
-        return session_data(session_of(head))
+        return session_data(session_from_head(head))
 
-    def _checked(self, config: SessionConfig, ctx: Context) -> SessionConfig:
-        """Return the configuration if it is possible; raises InvalidParams or Failed."""
+    def _validate(self, config: SessionConfig, ctx: Context) -> SessionConfig:
+        """Return the configuration if it is valid. Raises InvalidParams, Denied or Failed."""
         self._providers.find(config.model or "")
-        for spec in chosen_methods(ctx.plexus, config.tools or ()):
+        for spec in match_methods(ctx.plexus, config.tools or ()):
             ctx.plexus.check_scope(spec, ctx.principal)
         for name in ("max_tokens", "context_tokens"):
             value = getattr(config, name)
             if value is not None and value < 1:
                 raise InvalidParams.at(name, "must be at least 1")
-        if config.temperature is not None and not 0 <= config.temperature <= HOTTEST:
-            raise InvalidParams.at("temperature", f"must be from 0 to {HOTTEST:g}")
+        if config.temperature is not None and not 0 <= config.temperature <= MAX_TEMPERATURE:
+            raise InvalidParams.at("temperature", f"must be from 0 to {MAX_TEMPERATURE:g}")
         return config
 
 
 def check_limit(limit: int) -> None:
-    """Raise InvalidParams if a page cannot have this many entries."""
+    """Raise InvalidParams if a page size is out of range."""
     if not 1 <= limit <= PAGE_ITEMS:
         raise InvalidParams.at("limit", f"must be from 1 to {PAGE_ITEMS}")
 
 
 def _name_taken(error: Failed, name: str) -> Failed:
-    """Return the error for a name that is taken; any other error stays as it is."""
+    """Return the error for an existing session name; return any other error unchanged."""
     if error.code != "name_taken":
         return error
     return Failed(
-        f"there is a session {name!r} already; choose another name, or delete that one",
+        f"session {name!r} already exists; choose another name, or delete it with chat.delete",
         code="name_taken",
         data={"session": name},
     )
 
 
 def _busy(error: Busy, name: str) -> Busy:
-    """Return the error for a session with a turn in progress; any other stays as it is."""
-    return turn_under_way(name) if error.code == "held" else error
+    """Return the error for a turn in progress; return any other error unchanged."""
+    return turn_in_progress(name) if error.code == "held" else error

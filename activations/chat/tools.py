@@ -1,7 +1,7 @@
-"""The tools of a session: methods of the hub that its model may call.
+"""The tools of a session: methods of the hub that its model can call.
 
-Each call goes through the hub as the caller's principal and is a run of its own. Whatever goes
-wrong is sent to the model, which may do better: a tool never ends the turn.
+Each call is a separate run with the caller's principal. Errors are returned to the model as tool
+results, so that it can correct its call; they never end the turn.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import aclosing
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
 
-from activations.chat.message import storable
+from activations.chat.message import replace_unstorable
 from activations.chat.providers.provider import Tool, ToolCall, Verdict
 from plexus import Confirm, Context, InvalidParams, PlexusError, ToolResult
 from plexus.errors import DeadlineExceeded, Declined, Unsupported
@@ -23,101 +23,101 @@ from plexus.runtime.calls import Call
 from plexus.runtime.hub import Plexus
 from plexus.text import shorten
 
-__all__ = ("RESULT_CHARACTERS", "Approval", "StartedTool", "Tools", "ask_person", "chosen_methods")
+__all__ = ("RESULT_CHARACTERS", "Approval", "ToolRun", "Tools", "ask_user", "match_methods")
 
-#: Before which tools a person is asked: each, those that may change something, or none.
+#: Which tool calls need the approval of the user: all, those that can make changes, or none.
 Approval: TypeAlias = Literal["all", "changes", "none"]
 
-#: What a model is told of a tool's answer: more than this is cut out of the middle.
+#: Maximum characters of a tool result. A longer result keeps its head and tail.
 RESULT_CHARACTERS = 60_000
-#: How much of a tool's input stands in the question whether it may be used.
-SHOWN_INPUT = 500
+#: Maximum characters of the input in a request for approval.
+QUESTION_CHARACTERS = 500
 
 
-class _MayUse(Confirm):
-    """Whether a tool may be used."""
+class _ApprovalQuestion(Confirm):
+    """The question whether a tool may be called."""
 
     def __init__(self, tool: str, use: str, given: dict[str, Any]) -> None:
         text = wire.encode(given).decode()
-        super().__init__(f"Allow {tool} {shorten(text, SHOWN_INPUT)}?")
+        super().__init__(f"Allow {tool} {shorten(text, QUESTION_CHARACTERS)}?")
         self._details = {"tool_name": tool, "tool_use_id": use, "input": given}
 
     def details(self) -> dict[str, Any]:
         return self._details
 
 
-def chosen_methods(hub: Plexus, patterns: Sequence[str]) -> Iterator[MethodSpec]:
-    """The methods that these patterns name; raises InvalidParams for one that names none."""
+def match_methods(hub: Plexus, patterns: Sequence[str]) -> Iterator[MethodSpec]:
+    """Return the methods that match patterns. Raises InvalidParams if a pattern matches none."""
     specs = [s for s in hub.methods() if s.role == "method" and s.listed and s.kind != "follow"]
-    chosen: dict[str, MethodSpec] = {}
+    matched: dict[str, MethodSpec] = {}
     for pattern in patterns:
         found = {spec.name: spec for spec in specs if fnmatchcase(spec.name, pattern)}
         if not found:
             raise InvalidParams(
-                f"tools: {pattern!r} names no method; `plexus.schema` lists them",
+                f"tools: no method matches {pattern!r}; list methods with plexus.schema",
                 code="unknown_tool",
                 data={"pattern": pattern},
             )
-        chosen |= found
-    return iter(chosen.values())
+        matched |= found
+    return iter(matched.values())
 
 
-async def ask_person(ctx: Context, tool: str, use: str, given: dict[str, Any]) -> Verdict:
-    """Ask the caller whether a tool may be used; no answer is a no that says so."""
+async def ask_user(ctx: Context, tool: str, use: str, given: dict[str, Any]) -> Verdict:
+    """Ask the caller whether a tool may be called; without an answer it is denied."""
     try:
-        allowed = await ctx.ask(_MayUse(tool, use, given))
+        approved = await ctx.ask(_ApprovalQuestion(tool, use, given))
     except Declined:
-        allowed = False
+        approved = False
     except (DeadlineExceeded, Unsupported) as error:
-        return Verdict(False, f"{tool} was not allowed: {error.message}")
-    return Verdict(True) if allowed else Verdict(False, f"The person did not allow {tool}.")
+        return Verdict(False, f"{tool} was not approved: {error.message}")
+    return Verdict(True) if approved else Verdict(False, f"The user did not approve {tool}.")
 
 
 class Tools:
-    """What a model may call in one turn."""
+    """The tools that a model can call in a turn."""
 
     def __init__(self, ctx: Context, patterns: Sequence[str], approve: Approval) -> None:
         self._ctx = ctx
         self._approve = approve
-        # Models take no dots; the hub sees to it that no two names are the same without them.
+        # Model APIs allow no dots; the hub ensures that names stay unique without them.
         self._specs = {
             spec.name.replace(".", "_"): spec
-            for spec in chosen_methods(ctx.plexus, patterns)
-            if ctx.principal.may(spec.scope)  # a model is offered what its caller may do
+            for spec in match_methods(ctx.plexus, patterns)
+            if ctx.principal.may(spec.scope)  # a model can call only what its caller can
         }
 
-    def offered(self) -> list[Tool]:
-        """The tools as a model sees them."""
+    def definitions(self) -> list[Tool]:
+        """Return the definitions of the tools for a provider."""
         return [
             Tool(name, spec.description, schema.parameters_schema(spec))
             for name, spec in self._specs.items()
         ]
 
-    def named(self, name: str) -> str:
-        """A tool's name as people know it."""
+    def method_name(self, name: str) -> str:
+        """Return the method of a tool; the tool's name if it is unknown."""
         spec = self._specs.get(name)
         return name if spec is None else spec.name
 
-    async def start(self, call: ToolCall) -> StartedTool | ToolResult:
-        """Start a tool, after asking where that is needed; return the result if it cannot run."""
+    async def start(self, call: ToolCall) -> ToolRun | ToolResult:
+        """Start a tool after any approval; return an error result if it cannot run."""
         spec = self._specs.get(call.name)
         if spec is None:
             known = ", ".join(self._specs) or "none"
-            return _failed(call, f"There is no tool {call.name}. There are: {known}.")
+            return _failed(call, f"Unknown tool {call.name}. Available tools: {known}.")
         if self._approve == "all" or (self._approve == "changes" and not spec.hints.read_only):
-            verdict = await ask_person(self._ctx, spec.name, call.id, call.input)
+            verdict = await ask_user(self._ctx, spec.name, call.id, call.input)
             if not verdict.allow:
                 return _failed(call, verdict.message)
         ctx = self._ctx
         try:
             started = ctx.plexus.call(spec.name, call.input, ctx.principal, parent=ctx)
-        except PlexusError as error:  # its arguments do not fit, or too much is under way
-            return _failed(call, _in_full(error))
-        return StartedTool(call.id, started)
+        except PlexusError as error:  # invalid arguments, or too many runs
+            return _failed(call, _error_text(error))
+        return ToolRun(call.id, started)
 
 
-class StartedTool:
-    """A tool that runs as a run of its own; close it in any case."""
+class ToolRun:
+    """A tool call in progress, as a separate run. Always close it."""
 
     def __init__(self, use: str, call: Call) -> None:
         self._use = use
@@ -125,30 +125,30 @@ class StartedTool:
         self.run_id = call.run.id
 
     async def result(self) -> ToolResult:
-        """Wait for the end of the run and return what it gave."""
-        text, is_error = await _outcome(self._call)
+        """Wait for the end of the run and return its output."""
+        text, is_error = await _collect_output(self._call)
         return ToolResult(self._use, text, is_error)
 
     def close(self) -> None:
-        """Cancel the run if it still runs."""
+        """Cancel the run if it is still running."""
         if self._call.fresh:
-            self._call.run.cancel("its caller left")
+            self._call.run.cancel("the turn that called it has ended")
 
 
 def _failed(call: ToolCall, message: str) -> ToolResult:
-    return ToolResult(call.id, storable(message), is_error=True)
+    return ToolResult(call.id, replace_unstorable(message), is_error=True)
 
 
-def _in_full(error: PlexusError) -> str:
-    """What is wrong, and where: a model can mend all of it at once."""
+def _error_text(error: PlexusError) -> str:
+    """Return the message and all faults of an error, so that a model can correct all of them."""
     faults = error.data.get("errors") if isinstance(error.data, dict) else None
     if not isinstance(faults, list) or len(faults) < 2:
         return error.message
     return "\n".join([error.message, *(f"{each['at']}: {each['fault']}" for each in faults)])
 
 
-async def _outcome(call: Call) -> tuple[str, bool]:
-    """What a run said, within bounds, and whether it failed."""
+async def _collect_output(call: Call) -> tuple[str, bool]:
+    """Return the output of a run, shortened to the limit, and whether the run failed."""
     head: list[str] = []
     tail: list[str] = []
     size = kept = 0
@@ -156,7 +156,7 @@ async def _outcome(call: Call) -> tuple[str, bool]:
     half = RESULT_CHARACTERS // 2
     async with aclosing(call.run.batches(call.after, owner=call.owned)) as batches:
         async for batch in batches:
-            text = storable("".join([event_text(event) for event in batch.events]))
+            text = replace_unstorable("".join([event_text(event) for event in batch.events]))
             size += len(text)
             if len(head) == 0 or kept < half:
                 head.append(text[: half - kept])
@@ -166,7 +166,7 @@ async def _outcome(call: Call) -> tuple[str, bool]:
             if batch.terminal is not None:
                 failed = batch.terminal.failed
     end = "".join(tail)
-    left_out = size - kept - len(end)
-    if left_out:
-        end = f"\n[... {left_out} characters left out; all of it is run://{call.run.id} ...]\n{end}"
+    omitted = size - kept - len(end)
+    if omitted:
+        end = f"\n[... {omitted} characters left out; full output: run://{call.run.id} ...]\n{end}"
     return "".join(head) + end or "(no output)", failed

@@ -266,7 +266,7 @@ class Channel:
         changed, self._asked = self._asked, {}
         for (number, request), run in changed.items():
             if self._approvals is not None:
-                asked = self._approvals.asked(run, request)
+                asked = self._approvals.find_question(run, request)
             else:
                 asked = None if run.questions is None else run.questions.get(request)
             if asked is None or run.terminal is not None:

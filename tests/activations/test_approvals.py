@@ -299,7 +299,7 @@ async def test_whether_a_tool_may_be_used_is_a_question_like_others(hub: Plexus)
     run = await permit(hub)
     [found] = (await pending(hub)).approvals
     assert (found.method, found.request, found.kind) == ("approvals.permit", "permit", "confirm")
-    assert found.message == "May Bash be used?"
+    assert found.message == "Allow Bash?"
     assert found.schema == {"type": "boolean"}
     assert found.details == USE
     assert found.expires_ms - found.asked_ms == 300_000
@@ -314,7 +314,7 @@ async def test_whether_a_tool_may_be_used_is_a_question_like_others(hub: Plexus)
             {"approve": True, "answer": {"command": "ls -l"}},
             {"behavior": "allow", "updatedInput": {"command": "ls -l"}},
         ),
-        ({"approve": False}, {"behavior": "deny", "message": "it was not allowed"}),
+        ({"approve": False}, {"behavior": "deny", "message": "permission was denied"}),
         (
             {"approve": False, "message": "use another"},
             {"behavior": "deny", "message": "use another"},
@@ -358,7 +358,7 @@ async def test_nobody_permits_what_another_is_asked(hub: Plexus) -> None:
 async def test_a_tool_that_nobody_permits_in_time_is_denied(open_hub: OpenHub) -> None:
     hub = open_hub(Approvals, limits=Limits(answer_s=0.2))
     run = await permit(hub)
-    assert await decision(run) == {"behavior": "deny", "message": "nobody answered within 0.2 s"}
+    assert await decision(run) == {"behavior": "deny", "message": "no answer within 0.2 s"}
     assert await ids(hub) == []
 
 
@@ -495,7 +495,7 @@ async def test_a_question_that_is_too_large_for_an_event_is_told_in_brief(
     event = await watcher.next()
     assert isinstance(event, ApprovalPending)
     assert (event.approval_id, event.cut, event.details) == (f"{run.id}.permit", True, None)
-    assert event.message == "May Bash be used?"
+    assert event.message == "Allow Bash?"
     [whole] = (await pending(hub, run=run.id)).approvals
     assert whole.details is not None
     assert whole.cut is None

@@ -148,7 +148,7 @@ def test_errors_are_shown_in_the_chat(site: Site, page: Page) -> None:
     expect(page.locator(".side .trouble")).to_contain_text("needs a name")
     page.get_by_label("Name").fill("taken")
     page.get_by_role("button", name="Create").click()
-    expect(page.locator(".side .trouble")).to_contain_text("there is a session 'taken' already")
+    expect(page.locator(".side .trouble")).to_contain_text("session 'taken' already exists")
     site.open(page, "chat", "missing")
     expect(page.locator(".main .trouble")).to_contain_text("missing")
 

@@ -1,1 +1,1 @@
-"""Where answers come from: one small interface, and a module for each kind of provider."""
+"""Model providers: a small interface, and an implementation for each kind of provider."""

@@ -1,7 +1,7 @@
-"""A model that needs no key and no network: it says what was said to it.
+"""The echo provider: a deterministic model that repeats the message, without key or network.
 
-Everything about it is the same each time. It is for trying a session out, tools and approvals
-too: `/tool NAME {json}` makes it ask for a tool, `/think TEXT` makes it think first.
+It is for trying out sessions, including tools and approvals: `/tool NAME {json}` makes it call a
+tool, `/think TEXT` makes it reason first.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from plexus.rpc import wire
 
 __all__ = ("EchoProvider",)
 
-#: Seconds between two words.
-PACES = {"echo": 0.0, "slow": 0.05}
+#: Delay between two words in seconds, by model.
+WORD_DELAYS_S = {"echo": 0.0, "slow": 0.05}
 CONTEXT_TOKENS = 100_000
 LIMITS = Limits()
-#: A word and the space after it; space before the first word goes with that.
+#: A word with the space after it; leading space belongs to the first word.
 WORDS = re.compile(r"\s*\S+\s*|\s+")
 
 WELCOME = (
-    "\n\nThis is the built-in echo model, which repeats what you say. For a real one, run"
-    f" `{INSTALL}`, set ANTHROPIC_API_KEY and choose the model `anthropic:<model>`; or name a"
-    " server on this machine as an endpoint, such as `ollama=http://127.0.0.1:11434/v1`, and"
-    " choose `ollama:<model>`."
+    "\n\nThis is the built-in echo model, which repeats your messages. To use a real model, run"
+    f" `{INSTALL}`, set ANTHROPIC_API_KEY and choose the model `anthropic:<model>`; or configure a"
+    " local server as an endpoint, such as `ollama=http://127.0.0.1:11434/v1`, and choose"
+    " `ollama:<model>`."
 )
 
 
@@ -49,47 +49,47 @@ class EchoProvider:
     runs_tools = False
 
     async def check(self, model: str) -> None:
-        """Raise `unknown_model` for any other model."""
-        if model not in PACES:
+        """Raise `unknown_model` for any model except echo and slow."""
+        if model not in WORD_DELAYS_S:
             raise Failed(
                 f"echo has no model {model!r}; choose 'echo:echo' or 'echo:slow'",
                 code="unknown_model",
-                data={"models": [f"echo:{name}" for name in PACES]},
+                data={"models": [f"echo:{name}" for name in WORD_DELAYS_S]},
             )
 
-    def context_tokens(self, model: str) -> int | None:  # noqa: ARG002 - all take the same
-        """How many words it takes."""
+    def context_tokens(self, model: str) -> int | None:  # noqa: ARG002 - the same for all models
+        """Return the context window, in words."""
         return CONTEXT_TOKENS
 
     async def stream(self, request: ProviderRequest) -> AsyncGenerator[Delta, None]:
-        """Say what was said, a word at a time."""
+        """Repeat the message word by word."""
         await self.check(request.model)
-        pace = PACES[request.model]
-        used = TokenUsage(sum(len(message.text.split()) for message in request.messages))
+        delay_s = WORD_DELAYS_S[request.model]
+        usage = TokenUsage(sum(len(message.text.split()) for message in request.messages))
         stop_reason = "end_turn"
-        for delta in _said(request):
+        for delta in _answer(request):
             if isinstance(delta, ToolCall):
                 stop_reason = "tool_use"
-            elif used.output_tokens == request.max_tokens:
+            elif usage.output_tokens == request.max_tokens:
                 stop_reason = "max_tokens"
                 break
             else:
-                used = used._replace(output_tokens=used.output_tokens + 1)
-                if pace:
-                    await asyncio.sleep(pace)
+                usage = usage._replace(output_tokens=usage.output_tokens + 1)
+                if delay_s:
+                    await asyncio.sleep(delay_s)
             yield delta
-        yield used
+        yield usage
         yield Stop(stop_reason)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources."""
 
 
-def _said(request: ProviderRequest) -> Iterator[Text | ThinkingText | ToolCall]:
-    """The answer: words, or a tool to be used."""
+def _answer(request: ProviderRequest) -> Iterator[Text | ThinkingText | ToolCall]:
+    """Yield the answer: words, or a tool call."""
     results = _trailing(request.messages, "tool_result")
     if results:
-        yield from _words("\n".join(_reported(result) for result in results))
+        yield from _words("\n".join(_format_result(result) for result in results))
         return
     last = next(
         (i for i in reversed(range(len(request.messages))) if _is_users(request.messages[i])), None
@@ -97,14 +97,14 @@ def _said(request: ProviderRequest) -> Iterator[Text | ThinkingText | ToolCall]:
     message = Message("user", "") if last is None else request.messages[last]
     command, _, rest = message.text.partition(" ")
     if command == "/tool":
-        yield from _asked_for(rest, request)
+        yield from _tool_call(rest, request)
         return
-    said = message.text
+    words = message.text
     if command == "/think":
-        said = rest
+        words = rest
         for word in WORDS.findall(rest):
             yield ThinkingText(word)
-    text = f"You said: {said}"
+    text = f"You said: {words}"
     attached = [] if last is None else _trailing(request.messages[:last], "attachment")
     if attached:
         names = ", ".join(str(each.meta.get("name", "a file")) for each in attached)
@@ -123,33 +123,33 @@ def _is_users(message: Message) -> bool:
 
 
 def _trailing(messages: Sequence[Message], kind: str) -> list[Message]:
-    """The last messages, as far as they are of this kind."""
+    """Return the messages of this kind at the end of the list."""
     start = len(messages)
     while start and messages[start - 1].kind == kind:
         start -= 1
     return list(messages[start:])
 
 
-def _reported(result: Message) -> str:
+def _format_result(result: Message) -> str:
     name = result.meta.get("tool_name", "The tool")
-    verb = "failed" if result.meta.get("is_error") else "answered"
+    verb = "failed" if result.meta.get("is_error") else "returned"
     return f"{name} {verb}: {result.text}"
 
 
-def _asked_for(text: str, request: ProviderRequest) -> Iterator[Text | ToolCall]:
-    """`/tool NAME {json}`: the use of that tool, or what is wrong with it."""
-    name, _, given = text.strip().partition(" ")
-    tool = next((each for each in request.tools if _plain(each.name) == _plain(name)), None)
+def _tool_call(text: str, request: ProviderRequest) -> Iterator[Text | ToolCall]:
+    """Yield the tool call of `/tool NAME {json}`, or the reason why it is invalid."""
+    name, _, input_text = text.strip().partition(" ")
+    tool = next((each for each in request.tools if _tool_name(each.name) == _tool_name(name)), None)
     if tool is None:
-        yield from _words(f"There is no tool {name!r}. {_there_are(request.tools)}")
+        yield from _words(f"Unknown tool {name!r}. {_list_tools(request.tools)}")
         return
     try:
-        arguments = wire.decode_value(given.encode(), LIMITS) if given.strip() else {}
+        arguments = wire.decode_value(input_text.encode(), LIMITS) if input_text.strip() else {}
     except (ValueError, TooBig) as error:
         arguments = None
         reason = str(error)
     else:
-        reason = "it is something else"
+        reason = "it is another type"
     if not isinstance(arguments, dict):
         yield from _words(f"The input of {name} must be a JSON object: {reason}")
         return
@@ -157,11 +157,11 @@ def _asked_for(text: str, request: ProviderRequest) -> Iterator[Text | ToolCall]
     yield ToolCall(f"echo_{number}", tool.name, arguments)
 
 
-def _plain(name: str) -> str:
+def _tool_name(name: str) -> str:
     return name.replace(".", "_")
 
 
-def _there_are(tools: Sequence[Tool]) -> str:
+def _list_tools(tools: Sequence[Tool]) -> str:
     if not tools:
         return "This session has no tools."
-    return f"There are: {', '.join(tool.name for tool in tools)}."
+    return f"Available tools: {', '.join(tool.name for tool in tools)}."

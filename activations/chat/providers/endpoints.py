@@ -1,7 +1,7 @@
-"""Endpoints: what is known of a server of models before anything is sent to it.
+"""Endpoints: the static configuration of model servers.
 
-Its address, the form of its API, the variables of its key, the packages that speak to it, and how
-many tokens its models take. Nothing here is heavy.
+An endpoint has a URL, an API dialect, the variables of its key and the package of its client. This
+module also has the context windows of known models. It imports no large packages.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ __all__ = (
     "parse_endpoint",
 )
 
-#: The form of an API. `compatible` is OpenAI's Chat Completions as others speak it.
+#: The dialect of an API. `compatible` is OpenAI's Chat Completions as other servers offer it.
 Dialect: TypeAlias = Literal["anthropic", "openai", "google", "compatible"]
 
 INSTALL = "pip install 'plexus-substrate[chat]'"
-#: What every one of these needs, beside the package of its own.
+#: The package that every endpoint needs in addition to its own.
 ADAPTER = "pydantic_ai"
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-#: What can be a model's name. It becomes part of an address at some servers.
+#: Valid model names. With some servers the name becomes part of a URL.
 MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
 
 
 class Endpoint(NamedTuple):
-    """A server of models."""
+    """A model server."""
 
     name: str
     dialect: Dialect
     url: str
-    #: The package that speaks to it.
+    #: The package of its client.
     package: str
-    #: The variables that may hold its key; the first is the one that people are told of.
+    #: The variables that can contain its key; errors name the first.
     variables: tuple[str, ...]
     needs_key: bool
-    #: A model that it has, for people to see what a name looks like.
+    #: An example of a model name.
     example: str
 
     @property
     def is_local(self) -> bool:
-        """Whether it is on this machine."""
+        """Whether it runs on this machine."""
         host = urlsplit(self.url).hostname or ""
         if host == "localhost" or host.endswith(".localhost"):
             return True
@@ -66,10 +66,10 @@ class Endpoint(NamedTuple):
             return False
 
     def check_model(self, model: str) -> None:
-        """Raise `unknown_model` for what cannot be a model's name."""
+        """Raise `unknown_model` if a model name is invalid."""
         if not MODEL.fullmatch(model) or ".." in model:
             raise Failed(
-                f"{model!r} cannot be the name of a model; one of {self.name}'s is named as in"
+                f"{model!r} is not a valid model name; an example for {self.name} is"
                 f" '{self.name}:{self.example}'",
                 code="unknown_model",
                 data={"model": model},
@@ -80,21 +80,22 @@ class Endpoint(NamedTuple):
         for package in (ADAPTER, self.package):
             if not is_installed(package):
                 raise Failed(
-                    f"{self.name} needs the package {package}, which is not installed: {INSTALL}",
+                    f"{self.name} needs the package {package}, which is not installed; run:"
+                    f" {INSTALL}",
                     code="not_installed",
                     data={"package": package},
                 )
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package can be imported, found out without importing it."""
+    """Return whether a package can be imported, without importing it."""
     try:
         return importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:  # the package that it is in is missing
+    except ModuleNotFoundError:  # its parent package is missing
         return False
 
 
-#: Each with the variable of its address, for a server that stands in for it.
+#: The built-in endpoints, each with the variable that overrides its URL.
 BUILT_IN: dict[str, tuple[Endpoint, str]] = {
     endpoint.name: (endpoint, variable)
     for endpoint, variable in (
@@ -139,24 +140,24 @@ BUILT_IN: dict[str, tuple[Endpoint, str]] = {
 
 
 def built_in_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
-    """A server that everybody knows, at the address that the environment may give it."""
+    """Return a built-in endpoint, with the URL from the environment if it is set there."""
     endpoint, variable = BUILT_IN[name]
     url = environment.get(variable, "").strip()
-    return endpoint._replace(url=_checked_url(url, variable)) if url else endpoint
+    return endpoint._replace(url=_validate_url(url, variable)) if url else endpoint
 
 
-def parse_endpoint(given: str) -> Endpoint:
-    """A server from "name=url", of any kind that speaks as OpenAI's does."""
-    name, separator, url = given.partition("=")
+def parse_endpoint(text: str) -> Endpoint:
+    """Return an OpenAI-compatible endpoint from "name=url". Raises InvalidParams."""
+    name, separator, url = text.partition("=")
     if not separator or not NAME.fullmatch(name):
         raise InvalidParams(
-            f"{given!r} is no endpoint; one looks like 'ollama=http://127.0.0.1:11434/v1'",
+            f"invalid endpoint {text!r}; use name=url, such as 'ollama=http://127.0.0.1:11434/v1'",
             code="bad_endpoint",
         )
     return Endpoint(
         name=name,
         dialect="compatible",
-        url=_checked_url(url, f"endpoint {name}"),
+        url=_validate_url(url, f"endpoint {name}"),
         package="openai",
         variables=(f"{name.upper().replace('-', '_')}_API_KEY",),
         needs_key=False,
@@ -164,21 +165,21 @@ def parse_endpoint(given: str) -> Endpoint:
     )
 
 
-def _checked_url(url: str, where: str) -> str:
-    """The address, if it is one of HTTP; a secret does not belong into it, and is not repeated."""
+def _validate_url(url: str, source: str) -> str:
+    """Return a valid HTTP URL. Raises InvalidParams, without the URL: it may contain a secret."""
     try:
         parts = urlsplit(url.strip())
-        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        whole = False
-    if not whole:
+        is_valid = False
+    if not is_valid:
         raise InvalidParams(
-            f"{where}: this is no address that begins with http:// or https:// and names a host",
+            f"{source}: the URL must start with http:// or https:// and contain a host",
             code="bad_endpoint",
         )
     if parts.username is not None or parts.password is not None or parts.query:
         raise InvalidParams(
-            f"{where}: an address holds no user, password or query; a key belongs into a variable",
+            f"{source}: the URL must not contain a user, password or query; keep keys in variables",
             code="bad_endpoint",
         )
     return url.strip().rstrip("/")
@@ -186,18 +187,18 @@ def _checked_url(url: str, where: str) -> str:
 
 # --- context windows -----------------------------------------------------------------------------
 
-#: The list of models that pydantic-ai brings, newer than any of ours, works without a network.
-#: Importing it takes a fifth of a second, so it is used once pydantic-ai is loaded; until then,
-#: and for what it does not hold, a short table of families is used.
-LISTED = "genai_prices.data_snapshot"
+#: The model list that pydantic-ai includes; it is more recent than `FAMILIES` and needs no network.
+#: Its import takes 0.2 seconds, so it is used only after pydantic-ai is loaded. Before that, and
+#: for models that it lacks, `FAMILIES` is used.
+MODEL_LIST = "genai_prices.data_snapshot"
 
-#: The first prefix that fits counts, so that longer ones come first.
+#: Context windows by model prefix. The first match counts, so longer prefixes come first.
 FAMILIES: dict[str, tuple[tuple[str, int], ...]] = {
     "anthropic": (
         ("claude-opus-4-5", 200_000),
         ("claude-opus-4-1", 200_000),
         ("claude-opus-4-0", 200_000),
-        ("claude-opus-4-2", 200_000),  # by its date
+        ("claude-opus-4-2", 200_000),  # names with a date, such as -20250514
         ("claude-sonnet-4-5", 200_000),
         ("claude-sonnet-4-0", 200_000),
         ("claude-sonnet-4-2", 200_000),
@@ -236,20 +237,20 @@ FAMILIES: dict[str, tuple[tuple[str, int], ...]] = {
 
 
 def context_tokens(provider: str, model: str) -> int | None:
-    """How many tokens a model of one of the known providers takes; None if nobody knows."""
+    """Return the context window of a model in tokens; None if it is unknown."""
     if provider not in FAMILIES:
         return None
-    module = sys.modules.get(LISTED)
-    listed = None if module is None else _listed(module, provider, model)
+    module = sys.modules.get(MODEL_LIST)
+    listed = None if module is None else _listed_window(module, provider, model)
     if listed is not None:
         return listed
     name = model.removeprefix("models/")
     return next((size for prefix, size in FAMILIES[provider] if name.startswith(prefix)), None)
 
 
-def _listed(module: ModuleType, provider: str, model: str) -> int | None:
+def _listed_window(module: ModuleType, provider: str, model: str) -> int | None:
     snapshot: Any = getattr(module, "get_snapshot", None)
-    if snapshot is None:  # it is being imported in another thread just now
+    if snapshot is None:  # another thread is importing it
         return None
     try:
         _, found = snapshot().find_provider_model(

@@ -1,20 +1,20 @@
-"""What a provider of models is to the rest: it is asked, and streams what the model says.
+"""The interface of model providers: a request with the conversation, a stream of deltas.
 
-A provider answers one round: from the conversation so far to the model's next stop. If the model
-asks for tools, the round ends there; whoever asked runs them and asks again with the results. A
-provider that runs its tools itself (`runs_tools`) reports them and goes on.
+A provider answers one round: from the conversation so far to the next stop of the model. If the
+model calls tools, the round ends there; the caller runs them and requests another round with their
+results. A provider that runs its own tools (`runs_tools`) reports the calls and continues.
 
-A provider stores nothing, retries only before the first word has come, and raises nothing but
-plexus errors once it is asked:
+A provider stores nothing, retries only before the first output, and raises only plexus errors from
+`stream`, with these codes:
 
-- `missing_key`: no key; `data["variable"]` is the variable to set. `bad_key`: it was refused.
+- `missing_key`: no key; `data["variable"]` is the variable to set. `bad_key`: it was rejected.
 - `not_installed`: a package or a program is missing; the message says how to install it.
-- `unknown_model`: the provider knows no such model.
-- `rate_limited`: `data["retry_after_s"]` says when to try again, where that is known.
-- `provider_down`: it cannot be reached, or says that it cannot work now.
-- `provider_refused`: it does not accept what it was asked.
-- `provider_broke`: the answer ended in the middle: an error, or the connection was lost.
-- `provider_silent`: nothing came for too long.
+- `unknown_model`: the provider has no such model.
+- `rate_limited`: `data["retry_after_s"]` is the time until a retry, if known.
+- `provider_down`: it is unreachable, or reports that it is unavailable.
+- `provider_refused`: it rejected the request.
+- `provider_broke`: the answer was incomplete, because of an error or a lost connection.
+- `provider_silent`: no data arrived within the timeout.
 """
 
 from __future__ import annotations
@@ -44,22 +44,27 @@ __all__ = (
 
 
 class Text(NamedTuple):
-    """Some more of what the model says."""
+    """A piece of the answer."""
 
     text: str
 
 
 class ThinkingText(NamedTuple):
-    """Some more of what the model thinks. `meta` is added to what is kept with the thought, and
-    is there again when the conversation is given back."""
+    """A piece of the model's reasoning.
+
+    `meta` is stored with the message and included when the conversation is sent again.
+    """
 
     text: str
     meta: Mapping[str, Any] | None = None
 
 
 class ToolCall(NamedTuple):
-    """The model asks for a tool, whole. Arguments that are no JSON object stand in the input as
-    `_raw`, so that no tool takes them and the model hears why. `meta` is kept as with a thought."""
+    """A complete tool call of the model.
+
+    Arguments that are not a JSON object are in the input as `_raw`, so that validation rejects
+    them and the model receives the error. `meta` is stored like that of `ThinkingText`.
+    """
 
     id: str
     name: str
@@ -68,7 +73,7 @@ class ToolCall(NamedTuple):
 
 
 class ToolOutput(NamedTuple):
-    """What a tool answered that the provider ran itself."""
+    """The output of a tool that the provider ran itself."""
 
     id: str
     output: str
@@ -76,17 +81,17 @@ class ToolOutput(NamedTuple):
 
 
 class TokenUsage(NamedTuple):
-    """What the round has cost so far; each says all of it, not what is new."""
+    """Cumulative token usage of the round."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
-    #: In US dollars, where the provider says so itself.
+    #: Cost in US dollars, if the provider reports it.
     cost_usd: float | None = None
 
     def plus(self, other: TokenUsage) -> TokenUsage:
-        """Return the usage of both."""
+        """Return the sum of both."""
         costs = [each.cost_usd for each in (self, other) if each.cost_usd is not None]
         return TokenUsage(
             self.input_tokens + other.input_tokens,
@@ -97,7 +102,7 @@ class TokenUsage(NamedTuple):
         )
 
     def as_event(self) -> Usage:
-        """Return the usage as callers see it."""
+        """Return the usage as an event."""
         return Usage(
             self.input_tokens,
             self.output_tokens,
@@ -108,18 +113,21 @@ class TokenUsage(NamedTuple):
 
 
 class Retry(NamedTuple):
-    """The provider is asked again after so many seconds, and why."""
+    """A retry: the delay in seconds, and the reason."""
 
     seconds: float
     reason: str
 
 
 class Stop(NamedTuple):
-    """The round is over; always the last. `memory` is kept with the answer and given back with
-    the conversation, for a provider that keeps something of its own."""
+    """The end of a round; always the last delta.
 
-    #: `end_turn`, `tool_use`, `max_tokens`, `max_turns`, `refusal`, `stop_sequence`, or the
-    #: provider's own word.
+    `memory` is stored with the answer and included when the conversation is sent again, for
+    providers that keep their own sessions.
+    """
+
+    #: `end_turn`, `tool_use`, `max_tokens`, `max_turns`, `refusal`, `stop_sequence`, or a word
+    #: specific to the provider.
     stop_reason: str
     memory: Mapping[str, Any] | None = None
 
@@ -128,7 +136,7 @@ Delta: TypeAlias = Text | ThinkingText | ToolCall | ToolOutput | TokenUsage | Re
 
 
 class Tool(NamedTuple):
-    """A tool that the model may ask for. The name has only letters, digits, `_` and `-`."""
+    """A tool that the model can call. The name has only letters, digits, `_` and `-`."""
 
     name: str
     description: str
@@ -136,35 +144,35 @@ class Tool(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Whether a tool may be used, and why not."""
+    """Whether a tool call is approved, and the reason if not."""
 
     allow: bool
     message: str = ""
 
 
-#: Asks a person whether a tool may be used: its name, the id of its use, its input.
+#: Asks the user to approve a tool call: the name of the tool, the id of the call, the input.
 Approve: TypeAlias = Callable[[str, str, dict[str, Any]], Awaitable[Verdict]]
 
 
 class ProviderRequest(NamedTuple):
-    """What a provider is asked."""
+    """A request for one round."""
 
-    #: The model, without the provider's name.
+    #: The model, without the prefix of the provider.
     model: str
-    #: The conversation so far; the last message is a user's, or the last of a round's results.
+    #: The conversation so far; the last message is a user message or a tool result.
     messages: Sequence[Message]
     approve: Approve
     system_prompt: str | None = None
     tools: Sequence[Tool] = ()
     max_tokens: int | None = None
     temperature: float | None = None
-    #: Whether the model is to think first, where it can choose.
+    #: Whether the model reasons before it answers, if that is optional.
     thinking: bool = False
-    #: Nothing may be left behind by this round.
+    #: Whether the provider must not store anything of this round.
     ephemeral: bool = False
-    #: For a provider that runs its tools itself: how often the model may be asked, where it
-    #: works, which of its own tools it may use unasked, and whether the last stored message
-    #: before the newest user message has been answered before (this is another branch).
+    #: For a provider that runs its own tools: the maximum number of model calls, the working
+    #: directory, the tools that need no approval, and whether the provider's own session was
+    #: already continued in another branch.
     max_turns: int | None = None
     working_dir: str | None = None
     allowed_tools: Sequence[str] = ()
@@ -172,33 +180,35 @@ class ProviderRequest(NamedTuple):
 
 
 class Provider(Protocol):
-    """One source of models."""
+    """A source of models."""
 
-    #: Whether it runs tools itself, and is not to be given any.
+    #: Whether it runs its own tools; requests then contain none.
     runs_tools: bool
 
     async def check(self, model: str) -> None:
-        """Raise what keeps this model from being asked, as far as that is known: a missing key,
-        package or program, or a name that cannot be a model's."""
+        """Raise the known reason why a model cannot be used.
+
+        That is a missing key, package or program, or an invalid model name.
+        """
 
     def context_tokens(self, model: str) -> int | None:
-        """How many tokens the model takes; None if nobody knows, or the provider sees to it."""
+        """Return the context window in tokens; None if unknown or managed by the provider."""
 
     def stream(self, request: ProviderRequest) -> AsyncGenerator[Delta, None]:
-        """Ask the model for the next round. Closing the generator ends the request."""
+        """Request the next round. Closing the generator cancels the request."""
 
     async def close(self) -> None:
-        """Release what is held."""
+        """Release all resources."""
 
 
 class ProviderSource(Protocol):
-    """Where providers come from."""
+    """The available providers."""
 
     def find(self, name: str) -> tuple[Provider, str]:
-        """Return the provider of `provider:model`, and the model; raises `unknown_model`."""
+        """Return the provider and the model of a name `provider:model`. Raises `unknown_model`."""
 
     def list_providers(self) -> list[ModelData]:
-        """Return what there is to say of each provider; nothing is imported or asked."""
+        """Return the state of each provider. Imports no packages and sends no requests."""
 
     async def close(self) -> None:
-        """Close all of them."""
+        """Close all providers."""

@@ -1,7 +1,6 @@
-"""Which providers there are, and finding one by the name of a model: "provider:model".
+"""The registry of model providers, which finds a provider by a model name "provider:model".
 
-A provider is imported when it is first used, and there is one of each. Nothing heavy is imported
-to say what there is.
+A provider is created at its first use, once. Listing the providers imports no large packages.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from plexus.errors import Failed, InvalidParams, PlexusError
 
 __all__ = ("Providers",)
 
-#: Why Claude Code is not ready where commands are confined, and what to do about it.
+#: Why Claude Code cannot be used while commands are sandboxed, and what to do.
 UNCONFINED = (
-    "bash_sandbox confines commands, and the tools of Claude Code run outside the sandbox; set"
-    " chat_claude_unconfined to true to allow that"
+    "bash_sandbox is on, and the tools of Claude Code run outside the sandbox; to allow that, set"
+    " chat_claude_unconfined to true"
 )
 
 
 class Providers:
-    """Every provider, by its name."""
+    """All providers, by name."""
 
     def __init__(
         self,
@@ -46,14 +45,13 @@ class Providers:
         *,
         refuse_claude: bool = False,
     ) -> None:
-        """Say what there is; raises InvalidParams for an endpoint that cannot be one.
+        """Configure the providers. Raises InvalidParams for an invalid endpoint.
 
-        endpoints: servers that speak as OpenAI's does, each "name=url".
-        claude_command: the program that Claude Code is started with.
-        silent_s: after so many seconds without a word, a provider is given up on.
-        environment: where keys and addresses are looked up, if not in that of this process.
-        refuse_claude: whether Claude Code is refused, because commands are confined and its own
-            tools would not be.
+        endpoints: OpenAI-compatible servers, each "name=url".
+        claude_command: the program of Claude Code.
+        silent_s: timeout in seconds without data from a provider.
+        environment: source of keys and URLs; defaults to the environment of this process.
+        refuse_claude: whether to refuse Claude Code, whose tools would run outside the sandbox.
         """
         self._refuse_claude = refuse_claude
         self._environment = os.environ if environment is None else environment
@@ -62,17 +60,17 @@ class Providers:
         self._keys = Keys(self._environment)
         self._endpoints: dict[str, Endpoint] = {}
         names = {"echo", *BUILT_IN, "claude-code"}
-        for given in endpoints:
-            endpoint = parse_endpoint(given)
+        for text in endpoints:
+            endpoint = parse_endpoint(text)
             if endpoint.name in names:
                 raise InvalidParams(
-                    f"there is a provider {endpoint.name!r} already; give the endpoint"
-                    " another name",
+                    f"a provider {endpoint.name!r} already exists; choose another name for the"
+                    " endpoint",
                     code="bad_endpoint",
                 )
             names.add(endpoint.name)
             self._endpoints[endpoint.name] = endpoint
-        self._makers: dict[str, Callable[[], Provider]] = {
+        self._factories: dict[str, Callable[[], Provider]] = {
             "echo": EchoProvider,
             **{name: partial(self._pydantic_ai, name) for name in (*BUILT_IN, *self._endpoints)},
             "claude-code": self._claude_code,
@@ -80,32 +78,32 @@ class Providers:
         self._opened: dict[str, Provider] = {}
 
     def find(self, name: str) -> tuple[Provider, str]:
-        """The provider of "provider:model", and the model; raises `unknown_model`."""
+        """Return the provider and the model of "provider:model". Raises `unknown_model`."""
         provider, separator, model = name.partition(":")
-        if not separator or not model or provider not in self._makers:
+        if not separator or not model or provider not in self._factories:
             raise Failed(
-                f"{name!r} names no model; a model is named 'provider:model', as in 'echo:echo' or"
+                f"unknown model {name!r}; use 'provider:model', such as 'echo:echo' or"
                 f" 'anthropic:{BUILT_IN['anthropic'][0].example}'. Providers:"
-                f" {', '.join(self._makers)}",
+                f" {', '.join(self._factories)}",
                 code="unknown_model",
-                data={"model": name, "providers": list(self._makers)},
+                data={"model": name, "providers": list(self._factories)},
             )
         if provider == "claude-code" and self._refuse_claude:
-            raise Failed(f"Claude Code is refused: {UNCONFINED}", code="sandboxed")
+            raise Failed(f"Claude Code cannot be used: {UNCONFINED}", code="sandboxed")
         if provider not in self._opened:
-            self._opened[provider] = self._makers[provider]()
+            self._opened[provider] = self._factories[provider]()
         return self._opened[provider], model
 
     def list_providers(self) -> list[ModelData]:
-        """What there is to say of each provider; nothing is imported or asked."""
+        """Return the state of each provider. Imports no packages and sends no requests."""
         return [
             ModelData("echo", "echo:echo", True),
-            *(self._data(name) for name in (*BUILT_IN, *self._endpoints)),
+            *(self._provider_data(name) for name in (*BUILT_IN, *self._endpoints)),
             self._claude_code_data(),
         ]
 
     async def close(self) -> None:
-        """Give back what the providers hold."""
+        """Close all providers."""
         opened, self._opened = self._opened, {}
         for provider in opened.values():
             await provider.close()
@@ -119,18 +117,18 @@ class Providers:
     def _claude_code(self) -> Provider:
         return ClaudeCodeProvider(self._claude_command, self._silent_s, self._environment)
 
-    def _data(self, name: str) -> ModelData:
+    def _provider_data(self, name: str) -> ModelData:
         try:
             endpoint = self._endpoint(name)
             endpoint.check_installed()
-        except PlexusError as error:  # it is not installed, or its address is none
+        except PlexusError as error:  # not installed, or an invalid URL
             example = self._endpoints[name] if name in self._endpoints else BUILT_IN[name][0]
             return ModelData(name, f"{name}:{example.example}", False, error.message)
         example_model = f"{name}:{endpoint.example}"
-        if endpoint.needs_key and not self._keys.is_there(endpoint):
+        if endpoint.needs_key and not self._keys.in_environment(endpoint):
             variable = endpoint.variables[0]
             return ModelData(
-                name, example_model, False, f"set {variable}, or keep that in the keyring"
+                name, example_model, False, f"set {variable}, or store it in the keyring"
             )
         return ModelData(name, example_model, True)
 
@@ -139,6 +137,6 @@ class Providers:
             return ModelData("claude-code", "claude-code:sonnet", False, UNCONFINED)
         path = self._environment.get("PATH")
         if shutil.which(self._claude_command, path=path) is None:
-            hint = f"install Claude Code: there is no program {self._claude_command!r}"
+            hint = f"install Claude Code: program {self._claude_command!r} not found"
             return ModelData("claude-code", "claude-code:sonnet", False, hint)
         return ModelData("claude-code", "claude-code:sonnet", True)

@@ -72,7 +72,7 @@ async def test_approvals_are_answered_where_all_questions_are(
     await live.end()
     [result] = live.said("tool_result")
     assert result["is_error"] is not allowed
-    assert result["output"] == ("2" if allowed else "The person did not allow kit.add.")
+    assert result["output"] == ("2" if allowed else "The user did not approve kit.add.")
     assert bool(live.said("tool_start")) == allowed
     assert room.script.seen()[-1] == ("tool_result", result["output"])
 
@@ -83,7 +83,7 @@ async def test_a_question_that_is_declined_is_a_no(room: Room) -> None:
     live = room.begin("send", session="s", message="go")
     live.answer(await live.heard("request"), None)
     assert (await live.end())["type"] == "complete"
-    assert live.said("tool_result")[0]["output"] == "The person did not allow kit.add."
+    assert live.said("tool_result")[0]["output"] == "The user did not approve kit.add."
 
 
 async def test_a_question_that_nobody_answers_is_a_no_that_says_so(tmp_path: Path) -> None:

@@ -242,7 +242,7 @@ async def test_pages_of_history_lose_nothing_and_repeat_nothing(limit: int, room
 async def test_a_page_ends_early_when_it_has_grown_large(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "PAGE_SIZE", 25)
+    monkeypatch.setattr(history, "PAGE_CHARACTERS", 25)
     await talk(room, *((f"q{n}" * 5, f"a{n}" * 5) for n in range(3)))
     found = await pages(room, 100)
     assert [len(page) for page in found] == [2, 2, 2]

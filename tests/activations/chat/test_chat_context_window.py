@@ -11,7 +11,7 @@ from chat_hub import Room, talking, words
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activations.chat.context_window import estimate, fit_messages, visible_messages
+from activations.chat.context_window import estimate_tokens, fit_messages, visible_messages
 from activations.chat.message import Kind, Message
 from activations.chat.providers.provider import Text, TokenUsage, Tool
 from plexus import Failed
@@ -72,7 +72,7 @@ async def test_a_message_that_alone_is_too_long_is_refused(overflow: str, room: 
     error = await room.error("send", session="s", message=LONG * 12, overflow=overflow)
     assert error["code"] == "context_too_long"
     assert error["data"]["choices"] == []
-    assert "alone is too long" in error["message"]
+    assert "newest message alone exceeds" in error["message"]
     assert len(await room.nodes()) == 2
     assert len(room.script.asks) == count
 
@@ -120,7 +120,7 @@ async def test_the_oldest_turns_are_left_out_of_what_is_sent(by: str, room: Room
     assert asked(room) == ["user question 2", "assistant answer 2", "user question 3",
                            "assistant answer 3", "user more"]  # fmt: skip
     [log] = [event for event in events if event["type"] == "log"]
-    assert "4 messages do not fit" in log["message"]
+    assert "omitting the 4 oldest messages" in log["message"]
     assert len(await room.nodes()) == 10  # all of it is still there
     assert len(await room.said()) == 10
 
@@ -240,20 +240,20 @@ def test_what_is_sent_is_the_end_of_what_was_said_and_begins_with_a_turn(
     messages: list[Message], limit: int, max_tokens: int | None
 ) -> None:
     fit = fit_messages(messages, "Be brief.", [Tool("a", "b", {})], limit, max_tokens)
-    assert [*fit.left_out, *fit.messages] == messages
-    assert fit.tokens >= sum(estimate(message) for message in messages)
-    if not fit.left_out:
+    assert [*fit.omitted, *fit.messages] == messages
+    assert fit.tokens >= sum(estimate_tokens(message) for message in messages)
+    if not fit.omitted:
         assert fit.tokens <= limit
     elif fit.messages:
         assert fit.messages[0].kind in ("user", "attachment")
-        assert fit.left_out[-1].kind != "attachment"
-        assert sum(estimate(message) for message in fit.messages) <= limit
+        assert fit.omitted[-1].kind != "attachment"
+        assert sum(estimate_tokens(message) for message in fit.messages) <= limit
 
 
 @given(MESSAGES)
 def test_without_a_limit_everything_fits(messages: list[Message]) -> None:
     fit = fit_messages(messages, None, [], None, None)
-    assert (fit.messages, fit.left_out, fit.limit) == (messages, [], None)
+    assert (fit.messages, fit.omitted, fit.limit) == (messages, [], None)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_without_a_limit_everything_fits(messages: list[Message]) -> None:
 def test_a_picture_costs_the_same_whatever_its_size(
     meta: dict[str, Any], least: int, most: int
 ) -> None:
-    assert least < estimate(Message("attachment", "x" * 1_000_000, meta)) < most
+    assert least < estimate_tokens(Message("attachment", "x" * 1_000_000, meta)) < most
 
 
 def test_of_several_summaries_the_last_stands_for_what_came_before() -> None:

@@ -13,10 +13,10 @@ from activations.chat.message import (
     Draft,
     Message,
     recover_draft,
-    storable,
+    replace_unstorable,
 )
 
-TEXTS = st.text(max_size=6).map(storable)
+TEXTS = st.text(max_size=6).map(replace_unstorable)
 METAS = st.one_of(
     st.none(), st.dictionaries(st.sampled_from(["a", "b", "model"]), st.integers(0, 9), max_size=2)
 )

@@ -57,7 +57,7 @@ async def test_a_token_of_the_echo_model_crosses_at_most_three_generators(
     real_sleep = asyncio.sleep
 
     async def sleep(seconds: float) -> None:
-        if seconds == echo.PACES["slow"]:  # between two words
+        if seconds == echo.WORD_DELAYS_S["slow"]:  # between two words
             seen.append(suspended_generators(sys._getframe()))  # noqa: SLF001 - the stack
         await real_sleep(0)
 

@@ -97,7 +97,7 @@ async def test_a_second_server_sees_a_live_turn_waits_for_it_and_takes_over_when
         assert found[1]["status"] == "streaming"
         assert ANSWER.startswith(found[1]["text"])
         assert (await second.value("get", session="s"))["busy"]
-        with pytest.raises(Failed, match="is under way") as refused:
+        with pytest.raises(Failed, match="has a turn in progress") as refused:
             await second.value("send", session="s", message="too")
         assert refused.value.code == "turn_under_way"
         await second.value("configure", session="s", model="echo:echo")

@@ -26,7 +26,7 @@ from hub_calls import WAIT_S, happened, until
 
 from activations.arbor.store import Store
 from activations.chat import lease, recorder
-from activations.chat.lease import STALE_S, lease_owner
+from activations.chat.lease import LEASE_TIMEOUT_S, lease_owner
 from activations.chat.message import Draft
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -250,7 +250,7 @@ async def test_a_queued_turn_goes_by_how_the_session_is_set_up_when_it_begins(ro
 
 
 async def test_who_waits_too_long_is_told(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "QUEUE_S", 0.1)
+    monkeypatch.setattr(lease, "QUEUE_TIMEOUT_S", 0.1)
     gate = asyncio.Event()
     room.script.rounds = [[*words("a"), gate]]
     live = room.begin("send", session="s", message="hi")
@@ -295,7 +295,7 @@ async def test_a_number_that_another_process_has_by_now_is_no_holder(room: Room)
 @pytest.mark.parametrize("where", ["elsewhere", "here"])
 async def test_a_holder_that_has_been_silent_for_long_is_taken_over(where: str, room: Room) -> None:
     holder = "another machine/1/2/3" if where == "elsewhere" else lease_owner(3)
-    await held_by(room, holder, "so far", silent_s=STALE_S + 1)
+    await held_by(room, holder, "so far", silent_s=LEASE_TIMEOUT_S + 1)
     await room.send("next")
     assert [each.get("status") for each in await room.history()] == ["interrupted", None, None]
 
@@ -303,7 +303,7 @@ async def test_a_holder_that_has_been_silent_for_long_is_taken_over(where: str, 
 @pytest.mark.parametrize("where", ["elsewhere", "here", "unreadable"])
 async def test_a_holder_that_may_be_alive_is_left_alone(where: str, room: Room) -> None:
     holders = {"elsewhere": "another machine/1/2/3", "here": lease_owner(3), "unreadable": "x"}
-    await held_by(room, holders[where], "so far", silent_s=STALE_S - 10)
+    await held_by(room, holders[where], "so far", silent_s=LEASE_TIMEOUT_S - 10)
     error = await room.error("send", session="s", message="next")
     assert error["code"] == "turn_under_way"
     [streaming] = await room.history()
@@ -368,7 +368,7 @@ async def test_a_holder_says_that_it_is_alive_while_it_waits_for_a_word(
 async def test_a_live_turn_can_be_watched_from_another_store(
     room: Room, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "GATHER_S", 0.01)
+    monkeypatch.setattr(recorder, "SAVE_DELAY_S", 0.01)
     gate, more = asyncio.Event(), asyncio.Event()
     room.script.rounds = [[*words("so ", "far"), gate, *words(" and on"), more]]
     live = room.begin("send", session="s", message="hi")

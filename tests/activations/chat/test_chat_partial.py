@@ -320,7 +320,7 @@ async def test_a_turn_that_is_cancelled_at_its_very_end_still_lets_go(
 async def test_a_draft_that_cannot_be_kept_ends_the_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "GATHER_S", 0.01)
+    monkeypatch.setattr(recorder, "SAVE_DELAY_S", 0.01)
     broken = asyncio.Event()
 
     async def keep(*_: Any) -> None:

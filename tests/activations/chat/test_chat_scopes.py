@@ -34,7 +34,7 @@ async def test_a_model_is_offered_only_what_its_caller_may_call(tmp_path: Path) 
         assert [tool.name for tool in script.asks[0].tools] == ["arbor_tree_list"]
         [result] = [event for event in events if event["type"] == "tool_result"]
         assert result["is_error"]
-        assert "no tool bash_execute" in result["output"]
+        assert "Unknown tool bash_execute" in result["output"]
 
 
 async def test_a_provider_that_runs_commands_needs_the_scope_for_that(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from activations.chat.providers.endpoints import BUILT_IN, FAMILIES, LISTED, context_tokens
+from activations.chat.providers.endpoints import BUILT_IN, FAMILIES, MODEL_LIST, context_tokens
 
 SIZES = [
     ("anthropic", "claude-sonnet-5-5", 1_000_000),
@@ -31,21 +31,21 @@ def test_the_size_of_a_model(
     monkeypatch: pytest.MonkeyPatch, provider: str, model: str, size: int | None, listed: bool
 ) -> None:
     if listed:
-        importlib.import_module(LISTED)
+        importlib.import_module(MODEL_LIST)
     else:
-        monkeypatch.delitem(sys.modules, LISTED, raising=False)
+        monkeypatch.delitem(sys.modules, MODEL_LIST, raising=False)
     assert context_tokens(provider, model) == size
 
 
 def test_the_list_wins_over_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    importlib.import_module(LISTED)
+    importlib.import_module(MODEL_LIST)
     monkeypatch.setitem(FAMILIES, "openai", (("gpt-4o", 1),))
     assert context_tokens("openai", "gpt-4o") == 128_000
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_the_model_that_people_are_shown_exists(name: str) -> None:
-    snapshot = importlib.import_module(LISTED).get_snapshot()
+    snapshot = importlib.import_module(MODEL_LIST).get_snapshot()
     example = BUILT_IN[name][0].example
     _, found = snapshot.find_provider_model(
         example, provider=None, provider_id=name, provider_api_url=None

@@ -101,7 +101,7 @@ async def test_a_tool_that_is_not_there_is_answered_with_those_that_are(
 ) -> None:
     deltas = await asked(providers, "echo:echo", "/tool arbor.tree_list", tools=tools)
     assert calls(deltas) == []
-    assert "There is no tool 'arbor.tree_list'." in said(deltas)
+    assert "Unknown tool 'arbor.tree_list'." in said(deltas)
     assert named in said(deltas)
 
 
@@ -123,7 +123,7 @@ async def test_it_reports_what_tools_answered(providers: Providers) -> None:
         Message("tool_result", "no", {"tool_name": "bash.execute", "is_error": True}),
     ]
     deltas = await asked(providers, "echo:echo", *messages)
-    assert said(deltas) == "bash.execute answered: a b\nbash.execute failed: no"
+    assert said(deltas) == "bash.execute returned: a b\nbash.execute failed: no"
     assert stopped(deltas) == "end_turn"
 
 

@@ -79,7 +79,7 @@ def name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> tuple[float, float]:
     """Pauses between attempts that nobody notices."""
-    monkeypatch.setattr(api_provider, "PAUSES", (0.01, 0.02))
+    monkeypatch.setattr(api_provider, "RETRY_DELAYS_S", (0.01, 0.02))
     return (0.01, 0.02)
 
 
@@ -182,7 +182,7 @@ async def test_what_does_not_pass_is_given_up_on_after_three_attempts(
 
 
 def test_the_pauses_are_half_a_second_and_a_second() -> None:
-    assert api_provider.PAUSES == (0.5, 1.0)
+    assert api_provider.RETRY_DELAYS_S == (0.5, 1.0)
 
 
 @pytest.mark.parametrize("seconds", ["0", "1"])
@@ -368,7 +368,7 @@ async def test_a_connection_has_a_deadline_of_its_own(server: ModelServer, kind:
         deadlines.append(request.extensions["timeout"])
 
     # What is really asked of the network.
-    http = (await provider._opened())._http  # noqa: SLF001
+    http = (await provider._get_clients())._http  # noqa: SLF001
     http.event_hooks = {**http.event_hooks, "request": [*http.event_hooks["request"], note]}
     async with aclosing(provider.stream(asking(model, "Hi."))) as answer:
         assert said([delta async for delta in answer]) == "Hello."

@@ -55,7 +55,7 @@ async def test_a_key_is_in_its_variable(
 ) -> None:
     keyring(monkeypatch, lambda *_: pytest.fail("the keyring was asked"))
     keys = Keys(environment)
-    assert keys.is_there(server)
+    assert keys.in_environment(server)
     assert await keys.find(server) == "sk-1"
 
 
@@ -70,7 +70,7 @@ async def test_a_key_is_in_the_keyring_else(monkeypatch: pytest.MonkeyPatch) -> 
     kept = {(SERVICE, "ANTHROPIC_API_KEY"): "sk-kept"}
     keyring(monkeypatch, lambda service, user: kept.get((service, user)))
     keys = Keys({"ANTHROPIC_API_KEY": "  "})
-    assert not keys.is_there(ANTHROPIC)
+    assert not keys.in_environment(ANTHROPIC)
     assert await keys.find(ANTHROPIC) == "sk-kept"
 
 
@@ -135,7 +135,7 @@ async def test_a_keyring_that_hangs_is_given_up_on(monkeypatch: pytest.MonkeyPat
         return "sk-late"
 
     keyring(monkeypatch, lookup)
-    keys = Keys({}, keyring_s=SHORT_S)
+    keys = Keys({}, keyring_timeout_s=SHORT_S)
     try:
         assert (await missed(keys)).code == "missing_key"
         # Another question waits for nothing, and starts no second thread that hangs.

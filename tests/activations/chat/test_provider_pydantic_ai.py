@@ -380,7 +380,7 @@ async def test_a_summary_is_sent_as_one(
 ) -> None:
     await asked(providers, name, Message("summary", "They met."), Message("user", "And then?"))
     text = json.dumps(turns(server.requests[0]))
-    assert "summary of the conversation" in text
+    assert "Summary of the conversation" in text
     assert text.index("They met.") < text.index("And then?")
 
 
@@ -411,14 +411,14 @@ async def test_a_file_that_a_model_does_not_take_is_told_of(
     await asked(providers, MODELS[kind], sound, Message("user", "What is this?"))
     text = json.dumps(server.requests[0].body)
     assert text.count(PIXEL) == taken
-    assert ("The file hum.wav, audio/wav, is attached" in text) is not bool(taken)
+    assert ("The attached file hum.wav, audio/wav, is not shown" in text) is not bool(taken)
 
 
 async def test_a_damaged_file_is_told_of(
     server: ModelServer, providers: Providers, name: str
 ) -> None:
     await asked(providers, name, file("dot.png", "image/png", "!!"), Message("user", "This?"))
-    assert "it is damaged" in json.dumps(server.requests[0].body)
+    assert "its data is damaged" in json.dumps(server.requests[0].body)
 
 
 async def test_a_conversation_is_cached_where_that_is_to_be_asked_for(

@@ -100,7 +100,7 @@ def test_a_session_that_is_not_there_is_not_begun_by_mistake(
     assert "there is no session 'teas'. Did you mean tea? `--new` begins it." in missing.stderr
     taken = run(*own, "chat", "tea", "--new", "-m", "x", cwd=tmp_path)
     assert taken.returncode == 1
-    assert "there is a session 'tea' already" in taken.stderr
+    assert "session 'tea' already exists" in taken.stderr
 
 
 def test_what_the_model_cannot_do_is_told_with_the_next_step(
@@ -182,7 +182,7 @@ def test_what_a_tool_may_do_is_asked_in_the_middle(flags: list[str], tmp_path: P
         screen.see(r"\[y/n\] $")
         screen.type("y\n")
         screen.see(r"<- [^\n]*from the tool")
-        screen.see("answered: ")
+        screen.see("returned: ")
         assert screen.leave() == 0
 
 

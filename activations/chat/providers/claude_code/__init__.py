@@ -1,1 +1,1 @@
-"""Claude Code as a provider: its program, started once for each round."""
+"""The Claude Code provider: runs the `claude` program once per round."""

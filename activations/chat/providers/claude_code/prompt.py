@@ -1,8 +1,8 @@
-"""From a conversation to what `claude` is told: which of its sessions goes on, and with what.
+"""The prompt for `claude`: which of its sessions to resume, and the content to send.
 
-It keeps sessions of its own. A message that it has answered carries that session, and so only
-what came after it is told. What it cannot know, because another model answered or because the
-session is lost, is put in front of that as text.
+The program keeps its own sessions. An answer of it stores the session id, so that only later
+messages are sent. Messages that the session lacks, because another model answered or because the
+session was lost, are prepended as a transcript.
 """
 
 from __future__ import annotations
@@ -17,51 +17,51 @@ from plexus.text import head_and_tail
 
 __all__ = ("ClaudePrompt", "ClaudeSession", "build_prompt")
 
-#: How much of an earlier conversation is put into words, counted from its end: about half of what
-#: the smallest context takes.
+#: Maximum characters of a transcript, counted from its end: about half of the smallest context
+#: window.
 TRANSCRIPT_CHARACTERS = 400_000
-#: How much of one tool's input or answer: what was made of it stands in what the model said.
+#: Maximum characters of a tool input or output in a transcript; the answers sum up the rest.
 TOOL_CHARACTERS = 4_000
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-_MISSING = "(what was said before this is left out)"
-_BEFORE = (
-    "What stands between the tags was said before this, where you could not hear it: another"
-    " assistant answered, you were interrupted, or your session was lost. Take it as said, and go"
-    " on from there."
+_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_OMITTED = "(earlier messages are omitted)"
+_TRANSCRIPT_NOTE = (
+    "The conversation between the tags took place earlier and is missing in your session: another"
+    " assistant answered, you were interrupted, or your session was lost. Treat it as the"
+    " conversation so far and continue from there."
 )
 
 
 class ClaudeSession(NamedTuple):
-    """A session of claude's, and the message up to which it is the conversation."""
+    """A session of claude, and the last message in it that belongs to the conversation."""
 
     session_id: str
     message_uuid: str
 
 
 class ClaudePrompt(NamedTuple):
-    """How a round begins: with this session, if any, and with this content."""
+    """The start of a round: the session to resume, if any, and the content to send."""
 
     session: ClaudeSession | None
     content: list[dict[str, Any]]
 
 
-def build_prompt(messages: Sequence[Message], *, anew: bool = False) -> ClaudePrompt:
-    """How to go on with this conversation; `anew`: without any session that there was."""
-    whole = _since_summary(messages)
-    session, later = (None, whole) if anew else _since_session(whole)
+def build_prompt(messages: Sequence[Message], *, resume: bool = True) -> ClaudePrompt:
+    """Return the prompt of a conversation; without `resume`, in a new session."""
+    visible = _since_summary(messages)
+    session, later = _since_session(visible) if resume else (None, visible)
     end = len(later)
     while end and later[end - 1].kind in ("user", "attachment"):
         end -= 1
     content = [_text(_transcript(later[:end]))] if end else []
     for message in later[end:]:
         if message.kind == "attachment":
-            content.append(_file(message))
+            content.append(_attachment_block(message))
         elif message.text.strip():
             content.append(_text(message.text))
-    if end == len(later):  # the conversation ends with something that was not answered
-        content.append(_text("Go on."))
+    if end == len(later):  # no new user message: the last answer was interrupted
+        content.append(_text("Continue."))
     return ClaudePrompt(session, content)
 
 
@@ -78,7 +78,7 @@ def _since_session(messages: Sequence[Message]) -> tuple[ClaudeSession | None, S
         memory = meta.get("memory")
         if isinstance(memory, Mapping) and str(meta.get("model")).startswith("claude-code:"):
             session = ClaudeSession(str(memory.get("session_id")), str(memory.get("message_uuid")))
-            # They become arguments of the program, which takes other words for other things.
+            # They become arguments of the program, so nothing but a UUID is accepted.
             if all(map(_UUID.fullmatch, session)):
                 return session, messages[index + 1 :]
     return None, messages
@@ -91,59 +91,59 @@ def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def _file(message: Message) -> dict[str, Any]:
+def _attachment_block(message: Message) -> dict[str, Any]:
     mime_type = str(message.meta.get("mime_type"))
     if message.meta.get("encoding") != "base64":
-        return _text(_quoted_file(message))
+        return _text(_file_text(message))
     source = {"type": "base64", "media_type": mime_type, "data": message.text}
-    if mime_type in _PICTURES:
+    if mime_type in _IMAGES:
         return {"type": "image", "source": source}
     if mime_type == "application/pdf":
         return {"type": "document", "source": source}
-    return _text(_named_file(message))
+    return _text(_file_note(message))
 
 
-def _quoted_file(message: Message) -> str:
+def _file_text(message: Message) -> str:
     return f"<file name={_name(message)}>\n{message.text}\n</file>"
 
 
-def _named_file(message: Message) -> str:
+def _file_note(message: Message) -> str:
     mime_type = message.meta.get("mime_type") or "an unknown type"
-    return f"(The user has attached the file {_name(message)}, of type {mime_type}: not shown.)"
+    return f"(The attached file {_name(message)}, of type {mime_type}, is not shown.)"
 
 
 def _name(message: Message) -> str:
     return wire.encode(str(message.meta.get("name") or "unnamed")).decode()
 
 
-# --- what was said before -------------------------------------------------------------------------
+# --- transcript -----------------------------------------------------------------------------------
 
 
 def _transcript(messages: Sequence[Message]) -> str:
     kept: list[str] = []
-    room = TRANSCRIPT_CHARACTERS
-    for entry in _entries_from_the_end(messages):
-        room -= len(entry)
-        if room < 0:
-            kept.append(_MISSING)
+    remaining = TRANSCRIPT_CHARACTERS
+    for entry in _entries_newest_first(messages):
+        remaining -= len(entry)
+        if remaining < 0:
+            kept.append(_OMITTED)
             break
         kept.append(entry)
-    return "\n".join([_BEFORE, "<conversation>", *reversed(kept), "</conversation>"])
+    return "\n".join([_TRANSCRIPT_NOTE, "<conversation>", *reversed(kept), "</conversation>"])
 
 
-def _entries_from_the_end(messages: Sequence[Message]) -> Iterator[str]:
+def _entries_newest_first(messages: Sequence[Message]) -> Iterator[str]:
     for message in reversed(messages):
         text = message.text
         if message.kind == "attachment":
             binary = message.meta.get("encoding") == "base64"
-            yield _named_file(message) if binary else _quoted_file(message)
+            yield _file_note(message) if binary else _file_text(message)
         elif message.kind in ("tool_use", "tool_result"):
-            who = "tool" if message.kind == "tool_result" else "assistant"
+            speaker = "tool" if message.kind == "tool_result" else "assistant"
             tool = message.meta.get("tool_name") or "a tool"
-            yield _entry(f"{who} ({tool})", head_and_tail(text, TOOL_CHARACTERS))
+            yield _entry(f"{speaker} ({tool})", head_and_tail(text, TOOL_CHARACTERS))
         elif message.kind != "thinking" and text.strip():
             yield _entry(message.kind, head_and_tail(text, TRANSCRIPT_CHARACTERS // 4))
 
 
-def _entry(who: str, text: str) -> str:
-    return f"<said by={wire.encode(who).decode()}>\n{text}\n</said>"
+def _entry(speaker: str, text: str) -> str:
+    return f"<message from={wire.encode(speaker).decode()}>\n{text}\n</message>"

@@ -1,11 +1,11 @@
-"""The provider `claude-code`: Claude Code's own program, which runs its tools itself.
+"""The provider `claude-code`: the program of Claude Code, which runs its own tools.
 
-Each round is one run of the program, in its print mode, with messages as JSON in both directions.
-It keeps the session on disk, in its own place; we keep which one that was, and up to which
-message. That message is always named when a session goes on: a round that was cancelled may have
-left more in it than was answered. A branch goes on in a copy of the session.
+Each round is one process of the program in print mode, with JSON messages in both directions. The
+program stores its session on disk; we store the session id and the last message of the answer.
+That message is always specified when a session is resumed, since a cancelled round may have added
+more to it. A branch continues in a copy of the session.
 
-Nothing outlives a round: the program and all that it started are ended with it, however it ends.
+Nothing outlives a round: the program and its descendants are killed at its end.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from activations.chat.providers.claude_code.process import (
-    EXIT_S,
+    EXIT_TIMEOUT_S,
     ClaudeProcess,
     environment,
-    without_keys,
+    redact,
 )
 from activations.chat.providers.claude_code.prompt import ClaudePrompt, build_prompt
 from activations.chat.providers.claude_code.stream_json import (
     MessageReader,
     Permission,
-    TakenBack,
     UnknownRequest,
+    WithdrawnRequest,
     initialize_line,
     prompt_line,
     refusal_line,
@@ -42,22 +42,21 @@ from plexus.errors import Failed, InvalidParams
 
 __all__ = ("ClaudeCodeProvider",)
 
-#: How long a tool may be at work without a word. The longest that the program lets a command run
-#: is ten minutes.
-TOOL_S = 660.0
+#: Timeout without output while a tool runs. The program limits commands to ten minutes.
+TOOL_TIMEOUT_S = 660.0
 
-#: The model that the program takes if it is not told one.
+#: The name for the program's default model.
 DEFAULT_MODEL: Final = "default"
 
-#: One word; as other clouds call them, with `:`, `/` or `@` in it. It is no option.
+#: Valid model names. Those of cloud providers contain `:`, `/` or `@`. Never an option.
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@\[\]-]*")
 
-#: Tools that need somebody who is there to answer, or a program that is still there later.
-_NOT_OFFERED = ("AskUserQuestion", "CronCreate", "ScheduleWakeup")
+#: Tools that need an interactive user, or a program that keeps running.
+_DISABLED_TOOLS = ("AskUserQuestion", "CronCreate", "ScheduleWakeup")
 
 
 class ClaudeCodeProvider:
-    """Asks the `claude` program."""
+    """Provider that runs the `claude` program."""
 
     runs_tools = True
 
@@ -67,11 +66,12 @@ class ClaudeCodeProvider:
         silent_s: float = 120.0,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Say which program: a path, or a name that is looked up.
+        """Create the provider of a program.
 
-        silent_s: after so many seconds without a word it is given up on, unless a tool is at work
-            or a person is being asked.
-        environment: what variables are taken from, if not that of this process.
+        command: a path, or a name that is looked up in PATH.
+        silent_s: timeout in seconds without output, except while a tool runs or an approval is
+            pending.
+        environment: source of the variables; defaults to the environment of this process.
         """
         self._command = command
         self._silent_s = silent_s
@@ -79,84 +79,84 @@ class ClaudeCodeProvider:
         self._launcher = Launcher()
 
     async def check(self, model: str) -> None:
-        """Raise `not_installed`, or `unknown_model` for a name that cannot be a model's."""
+        """Raise `not_installed`, or `unknown_model` for an invalid model name."""
         if not _MODEL.fullmatch(model):
             raise Failed(
-                f"{model!r} is no name of a model; use an alias such as 'sonnet' or 'opus', the"
-                f" full name of a model, or {DEFAULT_MODEL!r}",
+                f"{model!r} is not a valid model name; use an alias such as 'sonnet' or 'opus', a"
+                f" full model name, or {DEFAULT_MODEL!r}",
                 code="unknown_model",
                 data={"provider": "claude-code", "model": f"claude-code:{model}"},
             )
         self._program()
 
-    def context_tokens(self, model: str) -> int | None:  # noqa: ARG002 - as every provider has it
-        """None: the program shortens a conversation that has become too long by itself."""
+    def context_tokens(self, model: str) -> int | None:  # noqa: ARG002 - part of the interface
+        """Return None: the program shortens long conversations automatically."""
         return None
 
     async def stream(self, request: ProviderRequest) -> AsyncGenerator[Delta, None]:
-        """Run the program for one round; once more if it no longer has the session."""
+        """Run the program for one round; if its session is lost, repeat without it."""
         await self.check(request.model)
         prompt = build_prompt(request.messages)
         while True:
-            given = environment(self._environment)
+            variables = environment(self._environment)
             reader = MessageReader()
-            process = await self._start(request, prompt, given)
+            process = await self._start(request, prompt, variables)
             try:
-                while messages := await process.read(patience_s := self._patience_s(reader)):
+                while messages := await process.read(timeout_s := self._timeout_s(reader)):
                     for message in messages:
-                        for meaning in reader.read(message):
-                            if isinstance(meaning, Permission):
-                                process.ask(meaning)
-                            elif isinstance(meaning, TakenBack):
-                                process.take_back(meaning.request)
-                            elif isinstance(meaning, UnknownRequest):
-                                await process.tell(refusal_line(meaning))
+                        for item in reader.read(message):
+                            if isinstance(item, Permission):
+                                process.request_approval(item)
+                            elif isinstance(item, WithdrawnRequest):
+                                process.withdraw_approval(item.request)
+                            elif isinstance(item, UnknownRequest):
+                                await process.write(refusal_line(item))
                             else:
-                                yield meaning
+                                yield item
                     if reader.result is not None:
                         process.finish()
-                if process.silent and reader.result is None:
-                    raise _silent(patience_s, bool(reader.running))
-                returncode, stderr = await process.ended()
+                if process.timed_out and reader.result is None:
+                    raise _timeout_error(timeout_s, bool(reader.running))
+                returncode, stderr = await process.wait()
             finally:
-                await process.end()
+                await process.close()
             result = reader.result
             reached_turns = result is not None and result.get("subtype") == "error_max_turns"
             if result is not None and (reached_turns or not result.get("is_error")):
                 break
             text = stderr if result is None else _error_text(result)
-            if prompt.session is None or reader.said or not _has_forgotten(text):
-                text = without_keys(text, given)
+            if prompt.session is None or reader.has_output or not _has_lost_session(text):
+                text = redact(text, variables)
                 raise _failure(reader, request.model, text, returncode)
-            prompt = build_prompt(request.messages, anew=True)
-            yield Retry(0, "claude has no such session any more and is told the conversation again")
-        yield reader.used(resumed=prompt.session is not None)
+            prompt = build_prompt(request.messages, resume=False)
+            yield Retry(0, "claude has lost its session; sending the conversation again")
+        yield reader.usage(resumed=prompt.session is not None)
         reason = "max_turns" if reached_turns else str(result.get("stop_reason") or "end_turn")
         yield Stop(reason, None if request.ephemeral else _memory(reader))
 
     async def close(self) -> None:
-        """End every run of the program."""
+        """Kill all processes of the program."""
         await self._launcher.close()
 
-    def _patience_s(self, reader: MessageReader) -> float:
+    def _timeout_s(self, reader: MessageReader) -> float:
         if reader.result is not None:
-            return EXIT_S
+            return EXIT_TIMEOUT_S
         if reader.running:
-            return max(TOOL_S, self._silent_s)
+            return max(TOOL_TIMEOUT_S, self._silent_s)
         return self._silent_s + reader.retry_s
 
-    # --- its start ----------------------------------------------------------------------------
+    # --- start --------------------------------------------------------------------------------
 
     async def _start(
-        self, request: ProviderRequest, prompt: ClaudePrompt, given: dict[str, str]
+        self, request: ProviderRequest, prompt: ClaudePrompt, variables: dict[str, str]
     ) -> ClaudeProcess:
         arguments = (self._program(), *_options(request, prompt))
-        command = Command(arguments, _directory(request.working_dir), given)
+        command = Command(arguments, _directory(request.working_dir), variables)
         lines = initialize_line() + prompt_line(prompt.content)
         try:
             process = await self._launcher.start(command, lines, stdin_stays_open=True)
-        except ValueError as error:  # characters that no program can be given
-            raise InvalidParams(f"claude cannot be given this: {error}") from error
+        except ValueError as error:  # characters that an argument cannot contain
+            raise InvalidParams(f"invalid argument for claude: {error}") from error
         except CannotStart as error:
             raise self._cannot_start(error) from error
         except OSError as error:
@@ -164,18 +164,19 @@ class ClaudeCodeProvider:
         return ClaudeProcess(process, request.approve)
 
     def _program(self) -> str:
-        # Without relative folders: they would lead into the server's, where commands write.
-        folders = self._environment.get("PATH", os.defpath).split(os.pathsep)
-        absolute = os.pathsep.join(folder for folder in folders if Path(folder).is_absolute())
+        # Without relative directories: they would resolve in the server's directory, where commands
+        # can write.
+        directories = self._environment.get("PATH", os.defpath).split(os.pathsep)
+        absolute = os.pathsep.join(each for each in directories if Path(each).is_absolute())
         path = shutil.which(self._command, path=absolute)
         if path is None:
             raise _not_installed(self._command)
         return str(Path(path).absolute())
 
     def _cannot_start(self, error: CannotStart) -> Failed:
-        if error.step == "exec" and error.errno == errno.ENOENT:  # or what it is run by
+        if error.step == "exec" and error.errno == errno.ENOENT:  # or its interpreter
             return _not_installed(self._command)
-        what = "the system prompt is too long for an argument" if error.errno == errno.E2BIG else ""
+        what = "the system prompt is too long; shorten it" if error.errno == errno.E2BIG else ""
         return Failed(
             f"claude cannot be started: {what or error}",
             code="provider_refused" if what else "provider_down",
@@ -184,7 +185,7 @@ class ClaudeCodeProvider:
 
 
 def _options(request: ProviderRequest, prompt: ClaudePrompt) -> list[str]:
-    """The arguments. Each value is bound to its name by `=`, so that none becomes an option."""
+    """Return the arguments. Values are joined with `=`, so that none is parsed as an option."""
     options = [
         "--print",
         "--output-format=stream-json",
@@ -192,7 +193,7 @@ def _options(request: ProviderRequest, prompt: ClaudePrompt) -> list[str]:
         "--verbose",
         "--include-partial-messages",
         "--permission-prompt-tool=stdio",
-        f"--disallowed-tools={','.join(_NOT_OFFERED)}",
+        f"--disallowed-tools={','.join(_DISABLED_TOOLS)}",
     ]
     if request.model != DEFAULT_MODEL:
         options.append(f"--model={request.model}")
@@ -205,7 +206,7 @@ def _options(request: ProviderRequest, prompt: ClaudePrompt) -> list[str]:
     if prompt.session is not None:
         options.append(f"--resume={prompt.session.session_id}")
         options.append(f"--resume-session-at={prompt.session.message_uuid}")
-        if request.branching or request.ephemeral:  # the session itself stays as it is
+        if request.branching or request.ephemeral:  # leave the original session unchanged
             options.append("--fork-session")
     if request.ephemeral:
         options.append("--no-session-persistence")
@@ -213,15 +214,17 @@ def _options(request: ProviderRequest, prompt: ClaudePrompt) -> list[str]:
 
 
 def _directory(working_dir: str | None) -> str:
-    with suppress(OSError, ValueError, RuntimeError):  # it has a name that no folder can have
+    with suppress(OSError, ValueError, RuntimeError):  # an invalid path
         directory = Path(working_dir or ".").expanduser().absolute()
         if directory.is_dir():
             return str(directory)
-    raise InvalidParams.at("working_dir", f"{working_dir!r} is no folder; name one that exists")
+    raise InvalidParams.at(
+        "working_dir", f"{working_dir!r} is not a directory; use an existing directory"
+    )
 
 
 def _memory(reader: MessageReader) -> Mapping[str, Any] | None:
-    """What is needed to go on from here."""
+    """Return the data that is needed to resume the session after this answer."""
     if reader.session_id is None or reader.message_uuid is None:
         return None
     return {"session_id": reader.session_id, "message_uuid": reader.message_uuid}
@@ -229,16 +232,16 @@ def _memory(reader: MessageReader) -> Mapping[str, Any] | None:
 
 # --- errors --------------------------------------------------------------------------------------
 
-#: How much of what the program says is repeated.
+#: Maximum characters of the program's output in an error.
 QUOTED_CHARACTERS = 1000
 
-#: How it says that a session, or a message of it, is not there.
-_FORGOTTEN = (
+#: Messages of the program about a missing session or message.
+_LOST_SESSION = (
     "No conversation found",
     "No message found with message.uuid",
     "--resume requires a valid session",
 )
-#: The program's words for what the API refused, and the codes of HTTP, by our codes.
+#: The program's error words and HTTP status codes, by our error codes.
 _CODES: dict[str, tuple[str | int, ...]] = {
     "bad_key": ("authentication_failed", 401, 403),
     "rate_limited": ("rate_limit", 429),
@@ -251,38 +254,38 @@ _CODES: dict[str, tuple[str | int, ...]] = {
 }
 _MEANINGS = {
     "missing_key": "claude is not logged in",
-    "bad_key": "claude's login was refused",
-    "rate_limited": "claude takes no more requests for now",
-    "provider_down": "claude cannot work now",
+    "bad_key": "the login of claude was rejected",
+    "rate_limited": "claude is rate limited",
+    "provider_down": "claude is unavailable",
     "unknown_model": "claude has no such model",
-    "provider_refused": "claude refused the request",
-    "provider_broke": "claude broke off its answer",
+    "provider_refused": "claude rejected the request",
+    "provider_broke": "claude did not complete its answer",
 }
 _LOGIN = "run claude once in a terminal and log in with /login, or set ANTHROPIC_API_KEY"
 
 
 def _not_installed(command: str) -> Failed:
-    """There is no such program."""
+    """Return the error for a missing program."""
     return Failed(
-        f"there is no program {command!r}; install Claude Code, as with `npm install -g"
-        " @anthropic-ai/claude-code`, or say where it is with the setting chat_claude_command",
+        f"program {command!r} not found; install Claude Code, for example with `npm install -g"
+        " @anthropic-ai/claude-code`, or set chat_claude_command to its path",
         code="not_installed",
         data={"provider": "claude-code", "command": command},
     )
 
 
-def _silent(seconds: float, at_work: bool) -> Failed:
-    """Nothing came for too long."""
-    what = "a tool of claude's was at work" if at_work else "claude said nothing"
+def _timeout_error(seconds: float, runs_tool: bool) -> Failed:
+    """Return the error for a program that was killed because it sent no output."""
+    what = "a tool of claude sent no output" if runs_tool else "claude sent no output"
     return Failed(
-        f"{what} for {seconds:g} s, and was ended",
+        f"{what} for {seconds:g} s, and was stopped",
         code="provider_silent",
         data={"provider": "claude-code", "silent_s": seconds},
     )
 
 
 def _error_text(result: Mapping[str, Any]) -> str:
-    """What a result says of its error."""
+    """Return the error text of a result."""
     errors = result.get("errors")
     if isinstance(errors, list) and errors:
         return "; ".join(str(error) for error in errors)
@@ -290,23 +293,22 @@ def _error_text(result: Mapping[str, Any]) -> str:
     return text if isinstance(text, str) and text.strip() else str(result.get("subtype"))
 
 
-def _has_forgotten(text: str) -> bool:
-    """Whether this says that there is no such session to be resumed."""
-    return any(words in text for words in _FORGOTTEN)
+def _has_lost_session(text: str) -> bool:
+    """Return whether an error says that the session does not exist."""
+    return any(words in text for words in _LOST_SESSION)
 
 
 def _failure(reader: MessageReader, model: str, text: str, returncode: int | None) -> Failed:
-    """What a round ended with that did not come to a good end. `text` is what the program says of
-    it, and holds no key."""
+    """Return the error of a failed round. `text` is the program's message, without secrets."""
     data: dict[str, Any] = {"provider": "claude-code", "model": f"claude-code:{model}"}
     text = " ".join(text.split()).rstrip(".")
-    if len(text) > QUOTED_CHARACTERS:  # of what a program says on its way out, the end counts
+    if len(text) > QUOTED_CHARACTERS:  # the end of the output matters most
         text = f"...{text[-QUOTED_CHARACTERS:]}"
     if reader.result is None:
         data["exit_code"] = returncode
-        said = f": {text}" if text else ""
+        detail = f": {text}" if text else ""
         return Failed(
-            f"claude ended without a result, {_exit(returncode)}{said}",
+            f"claude exited without a result, {_exit(returncode)}{detail}",
             code="provider_broke",
             data=data,
         )
@@ -318,7 +320,7 @@ def _failure(reader: MessageReader, model: str, text: str, returncode: int | Non
         text = f"{text}; {_LOGIN}"
     if code == "rate_limited" and reader.resets_at is not None:
         data["retry_after_s"] = max(0.0, round(reader.resets_at - time.time(), 1))
-    if reader.said:
+    if reader.has_output:
         code = "provider_broke"
     return Failed(f"{_MEANINGS[code]}: {text}", code=code, data=data)
 
@@ -345,5 +347,5 @@ def _code(reader: MessageReader, text: str) -> str:
 
 def _exit(returncode: int | None) -> str:
     if returncode is None:
-        return "for its guard was killed"
+        return "because its guard process was killed"
     return f"by signal {-returncode}" if returncode < 0 else f"with exit code {returncode}"

@@ -1,20 +1,20 @@
-"""The messages that the `claude` program writes and reads, one JSON object in a line.
+"""The protocol of the `claude` program: one JSON object per line in both directions.
 
-No process and no loop is known here: bytes come in, deltas and requests come out, and lines to
-be written are made. What is not known is passed over, for the program is often newer than we are.
+This module does no I/O: it decodes bytes to deltas and requests, and encodes lines. Unknown
+messages are ignored, since the program is often newer than this module.
 
-What it writes, as far as we read it:
-- `stream_event`: some more of a message, as the API streams it; older programs write none.
-- `assistant`: a whole block of a message, also when it was streamed before.
-- `user`: what a tool answered.
-- `system`: among others, that the API is asked again (`api_retry`).
+The messages that are read:
+- `stream_event`: a piece of a message, as the API streams it; older programs write none.
+- `assistant`: a complete block of a message, even if it was streamed before.
+- `user`: the result of a tool.
+- `system`: among others, a retry of the API (`api_retry`).
 - `rate_limit_event`: when a limit is lifted.
-- `control_request`: a question to us, as whether a tool may be used (`can_use_tool`);
-  `control_cancel_request` takes it back.
-- `result`: the end, with what it cost.
+- `control_request`: a request to us, such as for permission to call a tool (`can_use_tool`);
+  `control_cancel_request` withdraws it.
+- `result`: the end, with the usage.
 
-A message with `parent_tool_use_id` is that of an agent which the model has sent off: what it says
-is no part of the answer. It shows only that somebody is at work.
+A message with `parent_tool_use_id` comes from a subagent. It is not part of the answer and only
+shows activity.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ __all__ = (
     "LineDecoder",
     "MessageReader",
     "Permission",
-    "TakenBack",
     "UnknownRequest",
+    "WithdrawnRequest",
     "initialize_line",
     "prompt_line",
     "refusal_line",
     "verdict_line",
 )
 
-#: A line is one message. The largest hold a picture that a tool has read, some MiB.
+#: Maximum size of a line, which is one message. An image that a tool has read can have some MiB.
 LINE_BYTES = 16 * 1024 * 1024
-#: What comes from a program that was started for this may be larger than what comes from a wire,
-#: and must still go out again: the encoder stops at 253 levels.
+#: Limits for messages of our own process, which can be larger than those of network clients. The
+#: depth stays below the 253 levels of the encoder, since messages are encoded again.
 _LIMITS = Limits(
     message_bytes=LINE_BYTES,
     message_containers=500_000,
@@ -61,40 +61,40 @@ _LIMITS = Limits(
     message_depth=200,
 )
 
-#: Which deltas of a block are which kind of block.
+#: The block type of each delta type.
 _STREAMED = {"text_delta": "text", "thinking_delta": "thinking"}
 
 
 class Permission(NamedTuple):
-    """The program asks whether it may use a tool, and waits for a `verdict_line`."""
+    """A request for permission to call a tool; the program waits for a `verdict_line`."""
 
     request: str
     tool: str
-    use: str
+    call_id: str
     input: dict[str, Any]
 
 
-class TakenBack(NamedTuple):
-    """The program no longer wants an answer to this request."""
+class WithdrawnRequest(NamedTuple):
+    """A request that the program has withdrawn."""
 
     request: str
 
 
 class UnknownRequest(NamedTuple):
-    """The program asks something that we do not know, and waits for a `refusal_line`."""
+    """A request of an unknown type; the program waits for a `refusal_line`."""
 
     request: str
     subtype: str
 
 
 class LineDecoder:
-    """Cuts what the program writes into messages, however the bytes arrive."""
+    """Incremental decoder from bytes to messages."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """The messages that are complete by now; raises `provider_broke` for one too large."""
+        """Return the complete messages. Raises `provider_broke` if a message is too large."""
         *complete, rest = data.split(b"\n")
         messages = []
         for piece in complete:
@@ -107,18 +107,18 @@ class LineDecoder:
         return messages
 
     def end(self) -> list[dict[str, Any]]:
-        """The program writes no more: what stands there without a newline is a message too."""
+        """Return the message at the end of output, which may lack a newline."""
         return self.feed(b"\n")
 
     def _message(self) -> dict[str, Any] | None:
         self._check_size()
         line, self._rest = self._rest, bytearray()
         try:
-            # Its numbers are only shown, and no reason to end an answer.
+            # Inexact numbers are acceptable: they are only displayed.
             value = wire.decode_value(line, _LIMITS, exact=False)
         except TooBig as error:
             raise _too_large() from error
-        except ValueError:  # a word to a person, which a library has written there
+        except ValueError:  # a diagnostic line of a library
             return None
         return value if isinstance(value, dict) else None
 
@@ -129,46 +129,46 @@ class LineDecoder:
 
 def _too_large() -> Failed:
     return Failed(
-        f"claude wrote a message that is larger than {LINE_BYTES} bytes or cannot be read for its"
-        " depth; the answer was ended there",
+        f"claude sent a message of more than {LINE_BYTES} bytes, or one that is nested too deeply;"
+        " the answer was stopped",
         code="provider_broke",
         data={"provider": "claude-code", "limit": LINE_BYTES},
     )
 
 
 class MessageReader:
-    """What a stream of messages means, and what is known of the round by now."""
+    """Converter from messages to deltas and requests, with the state of the round."""
 
     def __init__(self) -> None:
         self.session_id: str | None = None
-        #: The newest message of the conversation itself.
+        #: The latest message of the conversation itself.
         self.message_uuid: str | None = None
-        #: The `result`, once it has come.
+        #: The `result` message, once received.
         self.result: dict[str, Any] | None = None
-        #: The program's word for what the API refused, and when a limit is lifted, in Unix time.
+        #: The program's word for an API error, and when a limit is lifted, in Unix time.
         self.error: str | None = None
         self.resets_at: float | None = None
-        #: For how long the program has said that it will be silent.
+        #: The delay before the next retry that the program has announced.
         self.retry_s = 0.0
-        #: Whether anything of the answer has come.
-        self.said = False
-        #: The tools that are at work.
+        #: Whether any output was received.
+        self.has_output = False
+        #: The ids of tool calls in progress.
         self.running: set[str] = set()
-        self._called: set[str] = set()
-        self._streaming = ""
-        #: Which kinds of blocks of which message have come piece by piece.
+        self._tool_calls: set[str] = set()
+        self._message_id = ""
+        #: The streamed blocks, by message id and block type.
         self._streamed: set[tuple[str, str]] = set()
 
     def read(
         self, message: Mapping[str, Any]
-    ) -> Iterator[Delta | Permission | TakenBack | UnknownRequest]:
-        """What this message means; nothing if it means nothing to us."""
+    ) -> Iterator[Delta | Permission | WithdrawnRequest | UnknownRequest]:
+        """Yield the deltas and requests of a message."""
         kind = message.get("type")
         self.retry_s = 0.0
         if kind == "control_request":
             yield _request(message)
         elif kind == "control_cancel_request":
-            yield TakenBack(str(message.get("request_id")))
+            yield WithdrawnRequest(str(message.get("request_id")))
         elif kind == "result":
             yield from self._end(message)
         elif kind == "rate_limit_event":
@@ -177,13 +177,13 @@ class MessageReader:
         elif kind == "system" and message.get("subtype") == "api_retry":
             yield self._retry(message)
         elif message.get("parent_tool_use_id") is None:
-            yield from self._talk(kind, message)
+            yield from self._conversation(kind, message)
 
-    def used(self, resumed: bool) -> TokenUsage:
-        """What the round has cost; `resumed` says that there were rounds before it."""
+    def usage(self, resumed: bool) -> TokenUsage:
+        """Return the usage of the round. `resumed`: the session had earlier rounds."""
         result = self.result or {}
         models = result.get("model_usage_since_last_result")
-        if isinstance(models, dict) and models:  # the work of agents included
+        if isinstance(models, dict) and models:  # includes subagents
             each = [_object(model) for model in models.values()]
             return TokenUsage(
                 _sum(each, "inputTokens"),
@@ -194,7 +194,7 @@ class MessageReader:
             )
         usage = [_object(result.get("usage"))]
         cost = result.get("total_cost_usd")
-        # The total is that of the whole session, and what it was before this round is not said.
+        # The total covers the whole session, and its value before this round is unknown.
         known = isinstance(cost, int | float) and not resumed
         return TokenUsage(
             _sum(usage, "input_tokens"),
@@ -204,101 +204,103 @@ class MessageReader:
             float(_number(cost)) if known else None,
         )
 
-    # --- what is said ---------------------------------------------------------------------------
+    # --- conversation ---------------------------------------------------------------------------
 
-    def _talk(self, kind: Any, message: Mapping[str, Any]) -> Iterator[Delta]:
+    def _conversation(self, kind: Any, message: Mapping[str, Any]) -> Iterator[Delta]:
         if kind == "stream_event":
             yield from self._stream(_object(message.get("event")))
         elif kind == "assistant" and message.get("error"):
-            self.error = str(message["error"])  # what it says comes again with the result
+            self.error = str(message["error"])  # the result repeats its text
         elif kind in ("assistant", "user"):
             inner = _object(message.get("message"))
             content = inner.get("content")
             for block in content if isinstance(content, list) else ():
                 if isinstance(block, dict):
                     yield from (
-                        self._said(block, str(inner.get("id")))
+                        self._assistant_block(block, str(inner.get("id")))
                         if kind == "assistant"
-                        else self._answered(block)
+                        else self._tool_result(block)
                     )
             if isinstance(message.get("uuid"), str):
                 self.message_uuid = message["uuid"]
 
     def _stream(self, event: Mapping[str, Any]) -> Iterator[Delta]:
         if event.get("type") == "message_start":
-            self._streaming = str(_object(event.get("message")).get("id"))
+            self._message_id = str(_object(event.get("message")).get("id"))
         elif event.get("type") == "content_block_delta":
             delta = _object(event.get("delta"))
             kind = _STREAMED.get(str(delta.get("type")))
             if kind is not None:
-                self._streamed.add((self._streaming, kind))
-                yield from self._words(kind, delta.get(kind))
+                self._streamed.add((self._message_id, kind))
+                yield from self._text(kind, delta.get(kind))
 
-    def _said(self, block: Mapping[str, Any], message: str) -> Iterator[Delta]:
+    def _assistant_block(self, block: Mapping[str, Any], message: str) -> Iterator[Delta]:
         kind = str(block.get("type"))
         if kind in _STREAMED.values():
             if (message, kind) not in self._streamed:
-                yield from self._words(kind, block.get(kind))
-        elif kind == "tool_use" and str(block.get("id")) not in self._called:
-            use = str(block.get("id"))
-            self._called.add(use)
-            self.running.add(use)
-            self.said = True
-            yield ToolCall(use, str(block.get("name")), _object(block.get("input")))
+                yield from self._text(kind, block.get(kind))
+        elif kind == "tool_use" and str(block.get("id")) not in self._tool_calls:
+            call_id = str(block.get("id"))
+            self._tool_calls.add(call_id)
+            self.running.add(call_id)
+            self.has_output = True
+            yield ToolCall(call_id, str(block.get("name")), _object(block.get("input")))
 
-    def _words(self, kind: str, text: Any) -> Iterator[Delta]:
+    def _text(self, kind: str, text: Any) -> Iterator[Delta]:
         if isinstance(text, str) and text:
-            self.said = True
+            self.has_output = True
             yield Text(text) if kind == "text" else ThinkingText(text)
 
-    def _answered(self, block: Mapping[str, Any]) -> Iterator[Delta]:
-        use = str(block.get("tool_use_id"))
-        if block.get("type") == "tool_result" and use in self.running:
-            self.running.discard(use)
-            yield ToolOutput(use, _text_of(block.get("content")), bool(block.get("is_error")))
+    def _tool_result(self, block: Mapping[str, Any]) -> Iterator[Delta]:
+        call_id = str(block.get("tool_use_id"))
+        if block.get("type") == "tool_result" and call_id in self.running:
+            self.running.discard(call_id)
+            yield ToolOutput(call_id, _text_of(block.get("content")), bool(block.get("is_error")))
 
-    # --- what is said about it ------------------------------------------------------------------
+    # --- state of the round ---------------------------------------------------------------------
 
     def _end(self, message: Mapping[str, Any]) -> Iterator[Delta]:
         self.result = dict(message)
         self.running.clear()
         if isinstance(message.get("session_id"), str):
             self.session_id = message["session_id"]
-        if not message.get("is_error") and not self.said:  # a program that tells only the end
-            yield from self._words("text", message.get("result"))
+        if not message.get("is_error") and not self.has_output:  # a program that streams no text
+            yield from self._text("text", message.get("result"))
 
     def _retry(self, message: Mapping[str, Any]) -> Retry:
         self.retry_s = _number(message.get("retry_delay_ms")) / 1000
         status = message.get("error_status") or message.get("error") or "no connection"
-        return Retry(self.retry_s, f"claude asks its API again ({status})")
+        return Retry(self.retry_s, f"claude retries its API request ({status})")
 
 
 def _request(message: Mapping[str, Any]) -> Permission | UnknownRequest:
     request = str(message.get("request_id"))
-    asked = _object(message.get("request"))
-    subtype = str(asked.get("subtype"))
+    body = _object(message.get("request"))
+    subtype = str(body.get("subtype"))
     if subtype != "can_use_tool":
         return UnknownRequest(request, subtype)
-    use = str(asked.get("tool_use_id") or request)  # older programs do not say which use
-    return Permission(request, str(asked.get("tool_name")), use, _object(asked.get("input")))
+    call_id = str(body.get("tool_use_id") or request)  # older programs omit it
+    return Permission(request, str(body.get("tool_name")), call_id, _object(body.get("input")))
 
 
-# --- what is written to it ------------------------------------------------------------------------
+# --- encoding -------------------------------------------------------------------------------------
 
 
 def initialize_line() -> bytes:
-    """The first line: what only a request can say. The answer to it is of no use to us.
+    """Return the first line, which sets an option that has no argument. Its response is ignored.
 
-    A session records the system prompt of its first round and would keep to that in every later
-    one, though another is given.
+    By default a session records the system prompt of its first round and uses it in every later
+    round, even if another is specified.
     """
     request = {"subtype": "initialize", "systemPromptSnapshot": False}
     return _line({"type": "control_request", "request_id": "initialize", "request": request})
 
 
 def prompt_line(content: Sequence[Mapping[str, Any]]) -> bytes:
-    """What the user says, as content blocks. It is taken as it is: no `/command` in it is run,
-    and no file named with `@` is read."""
+    """Return the line with the user message as content blocks.
+
+    The text is not interpreted: `/command` runs no command, and `@` reads no file.
+    """
     return _line(
         {
             "type": "user",
@@ -310,18 +312,21 @@ def prompt_line(content: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def verdict_line(permission: Permission, verdict: Verdict) -> bytes:
-    """The answer to a request for permission."""
+    """Return the response to a request for permission."""
     answer: dict[str, Any] = (
         {"behavior": "allow", "updatedInput": permission.input}
         if verdict.allow
-        else {"behavior": "deny", "message": verdict.message or "The user does not allow this."}
+        else {
+            "behavior": "deny",
+            "message": verdict.message or "The user did not approve this tool call.",
+        }
     )
     return _response({"subtype": "success", "request_id": permission.request, "response": answer})
 
 
 def refusal_line(request: UnknownRequest) -> bytes:
-    """The answer to a request that we do not know."""
-    error = f"{request.subtype} is not supported here"
+    """Return the error response to an unknown request."""
+    error = f"{request.subtype} is not supported"
     return _response({"subtype": "error", "request_id": request.request, "error": error})
 
 
@@ -333,7 +338,7 @@ def _line(value: Mapping[str, Any]) -> bytes:
     return wire.encode(value) + b"\n"
 
 
-# --- values that may be anything ------------------------------------------------------------------
+# --- untrusted values -----------------------------------------------------------------------------
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -349,7 +354,7 @@ def _sum(values: Sequence[Mapping[str, Any]], name: str) -> int:
 
 
 def _text_of(content: Any) -> str:
-    """The content of a tool's answer as text; what is no text is named."""
+    """Return the content of a tool result as text; other blocks are replaced by their type."""
     if not isinstance(content, list):
         return content if isinstance(content, str) else ""
     blocks = [_object(block) for block in content]

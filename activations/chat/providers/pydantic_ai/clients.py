@@ -1,7 +1,7 @@
-"""The HTTP client of a server, and the adapter's models that use it.
+"""The HTTP client of an endpoint, and the pydantic-ai models that use it.
 
-Whatever the packages of the servers' makers would take from the environment (addresses, keys,
-organisations, retries) is said here, so that a key goes to its own server only.
+Everything that the client packages would read from the environment (URLs, keys, organisations,
+retries) is set explicitly, so that a key is sent only to its own server.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ if TYPE_CHECKING:  # heavy and optional: imported when first used
 
 __all__ = ("CONNECT_S", "Clients")
 
-#: Making a connection. What takes longer is not there, or not reachable from here.
+#: Timeout for connecting; a server that needs longer is considered unreachable.
 CONNECT_S = 15.0
-#: A server that wants no key is given this word, since the package wants one.
+#: Sent to servers that need no key, since the client packages require one.
 NO_KEY = "none"
 
 T = TypeVar("T")
 
-#: Makes a model of its name.
-Make: TypeAlias = "Callable[[str], Model[Any]]"
+#: Creates a model from its name.
+ModelFactory: TypeAlias = "Callable[[str], Model[Any]]"
 
-#: Where the responses are noted that are opened just now.
+#: Collects the responses of the request that is being opened.
 _opened: ContextVar[list[httpx2.Response] | None] = ContextVar("opened", default=None)
 
 
 class Clients:
-    """The connections to one server."""
+    """The connections to one endpoint."""
 
     def __init__(self, endpoint: Endpoint, silent_s: float) -> None:
         import httpx2
@@ -43,29 +43,34 @@ class Clients:
         self._timeout = httpx2.Timeout(silent_s, connect=CONNECT_S)
         self._http = httpx2.AsyncClient(
             timeout=self._timeout,
-            # A proxy is for what is elsewhere.
+            # Local servers are reached without a proxy.
             trust_env=not endpoint.is_local,
-            # A redirect would take the key to another server.
+            # A redirect could send the key to another server.
             follow_redirects=False,
-            event_hooks={"request": [self._set_timeout], "response": [_note]},
+            event_hooks={"request": [self._set_timeout], "response": [_collect_response]},
         )
-        self._made: tuple[str | None, Make] | None = None
+        self._factory: tuple[str | None, ModelFactory] | None = None
 
     def model(self, name: str, key: str | None) -> Model[Any]:
-        """The adapter's model of this name; it blocks when it is called for the first time."""
-        if self._made is None or self._made[0] != key:
-            self._made = (key, MAKERS[self._endpoint.dialect](self._endpoint, key, self._http))
-        return self._made[1](name)
+        """Return the pydantic-ai model of this name. The first call blocks."""
+        if self._factory is None or self._factory[0] != key:
+            self._factory = (
+                key,
+                FACTORIES[self._endpoint.dialect](self._endpoint, key, self._http),
+            )
+        return self._factory[1](name)
 
     @asynccontextmanager
-    async def opened(self, request: AbstractAsyncContextManager[T]) -> AsyncGenerator[T, None]:
-        """Open a request of the adapter's, and see to it that its response is closed.
+    async def open_request(
+        self, request: AbstractAsyncContextManager[T]
+    ) -> AsyncGenerator[T, None]:
+        """Open a request of pydantic-ai and ensure that its response is closed.
 
-        Not every package does that itself when one leaves in the middle of an answer.
+        Not every client package closes it when the caller leaves in the middle of an answer.
         """
         responses: list[httpx2.Response] = []
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(_close, responses)
+            stack.push_async_callback(_close_responses, responses)
             token = _opened.set(responses)
             try:
                 response = await stack.enter_async_context(request)
@@ -78,23 +83,23 @@ class Clients:
         await self._http.aclose()
 
     async def _set_timeout(self, request: httpx2.Request) -> None:
-        """Ours counts, and not that of the package which made the request."""
+        """Replace the timeout of the client package by ours."""
         request.extensions = {**request.extensions, "timeout": self._timeout.as_dict()}
 
 
-async def _note(response: httpx2.Response) -> None:
+async def _collect_response(response: httpx2.Response) -> None:
     responses = _opened.get()
     if responses is not None:
         responses.append(response)
 
 
-async def _close(responses: list[httpx2.Response]) -> None:
+async def _close_responses(responses: list[httpx2.Response]) -> None:
     for response in responses:
         await response.aclose()
 
 
-def _anthropic(endpoint: Endpoint, key: str | None, http: httpx2.AsyncClient) -> Make:
-    from anthropic import AsyncAnthropic  # each only where it is needed: they are large
+def _anthropic(endpoint: Endpoint, key: str | None, http: httpx2.AsyncClient) -> ModelFactory:
+    from anthropic import AsyncAnthropic  # large, so imported only where needed
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
@@ -105,7 +110,7 @@ def _anthropic(endpoint: Endpoint, key: str | None, http: httpx2.AsyncClient) ->
     return lambda name: AnthropicModel(name, provider=provider)
 
 
-def _openai(endpoint: Endpoint, key: str | None, http: httpx2.AsyncClient) -> Make:
+def _openai(endpoint: Endpoint, key: str | None, http: httpx2.AsyncClient) -> ModelFactory:
     from openai import AsyncOpenAI
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.profiles.openai import OpenAIModelProfile
@@ -116,19 +121,19 @@ def _openai(endpoint: Endpoint, key: str | None, http: httpx2.AsyncClient) -> Ma
         api_key=key or NO_KEY, base_url=endpoint.url, http_client=http, max_retries=0
     )
     if endpoint.dialect == "openai":
-        # A stream without a reason to stop was cut off; of others, some never give one.
+        # At OpenAI a stream without a finish reason was cut off; other servers may send none.
         profile = OpenAIModelProfile(openai_chat_streaming_requires_finish_reason=True)
         provider = OpenAIProvider(openai_client=client)
         return lambda name: OpenAIChatModel(name, provider=provider, profile=profile)
-    # Whose account it is at OpenAI is nobody else's business.
+    # The OpenAI account must not be disclosed to other servers.
     client.organization = client.project = client.admin_api_key = None
-    # The older word for the limit is the one that everybody knows.
+    # All servers know the older name of the token limit.
     other_profile = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False)
     other = OpenAICompatibleProvider(endpoint.name, openai_client=client)
     return lambda name: OpenAIChatModel(name, provider=other, profile=other_profile)
 
 
-def _google(endpoint: Endpoint, key: str | None, http: httpx2.AsyncClient) -> Make:
+def _google(endpoint: Endpoint, key: str | None, http: httpx2.AsyncClient) -> ModelFactory:
     from google.genai.types import HttpRetryOptions
     from pydantic_ai.models.google import GoogleModel
     from pydantic_ai.providers.google import GoogleProvider
@@ -142,7 +147,7 @@ def _google(endpoint: Endpoint, key: str | None, http: httpx2.AsyncClient) -> Ma
     return lambda name: GoogleModel(name, provider=provider)
 
 
-MAKERS: dict[Dialect, Callable[[Endpoint, str | None, httpx2.AsyncClient], Make]] = {
+FACTORIES: dict[Dialect, Callable[[Endpoint, str | None, httpx2.AsyncClient], ModelFactory]] = {
     "anthropic": _anthropic,
     "openai": _openai,
     "compatible": _openai,

@@ -1,7 +1,7 @@
-"""A conversation as the adapter takes it: requests and responses made of parts.
+"""Conversion between chat messages and pydantic-ai: requests, response parts, stream events.
 
-Servers are strict where a conversation is not: each use of a tool is followed by its result at
-once, and a thought is given back whole and signed, to the model that had it, or not at all.
+Servers are stricter than a stored conversation: each tool call must be followed immediately by its
+result, and reasoning is sent back complete and signed to the model that produced it, or omitted.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ if TYPE_CHECKING:  # heavy and optional: imported when first used
 
 __all__ = ("ResponseReader", "model_messages")
 
-NOT_RUN = "This tool was not run: the turn was ended before."
-SUMMARY = "This is a summary of the conversation so far, which is too long to be repeated:\n\n"
+NOT_RUN = "This tool was not run: the turn ended first."
+SUMMARY = "Summary of the conversation so far, which is too long to be included:\n\n"
 
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-#: Which files a server takes. For another, the model is told that it is there.
-TAKES: dict[Dialect, tuple[str, ...]] = {
+#: The file types that a server accepts. For other files the model gets only a note.
+ACCEPTED_TYPES: dict[Dialect, tuple[str, ...]] = {
     "anthropic": (*IMAGES, "application/pdf"),
     "openai": (*IMAGES, "application/pdf", "audio/wav", "audio/x-wav", "audio/mpeg", "audio/mp3"),
     "compatible": (*IMAGES, "application/pdf", "audio/wav", "audio/x-wav", "audio/mpeg"),
     "google": ("image/", "application/pdf", "audio/", "video/"),
 }
-#: Other names of the same, as the adapter knows them.
-SAME_AS = {"image/jpg": "image/jpeg", "audio/x-wav": "audio/wav", "audio/mp3": "audio/mpeg"}
+#: Aliases of MIME types, and the names that pydantic-ai supports.
+MIME_ALIASES = {"image/jpg": "image/jpeg", "audio/x-wav": "audio/wav", "audio/mp3": "audio/mpeg"}
 
-#: What of the metadata of a message is the provider's. The whole of it is kept with a node, which
-#: takes 64 KiB; a signature that does not fit is left out, and so is then what it signs.
+#: The key of the provider's data in the metadata of a message, and its maximum size. The metadata
+#: of a node is limited to 64 KiB; reasoning whose signature does not fit is not sent back.
 META = "provider"
 META_CHARACTERS = 48_000
 
@@ -61,57 +61,57 @@ META_CHARACTERS = 48_000
 def model_messages(
     messages: Sequence[Message], model: str, dialect: Dialect, system: str
 ) -> list[ModelMessage]:
-    """The conversation for a model ("provider:model") of a server that calls itself `system`."""
+    """Convert a conversation for a model "provider:model" of the pydantic-ai provider `system`."""
     from pydantic_ai.messages import TextPart, UserPromptPart
 
-    talk = _Exchange(system)
+    builder = _ConversationBuilder(system)
     results = _Results(messages)
     files: list[UserContent] = []
     for index, message in enumerate(messages):
         text, meta = message.text, message.meta
         if message.kind == "attachment":
-            files.append(_file(message, dialect))
+            files.append(_attachment_content(message, dialect))
         elif message.kind in ("user", "summary"):
-            said = text if message.kind == "user" else SUMMARY + text
-            talk.ask(UserPromptPart([*files, said] if files else said))
+            prompt = text if message.kind == "user" else SUMMARY + text
+            builder.add_request(UserPromptPart([*files, prompt] if files else prompt))
             files = []
         elif message.kind == "assistant":
             if text.strip():
-                talk.answer(TextPart(text))
+                builder.add_response(TextPart(text))
         elif message.kind == "thinking":
             if meta.get("model") == model:
-                for thought in _thoughts(text, meta, system):
-                    talk.answer(thought)
+                for part in _thinking_parts(text, meta, system):
+                    builder.add_response(part)
         elif message.kind == "tool_use":
-            use = _use(message, system if meta.get("model") == model else None)
-            talk.use(use, results.take(use.tool_call_id, index, use.tool_name))
-    return talk.messages()
+            call = _tool_call_part(message, system if meta.get("model") == model else None)
+            builder.add_tool_call(call, results.take(call.tool_call_id, index, call.tool_name))
+    return builder.messages()
 
 
-class _Exchange:
-    """Requests and responses in turn, growing at their end."""
+class _ConversationBuilder:
+    """Builder of alternating requests and responses."""
 
     def __init__(self, system: str) -> None:
         self._system = system
         self._messages: list[ModelMessage] = []
-        self._answered: list[ModelResponsePart] = []
-        self._asked: list[ModelRequestPart] = []
-        #: The results of the tools that the growing response uses.
+        self._response_parts: list[ModelResponsePart] = []
+        self._request_parts: list[ModelRequestPart] = []
+        #: The results of the tool calls in the current response.
         self._results: list[ToolReturnPart] = []
 
-    def ask(self, part: ModelRequestPart) -> None:
+    def add_request(self, part: ModelRequestPart) -> None:
         self._end_response()
-        self._asked.append(part)
+        self._request_parts.append(part)
 
-    def answer(self, part: ModelResponsePart) -> None:
-        if self._results:  # what follows a tool's use has seen its result
+    def add_response(self, part: ModelResponsePart) -> None:
+        if self._results:  # the model had the results when it continued
             self._end_response()
         self._end_request()
-        self._answered.append(part)
+        self._response_parts.append(part)
 
-    def use(self, part: ToolCallPart, result: ToolReturnPart) -> None:
+    def add_tool_call(self, part: ToolCallPart, result: ToolReturnPart) -> None:
         self._end_request()
-        self._answered.append(part)
+        self._response_parts.append(part)
         self._results.append(result)
 
     def messages(self) -> list[ModelMessage]:
@@ -122,44 +122,44 @@ class _Exchange:
     def _end_response(self) -> None:
         from pydantic_ai.messages import ModelResponse
 
-        if self._answered:
-            self._messages.append(ModelResponse(self._answered, provider_name=self._system))
-            self._asked += self._results
-            self._answered, self._results = [], []
+        if self._response_parts:
+            self._messages.append(ModelResponse(self._response_parts, provider_name=self._system))
+            self._request_parts += self._results
+            self._response_parts, self._results = [], []
 
     def _end_request(self) -> None:
         from pydantic_ai.messages import ModelRequest
 
-        if self._asked:
-            self._messages.append(ModelRequest(self._asked))
-            self._asked = []
+        if self._request_parts:
+            self._messages.append(ModelRequest(self._request_parts))
+            self._request_parts = []
 
 
 class _Results:
-    """What tools answered, each to be taken by its use; some servers use an id again."""
+    """Tool results by tool call; some servers use an id more than once."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._by_id: dict[str, list[tuple[int, Message]]] = {}
         for index, message in enumerate(messages):
             if message.kind == "tool_result":
-                use = str(message.meta.get("tool_use_id", ""))
-                self._by_id.setdefault(use, []).append((index, message))
+                call_id = str(message.meta.get("tool_use_id", ""))
+                self._by_id.setdefault(call_id, []).append((index, message))
 
-    def take(self, use: str, after: int, name: str) -> ToolReturnPart:
+    def take(self, call_id: str, after: int, name: str) -> ToolReturnPart:
         from pydantic_ai.messages import ToolReturnPart
 
-        waiting = self._by_id.get(use, [])
+        waiting = self._by_id.get(call_id, [])
         while waiting:
             index, message = waiting.pop(0)
             if index > after:
                 failed = bool(message.meta.get("is_error"))
                 return ToolReturnPart(
-                    name, message.text, use, outcome="failed" if failed else "success"
+                    name, message.text, call_id, outcome="failed" if failed else "success"
                 )
-        return ToolReturnPart(name, NOT_RUN, use, outcome="failed")
+        return ToolReturnPart(name, NOT_RUN, call_id, outcome="failed")
 
 
-def _use(message: Message, system: str | None) -> ToolCallPart:
+def _tool_call_part(message: Message, system: str | None) -> ToolCallPart:
     from pydantic_ai.messages import ToolCallPart
 
     meta = message.meta
@@ -175,32 +175,32 @@ def _use(message: Message, system: str | None) -> ToolCallPart:
 
 
 def _tool_name(name: object) -> str:
-    """A tool's name as models take it."""
+    """Return a tool name with only the characters that model APIs allow."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", str(name or "tool"))[:64]
 
 
-def _file(message: Message, dialect: Dialect) -> UserContent:
+def _attachment_content(message: Message, dialect: Dialect) -> UserContent:
     from pydantic_ai.messages import BinaryContent
 
     name = message.meta.get("name") or "a file"
     if message.meta.get("encoding") != "base64":
-        return f"The attached file {name}:\n\n{message.text}"
+        return f"Attached file {name}:\n\n{message.text}"
     given = str(message.meta.get("mime_type") or "")
     mime_type = given.partition(";")[0].strip().lower()
-    if not mime_type.startswith(TAKES[dialect]):
-        return f"(The file {name}, {given}, is attached, but this model takes no such files.)"
+    if not mime_type.startswith(ACCEPTED_TYPES[dialect]):
+        return f"(The attached file {name}, {given}, is not shown: the model does not support it.)"
     try:
         data = base64.b64decode(message.text, validate=True)
     except binascii.Error:
-        return f"(The file {name} is attached, but it is damaged.)"
-    return BinaryContent(data, media_type=SAME_AS.get(mime_type, mime_type))
+        return f"(The attached file {name} is not shown: its data is damaged.)"
+    return BinaryContent(data, media_type=MIME_ALIASES.get(mime_type, mime_type))
 
 
-# --- thoughts ------------------------------------------------------------------------------------
+# --- reasoning -----------------------------------------------------------------------------------
 
 
 def _thinking_meta(parts: Sequence[ThinkingPart]) -> dict[str, Any] | None:
-    """What is kept with a thought, which may have come as several parts, to give it back."""
+    """Return the metadata that is needed to send reasoning of one or more parts back."""
     kept = [
         {
             "length": len(part.content),
@@ -216,20 +216,20 @@ def _thinking_meta(parts: Sequence[ThinkingPart]) -> dict[str, Any] | None:
         }
         for part in parts
     ]
-    return _fitting({"parts": kept}) if any(len(each) > 1 for each in kept) else None
+    return _bounded({"parts": kept}) if any(len(each) > 1 for each in kept) else None
 
 
 def _tool_meta(part: ToolCallPart) -> dict[str, Any] | None:
-    """What is kept with the use of a tool, to give it back."""
-    return _fitting({"details": part.provider_details}) if part.provider_details else None
+    """Return the metadata that is needed to send a tool call back."""
+    return _bounded({"details": part.provider_details}) if part.provider_details else None
 
 
-def _fitting(kept: dict[str, Any]) -> dict[str, Any] | None:
+def _bounded(kept: dict[str, Any]) -> dict[str, Any] | None:
     return {META: kept} if len(str(kept)) <= META_CHARACTERS else None
 
 
-def _thoughts(text: str, meta: Mapping[str, Any], system: str) -> Iterator[ThinkingPart]:
-    """The parts that a thought came as; none if it is not as it came, or needs not go back."""
+def _thinking_parts(text: str, meta: Mapping[str, Any], system: str) -> Iterator[ThinkingPart]:
+    """Yield the original parts of reasoning; none if it was changed or need not be sent back."""
     from pydantic_ai.messages import ThinkingPart
 
     kept = meta.get(META)
@@ -240,7 +240,7 @@ def _thoughts(text: str, meta: Mapping[str, Any], system: str) -> Iterator[Think
     for part in parts:
         content = text[start : start + part["length"]]
         start += part["length"]
-        # What stood between tags in the text is told apart by them, and by nothing else.
+        # Reasoning between tags in the text has no signature, details or id and is not sent back.
         if part.get("signature") or part.get("details") or part.get("id") not in (None, "content"):
             yield ThinkingPart(
                 content,
@@ -251,9 +251,9 @@ def _thoughts(text: str, meta: Mapping[str, Any], system: str) -> Iterator[Think
             )
 
 
-# --- answers -------------------------------------------------------------------------------------
+# --- responses-----------------------------------------------------------------------------------
 
-#: What the adapter calls the reasons to stop, as callers know them.
+#: Our stop reasons, by pydantic-ai's finish reasons.
 STOP_REASONS = {
     "stop": "end_turn",
     "length": "max_tokens",
@@ -263,7 +263,7 @@ STOP_REASONS = {
 
 
 class ResponseReader:
-    """Turns the events of an answer into deltas."""
+    """Converter from the events of a response to deltas."""
 
     def __init__(self, endpoint: Endpoint, response: StreamedResponse) -> None:
         from pydantic_ai import messages
@@ -271,16 +271,16 @@ class ResponseReader:
         self._kinds = messages
         self._endpoint = endpoint
         self._response = response
-        self._used = TokenUsage()
+        self._usage = TokenUsage()
         self._has_text = False
-        #: The parts of the thought that is being thought: they are one until something is said.
+        #: The parts of the current reasoning, which is one message until text follows.
         self._thinking: list[ThinkingPart] = []
 
     def read(self, event: ModelResponseStreamEvent) -> Iterator[Delta]:
-        """Yield what is new with this event."""
+        """Yield the deltas of an event."""
         kinds = self._kinds
-        if self._used == TokenUsage():  # what was sent is known early, and what came at the end
-            yield from self._spent()
+        if self._usage == TokenUsage():  # input tokens are known early, output tokens at the end
+            yield from self._usage_delta()
         if isinstance(event, kinds.PartStartEvent):
             if isinstance(event.part, kinds.TextPart):
                 self._thinking = []
@@ -299,18 +299,18 @@ class ResponseReader:
                 yield ThinkingText("", meta)
 
     def end(self) -> Iterator[Delta]:
-        """Yield what is known when the stream is over; raises if it ended too early."""
+        """Yield the deltas at the end of the stream. Raises if it ended too early."""
         from pydantic_ai.exceptions import UnexpectedModelBehavior
 
         response = self._response
         details = response.provider_details or {}
-        word = details.get("finish_reason")
-        if word is None and response.finish_reason is None:
-            raise UnexpectedModelBehavior("the stream ended before the answer did")
-        if self._endpoint.dialect == "anthropic" and isinstance(word, str):
-            stop_reason = word
+        reason = details.get("finish_reason")
+        if reason is None and response.finish_reason is None:
+            raise UnexpectedModelBehavior("the stream ended before the answer was complete")
+        if self._endpoint.dialect == "anthropic" and isinstance(reason, str):
+            stop_reason = reason
         else:
-            stop_reason = STOP_REASONS.get(response.finish_reason or "") or str(word).lower()
+            stop_reason = STOP_REASONS.get(response.finish_reason or "") or str(reason).lower()
         refusal = details.get("refusal")
         if not self._has_text and isinstance(refusal, str):
             yield from self._text(refusal)
@@ -318,13 +318,13 @@ class ResponseReader:
             if isinstance(part, self._kinds.ToolCallPart):
                 arguments = _arguments(part)
                 if arguments is None:
-                    if stop_reason == "max_tokens":  # it was cut off, and nobody can use it
+                    if stop_reason == "max_tokens":  # it was cut off and cannot be used
                         continue
                     arguments = {"_raw": str(part.args)}
-                if stop_reason == "end_turn":  # not every server tells the two apart
+                if stop_reason == "end_turn":  # some servers report only "stop"
                     stop_reason = "tool_use"
                 yield ToolCall(part.tool_call_id, part.tool_name, arguments, _tool_meta(part))
-        yield from self._spent()
+        yield from self._usage_delta()
         yield Stop(stop_reason)
 
     def _text(self, text: str) -> Iterator[Delta]:
@@ -332,7 +332,7 @@ class ResponseReader:
             self._has_text = True
             yield Text(text)
 
-    def _spent(self) -> Iterator[Delta]:
+    def _usage_delta(self) -> Iterator[Delta]:
         usage = self._response.usage
         used = TokenUsage(
             usage.input_tokens,
@@ -340,13 +340,13 @@ class ResponseReader:
             usage.cache_read_tokens,
             usage.cache_write_tokens,
         )
-        if used != self._used:
-            self._used = used
+        if used != self._usage:
+            self._usage = used
             yield used
 
 
 def _arguments(part: ToolCallPart) -> dict[str, Any] | None:
-    """The arguments of a tool; None if they are no JSON object."""
+    """Return the arguments of a tool call; None if they are not a JSON object."""
     try:
         return part.args_as_dict(raise_if_invalid=True)
     except (ValueError, AssertionError):

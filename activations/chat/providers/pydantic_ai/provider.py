@@ -1,10 +1,9 @@
 """The provider of models over HTTP: Anthropic, OpenAI, Google, and OpenAI-compatible servers.
 
-Everything is checked before anything is sent, and a request is retried only before the first word
-of the answer. pydantic-ai speaks to the servers; importing it takes a second or more, so it is
-imported in a thread when the first request is made. There is one HTTP client for an endpoint;
-pydantic-ai's own retries and telemetry are off. Nothing waits for longer than `silent_s` without
-a byte from the server, counted where bytes are read, so that keep-alive messages count.
+Requests are validated before anything is sent, and retried only before the first output. They are
+sent by pydantic-ai, whose import takes a second or more, so it is imported in a thread at the first
+request. There is one HTTP client per endpoint; pydantic-ai's own retries and telemetry are off. The
+timeout `silent_s` restarts with every byte that is read, so keep-alive messages count.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ if TYPE_CHECKING:  # heavy and optional: imported when first used
 
 __all__ = ("PydanticAiProvider",)
 
-#: Errors that may be over soon. Nothing was answered yet, so that a retry repeats nothing.
+#: Transient errors. They are retried before the first output, so that nothing is repeated.
 TRANSIENT = frozenset({"rate_limited", "provider_down"})
-#: Seconds before the second and the third attempt, where the server does not say how long.
-PAUSES = (0.5, 1.0)
-#: A longer pause that a server asks for is left to the caller.
-LONGEST_WAIT_S = 30.0
+#: Seconds before the second and third attempt, if the server does not specify a delay.
+RETRY_DELAYS_S = (0.5, 1.0)
+#: Longest delay of a retry. If a server requests a longer one, the error is raised instead.
+MAX_RETRY_DELAY_S = 30.0
 
 
 class PydanticAiProvider:
@@ -59,41 +58,41 @@ class PydanticAiProvider:
         self._opening = asyncio.Lock()
 
     async def check(self, model: str) -> None:
-        """Raise if a package or a key is missing, or this cannot be a model's name."""
+        """Raise if a package or a key is missing, or the model name is invalid."""
         await self._key(model)
 
     def context_tokens(self, model: str) -> int | None:
-        """Return how many tokens the model takes, as far as that is known."""
+        """Return the context window of a model in tokens; None if it is unknown."""
         return context_tokens(self._endpoint.name, model)
 
     async def stream(self, request: ProviderRequest) -> AsyncGenerator[Delta, None]:
-        """Ask the model; transient errors before its first word are retried, twice at most."""
+        """Request an answer; retry transient errors before the first output, at most twice."""
         key = await self._key(request.model)
-        clients = await self._opened()
-        for pause in (*PAUSES, None):
-            # Its first use reads files; not on the loop.
+        clients = await self._get_clients()
+        for delay_s in (*RETRY_DELAYS_S, None):
+            # The first use reads files, so not on the event loop.
             model = await asyncio.to_thread(clients.model, request.model, key)
             response_stream = model.request_stream(*self._model_request(request, model))
-            said = False
+            has_output = False
             try:
-                async with clients.opened(response_stream) as response:
+                async with clients.open_request(response_stream) as response:
                     reader = ResponseReader(self._endpoint, response)
                     events = cast("AsyncGenerator[ModelResponseStreamEvent, None]", aiter(response))
                     async with aclosing(events):
                         async for event in events:
                             for delta in reader.read(event):
-                                said = said or not isinstance(delta, TokenUsage)
+                                has_output = has_output or not isinstance(delta, TokenUsage)
                                 yield delta
                     for delta in reader.end():
-                        said = said or not isinstance(delta, TokenUsage)
+                        has_output = has_output or not isinstance(delta, TokenUsage)
                         yield delta
             except _request_errors() as error:
                 failed = _failure(
-                    error, self._endpoint, request.model, key, self._silent_s, said=said
+                    error, self._endpoint, request.model, key, self._silent_s, has_output=has_output
                 )
-                seconds = _retry_delay(failed, pause)
-                if said or seconds is None:
-                    # The cause may hold the key, in a request or in what the server said of it.
+                seconds = _retry_delay(failed, delay_s)
+                if has_output or seconds is None:
+                    # The cause may contain the key, in the request or in the response.
                     raise failed from None
             else:
                 return
@@ -108,13 +107,13 @@ class PydanticAiProvider:
                 await clients.close()
 
     async def _key(self, model: str) -> str | None:
-        """Return the key; raises if something is missing."""
+        """Return the key of the endpoint. Raises like `check`."""
         self._endpoint.check_model(model)
         self._endpoint.check_installed()
         return await self._keys.find(self._endpoint)
 
-    async def _opened(self) -> Clients:
-        """Return the clients; the first caller loads them, and the others wait."""
+    async def _get_clients(self) -> Clients:
+        """Return the clients; the first caller loads them while others wait."""
         async with self._opening:
             if self._clients is None:
                 self._clients = await asyncio.to_thread(_load, self._endpoint, self._silent_s)
@@ -138,11 +137,11 @@ class PydanticAiProvider:
         if request.thinking:
             settings["thinking"] = True
         if self._endpoint.dialect == "anthropic" and not request.ephemeral:
-            # A conversation is sent again with each message; the others see to that unasked.
+            # Each message sends the conversation again; other servers cache it automatically.
             settings["cache"] = True
         parameters = ModelRequestParameters(
             function_tools=[
-                # Not strict: a schema is sent as it is, and the hub checks what comes back.
+                # Not strict: the schema is sent unchanged, and the hub validates the arguments.
                 ToolDefinition(
                     name=tool.name,
                     parameters_json_schema=tool.schema,
@@ -159,38 +158,38 @@ class PydanticAiProvider:
 
 
 def _load(endpoint: Endpoint, silent_s: float) -> Clients:
-    """Import pydantic-ai and open the HTTP client of an endpoint; this blocks."""
-    from pydantic_ai import exceptions, messages, models, settings, tools  # noqa: F401 - loaded here
+    """Import pydantic-ai and create the HTTP client of an endpoint. Blocks."""
+    from pydantic_ai import exceptions, messages, models, settings, tools  # noqa: F401 - preloaded
 
     return Clients(endpoint, silent_s)
 
 
-def _retry_delay(failed: Failed, pause: float | None) -> float | None:
-    """Return how long to wait before the next attempt; None if there is none."""
-    if pause is None or failed.code not in TRANSIENT:
+def _retry_delay(failed: Failed, default_s: float | None) -> float | None:
+    """Return the delay before the next attempt; None if the error is not retried."""
+    if default_s is None or failed.code not in TRANSIENT:
         return None
     data: dict[str, Any] = failed.data or {}
-    seconds: float = data.get("retry_after_s", pause)
-    return seconds if seconds <= LONGEST_WAIT_S else None
+    seconds: float = data.get("retry_after_s", default_s)
+    return seconds if seconds <= MAX_RETRY_DELAY_S else None
 
 
 # --- errors --------------------------------------------------------------------------------------
 
-#: What pydantic-ai raises over an answer of another shape: it does not look before it reads.
-UNREADABLE = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
-#: How much of what a server says is repeated.
+#: Raised by pydantic-ai for malformed responses, which it does not validate.
+MALFORMED_ERRORS = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
+#: Maximum characters of a server's message in an error.
 QUOTED_CHARACTERS = 500
 
 
 def _request_errors() -> tuple[type[Exception], ...]:
-    """Return what a request may raise.
+    """Return the exceptions that a request can raise.
 
-    pydantic-ai's own errors, and its refusal of what it cannot send, are RuntimeErrors; some of
-    HTTP comes as it is.
+    The errors of pydantic-ai, including those for unsupported requests, are RuntimeErrors; some
+    HTTP errors are raised unchanged.
     """
     import httpx2
 
-    return (RuntimeError, httpx2.HTTPError, httpx2.InvalidURL, *UNREADABLE)
+    return (RuntimeError, httpx2.HTTPError, httpx2.InvalidURL, *MALFORMED_ERRORS)
 
 
 def _failure(
@@ -200,9 +199,9 @@ def _failure(
     key: str | None,
     silent_s: float,
     *,
-    said: bool,
+    has_output: bool,
 ) -> Failed:
-    """Return the error for callers. `said`: whether some of the answer has come already."""
+    """Return the error for callers. `has_output`: part of the answer was already received."""
     import httpx2
     from pydantic_ai.exceptions import (
         ModelAuthenticationError,
@@ -221,22 +220,24 @@ def _failure(
     data: dict[str, Any] = {"provider": name, "model": f"{name}:{model}"}
     if isinstance(error, ModelHTTPError):
         data["status"] = error.status_code
-    if _is_silence(error):
+    if _is_read_timeout(error):
         data["silent_s"] = silent_s
-        return Failed(f"{name} said nothing for {silent_s:g} s", code="provider_silent", data=data)
-    if said:
-        return Failed(f"{name} broke off its answer: {text}", code="provider_broke", data=data)
+        return Failed(f"{name} sent no data for {silent_s:g} s", code="provider_silent", data=data)
+    if has_output:
+        return Failed(
+            f"{name} did not complete its answer: {text}", code="provider_broke", data=data
+        )
     if isinstance(error, ModelRateLimitError | ModelUnavailableError | ModelServerError):
         if error.retry_after is not None:
             data["retry_after_s"] = error.retry_after
         if isinstance(error, ModelRateLimitError):
             return Failed(
-                f"{name} takes no more requests for now{_when(error)}: {text}",
+                f"{name} is rate limited{_retry_advice(error)}: {text}",
                 code="rate_limited",
                 data=data,
             )
         return Failed(
-            f"{name} cannot work now{_when(error)}: {text}", code="provider_down", data=data
+            f"{name} is unavailable{_retry_advice(error)}: {text}", code="provider_down", data=data
         )
     if isinstance(error, ModelConnectionError | httpx2.TransportError):
         return Failed(
@@ -245,9 +246,9 @@ def _failure(
     if isinstance(error, ModelAuthenticationError):
         variable = endpoint.variables[0]
         data["variable"] = variable
-        whose = "the key" if key else "a request without a key"
+        what = "the API key" if key else "the request without an API key"
         return Failed(
-            f"{name} refused {whose}: {text}. Set {variable} to one that it takes",
+            f"{name} rejected {what}: {text}. Set {variable} to a valid key",
             code="bad_key",
             data=data,
         )
@@ -257,15 +258,13 @@ def _failure(
         data["reason"] = "too_long"
     elif isinstance(error, ModelQuotaExceededError):
         data["reason"] = "quota"
-    if _is_unreadable(error):
-        return Failed(
-            f"{name} answered what cannot be read: {text}", code="provider_broke", data=data
-        )
-    return Failed(f"{name} refused the request: {text}", code="provider_refused", data=data)
+    if _is_malformed(error):
+        return Failed(f"{name} sent a malformed response: {text}", code="provider_broke", data=data)
+    return Failed(f"{name} rejected the request: {text}", code="provider_refused", data=data)
 
 
-def _is_silence(error: Exception) -> bool:
-    """Whether nothing came for too long; a connection that is not made in time is another thing."""
+def _is_read_timeout(error: Exception) -> bool:
+    """Return whether reading timed out; a connect timeout is a different error."""
     import httpx2
     from pydantic_ai.exceptions import ModelTimeoutError
 
@@ -274,21 +273,21 @@ def _is_silence(error: Exception) -> bool:
     return isinstance(error, httpx2.ReadTimeout)
 
 
-def _is_unreadable(error: Exception) -> bool:
-    """Whether an answer came, but none of this format. What was never sent is no such thing."""
+def _is_malformed(error: Exception) -> bool:
+    """Return whether a response was malformed, as opposed to a request that was never sent."""
     from pydantic_ai.exceptions import AgentRunError, ModelHTTPError
 
     if isinstance(error, AgentRunError):
         return not isinstance(error, ModelHTTPError)
-    return isinstance(error, UNREADABLE)
+    return isinstance(error, MALFORMED_ERRORS)
 
 
-def _when(error: ModelAPIError) -> str:
-    return "" if error.retry_after is None else f", try again in {error.retry_after:g} s"
+def _retry_advice(error: ModelAPIError) -> str:
+    return "" if error.retry_after is None else f"; retry in {error.retry_after:g} s"
 
 
 def _quoted(error: Exception, key: str | None) -> str:
-    """What is said of it, by the server where it says something; never with the key."""
+    """Return the message of the server, or else of the exception, without the key."""
     from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
 
     text = None
@@ -303,7 +302,7 @@ def _quoted(error: Exception, key: str | None) -> str:
 
 
 def _message(body: object) -> str | None:
-    """The message in the body of an error, however deep it is in there."""
+    """Return the innermost message in the body of an error."""
     while isinstance(body, dict):
         body = body.get("error") or body.get("message")
     return body if isinstance(body, str) else None
