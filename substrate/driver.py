@@ -1,12 +1,12 @@
-"""The driver: runs a view over a hub, for whatever transport carries its frames.
+"""The driver: connects a view to a hub, for any transport.
 
-A transport feeds messages with `receive`, waits with `ready`, and writes what `collect`
-returns; it calls `lost` when the peer is gone. The driver carries out the view's effects. It has
-no task of its own: replies are collected before items, and a run's items are taken only when
-the transport asks for more, so a peer that does not read holds back exactly its own runs.
+A transport passes messages to `receive`, waits with `ready`, writes what `collect` returns, and
+calls `lost` when the peer disconnects. The driver performs the view's effects. It starts no tasks:
+replies are collected before items, and a run's items are read only when the transport collects, so
+a peer that does not read applies backpressure to its own runs only.
 
-Whatever raises inside a view, its request is answered: with an internal error and the number under
-which the log has the defect.
+If a view raises, the request is answered with an internal error and the log reference of the
+defect.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ("Connection", "View")
 
 
 class View(Protocol):
-    """What the driver asks of a view."""
+    """The interface of a protocol view: each handler returns effects."""
 
     def receive(self, message: Message | list[Message]) -> list[Effect]: ...
     def on_started(self, call: Any, run: Run) -> list[Effect]: ...
@@ -62,21 +62,21 @@ class View(Protocol):
 
 
 class Connection:
-    """One peer, from its first message until it is gone."""
+    """The connection of one peer, from its first message until it disconnects."""
 
     __slots__ = (
-        "_awake",
         "_finishing",
         "_frames",
-        "_has_watched",
+        "_had_watch",
         "_hub",
+        "_on_collected",
         "_principal",
         "_readers",
+        "_ready_readers",
         "_timers",
-        "_unwatch",
+        "_unsubscribe",
         "_view",
         "_waiter",
-        "_when_collected",
         "revoked",
     )
 
@@ -86,72 +86,75 @@ class Connection:
         self._principal = principal
         self._frames: list[bytes] = []
         self._readers: dict[Any, Reader] = {}
-        self._awake: list[Reader] = []
+        self._ready_readers: list[Reader] = []
         self._waiter: asyncio.Future[bool] | None = None
-        self._when_collected: list[Callable[[], None]] = []
+        self._on_collected: list[Callable[[], None]] = []
         self._finishing = False
         self._timers: dict[Any, asyncio.TimerHandle] = {}
-        self._unwatch: Callable[[], None] | None = None
-        #: Whether a standing watch was ever read here: only then are they counted.
-        self._has_watched = False
-        #: Why its credential is no longer valid; None while it is.
+        self._unsubscribe: Callable[[], None] | None = None
+        #: Whether a standing watch was ever attached. Until then watches are not counted.
+        self._had_watch = False
+        #: Why the peer's credential is no longer valid; None while it is valid.
         self.revoked: str | None = None
 
     # --- for the transport --------------------------------------------------------------------
 
     def receive(self, message: Message | list[Message]) -> None:
-        """A message has arrived."""
+        """Process a message or a batch from the peer."""
         try:
             effects = self._view.receive(message)
-        except Exception as error:  # noqa: BLE001 - a defect; what was asked is answered all the same
-            defect = Internal.report("a request", error)
-            effects = self._view.on_defect(_requests_in(message), defect)
+        except Exception as error:  # noqa: BLE001 - a defect; requests are still answered
+            effects = self._view.on_defect(
+                _request_ids(message), Internal.report("a request", error)
+            )
         self.perform(effects)
 
     def collect(self) -> list[bytes]:
-        """What there is to write now: replies first, then what each run has said since."""
-        if self._awake:
-            awake, self._awake = self._awake, []
-            for reader in awake:
+        """Return the frames to write now: replies first, then new items of each run."""
+        if self._ready_readers:
+            readers, self._ready_readers = self._ready_readers, []
+            for reader in readers:
                 call = reader.tag
-                if call is None:  # it was left meanwhile
+                if call is None:  # detached since it was queued
                     continue
                 batch = reader.take()
                 if not batch.events:
                     continue
                 if batch.terminal is None:
                     if reader.poll():
-                        self._awake.append(reader)
+                        self._ready_readers.append(reader)
                 else:
                     del self._readers[call]
                     if self._timers:
                         self._cancel_timer(call)
                 try:
                     effects = self._view.on_items(call, batch)
-                except Exception as error:  # noqa: BLE001 - as for a message
+                except Exception as error:  # noqa: BLE001 - as in `receive`
                     effects = self._call_defect(call, error, batch.first)
-                self._run(effects)
+                self._perform(effects)
         frames, self._frames = self._frames, []
-        if self._when_collected:
-            called, self._when_collected = self._when_collected, []
-            for then in called:
-                then()
+        if self._on_collected:
+            callbacks, self._on_collected = self._on_collected, []
+            for callback in callbacks:
+                callback()
         return frames
 
-    def when_collected(self, then: Callable[[], None]) -> None:
-        """Call this when what there is has been collected: how a transport stops reading from a
-        peer that does not take its replies."""
-        self._when_collected.append(then)
+    def on_collected(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once, at the next `collect`.
+
+        Transports use it to pause reading from a peer that does not read its replies.
+        """
+        self._on_collected.append(callback)
 
     async def collected(self) -> None:
-        """Wait until what there is has been collected."""
-        taken = asyncio.Event()
-        self.when_collected(taken.set)
-        await taken.wait()
+        """Wait for the next `collect`."""
+        event = asyncio.Event()
+        self.on_collected(event.set)
+        await event.wait()
 
     async def ready(self, timeout_s: float | None = None) -> bool:
-        """Wait until there may be something to collect; False if there was nothing for so long."""
-        if self._awake or self._frames or self.finished:
+        """Wait until there may be something to collect. Returns False after `timeout_s`."""
+        if self._ready_readers or self._frames or self.finished:
             return True
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[bool] = loop.create_future()
@@ -160,91 +163,91 @@ class Connection:
         try:
             return await waiter
         finally:
-            if self._waiter is waiter:  # another may wait by now
+            if self._waiter is waiter:  # otherwise another task waits by now
                 self._waiter = None
             if timer is not None:
                 timer.cancel()
 
     @property
     def unsent(self) -> int:
-        """Bytes of replies that wait to be collected."""
+        """Bytes of replies that were not collected yet."""
         return sum(map(len, self._frames))
 
     @property
     def reading(self) -> bool:
-        """Whether any run is still being read here."""
+        """Whether this connection still reads any run."""
         return bool(self._readers)
 
     def attach(self, call: Any, run: Run, after: int, *, owner: bool) -> None:
-        """Read a run that was not called here."""
-        reader = run.reader(after, self._reader_woke, owner=owner)
+        """Read a run from the item after `after` on behalf of `call`."""
+        reader = run.reader(after, self._on_reader_ready, owner=owner)
         self._readers[call] = reader
         reader.tag = call
         if run.purpose == "watch":
-            self._has_watched = True
+            self._had_watch = True
         if reader.poll():
-            self._reader_woke(reader)
+            self._on_reader_ready(reader)
 
     def lost(self) -> None:
-        """The peer is gone: nothing more can be written."""
-        self._run(self._view.peer_gone())
+        """Handle a disconnect: nothing more can be written."""
+        self._perform(self._view.peer_gone())
         self._frames = []
-        self._stop_listening()
+        self._stop_processing()
 
-    def _stop_listening(self) -> None:
-        """Take nothing more from runs, timers and changes of the hub."""
-        self._awake = []
+    def _stop_processing(self) -> None:
+        """Stop processing items, timers and hub changes."""
+        self._ready_readers = []
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        if self._unwatch is not None:
-            self._unwatch()
-            self._unwatch = None
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
 
     def finish(self) -> None:
-        """No more messages will come; `finished` turns true when all is collected."""
-        self._run(self._view.on_shutdown())
+        """Accept no more messages. `finished` becomes true once everything is collected."""
+        self._perform(self._view.on_shutdown())
         self._finishing = True
         self.wake()
 
     def revoke(self, reason: str) -> None:
-        """End because the peer's credential is no longer valid.
+        """End the connection because the peer's credential is no longer valid.
 
-        The runs that it owns are cancelled and its pending requests answered with an error, which
-        is all that is left to collect: `finished` turns true after that.
+        Cancels the runs that it owns and answers its pending requests with an error. `finished`
+        becomes true once those replies are collected.
         """
         if self.revoked is not None:
             return
         self.revoked = reason
-        self._run(self._view.revoked(reason))
-        self._stop_listening()
+        self._perform(self._view.revoked(reason))
+        self._stop_processing()
         self._finishing = True
         self.wake()
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to write and nothing will come."""
+        """Whether everything is written and no more messages are accepted."""
         return self._finishing and not self._readers and not self._frames
 
     # --- effects ------------------------------------------------------------------------------
 
     def perform(self, effects: list[Effect]) -> None:
-        """Carry out effects and wake the transport if there is something to write."""
-        self._run(effects)
+        """Perform effects and wake the transport if there is something to write."""
+        self._perform(effects)
         if self._frames:
             self.wake()
 
-    def _run(self, effects: list[Effect]) -> None:
+    def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
             if effect.__class__ is Send:
                 self._frames += effect.frames
             else:
-                self._CARRY_OUT[effect.__class__](self, effect)
+                self._HANDLERS[effect.__class__](self, effect)
 
     def _start_call(self, effect: StartCall) -> None:
         try:
-            if effect.at_limit or self._has_watched:
-                self._check_room(effect)
+            if effect.at_limit or self._had_watch:
+                self._check_limits(effect)
             call = self._hub.call(
                 effect.spec or effect.method,
                 effect.params,
@@ -252,17 +255,17 @@ class Connection:
                 question_kinds=effect.question_kinds,
                 trace=effect.trace,
             )
-        except Exception as error:  # noqa: BLE001 - as for a message
+        except Exception as error:  # noqa: BLE001 - as in `receive`
             called = f"a call of {effect.method}"
             refusal = error if isinstance(error, PlexusError) else Internal.report(called, error)
             self._hub.runs.notify_refused(effect.method, self._principal, refusal)
-            self._run(self._view.on_refused(effect.call, refusal))
+            self._perform(self._view.on_refused(effect.call, refusal))
             return
         self.attach(effect.call, call.run, call.after, owner=call.owned and effect.owns)
-        self._run(self._tried(effect.call, self._view.on_started, effect.call, call.run))
+        self._perform(self._call_view(effect.call, self._view.on_started, effect.call, call.run))
 
-    def _check_room(self, effect: StartCall) -> None:
-        """Raise Busy if this connection may not begin one more call of this kind."""
+    def _check_limits(self, effect: StartCall) -> None:
+        """Raise Busy if this call would exceed a limit of the connection."""
         spec = effect.spec or self._hub.resolve(effect.method, self._principal)
         purpose = spec.purpose
         limits = self._hub.limits
@@ -275,30 +278,32 @@ class Connection:
 
     def _attach_call(self, effect: AttachCall) -> None:
         try:
-            # An owner decides when the run ends; following it needs no scope.
+            # An owner controls the run and needs its scope; a follower needs none.
             find = self._hub.find_run_to_control if effect.owns else self._hub.runs.find
             run = find(effect.run, self._principal)
         except PlexusError as error:
-            self._run(self._view.on_refused(effect.call, error))
+            self._perform(self._view.on_refused(effect.call, error))
             return
         self.attach(effect.call, run, effect.after, owner=effect.owns)
-        self._run(self._tried(effect.call, self._view.on_started, effect.call, run))
+        self._perform(self._call_view(effect.call, self._view.on_started, effect.call, run))
 
-    def _tried(self, call: Any, handler: Callable[..., list[Effect]], *given: Any) -> list[Effect]:
-        """Return what a handler of the view wants, or what ends the call if the handler fails."""
+    def _call_view(
+        self, call: Any, handler: Callable[..., list[Effect]], *args: Any
+    ) -> list[Effect]:
+        """Return the effects of a view handler, or those that end the call if it raises."""
         try:
-            return handler(*given)
-        except Exception as error:  # noqa: BLE001 - as for a message
+            return handler(*args)
+        except Exception as error:  # noqa: BLE001 - as in `receive`
             return self._call_defect(call, error, 1)
 
     def _call_defect(self, call: Any, error: Exception, seq: int) -> list[Effect]:
-        """Return what ends a call whose view failed; its run is stopped."""
-        if call is None:  # it was about no call, so nothing waits for an answer
+        """Cancel the run of a call whose view raised, and return the effects that end the call."""
+        if call is None:  # not about a call, so no request is waiting
             Internal.report("a change notification", error)
             return []
         reader = self._readers.get(call)
         if reader is not None:
-            reader.run.cancel("its answer could not be made")
+            reader.run.cancel("the response could not be created")
         self._leave_call(LeaveCall(call))
         return self._view.on_call_defect(call, Internal.report("an answer", error), seq)
 
@@ -329,14 +334,14 @@ class Connection:
 
     def _on_timer(self, call: Any) -> None:
         del self._timers[call]
-        self.perform(self._tried(call, self._view.on_timer, call))
+        self.perform(self._call_view(call, self._view.on_timer, call))
 
     def _watch_changes(self, _: WatchChanges) -> None:
-        if self._unwatch is None:
-            self._unwatch = self._hub.on_change(self._changed)
+        if self._unsubscribe is None:
+            self._unsubscribe = self._hub.on_change(self._on_change)
 
-    def _changed(self, change: Change) -> None:
-        self.perform(self._tried(None, self._view.on_change, change))
+    def _on_change(self, change: Change) -> None:
+        self.perform(self._call_view(None, self._view.on_change, change))
 
     # --- runs ---------------------------------------------------------------------------------
 
@@ -345,19 +350,19 @@ class Connection:
             run = self._hub.find_run_to_control(effect.run, self._principal)
             run.answer(effect.request, effect.answer)
 
-        self._run(self._tried(effect.call, self._outcome, effect, answer))
+        self._perform(self._call_view(effect.call, self._report_outcome, effect, answer))
 
     def _keep_run(self, effect: KeepRun) -> None:
         def keep() -> None:
             runs = self._hub.runs
             runs.keep(runs.find(effect.run, self._principal), effect.for_s)
 
-        self._run(self._tried(effect.call, self._outcome, effect, keep))
+        self._perform(self._call_view(effect.call, self._report_outcome, effect, keep))
 
-    def _outcome(
+    def _report_outcome(
         self, effect: AnswerQuestion | KeepRun, change: Callable[[], None]
     ) -> list[Effect]:
-        """Change a run, and return what the view does about the outcome."""
+        """Change a run and return the effects of reporting the outcome to the view."""
         try:
             change()
         except PlexusError as error:
@@ -365,17 +370,17 @@ class Connection:
         return self._view.on_outcome(effect, None)
 
     def _refuse_question(self, effect: RefuseQuestion) -> None:
-        with contextlib.suppress(NotFound):  # the run does not wait for it any more
+        with contextlib.suppress(NotFound):  # the run no longer waits for an answer
             run = self._hub.find_run_to_control(effect.run, self._principal)
             run.refuse(effect.request, effect.error)
 
     def _cancel_run(self, effect: CancelRun) -> None:
-        with contextlib.suppress(NotFound):  # it ended long ago
+        with contextlib.suppress(NotFound):  # the run has ended and is no longer retained
             self._hub.find_run_to_control(effect.run, self._principal).cancel(effect.reason)
 
-    #: How each effect but `Send` is carried out. It is no part of an instance: over HTTP every
-    #: message has a connection of its own.
-    _CARRY_OUT: ClassVar[dict[type[Effect], Callable[[Any, Any], None]]] = {
+    #: The handler of each effect except `Send`. Shared by all instances, because over HTTP every
+    #: message has its own connection.
+    _HANDLERS: ClassVar[dict[type[Effect], Callable[[Any, Any], None]]] = {
         StartCall: _start_call,
         AttachCall: _attach_call,
         LeaveCall: _leave_call,
@@ -389,12 +394,12 @@ class Connection:
 
     # --- waking -------------------------------------------------------------------------------
 
-    def _reader_woke(self, reader: Reader) -> None:
-        self._awake.append(reader)
+    def _on_reader_ready(self, reader: Reader) -> None:
+        self._ready_readers.append(reader)
         self.wake()
 
     def wake(self) -> None:
-        """Wake the transport, to check again."""
+        """Wake the transport so that it checks the state again."""
         waiter = self._waiter
         if waiter is not None:
             self._waiter = None  # a burst of messages wakes once
@@ -402,8 +407,8 @@ class Connection:
                 waiter.set_result(True)
 
 
-def _requests_in(message: Message | list[Message]) -> list[wire.Id]:
-    """Return the ids of what wants an answer."""
+def _request_ids(message: Message | list[Message]) -> list[wire.Id]:
+    """Return the ids of the requests in a message or batch."""
     entries = message if isinstance(message, list) else [message]
     return [entry.id for entry in entries if isinstance(entry, wire.Request)]
 

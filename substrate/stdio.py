@@ -183,7 +183,7 @@ class StdioServer:
             self._unwatch_input()
         elif self._connection.unsent > UNSENT_BYTES:
             self._unwatch_input()
-            self._connection.when_collected(self._watch_input)
+            self._connection.on_collected(self._watch_input)
 
     async def _read_file(self) -> None:
         """Read a regular file, which cannot be watched and never makes anybody wait."""
