@@ -1,11 +1,11 @@
-"""Every setting of the program, in one frozen value, and where each came from.
+"""Every setting of the program, in one frozen value, with the origin of each.
 
-Flags win over `SUBSTRATE_*` variables, which win over `substrate.toml` in the project folder,
-which wins over the defaults here. A setting is described by its field alone: the type, the default,
-the bounds in the metadata and the comment above it. Values are parsed here, by the rules of
-pydantic's lax mode: importing pydantic would cost as much as the rest of a cold start.
+Flags override `SUBSTRATE_*` variables, which override `substrate.toml` in the project folder, which
+overrides the defaults here. A setting is described by its field alone: the type, the default, the
+bounds in the metadata and the comment above it, which `substrate config` prints. Values are parsed
+here, by the rules of pydantic's lax mode: importing pydantic would double the time of a cold start.
 
-This module never opens `substrate.toml`: its text comes with `ProjectFiles`, which hold nothing
+This module never opens `substrate.toml`. Its text is passed in `ProjectFiles`, which is empty
 unless the folder is trusted (`substrate.security.folder_trust`).
 """
 
@@ -47,13 +47,13 @@ __all__ = (
 )
 
 PREFIX = "SUBSTRATE_"
-#: What stands between `limits` and the name of a limit in a variable.
+#: The separator between `LIMITS` and the name of a limit in a variable.
 NESTED = "__"
 FILE = "substrate.toml"
-#: The token that commands send: no setting, because settings are shown and written to files.
+#: The variable with the token that commands send. Not a setting: settings are printed and stored.
 TOKEN = "SUBSTRATE_TOKEN"
-#: The operator's own folder of plugin files. It is read before any other setting, because it
-#: decides what has to be trusted.
+#: The folder of the operator's plugin files. Read before all other settings, because it decides
+#: which files need trust.
 FOLDER_VARIABLE = "SUBSTRATE_ACTIVATIONS_FOLDER"
 #: The mode of the placeholders of `activations.bash.protected_paths`, which imports too much here.
 PLACEHOLDER_MODE = 0o1500
@@ -67,106 +67,111 @@ BOOLEANS = {
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What can be set, with the defaults. Bounds stand in the metadata, in pydantic's words."""
+    """All settings with their defaults. The metadata has the bounds, named as in pydantic."""
 
-    #: The port of the server on 127.0.0.1; 0 for any that is free.
+    #: TCP port of the server. 0 selects a free port.
     port: int = dataclasses.field(default=4444, metadata={"ge": 0, "le": 65535})
-    #: The address that the server listens on. One that other machines reach needs `hosts`.
+    #: Address to listen on. An address that other machines can reach also requires `hosts`.
     bind: str = "127.0.0.1"
-    #: Who may call over HTTP and WebSocket: whoever has a token, or every program that reaches the
-    #: server; the latter on this machine only.
+    #: Authentication over HTTP and WebSocket. `token` requires a token from every client; `off`
+    #: accepts every client, and is allowed on a loopback address only.
     auth: Literal["token", "off"] = "token"
-    #: Names that the server is called by besides those of this machine, as in `example.org` or
-    #: `example.org:8443`.
+    #: Additional host names that clients use for this server, for example `example.org` or
+    #: `example.org:8443`. Requests with any other Host header are refused.
     hosts: tuple[str, ...] = ()
-    #: Web pages elsewhere that may call the server, as in `https://example.org`; they need a token
-    #: all the same.
+    #: Origins of web pages that may call the server, for example `https://example.org`. They still
+    #: need a token.
     origins: tuple[str, ...] = ()
-    #: Whose OAuth tokens are taken too, as in `https://login.example.org`; empty for nobody's.
+    #: Issuer whose OAuth tokens are accepted in addition to the server's own tokens, for example
+    #: `https://login.example.org`. Empty disables OAuth.
     oauth_issuer: str = ""
-    #: What this server is called in those tokens; empty for the address of its `/mcp`.
+    #: Audience that OAuth tokens must name. Empty selects the URL of this server's `/mcp`.
     oauth_audience: str = ""
-    #: Whether clients on this machine have a rate too; those elsewhere always do. Behind a proxy
-    #: on this machine everybody is one.
+    #: Whether the rate limit also applies to clients on this machine; it always applies to others.
+    #: Behind a reverse proxy on this machine all clients share one rate.
     rate_local: Literal["off", "on"] = "off"
-    #: Activations to load: `module:Class`, `module`, or the path of a Python file.
+    #: Additional activations to load: `module:Class`, `module`, or the path of a Python file.
     activation: tuple[str, ...] = ()
-    #: The folder of plugin files, relative to the project folder.
+    #: Folder of plugin files, relative to the project folder.
     activations_folder: str = "activations.d"
-    #: How bash commands are confined: not at all, to the project folder, or without network too.
+    #: Sandbox for shell commands. `off` has no sandbox, `workspace` allows writes to the project
+    #: folder only, `strict` also blocks the network.
     bash_sandbox: Literal["off", "workspace", "strict"] = "off"
-    #: Where trees are kept: a file, `sqlite:///path`, or `postgresql://...`; empty for a file in
-    #: the user's data folder.
+    #: Database of trees and conversations: a file path, `sqlite:///path` or `postgresql://...`.
+    #: Empty selects a SQLite file in the user's data folder.
     database: str = ""
-    #: After how many days a tree that nobody holds is archived, and can no longer be claimed.
+    #: Days until a tree without owners is archived. An archived tree can no longer be claimed.
     arbor_scheduled_days: float = dataclasses.field(default=7.0, metadata={"ge": 0})
-    #: After how many more days an archived tree is removed for good.
+    #: Days until an archived tree is deleted permanently.
     arbor_archived_days: float = dataclasses.field(default=30.0, metadata={"ge": 0})
-    #: The model that answers in a chat session that names none, as in `anthropic:...`.
+    #: Default model for chat sessions, as `provider:model`, for example `anthropic:...`.
     chat_model: str = "echo:echo"
-    #: Servers that speak OpenAI's protocol, as in `ollama=http://127.0.0.1:11434/v1`: their models
-    #: are called `ollama:...`, and their keys are read from `OLLAMA_API_KEY`.
+    #: Additional servers with an OpenAI-compatible API, as `name=URL`. With
+    #: `ollama=http://127.0.0.1:11434/v1`, for example, models are named `ollama:...` and the key is
+    #: read from `OLLAMA_API_KEY`.
     chat_endpoints: tuple[str, ...] = ()
-    #: How Claude Code is started for its sessions.
+    #: Command that starts Claude Code.
     chat_claude_command: str = "claude"
-    #: Whether sessions of Claude Code run although `bash_sandbox` confines commands. Its own tools
-    #: are not confined by it.
+    #: Whether to allow Claude Code sessions while `bash_sandbox` is on. The sandbox does not apply
+    #: to the tools of Claude Code itself.
     chat_claude_unconfined: bool = False
-    #: After how many seconds of silence a model is given up.
+    #: Seconds without output after which a model request times out.
     chat_silent_s: float = dataclasses.field(default=120.0, metadata={"ge": 1})
-    #: How many seconds runs may go on after the input of `--stdio` has ended.
+    #: Seconds that running calls may take to finish after the input of `--stdio` has ended.
     eof_grace_s: float = dataclasses.field(default=2.0, metadata={"ge": 0})
-    #: Whether `--stdio` starts a server beside it, if the project has none, so that its runs can be
-    #: watched in a browser.
+    #: Whether `--stdio` also starts a server for the project, unless one is running. You can then
+    #: watch the runs in a browser.
     watch: bool = False
-    #: After how many seconds without any connection the server ends; 0 for never.
+    #: Seconds without connections and runs after which the server stops. 0 disables this.
     idle_exit_s: float = dataclasses.field(default=0.0, metadata={"ge": 0})
-    #: How tools are called over MCP: some hosts refuse dots.
+    #: Separator in MCP tool names. Some hosts refuse dots.
     mcp_tool_names: Literal["dot", "underscore", "dash"] = "dot"
-    #: Who is sent progress over MCP: clients that asked for it, or all.
+    #: When to send MCP progress: `asked` sends it only to clients that requested it, `always` to
+    #: all.
     mcp_progress: Literal["asked", "always"] = "asked"
-    #: How many progress notifications a second one call may cause; 0 for one an event.
+    #: Maximum progress notifications per second and call. 0 sends one for every event.
     mcp_progress_rate: float = dataclasses.field(default=20.0, metadata={"ge": 0})
     #: Maximum characters in an MCP result. Longer output keeps its head and tail and links to the
-    #: full log. Claude Code moves results above 50,000 characters to a file unless a tool declares
-    #: more, which every tool does if this is set higher.
+    #: full log. Claude Code moves results above 50,000 characters to a file unless the tool
+    #: declares a higher limit; every tool does so if this is set higher.
     mcp_result_chars: int = dataclasses.field(default=48_000, metadata={"ge": 1000})
-    #: How many entries a page of an MCP list holds.
+    #: Maximum entries per page of an MCP list.
     mcp_page_size: int = dataclasses.field(default=1000, metadata={"ge": 1})
-    #: After how many seconds an MCP response stream is ended, so that the client comes back for
-    #: the rest (2025-11-25); 0 for never.
+    #: Seconds after which the server closes an MCP response stream, so that the client reconnects
+    #: and resumes (revision 2025-11-25). 0 disables this.
     mcp_stream_s: float = dataclasses.field(default=0.0, metadata={"ge": 0})
-    #: What is logged to stderr; from `info` on, a line for each run that ends.
+    #: Minimum level of log lines on stderr. `info` and `debug` include one line for each run that
+    #: ends.
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
-    #: What a line of the log is: text for a person, or JSON for a program.
+    #: Format of log lines: `text` for people, `json` for programs.
     log_format: Literal["text", "json"] = "text"
-    #: Whether the line about a run shows its arguments, whatever they hold.
+    #: Whether log lines of runs include the arguments, which may contain secrets.
     log_arguments: bool = False
-    #: The bounds on everything; in the environment `SUBSTRATE_LIMITS__RUN_S` and so on.
+    #: All limits. Set one in the environment as `SUBSTRATE_LIMITS__RUN_S`, for example.
     limits: ServerLimits = dataclasses.field(default_factory=ServerLimits)
 
 
 class SettingsError(Exception):
-    """A setting has a value that it cannot have; the message says which, where and what it can."""
+    """Invalid value of a setting. The message names the origin, the setting and what is allowed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Loaded:
-    """The settings in force, and what is known about them."""
+    """The settings in force, with their origins."""
 
     settings: Settings
-    #: Where each setting that is not left at its default comes from: `flag`, the variable, or
-    #: the file. Limits are named as in `limits.run_s`.
+    #: The origin of each setting that is not a default: `flag`, the variable, or the file. Limits
+    #: are named `limits.run_s` and so on.
     origins: dict[str, str]
-    #: Variables that begin like ours and set nothing.
+    #: Variables with our prefix that are not settings.
     unknown: list[str]
 
 
 @dataclasses.dataclass(frozen=True)
 class Skipped:
-    """Files of the project folder that were left out, and what to do about it.
+    """Files of the project folder that were not loaded, and what to do about it.
 
-    `message` and `next` hold no text of the folder's: a model reads them.
+    `message` and `next` contain no text from the folder, because models read them.
     """
 
     #: `untrusted`, `changed`, `unsafe`, `unreadable` or `record_unreadable`.
@@ -175,49 +180,52 @@ class Skipped:
     next: str
     #: The folder.
     folder: str
-    #: The files it is about, or the reason; of bounded length, without control characters.
+    #: The affected files, or the reason. Bounded in length, without control characters.
     details: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class ProjectFiles:
-    """What a start takes from the project folder: nothing, unless the folder is trusted."""
+    """Everything that is loaded from the project folder. Empty unless the folder is trusted."""
 
     #: The content of `substrate.toml`.
     settings: bytes | None = None
-    #: The folder whose plugin files are loaded from disk, whatever they hold.
+    #: The folder whose plugin files are loaded from disk without verification.
     folder: Path | None = None
-    #: The verified content of Python files, by path; loaded in place of what is on disk.
+    #: The verified content of Python files by path, loaded instead of the files on disk.
     sources: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
-    #: Those of them that are plugin files of their own.
+    #: The paths in `sources` that are plugin files themselves.
     plugins: tuple[str, ...] = ()
-    #: Whether the folder is trusted whatever it holds: always, or for this start.
+    #: Whether the folder is trusted with any content: permanently, or for this start.
     live: bool = False
-    #: Whether that is for this start only.
+    #: Whether the folder is trusted for this start only.
     once: bool = False
     #: Whether `activation` was set by `substrate.toml`.
     names_activations: bool = False
     skipped: Skipped | None = None
-    #: The namespaces, and the classes extended, of trusted plugins that were skipped.
+    #: The namespaces and extended classes of trusted plugins that were skipped.
     replaced: tuple[str, ...] = ()
 
 
 def operator_folder() -> Path | None:
-    """The folder of plugin files outside of any project that the environment names."""
+    """Return the plugin folder outside of any project that the environment names, if any."""
     named = Path(os.environ.get(FOLDER_VARIABLE, ""))
     return named if named.is_absolute() else None
 
 
 def files_to_trust(project: Path) -> list[str]:
-    """What the project folder has that needs trust; nothing is opened."""
+    """Return the names of files in the project folder that need trust. Opens no file."""
     named = os.environ.get(FOLDER_VARIABLE) or Settings.activations_folder
-    wanted = [FILE] if operator_folder() else [FILE, named]
-    return [name for name in wanted if is_there(project / name)]
+    names = [FILE] if operator_folder() else [FILE, named]
+    return [name for name in names if is_there(project / name)]
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is something of the project at a path, rather than the empty folder that keeps
-    a confined command from creating it. There is nothing to load from that."""
+    """Whether a path of the project exists.
+
+    The empty placeholder folder that prevents a sandboxed command from creating the path does not
+    count.
+    """
     try:
         mode = path.lstat().st_mode
     except OSError:
@@ -226,9 +234,9 @@ def is_there(path: Path) -> bool:
 
 
 def read_settings(flags: Mapping[str, Any], content: bytes | None = None) -> Loaded:
-    """Settings from flags, variables and the content of `substrate.toml`, with their origins.
+    """Read settings from flags, variables and the content of `substrate.toml`.
 
-    A flag that is None was not given. Raises SettingsError.
+    Flags that are None or empty are ignored. Raises SettingsError.
     """
     given = {name: value for name, value in flags.items() if value not in (None, ())}
     by_flag = dict.fromkeys(given, "flag")
@@ -250,13 +258,13 @@ def read_settings(flags: Mapping[str, Any], content: bytes | None = None) -> Loa
 
 
 def setting_names() -> list[str]:
-    """Every setting, a limit as in `limits.run_s`."""
+    """Return the names of all settings, limits as `limits.run_s` and so on."""
     names = [field.name for field in dataclasses.fields(Settings) if field.name != "limits"]
     return names + [f"limits.{field.name}" for field in dataclasses.fields(ServerLimits)]
 
 
 def allowed(name: str) -> str:
-    """What a setting can be, in words."""
+    """Return a phrase that describes the allowed values of a setting."""
     hint, bounds = _hint(name)
     least, most, above = (bounds.get(bound) for bound in ("ge", "le", "gt"))
     if typing.get_origin(hint) is Literal:
@@ -277,7 +285,7 @@ def _hints(owner: type) -> dict[str, Any]:
 
 
 def _hint(name: str) -> tuple[Any, Mapping[str, Any]]:
-    """Return the type of a setting, and its bounds."""
+    """Return the type of a setting and its bounds."""
     owner, _, limit = name.rpartition(".")
     if owner:
         # A limit of zero would refuse everything.
@@ -289,88 +297,88 @@ def _hint(name: str) -> tuple[Any, Mapping[str, Any]]:
 
 
 def variable_of(name: str) -> str:
-    """The variable that sets this setting."""
+    """Return the environment variable of a setting."""
     return PREFIX + name.replace(".", NESTED).upper()
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about a name that is wrong."""
-    import difflib  # of no use to a start that has nothing to complain about
+    """Return the end of a sentence about an unknown name: a suggestion, or a full stop."""
+    import difflib  # only needed for errors; keeps the cold start short
 
     nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f". Did you mean {nearest[0]}?" if nearest else "."
 
 
 def _read_file(content: bytes) -> dict[str, Any]:
-    """Return what `substrate.toml` sets, by name. Raises SettingsError."""
+    """Return the values in `substrate.toml` by setting name. Raises SettingsError."""
     import tomllib
 
     try:
         tables = tomllib.loads(content.decode())
-    except (ValueError, RecursionError) as error:  # no TOML, or no UTF-8, or nested too deep
-        raise SettingsError(f"{FILE} is not TOML: {error}") from error
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or nested too deeply
+        raise SettingsError(f"{FILE} is not valid TOML: {error}") from error
     limits = tables.pop("limits", {})
     if not isinstance(limits, dict):
-        raise SettingsError(f"{FILE}: limits must be a table; begin it with [limits]")
+        raise SettingsError(f"{FILE}: limits must be a table. Start it with the line [limits].")
     values = tables | {f"limits.{name}": value for name, value in limits.items()}
     known = setting_names()
     for name in values:
         if name not in known:
             raise SettingsError(
-                f"{FILE} sets {name}, which does not exist{did_you_mean(name, known)} "
-                "`substrate config` lists every setting."
+                f"{FILE}: unknown setting {name!r}{did_you_mean(name, known)} "
+                "List all settings with `substrate config`."
             )
     return values
 
 
 def _parse_setting(name: str, value: Any, origin: str, *, is_text: bool) -> Any:
-    """Return the value of a setting. Raises SettingsError, with what is allowed."""
+    """Return the parsed value of a setting. Raises SettingsError with what is allowed."""
     hint, bounds = _hint(name)
-    if is_text and hint == tuple[str, ...]:  # a variable holds a list as text with commas
+    if is_text and hint == tuple[str, ...]:  # in a variable, a list is separated by commas
         value = [*filter(None, value.split(","))]
     try:
         parsed = parse_value(hint, value)
-        _checked(parsed, all(COMPARISONS[bound](parsed, edge) for bound, edge in bounds.items()))
+        _require(parsed, all(COMPARISONS[bound](parsed, edge) for bound, edge in bounds.items()))
     except (ValueError, OverflowError):
-        message = f"{origin}: {name} cannot be {value!r}; allowed: {allowed(name)}."
+        message = f"{origin}: invalid value {value!r} for {name}. Allowed: {allowed(name)}."
         raise SettingsError(message) from None
     return parsed
 
 
 def parse_value(hint: Any, value: Any) -> Any:
-    """Convert a value of TOML, or the text of a variable, to the type of a setting.
+    """Convert a TOML value or the text of a variable to the type of a setting.
 
-    Raises ValueError, and OverflowError for a number that is too large for a float.
+    Raises ValueError, or OverflowError for a number that is too large for a float.
     """
     if typing.get_origin(hint) is Literal:
-        return _checked(value, value in typing.get_args(hint))
+        return _require(value, value in typing.get_args(hint))
     if hint == tuple[str, ...]:
         return tuple(
-            _checked(value, isinstance(value, list) and all(isinstance(e, str) for e in value))
+            _require(value, isinstance(value, list) and all(isinstance(e, str) for e in value))
         )
     if hint is str:
-        return _checked(value, isinstance(value, str))
+        return _require(value, isinstance(value, str))
     if isinstance(value, str):
         return _parse_text(hint, value)
-    _checked(value, isinstance(value, int | float))
+    _require(value, isinstance(value, int | float))
     if hint is float:
         number = float(value)
-        return _checked(number, not math.isnan(number))
+        return _require(number, not math.isnan(number))
     if hint is bool:
-        return bool(_checked(value, value in (0, 1)))
-    return int(_checked(value, isinstance(value, int) or value.is_integer()))
+        return bool(_require(value, value in (0, 1)))
+    return int(_require(value, isinstance(value, int) or value.is_integer()))
 
 
 def _parse_text(hint: Any, text: str) -> Any:
     if hint is bool:
-        return BOOLEANS[_checked(text.lower(), text.lower() in BOOLEANS)]
+        return BOOLEANS[_require(text.lower(), text.lower() in BOOLEANS)]
     if hint is float:
-        return parse_value(float, float(_checked(text, text.isascii())))
+        return parse_value(float, float(_require(text, text.isascii())))
     found = re.fullmatch(WHOLE_NUMBER, text)
-    return int(_checked(found, found is not None)[1])
+    return int(_require(found, found is not None)[1])
 
 
-def _checked(value: Any, is_valid: bool) -> Any:
+def _require(value: Any, is_valid: bool) -> Any:
     if not is_valid:
-        raise ValueError("it has the wrong type, or is out of bounds")
+        raise ValueError("wrong type or out of bounds")
     return value

@@ -52,8 +52,8 @@ def test_a_bad_setting_is_a_usage_error(project: Path, monkeypatch: pytest.Monke
     by_file = invoke("--trust", "list")
 
     assert (by_variable.exit_code, by_file.exit_code) == (2, 2)
-    assert "SUBSTRATE_PORT: port cannot be 'many'" in by_variable.stderr
-    assert "substrate.toml: port cannot be 'many'" in by_file.stderr
+    assert "SUBSTRATE_PORT: invalid value 'many' for port" in by_variable.stderr
+    assert "substrate.toml: invalid value 'many' for port" in by_file.stderr
 
 
 def test_an_unknown_variable_is_a_warning_that_names_the_nearest(

@@ -95,7 +95,7 @@ def test_limits_are_aligned_text_when_piped_and_a_table_on_a_terminal(tmp_path: 
     text = run("config", "limits", cwd=tmp_path).stdout
     starts = {line.index(line.split()[1]) for line in text.splitlines()}
     assert len(starts) == 1, "the values are below each other"
-    assert "100.0 a second  Requests a second" in text
+    assert "100.0 a second  Sustained requests per second" in text
     with terminal("config", "limits", cwd=tmp_path) as screen:
         code, shown = screen.end()
     assert code == 0
