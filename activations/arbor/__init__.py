@@ -1,4 +1,4 @@
-"""The `arbor` activation: trees that last."""
+"""The `arbor` activation: durable trees of text."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""arbor: a durable store of trees, for conversations and anything else that branches.
+"""arbor: a durable store of trees, for conversations, notes and other branching data.
 
-What it promises:
-- What was acknowledged is on the disk; what was refused has left nothing behind.
-- A tree belongs to the principal that made it; for everybody else it is not there.
-- Nodes never change. An edit makes a new version in the same place, which points at the old one.
-- A tree is kept while somebody holds it. Then it is scheduled for deletion, archived, removed.
-- What is large comes as a stream, and what is listed in pages.
+Guarantees:
+- Acknowledged changes are durable; failed operations leave nothing behind.
+- A tree belongs to the principal that created it. To all others it does not exist.
+- Nodes are immutable. An edit creates a new version at the same position, linked to the old one.
+- A tree is kept while it has references. Then it is scheduled for deletion, archived and removed.
+- Large results are streamed; lists are paginated.
 """
 
 from __future__ import annotations
@@ -38,34 +38,34 @@ from plexus.storage.sqlite.file_checks import check_disk
 
 __all__ = ("Arbor",)
 
-#: What a tree's resource shows of it.
+#: How much of a tree its resource shows.
 TREE_BOUNDS = Bounds(depth=1000, limit=500, width=100)
-#: How many columns the name of a resource takes.
+#: Maximum width of the name of a resource, in columns.
 NAME_COLUMNS = 60
-#: How many values are suggested.
+#: Maximum number of suggested values.
 MAX_SUGGESTIONS = 100
-#: More letters than an id has.
+#: Longer than any id. Cursors from clients are truncated to this.
 MAX_ID_CHARACTERS = 64
-#: What ids are made of.
+#: The characters of ids.
 ID_CHARACTERS = frozenset("0123456789abcdef-")
 
 
 class Arbor(TreeMethods, NodeMethods, TransferMethods):
-    """Trees of texts that last: conversations, notes, anything that branches."""
+    """Durable trees of text nodes: notes, outlines, conversations."""
 
     namespace = "arbor"
     version = "1.0.0"
 
     @method(title="Watch a tree", deadline_s=None, read_only=True, open_world=False)
     async def watch(self, tree_id: str, after: int = 0, *, ctx: Context) -> AsyncIterator[Changed]:
-        """Tell what happened to a tree, and then what happens, until stopped.
+        """Stream the changes of a tree, past and new, until cancelled.
 
-        Changes made by other processes come too. Each has a number: watching again with the last
-        one as `after` goes on from there and loses nothing.
+        Includes changes by other processes. To resume without gaps, pass the last `seq` as `after`.
 
         Args:
-            tree_id: The tree.
-            after: Only what came after this number; a tree's `seq` is that of its last change.
+            tree_id: Id of the tree.
+            after: Return only changes with a higher `seq`; pass the tree's `seq` to get only new
+                ones. Default 0: all recorded changes.
         """
         store = await self.store()
         async with aclosing(follow(store, ctx.principal.name, tree_id, after)) as changes:
@@ -73,13 +73,13 @@ class Arbor(TreeMethods, NodeMethods, TransferMethods):
                 yield change_data(change)
 
     async def check_health(self) -> str:
-        """Say where trees are kept and how many there are; raises if the store is not well.
+        """Report the location of the store and the number of trees and nodes.
 
-        A store that nobody has used or chosen is not opened for this.
+        Does not open a store that does not exist yet. Raises Failed if the store is unhealthy.
         """
         if self.is_empty():
             await asyncio.to_thread(check_disk, self.path())
-            return "nothing kept yet"
+            return "no data stored yet"
         store = await self.store()
         await store.check()
         counts = await store.counts()
@@ -87,12 +87,12 @@ class Arbor(TreeMethods, NodeMethods, TransferMethods):
 
     # --- resources --------------------------------------------------------------------------------
 
-    @resource(TREE_TEMPLATE, name="tree", title="A tree, drawn")
+    @resource(TREE_TEMPLATE, name="tree", title="Tree as text")
     async def read_tree(self, tree: str, *, ctx: Context) -> str:
-        """A tree, drawn as text.
+        """A drawing of a tree as text.
 
         Args:
-            tree: The tree's id.
+            tree: Id of the tree.
         """
         store = await self.store()
         principal = ctx.principal.name
@@ -102,13 +102,13 @@ class Arbor(TreeMethods, NodeMethods, TransferMethods):
         )
         return await draw(found, nodes, TREE_BOUNDS, resolver(ctx))
 
-    @resource(NODE_TEMPLATE, name="node", title="The text of a node")
+    @resource(NODE_TEMPLATE, name="node", title="Content of a node")
     async def read_node(self, tree: str, node: str, *, ctx: Context) -> Resource:
-        """What a node holds: its text, or what its handle stands for.
+        """The text of a node, or the resolved text of its handle.
 
         Args:
-            tree: The tree's id.
-            node: The node's id.
+            tree: Id of the tree.
+            node: Id of the node.
         """
         store = await self.store()
         found = await store.get_node(ctx.principal.name, tree, node)
@@ -122,7 +122,7 @@ class Arbor(TreeMethods, NodeMethods, TransferMethods):
     async def resources(
         self, principal: Principal, after: str | None, limit: int
     ) -> list[ResourceInfo]:
-        """The trees and nodes there are, but for those that are archived."""
+        """Return a page of trees and nodes, without those that are archived."""
         found: list[ResourceInfo] = []
         full = not self.is_empty()
         while full and len(found) < limit:
@@ -134,12 +134,12 @@ class Arbor(TreeMethods, NodeMethods, TransferMethods):
     async def _page(
         self, principal: str, after: str | None, limit: int
     ) -> tuple[list[ResourceInfo], bool]:
-        """Some trees and nodes after this address, and whether there may be more."""
+        """Return trees and nodes after this URI, and whether there may be more."""
         store = await self.store()
         tree, node = _cursor(after)
         trees = [_tree_entry(t) for t in await store.list_trees(principal, None, tree, limit)]
         nodes = [_node_entry(n) for n in await store.list_by_id(principal, tree, node, limit)]
-        # Where one list was cut off, the other must not go beyond.
+        # If one list was truncated, the other must not continue past its end.
         ends = [entries[-1].uri for entries in (trees, nodes) if len(entries) == limit]
         return [e for e in merge(trees, nodes) if not ends or e.uri <= min(ends)], bool(ends)
 
@@ -148,11 +148,11 @@ class Arbor(TreeMethods, NodeMethods, TransferMethods):
     async def suggest_trees(
         self, value: str, _given: dict[str, str], principal: Principal
     ) -> list[str]:
-        """The trees whose ids begin so."""
+        """Return ids of trees that start with this prefix."""
         if self.is_empty() or not ID_CHARACTERS.issuperset(value):
             return []
         store = await self.store()
-        # What sorts right before everything that begins so.
+        # Sorts immediately before every id with this prefix.
         before = f"{value[:-1]}{chr(ord(value[-1]) - 1)}~" if value else ""
         found = await store.list_trees(principal.name, None, before, MAX_SUGGESTIONS)
         return [tree.id for tree in found if tree.id.startswith(value)]
@@ -161,7 +161,7 @@ class Arbor(TreeMethods, NodeMethods, TransferMethods):
     async def suggest_nodes(
         self, value: str, given: dict[str, str], principal: Principal
     ) -> list[str]:
-        """The nodes of the tree that is given whose ids begin so."""
+        """Return ids of nodes of the given tree that start with this prefix."""
         tree = given.get("tree", "")
         if self.is_empty() or not tree or not ID_CHARACTERS.issuperset(tree + value):
             return []
@@ -171,13 +171,14 @@ class Arbor(TreeMethods, NodeMethods, TransferMethods):
 
 
 def _cursor(after: str | None) -> tuple[str, str]:
-    """The ids of tree and node that a page begins after."""
+    """Parse a cursor to the ids of tree and node after which a page starts."""
     start = tree_uri("")
     if after is None or after <= start:
         return "", ""
     if not after.startswith(start):
-        return "\uffff", ""  # after every id there is
-    # Whatever a client has made up is compared as far as an id goes, and no database has a NUL.
+        return "\uffff", ""  # sorts after every id
+    # A client can send any text: truncate it to the length of an id, and at a NUL, which databases
+    # do not accept.
     tree, _, rest = after.removeprefix(start).partition("\0")[0].partition("/")
     return tree[:MAX_ID_CHARACTERS], rest.removeprefix("node/")[:MAX_ID_CHARACTERS]
 

@@ -1,7 +1,7 @@
-"""What the methods of arbor give and yield.
+"""The events and results of arbor's methods.
 
-What a plain method returns is an event too: it has a schema, is cheap to define, and leaves out
-what is not there. Fields are called as parameters are, so that one answer fits the next call.
+The results of plain methods are events as well: events have a schema, are cheap to define and omit
+missing values. Fields have the names of parameters, so that results can be passed to the next call.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ __all__ = (
     "tree_data",
 )
 
-#: The longest content, in characters, that stands in a batch: with every character escaped it
-#: still fits into an event. What is longer is left out there, and `node_get` gives it.
+#: Maximum length of a content in a batch, in characters: it fits into an event even if every
+#: character is escaped. Longer content is omitted there; `node_get` returns it.
 BATCH_CONTENT_CHARACTERS = 100_000
 
 
 class HandleData(Event, tag="handle"):
-    """Something that a plugin keeps. `text` is the same in one piece."""
+    """A reference to data of a plugin. `text` is the same handle in text form."""
 
     plugin: str
     version: str
@@ -62,7 +62,7 @@ class HandleData(Event, tag="handle"):
 
 
 class TreeData(Event, tag="tree"):
-    """A tree, without its nodes. `seq` is the number of its last change, to watch from."""
+    """A tree without its nodes. `seq` is the number of its last change, to watch from."""
 
     tree_id: str
     root: str
@@ -79,14 +79,14 @@ class TreeData(Event, tag="tree"):
 
 
 class TreePage(Event, tag="trees"):
-    """Some trees. `next` is what to give as `after` for more; it is left out if there are none."""
+    """A page of trees. Pass `next` as `after` to get the next page; omitted on the last page."""
 
     trees: list[TreeData]
     next: str | None = None
 
 
 class RefData(Event, tag="refs"):
-    """How a tree is claimed: by this owner, and in all."""
+    """The references of a tree: `count` of this owner, `ref_count` in total."""
 
     tree_id: str
     owner_id: str
@@ -96,10 +96,10 @@ class RefData(Event, tag="refs"):
 
 
 class NodeData(Event, tag="node"):
-    """A node. It has content, or a handle of something elsewhere.
+    """A node, with either content or a handle to external data.
 
-    A content that is too long for a list is left out there: `size`, its length in characters, says
-    so, and `node_get` gives it.
+    Lists omit very long content and set `size` to its length in characters; read it with
+    `node_get`.
     """
 
     tree_id: str
@@ -116,19 +116,19 @@ class NodeData(Event, tag="node"):
 
 
 class NodeResult(Result):
-    """A node with all that it holds."""
+    """A node with its full content."""
 
     result: NodeData
 
 
 class NodeBatch(Event, tag="nodes"):
-    """Some more nodes."""
+    """A batch of nodes."""
 
     nodes: list[NodeData]
 
 
 class NodePage(Event, tag="page"):
-    """Some nodes. `next` is what to give as `after` for more; it is left out if there are none."""
+    """A page of nodes. Pass `next` as `after` to get the next page; omitted on the last page."""
 
     tree_id: str
     nodes: list[NodeData]
@@ -136,7 +136,7 @@ class NodePage(Event, tag="page"):
 
 
 class SkeletonNode(Event, tag="bone"):
-    """Where a node stands: its parent, and the number that its siblings are sorted by."""
+    """The position of a node: its parent, and its sort key among siblings."""
 
     node_id: str
     position: int
@@ -146,13 +146,13 @@ class SkeletonNode(Event, tag="bone"):
 
 
 class SkeletonBatch(Event, tag="skeleton"):
-    """Some more nodes, without what they hold."""
+    """A batch of nodes without their content."""
 
     nodes: list[SkeletonNode]
 
 
 class Created(Event):
-    """A node was made. `replaces` is the version that it takes the place of."""
+    """A created node. `replaces` is the id of the previous version."""
 
     tree_id: str
     node_id: str
@@ -161,14 +161,14 @@ class Created(Event):
 
 
 class Appended(Event):
-    """Nodes were made, all of them, in the order in which they were given."""
+    """The created nodes, in the order of the request."""
 
     tree_id: str
     node_ids: list[str]
 
 
 class Deleted(Event):
-    """A node and everything below it is gone; `count` says how many nodes that were."""
+    """A deleted subtree. `count` is the number of deleted nodes."""
 
     tree_id: str
     node_id: str
@@ -176,7 +176,7 @@ class Deleted(Event):
 
 
 class Parent(Event):
-    """The parent of a node; left out for the root."""
+    """The parent of a node. Omitted for the root."""
 
     tree_id: str
     node_id: str
@@ -184,14 +184,14 @@ class Parent(Event):
 
 
 class PathIds(Event, tag="path"):
-    """The nodes from the root to a node."""
+    """The ids of the nodes from the root to a node."""
 
     tree_id: str
     path: list[str]
 
 
 class Leaves(Event):
-    """Nodes without children: the ends of all branches. `next` is the `after` of the next page."""
+    """The ids of nodes without children. Pass `next` as `after` to get the next page."""
 
     tree_id: str
     leaves: list[str]
@@ -199,14 +199,14 @@ class Leaves(Event):
 
 
 class NodeHandle(Event):
-    """A handle, and the node that it stands in."""
+    """A handle, and the id of its node."""
 
     node_id: str
     handle: HandleData
 
 
 class Handles(Event):
-    """The handles on the way from the root to a node."""
+    """The handles on the path from the root to a node."""
 
     tree_id: str
     node_id: str
@@ -214,7 +214,7 @@ class Handles(Event):
 
 
 class SearchHit(Event, tag="hit"):
-    """A node that was found, with the part of its text around what was searched for."""
+    """A node that matches a search, with the part of its text around the first match."""
 
     tree_id: str
     node_id: str
@@ -224,7 +224,7 @@ class SearchHit(Event, tag="hit"):
 
 
 class SearchHits(Event, tag="hits"):
-    """Some more of what was found."""
+    """A batch of search results."""
 
     hits: list[SearchHit]
 
@@ -235,14 +235,14 @@ class SearchHits(Event, tag="hits"):
 
 
 class Found(Complete):
-    """The search is over. `next` is what to give as `before` for more."""
+    """End of a search. Pass `next` as `before` to continue it."""
 
     count: int
     next: int | None = None
 
 
 class Changed(Event, tag="change"):
-    """Something happened to a tree. `seq` is what to give as `after` to go on from here."""
+    """A change of a tree. Pass `seq` as `after` to resume from here."""
 
     seq: int
     tree_id: str
@@ -258,23 +258,23 @@ class Changed(Event, tag="change"):
 
 
 class Imported(Complete):
-    """A tree was made out of an export."""
+    """The tree that was created by an import."""
 
     tree_id: str
     root: str
     nodes: int
 
 
-# --- from what is stored ------------------------------------------------------------------------
+# --- from stored values -------------------------------------------------------------------------
 
 
 def handle_data(handle: Handle) -> HandleData:
-    """A handle as callers see it."""
+    """Return the event form of a handle."""
     return HandleData(handle.plugin, handle.version, handle.method, list(handle.meta), str(handle))
 
 
 def tree_data(tree: Tree) -> TreeData:
-    """A tree as callers see it."""
+    """Return the event form of a tree."""
     return TreeData(
         tree.id,
         tree.root,
@@ -292,12 +292,12 @@ def tree_data(tree: Tree) -> TreeData:
 
 
 def full_node_data(node: Node) -> NodeData:
-    """A node as callers see it, with all of its content."""
+    """Return the event form of a node, with its full content."""
     return _node_data(node, node.content, None)
 
 
 def node_data(node: Node) -> NodeData:
-    """A node as callers see it in a list: without its content if that is very long."""
+    """Return the event form of a node for a list, without very long content."""
     content = node.content
     if content is not None and len(content) > BATCH_CONTENT_CHARACTERS:
         return _node_data(node, None, len(content))
@@ -321,17 +321,17 @@ def _node_data(node: Node, content: str | None, size: int | None) -> NodeData:
 
 
 def stub_data(stub: NodeStub) -> SkeletonNode:
-    """A node of a skeleton as callers see it."""
+    """Return the event form of a node without its content."""
     kind: Literal["text", "external"] = "external" if stub.external else "text"
     return SkeletonNode(stub.id, stub.position, kind, stub.parent, True if stub.replaced else None)
 
 
 def search_hit(hit: Hit) -> SearchHit:
-    """A node that was found as callers see it."""
+    """Return the event form of a search result."""
     node = hit.node
     return SearchHit(node.tree, node.id, hit.excerpt, node.created_ms, node.parent)
 
 
 def change_data(row: ChangeRow) -> Changed:
-    """A change as callers see it."""
+    """Return the event form of a change."""
     return Changed(row.seq, row.tree, row.kind, row.at_ms, row.node)

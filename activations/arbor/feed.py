@@ -1,6 +1,6 @@
-"""Following changes of trees: of one tree for a caller, of all trees for the hub.
+"""Change feeds: of one tree for a caller, of all trees for the hub.
 
-The store notifies after commits, made here or by another process, so nothing here polls.
+The store notifies its subscribers after commits by any process, so this module does not poll.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ __all__ = ("ChangePublisher", "follow", "publish_changes")
 
 #: How long changes are collected before the hub is notified.
 DEBOUNCE_S = 0.05
-#: The shortest time between two notifications that a list has changed: clients that get one read
+#: Minimum interval between two notifications that a list has changed: clients respond by reading
 #: the whole list again.
 LIST_INTERVAL_S = 1.0
-#: How long to wait before a failed read of the store is retried.
+#: Delay before a failed read of the store is retried.
 RETRY_S = 1.0
 
 RESOURCES = Change("resources")
 PROMPTS = Change("prompts")
-#: The changes that add to a list or remove from it. Heads are what plugins offer as prompts.
+#: The changes that add to a list or remove from it. Plugins offer heads as prompts.
 LIST_CHANGES: dict[ChangeKind, Change] = {
     "tree_created": RESOURCES,
     "tree_claimed": RESOURCES,
@@ -50,15 +50,16 @@ LIST_CHANGES: dict[ChangeKind, Change] = {
 async def follow(
     store: Store, principal: str, tree: str, after: int
 ) -> AsyncGenerator[ChangeRow, None]:
-    """Yield the changes of a tree after this number, then every new one, without an end.
+    """Yield the changes of a tree after this number, then every new change, indefinitely.
 
-    Raises NotFound when the tree is gone, and Failed (`expired`) if some of them were dropped.
+    Raises NotFound when the tree is removed, and Failed (`expired`) if some of the changes were
+    purged.
     """
     changed = asyncio.Event()
     unsubscribe = store.subscribe(changed.set)
     try:
         while True:
-            changed.clear()  # before reading, so that what comes meanwhile is read too
+            changed.clear()  # before reading, so that no change is missed
             rows = await store.changes(principal, tree, after, PAGE_ITEMS)
             for row in rows:
                 yield row
@@ -70,7 +71,7 @@ async def follow(
 
 
 async def publish_changes(store: Store, hub: Plexus) -> ChangePublisher:
-    """Notify the hub of every change from now on, until stopped."""
+    """Start to notify the hub of every change."""
     return ChangePublisher(store, hub, await store.last_change())
 
 
@@ -83,13 +84,13 @@ class ChangePublisher:
         self._after = after
         self._changed = asyncio.Event()
         self._unsubscribe = store.subscribe(self._changed.set)
-        #: The lists that have changed, and when the hub was last notified of any.
+        #: The changed lists, and when the hub was last notified of changed lists.
         self._lists: set[Change] = set()
         self._notified_at = -LIST_INTERVAL_S
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Stop notifying."""
+        """Stop the task."""
         self._unsubscribe()
         self._task.cancel()
         with suppress(asyncio.CancelledError):
@@ -104,11 +105,11 @@ class ChangePublisher:
             self._changed.clear()
             try:
                 await self._publish()
-            except PlexusError:  # reported to the callers of the store
+            except PlexusError:  # the callers of the store get it as well
                 await asyncio.sleep(RETRY_S)
 
     def _due_in(self) -> float | None:
-        """Return when the hub has to be notified of lists at the latest; None for never."""
+        """Return in how many seconds changed lists are due, None if none have changed."""
         if not self._lists:
             return None
         return max(self._notified_at + LIST_INTERVAL_S - time.monotonic(), 0)
@@ -118,7 +119,7 @@ class ChangePublisher:
         if rows:
             self._after = rows[-1].seq
             if len(rows) == PAGE_ITEMS:
-                # Too many to report each; clients that read a tree now see its latest state.
+                # Too many to report each. Clients that read a tree now see its latest state.
                 self._after = max(self._after, await self._store.last_change())
                 self._lists.update((RESOURCES, PROMPTS))
             self._lists.update(
@@ -138,7 +139,7 @@ class ChangePublisher:
 
 
 def _changed_resources(rows: Iterable[ChangeRow]) -> Iterable[Change]:
-    """Yield the resources that have changed, for their owners."""
+    """Yield the changed resources, each with its principal."""
     for row in rows:
         yield Change("resource", tree_uri(row.tree), row.principal)
         if row.node is not None and row.kind not in HEAD_KINDS:

@@ -1,7 +1,7 @@
-"""What arbor stores: trees, nodes, handles and heads, their states, addresses and limits.
+"""The data model of arbor: trees, nodes, handles and heads, their states, URIs and limits.
 
-Plain tuples with names, because a page holds a thousand of them.
-Nothing here knows a database, a loop or a wire.
+The types are named tuples, because a page contains a thousand of them. This module depends on no
+database, event loop or wire format.
 """
 
 from __future__ import annotations
@@ -55,27 +55,27 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 DAY_S: Final = 24 * 3600
 
-#: One node's text, as UTF-8. A longer one is a file, and belongs behind a handle.
+#: Maximum size of a node's text, as UTF-8. Longer content belongs in a file, behind a handle.
 CONTENT_BYTES: Final = 4 * MIB
-#: The JSON of one tree's or node's metadata, and of one head's data.
+#: Maximum size of the metadata of a tree or node, and of the data of a head, as JSON.
 METADATA_BYTES: Final = 64 * KIB
-#: The text form of one handle.
+#: Maximum size of a handle in its text form.
 HANDLE_BYTES: Final = 16 * KIB
-#: The name of an owner.
+#: Maximum size of an owner's name.
 OWNER_BYTES: Final = 1 * KIB
-#: The name of a head, and of the space that it is in.
+#: Maximum size of the name of a head, and of its space.
 NAME_BYTES: Final = 256
-#: What is searched for.
+#: Maximum size of a search query.
 QUERY_BYTES: Final = 4 * KIB
-#: Nodes in one append: one transaction, which others wait for.
+#: Maximum number of nodes in one append: one transaction, which blocks other writers.
 APPEND_ITEMS: Final = 10_000
-#: Things on one page of a list.
+#: Maximum number of items on a page.
 PAGE_ITEMS: Final = 1_000
-#: Text on one page: it ends early after this many characters, so that memory stays bounded.
+#: A page ends early after this many characters of text, so that memory stays bounded.
 PAGE_BYTES: Final = 8 * MIB
 
-#: A tree with references is active. Without any it is scheduled, and can still be claimed; then
-#: archived, which can only be read; then it is removed.
+#: A tree with references is active. Without references it is scheduled for deletion and can still
+#: be claimed, later archived and read-only, and finally removed.
 State: TypeAlias = Literal["active", "scheduled_delete", "archived"]
 STATES: Final[tuple[State, ...]] = ("active", "scheduled_delete", "archived")
 
@@ -95,13 +95,13 @@ ChangeKind: TypeAlias = Literal[
     "head_renamed",
     "head_deleted",
 ]
-#: What happens to a head. The node of such a change is where the head stands after it, and is
-#: itself as it was.
+#: Changes of heads. The node of such a change is the new position of the head; the node itself is
+#: unchanged.
 HEAD_KINDS: Final[frozenset[ChangeKind]] = frozenset(
     ("head_created", "head_moved", "head_renamed", "head_deleted")
 )
 
-#: In the place of a head's new data: leave it as it is. (None is data too.)
+#: Passed instead of new data of a head to leave the data unchanged. (None is valid data.)
 UNCHANGED: Final[object] = object()
 
 
@@ -124,7 +124,9 @@ def _unescape(text: str) -> str:
     def plain(found: re.Match[str]) -> str:
         if found[1] is None:
             raise InvalidParams(
-                "a % in a handle is followed by 25, 3A or 40", code="bad_handle", data={"at": text}
+                f"Invalid escape in the handle part {text[:200]!r}. Use %25, %3A or %40.",
+                code="bad_handle",
+                data={"at": text},
             )
         return chr(int(found[1], 16))
 
@@ -132,10 +134,10 @@ def _unescape(text: str) -> str:
 
 
 class Handle(NamedTuple):
-    """What a plugin needs to find something of its own: arbor keeps it and does not look inside.
+    """A reference to data of a plugin. Opaque to arbor.
 
-    As text it is `plugin@version::method:meta:meta`; `%`, `:` and `@` within a part are written
-    `%25`, `%3A` and `%40`, so that every value comes back as it was.
+    The text form is `plugin@version::method:meta:meta`. `%`, `:` and `@` within a part are escaped
+    as `%25`, `%3A` and `%40`, so every value round-trips.
     """
 
     plugin: str
@@ -149,12 +151,12 @@ class Handle(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Handle:
-        """Read the text form; raises `InvalidParams` with the code `bad_handle`."""
+        """Parse the text form. Raises InvalidParams (`bad_handle`)."""
         plugin, at, rest = text.partition("@")
         version, *parts = rest.split(":")
         if not at or "@" in rest or ":" in plugin or len(parts) < 2 or parts[0]:
             raise InvalidParams(
-                "a handle is written plugin@version::method:meta:...",
+                f"Invalid handle {text[:200]!r}. Use plugin@version::method:meta:...",
                 code="bad_handle",
                 data={"handle": text[:200]},
             )
@@ -163,14 +165,14 @@ class Handle(NamedTuple):
 
 
 class Position(NamedTuple):
-    """A place in a tree; the two are always given together."""
+    """A position in a tree."""
 
     tree: str
     node: str
 
 
 class Refs(NamedTuple):
-    """How often a tree is claimed, in all and by each owner."""
+    """The reference counts of a tree, total and by owner."""
 
     total: int
     owners: dict[str, int]
@@ -189,33 +191,33 @@ class Tree(NamedTuple):
     updated_ms: int
     scheduled_ms: int | None
     archived_ms: int | None
-    #: The number of its last change: watching from here on shows what is new.
+    #: The number of the last change. Watching after this number yields only new changes.
     seq: int
 
 
 class Node(NamedTuple):
-    """A node: text, or a handle of something elsewhere. It never changes, save where it stands.
+    """A node: text, or a handle to external data. Immutable except for its position.
 
-    `n` is its insertion number: every list of nodes is continued after the `n` of the last one.
+    `n` is the insertion number, which is also the cursor of lists of nodes.
     """
 
     n: int
     id: str
     tree: str
     parent: str | None
-    #: Its place among its siblings: a number to sort by, with gaps.
+    #: The sort key among siblings, with gaps.
     position: int
     content: str | None
     handle: Handle | None
     metadata: Any
     created_ms: int
-    #: The version before this one, and the one after it.
+    #: The previous and the next version.
     replaces: str | None
     replaced_by: str | None
 
 
 class NodeStub(NamedTuple):
-    """A node of a skeleton: everything but what it holds."""
+    """A node without its content."""
 
     n: int
     id: str
@@ -230,7 +232,7 @@ class DrawnNode(NamedTuple):
 
     n: int
     id: str
-    #: The number of its parent; None for the node that the drawing begins with.
+    #: The number of its parent; None for the first node of the drawing.
     parent: int | None
     text: str | None
     handle: Handle | None
@@ -248,25 +250,25 @@ class NodeInfo(NamedTuple):
 
 
 class NewNode(NamedTuple):
-    """A node to be added: it has either content or a handle."""
+    """A node to add, with either content or a handle."""
 
     content: str | None = None
     handle: Handle | None = None
     metadata: Any = None
-    #: The index of an earlier item of the same list, or the id of a node; None: the list's parent.
+    #: The index of an earlier item of the same list, or the id of a node. None: the default parent.
     parent: int | str | None = None
-    #: Where it stands among its siblings; None: last.
+    #: The sort key among siblings. None: last.
     position: int | None = None
-    #: The version that it takes the place of: an earlier item's index, or the id of a node.
+    #: The version that it replaces: the index of an earlier item, or the id of a node.
     replaces: int | str | None = None
 
 
 class Head(NamedTuple):
-    """A name for a place in a tree, with data of whoever made it: where a conversation has got to.
+    """A named pointer to a node, with data of its creator: the current end of a conversation.
 
-    Names are of a space each, so that what one plugin calls its heads is no other's business. A
-    head holds its tree by a reference of its own. Whoever is at work on it holds the head, and
-    says so again now and then.
+    Names are unique within a space, so that plugins can choose names independently. A head keeps
+    its tree alive by its own reference. A holder works on a head under a lease, which it renews
+    regularly.
     """
 
     id: str
@@ -275,22 +277,22 @@ class Head(NamedTuple):
     position: Position
     data: Any
     created_ms: int
-    #: When it was last moved, renamed, or given other data.
+    #: When the head was last moved or renamed, or its data was updated.
     updated_ms: int
-    #: Who is at work on it, and when they last said so.
+    #: The holder of the lease, and when the lease was last renewed.
     holder: str | None
     held_ms: int | None
 
 
 class Hit(NamedTuple):
-    """A node that was searched for, with the part of its text around the first word."""
+    """A search result: a node, and the part of its text around the first match."""
 
     node: Node
     excerpt: str
 
 
 class ChangeRow(NamedTuple):
-    """Something that happened to a tree. `seq` rises from each to the next, over all trees."""
+    """A change of a tree. `seq` increases with every change, across all trees."""
 
     seq: int
     principal: str
@@ -301,7 +303,7 @@ class ChangeRow(NamedTuple):
 
 
 class PurgeResult(NamedTuple):
-    """What one purge did."""
+    """The number of items that a purge has processed."""
 
     archived: int = 0
     removed: int = 0
@@ -310,7 +312,7 @@ class PurgeResult(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How much there is, over all principals."""
+    """Totals over all principals."""
 
     trees: int
     nodes: int
@@ -318,13 +320,13 @@ class Counts(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """How long things are kept, in seconds."""
+    """Retention periods, in seconds."""
 
-    #: From the last release to being archived; also how long a deleted node is kept.
+    #: From the last release until a tree is archived. Also the retention of deleted nodes.
     scheduled_s: float = 7 * DAY_S
-    #: From being archived to being removed.
+    #: From archiving until removal.
     archived_s: float = 30 * DAY_S
-    #: How far back a watch can be resumed.
+    #: Retention of changes, which limits how late a watch can be resumed.
     changes_s: float = 30 * DAY_S
 
 
@@ -336,22 +338,22 @@ PLAIN = "text/plain"
 
 
 def tree_uri(tree: str) -> str:
-    """Where a tree is read."""
+    """Return the URI of a tree."""
     return f"arbor://tree/{tree}"
 
 
 def node_uri(tree: str, node: str) -> str:
-    """Where a node is read."""
+    """Return the URI of a node."""
     return f"arbor://tree/{tree}/node/{node}"
 
 
 def media_type(metadata: Any) -> str | None:
-    """What a node's metadata says that its text is."""
+    """Return the media type in a node's metadata, if any."""
     kind = metadata.get("media_type") if isinstance(metadata, dict) else None
     return kind if isinstance(kind, str) and kind else None
 
 
 def title_of(metadata: Any) -> str | None:
-    """What a tree's or node's metadata says that it is called."""
+    """Return the title in the metadata of a tree or node, if any."""
     title = metadata.get("title") if isinstance(metadata, dict) else None
     return title if isinstance(title, str) and title else None

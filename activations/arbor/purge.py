@@ -1,8 +1,8 @@
-"""The purge: what is due is archived and deleted, in many small transactions.
+"""The purge: archives and deletes expired data, in many small transactions.
 
-Other writers never wait long for it, and it may be interrupted anywhere: the next purge, of
-whichever process, finds what is left. Each step does a little of what is due and returns how much
-that was; before it, a read that takes no lock checks whether there is anything to do.
+Other writers never wait long for it. It can be interrupted at any point: the next purge, in any
+process, continues. Each step processes a bounded number of rows and returns how many it processed.
+Before each step, a read without a lock checks whether anything is due.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = ("PurgeTask", "purge_all")
 
 logger = logging.getLogger("arbor.purge")
 
-#: Rows that one step removes, and trees that it looks at: some milliseconds of the writer.
+#: Maximum number of rows that one step processes: a few milliseconds of the writer's time.
 STEP: Final = 500
 
-#: What is due: trees, deleted nodes, and everything of a tree that is gone.
+#: Conditions for expired trees, deleted nodes, and rows of trees that are gone.
 _ARCHIVE = "state = 'scheduled_delete' AND scheduled_ms <= ?"
 _DELETE = "state = 'archived' AND archived_ms <= ?"
 _HIDDEN = "deleted_ms IS NOT NULL AND deleted_ms <= ?"
@@ -34,7 +34,7 @@ _EMPTIED = "state = 'gone' AND NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.tree 
 
 
 class _Cutoffs(NamedTuple):
-    """What is older than these, in milliseconds, is due."""
+    """The times before which data is due, in milliseconds."""
 
     now: int
     scheduled: int
@@ -43,7 +43,7 @@ class _Cutoffs(NamedTuple):
 
 
 async def purge_all(engine: Engine, retention: Retention, now: int) -> PurgeResult:
-    """Do everything that is due at this time."""
+    """Process everything that is due at this time."""
 
     def before(seconds: float) -> int:
         return now - round(seconds * 1000)
@@ -63,7 +63,7 @@ async def purge_all(engine: Engine, retention: Retention, now: int) -> PurgeResu
         is_due: Callable[[Transaction], bool], step: Callable[[Transaction, _Cutoffs], int]
     ) -> int:
         total = 0
-        # A read first, so that a purge with nothing to do takes no lock.
+        # A read first, so that a purge with nothing to do acquires no lock.
         while await engine.read(is_due):
             total += await engine.write(lambda tx: step(tx, at))
         return total
@@ -79,7 +79,7 @@ async def purge_all(engine: Engine, retention: Retention, now: int) -> PurgeResu
 
 
 class PurgeTask:
-    """The task that purges at once, and then periodically, until it is stopped."""
+    """The task that purges immediately, and then periodically until it is stopped."""
 
     def __init__(self, purge_now: Callable[[], Awaitable[PurgeResult]], every_s: float) -> None:
         self._purge_now = purge_now
@@ -91,15 +91,15 @@ class PurgeTask:
             try:
                 done = await self._purge_now()
             except PlexusError as error:
-                # A full disk or a locked file passes; the next round tries again.
-                logger.warning("the purge failed: %s", error.message)
+                # A full disk or a locked file is temporary; the next round retries.
+                logger.warning("purge failed, will retry: %s", error.message)
             else:
                 if any(done):
                     logger.info("purged: %s", done)
             await asyncio.sleep(self._every_s)
 
     async def stop(self) -> None:
-        """End it; a step under way is finished by the engine."""
+        """Stop the task. The engine finishes a step in progress."""
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
@@ -109,7 +109,7 @@ class PurgeTask:
 
 
 def _archive_trees(tx: Transaction, at: _Cutoffs) -> int:
-    """Archive trees that have been scheduled for long enough."""
+    """Archive trees whose retention as scheduled for deletion has passed."""
     rows = tx.all(f"SELECT n FROM trees WHERE {_ARCHIVE} ORDER BY n LIMIT {STEP}", (at.scheduled,))
     for (n,) in rows:
         tx.run("UPDATE trees SET state = 'archived', archived_ms = ? WHERE n = ?", (at.now, n))
@@ -118,8 +118,10 @@ def _archive_trees(tx: Transaction, at: _Cutoffs) -> int:
 
 
 def _delete_trees(tx: Transaction, at: _Cutoffs) -> int:
-    """Mark trees that have been archived for long enough as gone, and delete their heads. Their
-    nodes are removed by the next step."""
+    """Mark trees whose retention as archived has passed as gone, and delete their heads.
+
+    The next step removes their nodes.
+    """
     count = tx.run(
         "UPDATE trees SET state = 'gone', metadata = NULL"
         f" WHERE n IN (SELECT n FROM trees WHERE {_DELETE} ORDER BY n LIMIT {STEP})",
@@ -130,7 +132,7 @@ def _delete_trees(tx: Transaction, at: _Cutoffs) -> int:
 
 
 def _delete_nodes(tx: Transaction, at: _Cutoffs) -> int:
-    """Remove nodes that were deleted, and those of trees that are gone."""
+    """Remove the nodes of trees that are gone, or else deleted nodes."""
     return tx.run(
         f"DELETE FROM nodes WHERE n IN (SELECT n FROM nodes WHERE {_OF_GONE} LIMIT {STEP})"
     ) or tx.run(
@@ -140,7 +142,7 @@ def _delete_nodes(tx: Transaction, at: _Cutoffs) -> int:
 
 
 def _drop_rows(tx: Transaction, _at: _Cutoffs) -> int:
-    """Remove trees that are gone and have no nodes left, with a part of their changes."""
+    """Remove trees that are gone and have no nodes left, and some of their changes."""
     rows = tx.all(f"SELECT n FROM trees WHERE {_EMPTIED} ORDER BY n LIMIT {STEP}")
     for (n,) in rows:
         left = tx.run(
@@ -151,18 +153,18 @@ def _drop_rows(tx: Transaction, _at: _Cutoffs) -> int:
         if left < STEP:
             tx.run("DELETE FROM trees WHERE n = ?", (n,))
         else:
-            break  # the rest is the next step's
+            break  # the next step removes the rest
     return len(rows)
 
 
 def _changes_are_due(tx: Transaction, at: _Cutoffs) -> bool:
-    """Whether the oldest change is old enough."""
+    """Return whether the retention of the oldest change has passed."""
     row = tx.one("SELECT at_ms FROM changes ORDER BY seq LIMIT 1")
     return row is not None and row[0] < at.changes
 
 
 def _drop_changes(tx: Transaction, at: _Cutoffs) -> int:
-    """Drop the oldest changes, and record in their trees up to which."""
+    """Remove the oldest changes, and record the last removed number in their trees."""
     oldest = tx.all(f"SELECT seq, tree, at_ms FROM changes ORDER BY seq LIMIT {STEP}")
     last: dict[int, int] = {}
     count = 0

@@ -1,7 +1,7 @@
-"""Trees as text: drawing them, and the columns that a text takes.
+"""Drawings of trees as text, and the width of text in columns.
 
-A node that is an only child stands right below its parent, so that a conversation reads like one
-and does not wander off to the right; where a tree branches, lines lead to each branch:
+An only child is drawn directly below its parent, so that a conversation is not indented further and
+further. Where a tree branches, lines lead to each branch:
 
     Holiday
     Where shall we go?
@@ -9,14 +9,14 @@ and does not wander off to the right; where a tree branches, lines lead to each 
     │   When?
     └── To the mountains.
 
-Every node is one line. What is left out is noted where it is missing.
+Every node is one line. Omitted nodes are noted at their position.
 
-The text of a handle comes from the plugin that it names: its method
-`resolve_handle(handle: str) -> str`, if that is marked `read_only`. Nothing else of a plugin is
-called: a handle is data, and may name any method at all.
+The text of a handle is resolved by its plugin, by the method `resolve_handle(handle: str) -> str`
+if that is marked `read_only`. No other method of a plugin is called: a handle is data, and may name
+any method.
 
-A text is cut between characters as a person sees them, never inside one: an accent stays on its
-letter, a family of emoji together. Python's own Unicode database is enough for that.
+Text is truncated between grapheme clusters, never inside one: an accent stays with its letter, and
+an emoji sequence stays together. Python's Unicode database is sufficient for that.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ __all__ = (
     "truncate",
 )
 
-#: What turns handles into texts; None where it cannot.
+#: Resolves handles to texts; None for a handle that cannot be resolved.
 Resolve = Callable[[Sequence[Handle]], Awaitable[list[str | None]]]
 
-#: How many branchings deep a drawing goes: each takes four columns.
+#: Maximum number of nested branches in a drawing: each is indented by four columns.
 MAX_BRANCH_LEVELS = 40
 MAX_DEPTH = 1_000_000
 
-#: The method of a plugin that gives the text of its handles.
+#: The method of a plugin that resolves its handles.
 RESOLVE_METHOD = "resolve_handle"
-#: How long all handles of a drawing may take together.
+#: Timeout for resolving all handles of a drawing.
 RESOLVE_S = 5.0
 
-#: What stands where a line ends, and where a text was cut.
+#: The marks for a line break and for truncated text.
 NEWLINE = "\u21b5"
 ELLIPSIS = "\u2026"
 
-#: How much of a text a preview looks at, so that one of some megabytes takes no time.
+#: How much of a text a preview reads, so that large texts cost nothing extra.
 PREVIEW_CHARACTERS = 4096
 
 _JOINER = "\u200d"
@@ -68,7 +68,7 @@ _MARKS = frozenset(("Mn", "Me", "Mc"))
 
 
 class Bounds(NamedTuple):
-    """How much is drawn."""
+    """The limits of a drawing."""
 
     depth: int
     limit: int
@@ -76,7 +76,7 @@ class Bounds(NamedTuple):
 
     @classmethod
     def validated(cls, depth: int, limit: int, width: int) -> Bounds:
-        """These bounds; raises InvalidParams for what cannot be drawn."""
+        """Return validated bounds. Raises InvalidParams."""
         return cls(
             check_range("depth", depth, 0, MAX_DEPTH),
             check_range("limit", limit, 1, PAGE_ITEMS),
@@ -92,7 +92,7 @@ async def draw(
     *,
     ids: bool = False,
 ) -> str:
-    """The drawing; the first branch is the one without a parent, siblings are in their order."""
+    """Return the drawing. Exactly one node has no parent; siblings are in order."""
     handles = [node.handle for node in nodes if node.handle is not None]
     resolved = dict(zip(handles, await resolve(handles), strict=True)) if handles else {}
     labels = {node.n: _label(tree, node, bounds.width, resolved, ids=ids) for node in nodes}
@@ -105,8 +105,8 @@ def _lines(nodes: Sequence[DrawnNode], labels: dict[int, str]) -> list[str]:
         below.setdefault(node.parent, []).append(node)
     [top] = below[None]
     lines: list[str] = []
-    # What is still to be drawn, the next one last: what stands before its line, what before the
-    # lines below it, and how many times the tree has branched.
+    # The stack of what is still to be drawn: the node or note, the prefix of its line, the prefix
+    # of the lines below it, and the number of nested branches.
     rest: list[tuple[DrawnNode | str, str, str, int]] = [(top, "", "", 0)]
     while rest:
         drawn, before, under, level = rest.pop()
@@ -157,14 +157,14 @@ def _label(
 
 
 def resolver(ctx: Context) -> Resolve:
-    """Return what resolves handles on behalf of this call."""
+    """Return a function that resolves handles on behalf of this call."""
 
     async def resolve(handles: Sequence[Handle]) -> list[str | None]:
         texts: list[str | None] = []
         try:
             async with asyncio.timeout(RESOLVE_S):
                 for handle in handles:
-                    texts.append(await _resolve(ctx, handle))  # noqa: PERF401 - kept at a timeout
+                    texts.append(await _resolve(ctx, handle))  # noqa: PERF401 - partial results are kept on timeout
         except TimeoutError:
             pass
         return texts + [None] * (len(handles) - len(texts))
@@ -183,20 +183,19 @@ async def _resolve(ctx: Context, handle: Handle) -> str | None:
     return text if isinstance(text, str) else None
 
 
-# --- columns of text ------------------------------------------------------------------------------
+# --- width of text --------------------------------------------------------------------------------
 
 
 def preview(text: str, columns: int) -> str:
-    """The beginning of a text, on one line, within so many columns."""
+    """Return the beginning of a text as one line of at most this many columns."""
     line = one_line(text[:PREVIEW_CHARACTERS])
     if len(text) > PREVIEW_CHARACTERS:
-        line += " " * columns  # there is more, so that it has to be cut
+        line += " " * columns  # forces truncation, because there is more text
     return truncate(line, columns)
 
 
 def one_line(text: str) -> str:
-    """A text on one line: ends of lines are shown as marks, and what would move the cursor or
-    turn the writing is shown as what it is."""
+    """Return a text on one line, with marks for line breaks and visible control characters."""
     text = text.replace("\r\n", "\n")
     return text if text.isprintable() else "".join(map(_visible, text))
 
@@ -211,20 +210,20 @@ def _visible(character: str) -> str:
         return chr(0x2400 + code)
     if code == 0x7F:
         return "\u2421"
-    # Those that change the direction of writing would turn a drawing over.
+    # Characters that change the writing direction would garble a drawing.
     return replace_controls(character, "\ufffd")
 
 
 def text_width(text: str) -> int:
-    """The columns that a text on one line takes."""
+    """Return the width of a one-line text in columns."""
     if text.isascii():
         return len(text)
     return sum(map(_columns, graphemes(text)))
 
 
 def truncate(text: str, columns: int) -> str:
-    """The text, or as much of its beginning as fits beside a mark that says so."""
-    # No character is wider than two columns, so a long text need not be measured to its end.
+    """Return the text, truncated with an ellipsis to at most this many columns."""
+    # A text with more characters than columns is not measured here, because it may be very long.
     if len(text) <= columns and text_width(text) <= columns:
         return text
     kept: list[str] = []
@@ -243,9 +242,9 @@ def truncate(text: str, columns: int) -> str:
 
 
 def graphemes(text: str) -> Iterator[str]:
-    """The characters of a text as a person counts them, each with its marks."""
+    """Yield the grapheme clusters of a text."""
     start = 0
-    flags = 0  # letters of a flag at the end of the character so far
+    flags = 0  # number of consecutive flag letters before this character
     for index in range(1, len(text)):
         character, before = text[index], text[index - 1]
         flags = flags + 1 if _is_flag_letter(before) else 0
@@ -263,14 +262,14 @@ def graphemes(text: str) -> Iterator[str]:
 
 
 def _extends_grapheme(character: str) -> bool:
-    """Whether it belongs to the character before it."""
+    """Return whether a character belongs to the same grapheme cluster as the previous one."""
     if character < "\u0300":
         return False
     return (
         unicodedata.category(character) in _MARKS
         or character in (_JOINER, "\u200c")
-        or "\U0001f3fb" <= character <= "\U0001f3ff"  # the colours of skin
-        or "\U000e0020" <= character <= "\U000e007f"  # the letters inside the flag of a region
+        or "\U0001f3fb" <= character <= "\U0001f3ff"  # skin tones
+        or "\U000e0020" <= character <= "\U000e007f"  # tag letters in the flag of a region
     )
 
 
@@ -287,7 +286,7 @@ def _is_vowel_or_final(character: str) -> bool:
 
 
 def _columns(character: str) -> int:
-    """The columns that one character with its marks takes."""
+    """Return the width of a grapheme cluster in columns."""
     first = character[0]
     if unicodedata.east_asian_width(first) in ("W", "F") or _is_flag_letter(first):
         return 2

@@ -1,10 +1,10 @@
-"""The tables, as migrations from one version to the next; a released one is never edited.
+"""The tables, as a sequence of migrations. A released migration is never edited.
 
-- `numbers` hands out every number there is: of trees, of nodes and of changes. So the number of
-  a node is that of the change that made it, and a cursor is never used twice.
-- Parents are referred to by number. No constraint guards them: a subtree is marked at once and
-  removed bit by bit. The queries keep them right, and the tests look at every link. The same
-  goes for the node that a head stands on.
+- `numbers` is the sequence for the numbers of trees, nodes and changes. The number of a node is
+  therefore the number of the change that created it, and a cursor value is never reused.
+- Parents are referenced by number, without a constraint: a subtree is marked as deleted in one step
+  and removed in many. The queries keep the references valid, and the tests check every link. The
+  same applies to the node of a head.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from plexus.storage import Component, Migration
 
 __all__ = ("ARBOR", "SEARCHED_CHARACTERS")
 
-#: The search covers the beginning of a text: indexing some megabytes would delay every writer, and
-#: PostgreSQL has a limit of its own.
+#: Search covers only the beginning of a text: indexing megabytes would delay all writers, and
+#: PostgreSQL has its own limit.
 SEARCHED_CHARACTERS: Final = 100_000
 
 
@@ -78,8 +78,8 @@ MIGRATIONS: Final = (
         ),
     ),
     Migration(
-        # The index holds no texts of its own. It follows the nodes by some steps, up to the
-        # number `indexed`: many are indexed at a time.
+        # The index does not store the texts. Nodes are indexed in batches; `indexed` is the number
+        # of the last indexed node.
         sqlite=(
             """CREATE VIRTUAL TABLE search USING fts5(
                 content, content='', contentless_delete=1, tokenize='unicode61 remove_diacritics 0'
@@ -101,7 +101,7 @@ MIGRATIONS: Final = (
         ),
     ),
     Migration(
-        # `last_piece` numbers the pieces of a head, so that adding one looks at nothing else.
+        # `last_piece` is the number of a head's last piece, so that adding one reads no other row.
         both=(
             """CREATE TABLE heads (
                 n {key},
@@ -130,5 +130,5 @@ MIGRATIONS: Final = (
     ),
 )
 
-#: Older than the versions of components, so its version is that of the database.
+#: Predates per-component versions, so its version is stored as the database version.
 ARBOR: Final = Component("arbor", MIGRATIONS, uses_database_version=True)

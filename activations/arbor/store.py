@@ -1,13 +1,12 @@
-"""The store: every operation on trees and heads as one coroutine, over whichever engine is open.
+"""The store: every operation on trees and heads as a coroutine, independent of the engine.
 
-Each operation is one function of `queries`, run as one work of the engine: it happens as a whole
-or not at all. Whose tree it is decides what is there: another principal's is not found.
-A head is identified by its name in a space; a holder uses its id, which stays when the head is
-renamed.
+Each operation is one function of `queries`, run as one unit of work, and therefore atomic. Trees of
+another principal are treated as missing. A head is identified by its name within a space; a holder
+uses its id, which does not change when the head is renamed.
 
-Lists are paged: a page begins after the `n` (of trees: the `id`) of the last one seen, and holds
-at most `limit`. A page of nodes also ends early when it has grown large, so **only an empty page
-is the end**.
+Lists are paginated: a page starts after the `n` (for trees: the `id`) of the last item seen and has
+at most `limit` items. A page of nodes also ends early when its text is large, so **only an empty
+page is the end**.
 """
 
 from __future__ import annotations
@@ -45,12 +44,12 @@ __all__ = ("Store", "open_store")
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: How often the purge looks for what is due.
+#: Interval between two purges.
 PURGE_EVERY_S: Final = 3600.0
 
 
 def _now_ms() -> int:
-    """The time of day."""
+    """Return the current time in milliseconds."""
     return time.time_ns() // 1_000_000
 
 
@@ -61,10 +60,10 @@ async def open_store(
     clock: Callable[[], int] = _now_ms,
     purge_every_s: float | None = PURGE_EVERY_S,
 ) -> Store:
-    """Open the store, migrate it, and begin to purge it.
+    """Open and migrate the store, and start to purge it periodically.
 
-    `database` is a path, `sqlite:///path` or `postgresql://...`. With
-    `purge_every_s` None nothing is purged by itself.
+    `database` is a path, `sqlite:///path` or `postgresql://...`. If `purge_every_s` is None, there
+    is no automatic purge.
     """
     engine = await open_engine(database, ARBOR)
     store = Store(engine, retention, clock)
@@ -74,7 +73,7 @@ async def open_store(
 
 
 class Store:
-    """A store that is open. Bound to the loop that it was opened on."""
+    """An open store, bound to the event loop that it was opened on."""
 
     def __init__(
         self, engine: Engine, retention: Retention, clock: Callable[[], int] = _now_ms
@@ -87,7 +86,7 @@ class Store:
     def _read(
         self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> Awaitable[T]:
-        """Run a query that reads."""
+        """Run a read query."""
         return self._engine.read(lambda tx: query(tx, *args, **kwargs))
 
     def _write(
@@ -96,7 +95,7 @@ class Store:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Awaitable[T]:
-        """Run a query that writes, with the time of this call."""
+        """Run a write query, with the time of this call."""
         now = self._clock()
         return self._engine.write(lambda tx: query(tx, now, *args, **kwargs))
 
@@ -105,7 +104,7 @@ class Store:
     async def create_tree(
         self, principal: str, owner: str, metadata: Any = None, root: NewNode | None = None
     ) -> Tree:
-        """Make a tree with one reference, and a root that is an empty text unless it is given."""
+        """Create a tree with one reference. The default root is an empty text."""
         return await self._write(trees.create, principal, owner, metadata, root or NewNode(""))
 
     async def get_tree(self, principal: str, tree: str) -> Tree:
@@ -114,23 +113,23 @@ class Store:
     async def list_trees(
         self, principal: str, state: State | None, after: str | None, limit: int
     ) -> list[Tree]:
-        """Those in this state, by id; None: those that are active or scheduled."""
+        """Return a page of trees in this state, by id. None: active or scheduled for deletion."""
         return await self._read(trees.list_trees, principal, state, after or "", limit)
 
     async def update_metadata(self, principal: str, tree: str, metadata: Any) -> Tree:
-        """Put this in the place of the metadata."""
+        """Replace the metadata of a tree."""
         return await self._write(trees.update_metadata, principal, tree, metadata)
 
     async def claim(self, principal: str, tree: str, owner: str, count: int = 1) -> Refs:
-        """Add references of this owner; a scheduled tree becomes active again."""
+        """Add references of an owner. A tree scheduled for deletion becomes active again."""
         return await self._write(trees.claim, principal, tree, owner, count)
 
     async def release(self, principal: str, tree: str, owner: str, count: int = 1) -> Refs:
-        """Take references of this owner back; the last one schedules the tree."""
+        """Remove references of an owner. Removing the last one schedules the tree for deletion."""
         return await self._write(trees.release, principal, tree, owner, count)
 
     async def delete_tree(self, principal: str, tree: str) -> Tree:
-        """Drop every reference, so that the tree is scheduled at once."""
+        """Remove all references, so that the tree is scheduled for deletion immediately."""
         return await self._write(trees.delete, principal, tree)
 
     # --- nodes -----------------------------------------------------------------------------------
@@ -138,7 +137,7 @@ class Store:
     async def append(
         self, principal: str, tree: str, parent: str | None, items: Sequence[NewNode]
     ) -> list[Node]:
-        """Add all of the nodes, or none; `parent` None is the root."""
+        """Add nodes atomically. `parent` None is the root."""
         return await self._write(nodes.append, principal, tree, parent, items)
 
     async def edit(
@@ -150,92 +149,92 @@ class Store:
         handle: Handle | None = None,
         metadata: Any = None,
     ) -> Node:
-        """Add a version in the same place that takes over from this one, without its children."""
+        """Add a new version of a node at the same position, without its children."""
         item = NewNode(content, handle, metadata)
         return await self._write(nodes.edit, principal, tree, node, item)
 
     async def move(
         self, principal: str, tree: str, node: str, parent: str, index: int | None = None
     ) -> Node:
-        """Put a node with all below it under another parent, before the child at `index` there;
-        None: last."""
+        """Move a subtree to another parent, before the child at `index`. None: last."""
         return await self._write(nodes.move, principal, tree, node, parent, index)
 
     async def delete_node(self, principal: str, tree: str, node: str) -> int:
-        """Delete a node with all below it; returns how many that were."""
+        """Delete a subtree. Returns the number of deleted nodes."""
         return await self._write(nodes.delete, principal, tree, node)
 
     async def get_node(self, principal: str, tree: str, node: str) -> Node:
         return await self._read(reads.get, principal, tree, node)
 
     async def parent(self, principal: str, tree: str, node: str) -> Node | None:
-        """The node above; None for the root."""
+        """Return the parent of a node, None for the root."""
         return await self._read(reads.parent, principal, tree, node)
 
     async def children(
         self, principal: str, tree: str, node: str, after: int | None, limit: int
     ) -> list[Node]:
-        """The nodes right below, in order, replaced ones too. `after` is the `n` of a child."""
+        """Return a page of children in order, including replaced ones. `after` is a child's `n`."""
         return await self._read(reads.children, principal, tree, node, after, limit)
 
     async def path(self, principal: str, tree: str, node: str) -> list[Node]:
-        """From the root to this node."""
+        """Return the nodes from the root to this node."""
         return await self._read(reads.path, principal, tree, node)
 
     async def path_tail(self, principal: str, tree: str, node: str, limit: int) -> list[Node]:
-        """The last `limit` nodes of the way from the root to this node, in that order."""
+        """Return the last `limit` nodes of the path from the root to this node."""
         return await self._read(reads.path_tail, principal, tree, node, limit)
 
     async def path_stubs(self, principal: str, tree: str, node: str) -> list[NodeStub]:
-        """From the root to this node, without what the nodes hold."""
+        """Return the path from the root to this node, without contents."""
         return await self._read(reads.path_stubs, principal, tree, node)
 
     async def leaves(self, principal: str, tree: str, after: int | None, limit: int) -> list[Node]:
-        """The nodes with nothing below them, but for replaced ones, in order of insertion."""
+        """Return a page of nodes without children, in insertion order. Skips replaced nodes."""
         return await self._read(reads.leaves, principal, tree, after or 0, limit)
 
     async def walk(self, principal: str, tree: str, after: int | None, limit: int) -> list[Node]:
-        """Every node, in order of insertion: a moved one may come before its parent."""
+        """Return a page of all nodes, in insertion order. A moved node may precede its parent."""
         return await self._read(reads.walk, principal, tree, after or 0, limit)
 
     async def structure(
         self, principal: str, tree: str, after: int | None, limit: int
     ) -> list[NodeStub]:
-        """As `walk`, without what the nodes hold."""
+        """Return a page of all nodes like `walk`, without contents."""
         return await self._read(reads.structure, principal, tree, after or 0, limit)
 
     async def search(
         self, principal: str, text: str, tree: str | None, before: int | None, limit: int
     ) -> list[Hit]:
-        """The nodes that hold every word, newest first, in one tree or in all; a page begins
-        before the `n` of the last node seen."""
+        """Return a page of nodes that contain all words, newest first, in one tree or in all.
+
+        The next page starts before the `n` of the last node.
+        """
         while await self._engine.read(search.is_stale):
             await self._engine.write(search.index_batch)
         return await self._read(search.find, principal, text, tree, before, limit)
 
-    # --- what drawing, listing and importing need ------------------------------------------------
+    # --- drawing, listing and importing ----------------------------------------------------------
 
     async def subtree(
         self, principal: str, tree: str, node: str, depth: int, limit: int
     ) -> list[DrawnNode]:
-        """A node and what is below it, level by level, until there are enough; siblings in
-        order."""
+        """Return up to `limit` nodes of a subtree, level by level, with siblings in order."""
         return await self._read(reads.subtree, principal, tree, node, depth, limit)
 
     async def list_by_id(self, principal: str, tree: str, node: str, limit: int) -> list[NodeInfo]:
-        """The nodes of all trees by the ids of tree and node; a page begins after these two."""
+        """Return a page of the nodes of all trees, by the ids of tree and node, after these ids."""
         return await self._read(reads.list_by_id, principal, tree, node, limit)
 
     async def last_change(self) -> int:
-        """A number after which there is no change yet."""
+        """Return the number of the latest change of any tree."""
         return await self._read(trees.last_number)
 
     async def adopt(self, stage: str, tree: str, principal: str, owner: str) -> Tree:
-        """Give a tree that was made under another name to its principal, at once and whole."""
+        """Transfer a completed tree from a staging principal to its principal, atomically."""
         return await self._write(trees.adopt, stage, tree, principal, owner)
 
     async def discard(self, stage: str, tree: str) -> None:
-        """Be rid of a tree that was being made under another name."""
+        """Delete an incomplete tree of a staging principal."""
         await self._engine.write(lambda tx: trees.discard(tx, stage, tree))
 
     # --- heads -----------------------------------------------------------------------------------
@@ -243,8 +242,10 @@ class Store:
     async def create_head(
         self, principal: str, space: str, name: str, data: Any = None, metadata: Any = None
     ) -> Head:
-        """Make a tree with this metadata and an empty root, and a head at the root, which holds
-        it; `name_taken` if there is one of this name."""
+        """Create a tree with an empty root, and a head at the root.
+
+        Raises Failed (`name_taken`) if a head of this name exists.
+        """
         return await self._write(heads.create, principal, space, name, data, metadata)
 
     async def fork_head(
@@ -256,8 +257,10 @@ class Store:
         node: str | None = None,
         data: Any = UNCHANGED,
     ) -> Head:
-        """Make another head of the same tree, at `node` or where the first one stands; it holds
-        the tree by a reference of its own."""
+        """Create another head of the same tree, at `node` or at the position of the first head.
+
+        The new head has its own reference to the tree.
+        """
         return await self._write(heads.fork, principal, space, name, new_name, node, data)
 
     async def get_head(self, principal: str, space: str, name: str) -> Head:
@@ -266,25 +269,25 @@ class Store:
     async def list_heads(
         self, principal: str, space: str, after: str | None, limit: int, tree: str | None = None
     ) -> list[Head]:
-        """Those of all trees or of one, by name; a page begins after the last name seen."""
+        """Return a page of heads by name, of all trees or of one. Starts after the last name."""
         return await self._read(heads.list_heads, principal, space, after or "", limit, tree)
 
     async def rename_head(self, principal: str, space: str, name: str, new_name: str) -> Head:
-        """Call it something else; `name_taken` if that is the name of another."""
+        """Rename a head. Raises Failed (`name_taken`) if a head of the new name exists."""
         return await self._write(heads.rename, principal, space, name, new_name)
 
     async def update_head(self, principal: str, space: str, name: str, data: Any) -> Head:
-        """Put this in the place of its data."""
+        """Replace the data of a head."""
         return await self._write(heads.update, principal, space, name, data)
 
     async def move_head(
         self, principal: str, space: str, name: str, node: str, holder: str | None = None
     ) -> Head:
-        """Move it to another node of its tree; `held` if its holder is not `holder`."""
+        """Move a head to another node of its tree. Raises Busy (`held`) for another holder."""
         return await self._write(heads.move, principal, space, name, node, holder)
 
     async def delete_head(self, principal: str, space: str, name: str) -> Head:
-        """Delete it and release its tree; `held` if it has a holder."""
+        """Delete a head and release its tree. Raises Busy (`held`) if it has a holder."""
         return await self._write(heads.delete, principal, space, name)
 
     # --- leases of heads --------------------------------------------------------------------------
@@ -292,15 +295,19 @@ class Store:
     async def acquire_head(
         self, principal: str, space: str, name: str, holder: str, instead_of: str | None = None
     ) -> Head:
-        """Acquire the lease of a head without a holder, or whose holder `instead_of` has died;
-        else `held`. The pieces of the former holder stay."""
+        """Acquire the lease of a head that has no holder, or whose holder `instead_of` has died.
+
+        Raises Busy (`held`) otherwise. The pieces of the previous holder are kept.
+        """
         return await self._write(leases.acquire, principal, space, name, holder, instead_of)
 
     async def renew_head(
         self, principal: str, head_id: str, holder: str, piece: str | None = None
     ) -> None:
-        """Renew the lease, and add a piece of what the holder has so far. This is not recorded as a
-        change. `lost_hold` if the lease is not this holder's any more."""
+        """Renew the lease, and store a piece of the node in progress. Not recorded as a change.
+
+        Raises Failed (`lost_hold`) if another holder has the lease.
+        """
         await self._write(leases.renew, principal, head_id, holder, piece)
 
     async def advance(
@@ -312,65 +319,67 @@ class Store:
         parent: str | None = None,
         data: Any = UNCHANGED,
     ) -> tuple[Head, list[Node]]:
-        """Add the nodes, each below the one before and the first one below `parent` or the head's
-        own node; put the head onto the last one, and drop its pieces. All of it, or nothing.
+        """Add a chain of nodes, move the head to the last node and drop its pieces, atomically.
 
-        Where an item says that it belongs is not looked at. Without items the head only moves.
-        `lost_hold` if the head is not the holder's any more.
+        The first node becomes a child of `parent`, or of the head's node. The `parent` of each item
+        is ignored. Without items, only the head moves. Raises Failed (`lost_hold`) if another
+        holder has the lease.
         """
         return await self._write(leases.advance, principal, head_id, holder, items, parent, data)
 
     async def release_head(self, principal: str, head_id: str, holder: str) -> None:
-        """Release the lease, and drop the pieces. Does nothing if this is not the holder."""
+        """Release the lease and drop the pieces. Does nothing for another holder."""
         await self._engine.write(lambda tx: leases.release(tx, principal, head_id, holder))
 
     async def pieces(self, principal: str, head_id: str) -> list[str]:
-        """Return the pieces of what is not added yet, in order."""
+        """Return the stored pieces of the node in progress, in order."""
         return await self._read(leases.pieces, principal, head_id)
 
     # --- changes ---------------------------------------------------------------------------------
 
     async def changes(self, principal: str, tree: str, after: int, limit: int) -> list[ChangeRow]:
-        """What happened to a tree after this number; `expired` if some of that is forgotten."""
+        """Return a page of changes of a tree after this number.
+
+        Raises Failed (`expired`) if some of them were purged.
+        """
         return await self._read(trees.list_changes, principal, tree, after, limit)
 
     async def oldest_change(self, principal: str, tree: str) -> int:
-        """The lowest number that `changes` can still begin after."""
+        """Return the lowest number after which `changes` can start."""
         return await self._read(trees.oldest_change, principal, tree)
 
     async def all_changes(self, after: int, limit: int) -> list[ChangeRow]:
-        """Return the changes of all trees of all principals, for a publisher."""
+        """Return a page of changes of all trees of all principals."""
         return await self._read(trees.list_all_changes, after, limit)
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` after commits, of this process or another. Returns a function that
-        unsubscribes."""
+        """Call `listener` after commits by any process. Returns a function that unsubscribes."""
         return self._engine.subscribe(listener)
 
-    # --- the whole -------------------------------------------------------------------------------
+    # --- maintenance -----------------------------------------------------------------------------
 
     async def counts(self) -> Counts:
-        """How much there is; `seq` is the number of the last change."""
+        """Return the number of trees and nodes, and the number of the latest change."""
         return await self._read(trees.counts)
 
     async def purge(self, now: int | None = None) -> PurgeResult:
-        """Archive, remove and forget what is due; several processes may do so at once."""
+        """Archive and remove everything that is due. Safe to run in several processes."""
         return await purge_all(self._engine, self._retention, self._clock() if now is None else now)
 
     def start_purging(self, every_s: float) -> None:
-        """Purge now and then, until the store is closed."""
+        """Purge periodically until the store is closed."""
         self._purge_task = PurgeTask(self.purge, every_s)
 
     async def check(self) -> None:
-        """Check the disk and the files. Raises Failed if they are damaged or nearly full."""
+        """Check the disk and the database files. Raises Failed on damage or if the disk is full."""
         await self._engine.check()
 
     async def backup(self, path: Path) -> None:
-        """Write a copy of the store, as it is at one moment, while others write."""
+        """Write a consistent copy of the store, without blocking writers."""
         await self._engine.backup(path)
 
     async def close(self) -> None:
-        """Finish what waits, and close the database. May be called twice."""
+        """Finish queued operations and close the database. Idempotent."""
         if self._purge_task is not None:
             await self._purge_task.stop()
             self._purge_task = None

@@ -1,1 +1,1 @@
-"""The methods of arbor, in classes that `Arbor` is made of."""
+"""The methods of arbor, in the base classes of `Arbor`."""

@@ -1,6 +1,6 @@
-"""What the methods share: the store, opened at its first use, and the size of answers.
+"""Shared by the methods: the store, which is opened at first use, and the size of results.
 
-A server whose client never uses trees touches no database: it imports no driver, creates no file
+A server whose clients never use trees touches no database: it imports no driver, creates no file
 and starts no thread.
 """
 
@@ -34,24 +34,27 @@ __all__ = (
 #: The scope of every method that changes a tree.
 WRITE = "arbor.write"
 
-#: The nodes and characters of a batch: with six bytes for each character it still fits an event.
+#: Maximum number of nodes and characters in a batch. It fits into an event even with six bytes for
+#: each character.
 BATCH_NODES = 256
 BATCH_CHARACTERS = 64_000
-#: The characters of a page: it is one answer, which may be larger than an event.
+#: Maximum number of characters on a page. A page is one result, which may be larger than an event.
 PAGE_CHARACTERS = 1_000_000
 
 
 def default_path() -> Path:
-    """Return where the file is unless the operator chose another place."""
+    """Return the default path of the database file."""
     return data_folder() / "arbor.db"
 
 
 class StoreActivation(Activation):
-    """An activation with a store that is opened at its first use."""
+    """An activation with a store that is opened at first use."""
 
     def __init__(self, database: str = "", retention: Retention | None = None) -> None:
-        """Set the database (default: a file in the user's data folder) and how long things are
-        kept. Nothing is opened yet."""
+        """Set the database (default: a file in the user's data folder) and the retention.
+
+        Does not open the database.
+        """
         self._database = database
         self._retention = retention or Retention()
         self._opened: Store | None = None
@@ -60,30 +63,30 @@ class StoreActivation(Activation):
         self._closed = False
 
     async def store(self) -> Store:
-        """Return the store. The first call opens it; calls meanwhile wait for that."""
+        """Return the store. The first call opens it; concurrent calls wait. Raises Failed."""
         if self._opened is not None:
             return self._opened
         if self._opening is None:
             self._opening = asyncio.Lock()
         async with self._opening:
             if self._closed:
-                raise Failed("the store is closed", code="storage")
+                raise Failed("The store is closed.", code="storage")
             if self._opened is None:
                 database = self._database or str(default_path())
                 store = await open_store(database, self._retention)
-                if hasattr(self, "plexus"):  # it is registered
+                if hasattr(self, "plexus"):  # only if registered
                     self._publisher = await publish_changes(store, self.plexus)
                 self._opened = store
             return self._opened
 
     def is_empty(self) -> bool:
-        """Whether there is no file yet, and so no tree. Opens nothing."""
+        """Return whether there is no database file yet, and so no tree. Opens nothing."""
         if self._opened is not None or is_postgres(self._database):
             return False
         return not self.path().exists()
 
     def location(self) -> str:
-        """Return where trees are stored, without credentials."""
+        """Return the location of the database, without credentials."""
         if is_postgres(self._database):
             _, _, where = self._database.partition("://")
             where = where.rpartition("@")[2].partition("?")[0]
@@ -91,7 +94,7 @@ class StoreActivation(Activation):
         return f"sqlite {self.path()}, schema {ARBOR.version}"
 
     def size(self) -> int | None:
-        """Return the bytes of the file and its log, None if it is not open or on a server."""
+        """Return the size of the file and its log in bytes, None if not open or on a server."""
         if self._opened is None or is_postgres(self._database):
             return None
         path = self.path()
@@ -99,11 +102,11 @@ class StoreActivation(Activation):
         return sum(file.stat().st_size for file in files if file.exists())
 
     def path(self) -> Path:
-        """Return the file of a SQLite database."""
+        """Return the path of the SQLite file."""
         return sqlite_path(self._database or str(default_path()))
 
     async def close(self) -> None:
-        """Close the store. It is not opened again."""
+        """Close the store permanently."""
         self._closed = True
         if self._opening is None:
             return
@@ -119,12 +122,12 @@ class StoreActivation(Activation):
 
 
 def check_limit(limit: int) -> int:
-    """Return the limit. Raises InvalidParams if it is not from 1 to the size of a page."""
+    """Return the limit. Raises InvalidParams if it is not between 1 and the page size."""
     return check_range("limit", limit, 1, PAGE_ITEMS)
 
 
 def batches(nodes: Iterable[Node]) -> Iterator[list[NodeData]]:
-    """Yield the nodes in lists that fit into an event."""
+    """Yield the nodes in batches that fit into an event."""
     batch: list[NodeData] = []
     size = 0
     for each in nodes:
@@ -140,8 +143,10 @@ def batches(nodes: Iterable[Node]) -> Iterator[list[NodeData]]:
 
 
 def node_page(tree: str, nodes: Sequence[Node], limit: int) -> NodePage:
-    """Return as many of the nodes as fit, and the cursor of the next page. One node more than the
-    limit may be given."""
+    """Return a page of as many nodes as fit, with the cursor of the next page.
+
+    `nodes` may contain one node more than the limit, which shows that there is a next page.
+    """
     page: list[NodeData] = []
     size = 0
     for each in nodes[:limit]:
@@ -155,8 +160,10 @@ def node_page(tree: str, nodes: Sequence[Node], limit: int) -> NodePage:
 
 
 def may_have_more(nodes: Sequence[Node], limit: int) -> bool:
-    """Whether more may follow a page of the store: it was full, or ended early because it was
-    large."""
+    """Return whether more nodes may follow a page of the store.
+
+    True if the page was full, or large enough to have ended early.
+    """
     if len(nodes) < limit:
         return sum(len(node.content or "") for node in nodes) > PAGE_BYTES // 2
     return True

@@ -1,5 +1,4 @@
-"""The methods about nodes: adding, reading, editing, moving, deleting and searching them, and the
-paths to them."""
+"""The methods of nodes: add, read, edit, move, delete, search, and the paths to nodes."""
 
 from __future__ import annotations
 
@@ -40,20 +39,20 @@ from plexus import Context, InvalidParams, Resource, method
 
 __all__ = ("Item", "NodeMethods", "parse_handle")
 
-#: The longest content, in characters, that is given a second time as a resource.
+#: Maximum length of a content that is also returned as a resource, in characters.
 EMBEDDED_CHARACTERS = 100_000
-#: Hits of one query, and of one search.
+#: Number of results per event, and maximum per search.
 HITS_PER_BATCH = 100
 MAX_HITS = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """A node to be added. It has either content or a handle."""
+    """A node to add, with either content or a handle."""
 
-    #: Its text.
+    #: The text of the node.
     content: str | None = None
-    #: What a plugin keeps elsewhere, as in `plugin@version::method:meta`.
+    #: A reference to data of a plugin, for example `plugin@version::method:meta`.
     handle: str | dict[str, Any] | None = None
     metadata: dict[str, Any] | None = None
     #: The id of a node, or the index of an earlier item of the same list.
@@ -61,9 +60,9 @@ class Item:
 
 
 class NodeMethods(StoreActivation):
-    """Nodes, the paths to them, and search."""
+    """The methods of nodes, paths and search."""
 
-    @method(title="Add a text", destructive=False, open_world=False, scope=WRITE)
+    @method(title="Add a text node", destructive=False, open_world=False, scope=WRITE)
     async def node_create_text(
         self,
         tree_id: str,
@@ -73,17 +72,18 @@ class NodeMethods(StoreActivation):
         *,
         ctx: Context,
     ) -> Created:
-        """Add a node that holds a text, as the last child of its parent.
+        """Add a text to a tree, as the last child of its parent. Returns the id of the new node.
 
         Args:
-            tree_id: The tree.
-            content: The text.
-            parent: The node to add it to; the root, if left out.
-            metadata: Anything to be kept with it; `media_type` says what kind of text it is.
+            tree_id: Id of the tree.
+            content: The text, up to 4 MiB.
+            parent: Id of the parent node. Default: the root.
+            metadata: JSON object stored with the node. `media_type` is the type of the text, for
+                example `text/markdown`.
         """
         return await self._create(ctx, tree_id, parent, NewNode(content, metadata=metadata))
 
-    @method(title="Add a handle", destructive=False, open_world=False, scope=WRITE)
+    @method(title="Add an external node", destructive=False, open_world=False, scope=WRITE)
     async def node_create_external(
         self,
         tree_id: str,
@@ -93,30 +93,32 @@ class NodeMethods(StoreActivation):
         *,
         ctx: Context,
     ) -> Created:
-        """Add a node that stands for something that a plugin keeps, as the last child.
+        """Add a node that refers to data of a plugin instead of text, as the last child.
+
+        Returns the id of the new node. The plugin resolves the handle when the tree is drawn.
 
         Args:
-            tree_id: The tree.
-            handle: `plugin@version::method:meta:...`, where %, : and @ inside a part are written
-                %25, %3A and %40; or an object with plugin, version, method and meta, a list of
-                texts.
-            parent: The node to add it to; the root, if left out.
-            metadata: Anything to be kept with it.
+            tree_id: Id of the tree.
+            handle: `plugin@version::method:meta:...`, with %, : and @ within a part escaped as
+                %25, %3A and %40. Or an object with plugin, version, method and meta (a list of
+                strings).
+            parent: Id of the parent node. Default: the root.
+            metadata: JSON object stored with the node.
         """
         item = NewNode(handle=parse_handle(handle), metadata=metadata)
         return await self._create(ctx, tree_id, parent, item)
 
-    @method(title="Add many nodes", destructive=False, open_world=False, scope=WRITE)
+    @method(title="Add several nodes", destructive=False, open_world=False, scope=WRITE)
     async def node_append(
         self, tree_id: str, nodes: list[Item], parent: str | None = None, *, ctx: Context
     ) -> Appended:
-        """Add many nodes at once: all of them, or none.
+        """Add several nodes or a whole subtree in one atomic call. Returns the new ids.
 
         Args:
-            tree_id: The tree.
-            nodes: The nodes. Each has content or a handle, and may name its parent: the id of a
-                node, or the index, from 0, of an earlier one of these.
-            parent: The node to add those to that name none; the root, if left out.
+            tree_id: Id of the tree.
+            nodes: 1 to 10000 nodes, each with content or a handle. `parent` is the id of a node,
+                or the index (from 0) of an earlier node in this list.
+            parent: Id of the parent for nodes without `parent`. Default: the root.
         """
         items = [
             NewNode(
@@ -135,16 +137,18 @@ class NodeMethods(StoreActivation):
     async def node_get(
         self, tree_id: str, node_id: str, *, ctx: Context
     ) -> AsyncIterator[Resource | NodeResult]:
-        """Give a node with all that it holds; a text that has a media type as a resource too.
+        """Return a node with its full content and metadata.
+
+        A text with a media type is also returned as a resource.
 
         Args:
-            tree_id: The tree.
-            node_id: The node.
+            tree_id: Id of the tree.
+            node_id: Id of the node.
         """
         store = await self.store()
         node = await store.get_node(ctx.principal.name, tree_id, node_id)
         kind = media_type(node.metadata)
-        # A text of a kind of its own is shown as that kind by clients that can.
+        # Clients can show a resource according to its media type.
         if (
             node.content is not None
             and kind is not None
@@ -163,38 +167,40 @@ class NodeMethods(StoreActivation):
         *,
         ctx: Context,
     ) -> NodePage:
-        """List the children of a node in their order, earlier versions too.
+        """List the direct children of a node in order, with content, including replaced versions.
 
         Args:
-            tree_id: The tree.
-            node_id: The node.
-            after: The `next` of the page before.
-            limit: At most so many, up to 1000.
+            tree_id: Id of the tree.
+            node_id: Id of the node.
+            after: `next` of the previous page. Default: the first page.
+            limit: Maximum number of nodes, 1 to 1000. Default 100.
         """
         most = min(check_limit(limit) + 1, PAGE_ITEMS)
         store = await self.store()
         found = await store.children(ctx.principal.name, tree_id, node_id, after, most)
         return node_page(tree_id, found, limit)
 
-    @method(title="Find a node's parent", read_only=True, open_world=False)
+    @method(title="Read a node's parent", read_only=True, open_world=False)
     async def node_get_parent(self, tree_id: str, node_id: str, *, ctx: Context) -> Parent:
-        """Give the parent of a node.
+        """Return the parent of a node, with its content.
 
         Args:
-            tree_id: The tree.
-            node_id: The node.
+            tree_id: Id of the tree.
+            node_id: Id of the node.
         """
         store = await self.store()
         parent = await store.parent(ctx.principal.name, tree_id, node_id)
         return Parent(tree_id, node_id, None if parent is None else node_data(parent))
 
-    @method(title="Find the way to a node", read_only=True, open_world=False)
+    @method(title="List the path to a node", read_only=True, open_world=False)
     async def node_get_path(self, tree_id: str, node_id: str, *, ctx: Context) -> PathIds:
-        """Give the ids of all nodes from the root to a node.
+        """Return the ids of all nodes from the root to a node.
+
+        To read their contents, use `context_get_path`.
 
         Args:
-            tree_id: The tree.
-            node_id: The node.
+            tree_id: Id of the tree.
+            node_id: Id of the node.
         """
         store = await self.store()
         stubs = await store.path_stubs(ctx.principal.name, tree_id, node_id)
@@ -211,14 +217,16 @@ class NodeMethods(StoreActivation):
         *,
         ctx: Context,
     ) -> Created:
-        """Make a new version of a node, in the same place. The old one stays, with its children.
+        """Replace the content of a node by creating a new version at the same position.
+
+        The old version keeps its children. Returns the id of the new version.
 
         Args:
-            tree_id: The tree.
-            node_id: The node.
-            content: The new text.
-            handle: The new handle; a node has either content or a handle.
-            metadata: The new metadata.
+            tree_id: Id of the tree.
+            node_id: Id of the node, which must be the latest version.
+            content: The new text. Pass either content or handle.
+            handle: The new handle, as in `node_create_external`.
+            metadata: The complete new metadata. Default: none.
         """
         new = None if handle is None else parse_handle(handle)
         store = await self.store()
@@ -235,13 +243,13 @@ class NodeMethods(StoreActivation):
         *,
         ctx: Context,
     ) -> NodeData:
-        """Move a node, with all that is below it, to another place in its tree.
+        """Move a node and its subtree to another position in the same tree.
 
         Args:
-            tree_id: The tree.
-            node_id: The node.
-            parent: The node that it is to be a child of.
-            position: How many children are to stand before it; it becomes the last, if left out.
+            tree_id: Id of the tree.
+            node_id: Id of the node to move.
+            parent: Id of the new parent.
+            position: Index among the children of the new parent, from 0. Default: last.
         """
         store = await self.store()
         moved = await store.move(ctx.principal.name, tree_id, node_id, parent, position)
@@ -249,26 +257,26 @@ class NodeMethods(StoreActivation):
 
     @method(title="Delete a node", destructive=True, open_world=False, scope=WRITE)
     async def node_delete(self, tree_id: str, node_id: str, *, ctx: Context) -> Deleted:
-        """Delete a node and all that is below it.
+        """Delete a node and its subtree. Returns the number of deleted nodes.
 
         Args:
-            tree_id: The tree.
-            node_id: The node.
+            tree_id: Id of the tree.
+            node_id: Id of the node.
         """
         store = await self.store()
         count = await store.delete_node(ctx.principal.name, tree_id, node_id)
         return Deleted(tree_id, node_id, count)
 
-    @method(title="List the ends of all branches", read_only=True, open_world=False)
+    @method(title="List leaf nodes", read_only=True, open_world=False)
     async def context_list_leaves(
         self, tree_id: str, after: int | None = None, limit: int = 100, *, ctx: Context
     ) -> Leaves:
-        """List the nodes of a tree that have no children, in the order they were made.
+        """List the ids of all nodes without children, in creation order: the ends of all branches.
 
         Args:
-            tree_id: The tree.
-            after: The `next` of the page before.
-            limit: At most so many, up to 1000.
+            tree_id: Id of the tree.
+            after: `next` of the previous page. Default: the first page.
+            limit: Maximum number of nodes, 1 to 1000. Default 100.
         """
         check_limit(limit)
         store = await self.store()
@@ -276,27 +284,27 @@ class NodeMethods(StoreActivation):
         last = leaves[-1].n if may_have_more(leaves, limit) else None
         return Leaves(tree_id, [leaf.id for leaf in leaves], last)
 
-    @method(title="Read the way to a node", read_only=True, open_world=False)
+    @method(title="Read the path to a node", read_only=True, open_world=False)
     async def context_get_path(
         self, tree_id: str, node_id: str, *, ctx: Context
     ) -> AsyncIterator[NodeBatch]:
-        """Give all nodes from the root to a node, with what they hold.
+        """Stream all nodes from the root to a node, with content: the context of a node.
 
         Args:
-            tree_id: The tree.
-            node_id: The node.
+            tree_id: Id of the tree.
+            node_id: Id of the node.
         """
         store = await self.store()
         for batch in batches(await store.path(ctx.principal.name, tree_id, node_id)):
             yield NodeBatch(batch)
 
-    @method(title="List the handles on the way to a node", read_only=True, open_world=False)
+    @method(title="List handles on a path", read_only=True, open_world=False)
     async def context_get_handles(self, tree_id: str, node_id: str, *, ctx: Context) -> Handles:
-        """Give the handles of all nodes from the root to a node that have one.
+        """Return the handles of all external nodes on the path from the root to a node.
 
         Args:
-            tree_id: The tree.
-            node_id: The node.
+            tree_id: Id of the tree.
+            node_id: Id of the node.
         """
         store = await self.store()
         path = await store.path(ctx.principal.name, tree_id, node_id)
@@ -306,7 +314,7 @@ class NodeMethods(StoreActivation):
             [NodeHandle(n.id, handle_data(n.handle)) for n in path if n.handle is not None],
         )
 
-    @method(title="Search texts", read_only=True, open_world=False)
+    @method(title="Search trees", read_only=True, open_world=False)
     async def search(
         self,
         text: str,
@@ -316,13 +324,16 @@ class NodeMethods(StoreActivation):
         *,
         ctx: Context,
     ) -> AsyncIterator[SearchHits | Found]:
-        """Find the nodes whose text holds all of these words, the newest first.
+        """Search the text of notes and other nodes, in one tree or in all your trees.
+
+        Returns node ids with excerpts, newest first.
 
         Args:
-            text: The words. Upper and lower case are the same; punctuation does not count.
-            tree_id: Search only this tree; all of yours, if left out.
-            before: The `next` of the search before, to go on there.
-            limit: At most so many, up to 10000.
+            text: Words that a node must all contain, for example `refund policy`. Case and
+                punctuation are ignored.
+            tree_id: Search only this tree. Default: all your trees.
+            before: `next` of the previous search, to continue it.
+            limit: Maximum number of results, 1 to 10000. Default 100.
         """
         check_range("limit", limit, 1, MAX_HITS)
         store = await self.store()
@@ -346,18 +357,18 @@ class NodeMethods(StoreActivation):
 
 
 def parse_handle(given: str | dict[str, Any]) -> Handle:
-    """A handle from its text or its parts; raises InvalidParams with the code `bad_handle`."""
+    """Parse a handle from its text form or its parts. Raises InvalidParams (`bad_handle`)."""
     if isinstance(given, str):
         return Handle.parse(given)
     meta = given.get("meta", [])
     parts = [given.get(name) for name in ("plugin", "version", "method")]
     texts = [*parts, *meta] if isinstance(meta, list) else [None]
     known = {"plugin", "version", "method", "meta"}
-    # What arbor gives has more: it can be given back as it is.
+    # Handles in results have more fields, and can be passed back unchanged.
     if not all(isinstance(text, str) for text in texts) or given.keys() - known - {"text", "type"}:
         raise InvalidParams(
-            "a handle has a plugin, a version and a method, which are texts, and may have meta, "
-            "a list of texts",
+            "Invalid handle. Pass an object with the strings plugin, version and method, and"
+            " optionally meta, a list of strings.",
             code="bad_handle",
         )
     plugin, version, name = parts

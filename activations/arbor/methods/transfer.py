@@ -1,11 +1,12 @@
-"""Trees as lines of JSON: out of the store, and into it again.
+"""Export and import of trees as JSON Lines.
 
-The first line is about the tree, the last says how many nodes there were, and between them is a
-line for each node, the root first. Nodes refer to each other by the ids they had; on the way in
-they get new ones. What is kept is everything that can be seen of a tree but ids and times:
-structure, order, versions, contents, handles and metadata.
+The first line describes the tree, the last contains the number of nodes, and between them is one
+line per node, the root first. Nodes refer to each other by their old ids; an import assigns new
+ones. Everything visible of a tree is preserved except ids and times: structure, order, versions,
+contents, handles and metadata.
 
-An import is made where no caller sees it, and shown when it is complete; see `queries.trees.adopt`.
+An import is staged where no caller sees it, and published when it is complete; see
+`queries.trees.adopt`.
 """
 
 from __future__ import annotations
@@ -29,32 +30,32 @@ from plexus.rpc import wire
 
 __all__ = ("TransferMethods", "TreeImporter", "read_lines")
 
-#: How many characters an event holds at most. A longer line goes on in the next event: each of
-#: them may take seven bytes on its way.
+#: Maximum number of characters in an event; a longer line continues in the next event. A character
+#: can take up to seven bytes on the wire.
 EVENT_CHARACTERS = 100_000
-#: Deadline of an export or import: a very large tree, and a slow reader.
+#: Deadline of an export or import, for a very large tree and a slow reader.
 TRANSFER_S = 6 * 3600.0
-#: The scope that may read files of the server: it may run commands there anyway.
+#: The scope required to read files of the server: it allows running commands there anyway.
 FILES_SCOPE = "bash"
 
-#: The version of the lines.
+#: The version of the format.
 FORMAT = 1
 
-#: A line: the longest content with every character escaped, and the rest.
+#: Maximum size of a line: the longest content with every character escaped, and the other fields.
 LINE_BYTES = 8 * CONTENT_BYTES
-#: How many nodes an import may have: their ids are kept until its end.
+#: Maximum number of nodes in an import: their ids are kept in memory until its end.
 MAX_NODES = 2_000_000
-#: How many characters may wait for a parent that comes later.
+#: Maximum number of characters of nodes that wait for a parent on a later line.
 MAX_WAITING_CHARACTERS = 64 * 1024 * 1024
-#: How many nodes, and characters, are stored at a time: others write between.
+#: Maximum number of nodes and characters per transaction. Other writers can run in between.
 CHUNK_NODES = 1000
 CHUNK_CHARACTERS = 4 * 1024 * 1024
-#: How much of a file is read at a time.
+#: Size of a read from a file.
 READ_BYTES = 1024 * 1024
-#: How many lines may be blank before other work on the loop gets its turn.
+#: Number of lines after which blank lines yield to the event loop.
 BLANK_LINES = 10_000
 
-#: What a line about a node may have, and of which type.
+#: The fields of a node line and their types.
 NODE_FIELDS: dict[str, type] = {
     "id": str,
     "parent": str,
@@ -68,14 +69,14 @@ NODE_FIELDS: dict[str, type] = {
 
 
 class TransferMethods(StoreActivation):
-    """Trees that come and go."""
+    """The methods that export and import trees."""
 
     @method(title="Export a tree", deadline_s=TRANSFER_S, read_only=True, open_world=False)
     async def tree_export(self, tree_id: str, *, ctx: Context) -> AsyncIterator[Content | Progress]:
-        """Give a tree as lines of JSON, which `tree_import` makes a tree of again.
+        """Stream a tree as JSON Lines, for backup or transfer. Restore it with `tree_import`.
 
         Args:
-            tree_id: The tree.
+            tree_id: Id of the tree.
         """
         store = await self.store()
         principal = ctx.principal.name
@@ -115,18 +116,19 @@ class TransferMethods(StoreActivation):
         *,
         ctx: Context,
     ) -> AsyncIterator[Progress | Imported]:
-        """Make a tree out of what `tree_export` gave: all of it, or nothing.
+        """Create a tree from the output of `tree_export`, atomically. Returns the new tree's id.
 
         Args:
-            lines: What was exported: one text, or a list of texts of one or more lines each.
-            path: A file with it, where the server runs; give either this or lines.
-            owner_id: Who holds the new tree; you, if left out.
+            lines: The exported text, or a list of its parts with one or more lines each. Pass
+                either lines or path.
+            path: Path of a file on the server with the exported text. Needs the scope `bash`.
+            owner_id: Owner of the new tree. Default: you.
         """
         if (lines is None) is (path is None):
-            raise InvalidParams("give either lines or path")
+            raise InvalidParams("Pass either lines or path.")
         if path is not None and not ctx.principal.may(FILES_SCOPE):
             raise Denied(
-                f"reading a file of the server needs the scope {FILES_SCOPE!r}; give lines",
+                f"Reading a server file needs the scope {FILES_SCOPE!r}. Pass lines instead.",
                 data={"scope": FILES_SCOPE},
             )
         principal = ctx.principal.name
@@ -139,7 +141,7 @@ class TransferMethods(StoreActivation):
                         yield Progress(work.count, message="nodes")
             tree = await work.finish(principal)
         finally:
-            with suppress(PlexusError):  # then the purge takes it away
+            with suppress(PlexusError):  # the purge removes it later
                 await work.discard()
         yield Imported(tree.id, tree.root, work.count)
 
@@ -173,7 +175,7 @@ def _exported(node: Node) -> dict[str, Any]:
 async def read_lines(
     lines: list[str] | str | None, path: str | None
 ) -> AsyncGenerator[tuple[int, bytes], None]:
-    """The lines that are not blank, with their numbers."""
+    """Yield the lines that are not blank, with their numbers."""
     number = 0
     if path is None:
         for text in [lines] if isinstance(lines, str) else lines or ():
@@ -181,7 +183,7 @@ async def read_lines(
                 number += 1
                 if line.strip():
                     yield number, line.encode()
-                elif number % BLANK_LINES == 0:  # nothing else awaits here
+                elif number % BLANK_LINES == 0:  # nothing else here awaits
                     await asyncio.sleep(0)
         return
     file = await asyncio.to_thread(_open, path)
@@ -195,7 +197,7 @@ async def read_lines(
                     yield number, raw
             if len(rest) > LINE_BYTES:
                 raise TooBig(
-                    f"line {number + 1} is longer than {LINE_BYTES} bytes",
+                    f"Line {number + 1} is longer than {LINE_BYTES} bytes.",
                     data={"limit": LINE_BYTES, "line": number + 1},
                 )
         if rest.strip():
@@ -208,70 +210,70 @@ async def read_lines(
 
 def _open(path: str) -> IO[bytes]:
     try:
-        # What is no file may never begin to be read, as a pipe that nobody writes to.
+        # Nonblocking, because opening a pipe without a writer would block indefinitely.
         file = os.open(Path(path).expanduser(), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise Failed(f"{path} is no file", code="unreadable")
+        raise Failed(f"{path} is not a regular file.", code="unreadable")
     return os.fdopen(file, "rb", buffering=0)
 
 
 def _unreadable(path: str, error: OSError | ValueError) -> Failed:
     reason = error.strerror if isinstance(error, OSError) else str(error)
-    return Failed(f"{path} cannot be read: {reason}", code="unreadable")
+    return Failed(f"Cannot read {path}: {reason}", code="unreadable")
 
 
 class TreeImporter:
-    """A tree that is being made, where no caller sees it."""
+    """An import in progress, staged where no caller sees it."""
 
     def __init__(self, store: Store, owner: str) -> None:
         self._store = store
         self._owner = owner
-        #: The owner of the tree until it is complete: no principal has this name.
+        #: The principal of the tree until it is complete. No real principal has this name.
         self._stage = f"\x01importing {os.urandom(16).hex()}"
         self._header: dict[str, Any] | None = None
         self._tree: Tree | None = None
         self._ended = False
-        #: The new ids of the nodes that are stored, by the old ones.
+        #: The new ids of stored nodes, by old id.
         self._ids: dict[str, str] = {}
-        #: The nodes that are stored next, and their places there by their old ids.
+        #: The nodes to store next, and their indexes by old id.
         self._chunk: list[NewNode] = []
         self._places: dict[str, int] = {}
         self._size = 0
-        #: Lines that wait for another node, by the old id of that.
+        #: Lines that wait for another node, by the old id of that node.
         self._waiting: dict[str, list[tuple[int, dict[str, Any]]]] = {}
         self._seen: set[str] = set()
         self._waiting_characters = 0
-        #: How many nodes there were so far.
+        #: The number of nodes so far.
         self.count = 0
 
     async def add(self, number: int, line: bytes) -> bool:
-        """Take a line; says whether something was stored. Raises for a line that cannot be."""
+        """Process a line. Returns whether nodes were stored. Raises InvalidParams or TooBig."""
         value = _decode(number, line)
         if self._header is None:
             self._header = _check_header(number, value)
             return False
         if self._ended:
-            raise _invalid_line(number, "comes after the end")
+            raise _invalid_line(number, "follows the end line")
         if "end" in value:
             if value != {"end": self.count}:
-                raise _invalid_line(number, f"says that there are other than {self.count} nodes")
+                raise _invalid_line(number, f"has a wrong number of nodes; {self.count} were read")
             self._ended = True
             return False
         node = _check_node(number, value)
         self.count += 1
         if self.count > MAX_NODES:
-            raise TooBig(f"more than {MAX_NODES} nodes", data={"limit": MAX_NODES})
+            raise TooBig(f"The import has more than {MAX_NODES} nodes.", data={"limit": MAX_NODES})
         if node["id"] in self._seen:
-            raise _invalid_line(number, f"there are two nodes {node['id'][:64]!r}")
+            raise _invalid_line(number, f"repeats the id {node['id'][:64]!r}")
         self._seen.add(node["id"])
         if self._tree is None:
             await self._begin(number, node)
             return True
         if "parent" not in node:
-            raise _invalid_line(number, "has no parent, and is not the first")
+            raise _invalid_line(number, "has no parent, but is not the first node")
         self._place(number, node)
         if len(self._chunk) < CHUNK_NODES and self._size < CHUNK_CHARACTERS:
             return False
@@ -279,27 +281,31 @@ class TreeImporter:
         return True
 
     async def finish(self, principal: str) -> Tree:
-        """Store what is left and show the tree; raises if it is not whole."""
+        """Store the remaining nodes and publish the tree. Raises InvalidParams if incomplete."""
         if self._tree is None or not self._ended:
-            raise InvalidParams("the lines end too early: the last is missing", code="bad_import")
+            raise InvalidParams(
+                "The import is incomplete: the end line is missing.", code="bad_import"
+            )
         if self._waiting:
             missing, [(number, _), *_] = next(iter(self._waiting.items()))
-            raise _invalid_line(number, f"refers to {missing[:64]!r}, which is not there")
+            raise _invalid_line(number, f"refers to the unknown node {missing[:64]!r}")
         await self._flush()
         tree = await self._store.adopt(self._stage, self._tree.id, principal, self._owner)
         self._tree = None
         return tree
 
     async def discard(self) -> None:
-        """Be rid of what was stored, unless it was shown."""
+        """Delete the stored nodes, unless the tree was published."""
         if self._tree is not None:
             await self._store.discard(self._stage, self._tree.id)
             self._tree = None
 
     async def _begin(self, number: int, root: dict[str, Any]) -> None:
         if "parent" in root or "replaces" in root:
-            raise _invalid_line(number, "is the first, so it must be the root")
-        assert self._header is not None, "it comes first"
+            raise _invalid_line(
+                number, "is the first node, so it must be the root, without parent and replaces"
+            )
+        assert self._header is not None, "it is the first line"
         store, stage = self._store, self._stage
         metadata = self._header.get("metadata")
         tree = await store.create_tree(stage, self._owner, metadata, _new_node(number, root))
@@ -308,7 +314,7 @@ class TreeImporter:
         self._ids[root["id"]] = tree.root
 
     def _place(self, number: int, node: dict[str, Any]) -> None:
-        """Put a node into the next chunk, with those that waited for it, or let it wait."""
+        """Add a node to the chunk, with the nodes that waited for it, or make it wait."""
         ready = [(number, node)]
         while ready:
             number, node = ready.pop()
@@ -319,8 +325,8 @@ class TreeImporter:
                 self._waiting_characters += len(node.get("content", ""))
                 if self._waiting_characters > MAX_WAITING_CHARACTERS:
                     raise TooBig(
-                        f"more than {MAX_WAITING_CHARACTERS} characters wait for parents"
-                        " that come later",
+                        f"More than {MAX_WAITING_CHARACTERS} characters wait for parents on later"
+                        " lines. Sort the nodes so that parents come first.",
                         data={"limit": MAX_WAITING_CHARACTERS},
                     )
                 continue
@@ -339,12 +345,12 @@ class TreeImporter:
                 ready.append(waited)
 
     def _reference(self, old: str) -> int | str | None:
-        """How a node that was here already is referred to; None if it was not."""
+        """Return the reference to an earlier node: its index or new id. None if unknown."""
         place = self._places.get(old)
         return self._ids.get(old) if place is None else place
 
     async def _flush(self) -> None:
-        assert self._tree is not None, "it has begun"
+        assert self._tree is not None, "the root is stored"
         if self._chunk:
             made = await self._store.append(self._stage, self._tree.id, None, self._chunk)
             self._ids |= {old: made[place].id for old, place in self._places.items()}
@@ -355,19 +361,19 @@ def _decode(number: int, line: bytes) -> dict[str, Any]:
     try:
         value = wire.decode_value(line, STORED_LIMITS)
     except ValueError as error:
-        raise _invalid_line(number, f"is not JSON: {error}") from error
+        raise _invalid_line(number, f"is not valid JSON: {error}") from error
     except PlexusError as error:
-        raise _invalid_line(number, error.message) from error
+        raise _invalid_line(number, f"is invalid: {error.message}") from error
     if not isinstance(value, dict):
-        raise _invalid_line(number, "is no object")
+        raise _invalid_line(number, "is not a JSON object")
     return value
 
 
 def _check_header(number: int, value: dict[str, Any]) -> dict[str, Any]:
     if value.get("arbor") != FORMAT:
-        raise _invalid_line(number, f'is the first and must have "arbor": {FORMAT}')
+        raise _invalid_line(number, f'is the first, so it must have "arbor": {FORMAT}')
     if not isinstance(value.get("metadata", {}), dict):
-        raise _invalid_line(number, "has metadata that is no object")
+        raise _invalid_line(number, "has metadata that is not an object")
     return value
 
 
@@ -375,9 +381,9 @@ def _check_node(number: int, value: dict[str, Any]) -> dict[str, Any]:
     for name, field in value.items():
         kind = NODE_FIELDS.get(name)
         if kind is None:
-            raise _invalid_line(number, f"has {name[:64]!r}, which is not known here")
+            raise _invalid_line(number, f"has the unknown field {name[:64]!r}")
         if field.__class__ is not kind:
-            raise _invalid_line(number, f"has {name!r} of another type")
+            raise _invalid_line(number, f"has a {name!r} of the wrong type")
     if "id" not in value:
         raise _invalid_line(number, "has no id")
     return value
@@ -388,9 +394,11 @@ def _new_node(number: int, node: dict[str, Any]) -> NewNode:
     try:
         read = None if handle is None else Handle.parse(handle)
     except InvalidParams as error:
-        raise _invalid_line(number, error.message) from error
+        raise _invalid_line(number, f"is invalid: {error.message}") from error
     return NewNode(node.get("content"), read, node.get("metadata"))
 
 
-def _invalid_line(number: int, complaint: str) -> InvalidParams:
-    return InvalidParams(f"line {number} {complaint}", code="bad_import", data={"line": number})
+def _invalid_line(number: int, fault: str) -> InvalidParams:
+    return InvalidParams(
+        f"Line {number} {fault.rstrip('.')}.", code="bad_import", data={"line": number}
+    )

@@ -1,4 +1,4 @@
-"""The methods about whole trees: making, listing, claiming, drawing, deleting them."""
+"""The methods of whole trees: create, read, list, claim, delete and draw."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ("TreeMethods",)
 def _list_method(
     state: State | None, title: str, summary: str
 ) -> Callable[..., Coroutine[Any, Any, TreePage]]:
-    """Return a method that lists the trees in a state; None: active and scheduled ones."""
+    """Return a method that lists the trees in a state. None: active and scheduled trees."""
 
     async def list_trees(
         self: TreeMethods, after: str | None = None, limit: int = 100, *, ctx: Context
@@ -47,14 +47,14 @@ def _list_method(
     list_trees.__doc__ = f"""{summary}
 
     Args:
-        after: The `next` of the page before.
-        limit: At most so many, up to 1000.
+        after: `next` of the previous page. Default: the first page.
+        limit: Maximum number of trees, 1 to 1000. Default 100.
     """
     return method(title=title, read_only=True, open_world=False)(list_trees)
 
 
 class TreeMethods(StoreActivation):
-    """Whole trees."""
+    """The methods of whole trees."""
 
     @method(title="Create a tree", destructive=False, open_world=False, scope=WRITE)
     async def tree_create(
@@ -64,11 +64,13 @@ class TreeMethods(StoreActivation):
         *,
         ctx: Context,
     ) -> TreeData:
-        """Make a tree with an empty root, held by one reference of its owner.
+        """Create a tree with an empty root node, for notes, outlines or other branching text.
+
+        Returns the ids of the tree and its root. Add text with `node_create_text`.
 
         Args:
-            metadata: Anything to be kept with the tree; `title` is shown where it is drawn.
-            owner_id: Who holds it; you, if left out.
+            metadata: JSON object stored with the tree. `title` is shown in lists and drawings.
+            owner_id: Owner of the first reference. Default: you.
         """
         store = await self.store()
         principal = ctx.principal.name
@@ -77,12 +79,12 @@ class TreeMethods(StoreActivation):
 
     @method(title="Read a tree", read_only=True, open_world=False)
     async def tree_get(self, tree_id: str, *, ctx: Context) -> AsyncIterator[TreeData | NodeBatch]:
-        """Give a tree and then all of its nodes, in the order in which they were made.
+        """Stream a tree and all its nodes with their content, in creation order.
 
-        A node that was moved may come before its parent.
+        A moved node may come before its parent. For an overview, use `tree_render` instead.
 
         Args:
-            tree_id: The tree.
+            tree_id: Id of the tree.
         """
         store = await self.store()
         principal = ctx.principal.name
@@ -93,14 +95,16 @@ class TreeMethods(StoreActivation):
             for batch in batches(nodes):
                 yield NodeBatch(batch)
 
-    @method(title="Read the shape of a tree", read_only=True, open_world=False)
+    @method(title="Read a tree's structure", read_only=True, open_world=False)
     async def tree_get_skeleton(
         self, tree_id: str, *, ctx: Context
     ) -> AsyncIterator[TreeData | SkeletonBatch]:
-        """Give a tree and then where each of its nodes stands, without what they hold.
+        """Stream a tree and the position of each node, without contents.
+
+        Use it to inspect the structure of a large tree.
 
         Args:
-            tree_id: The tree.
+            tree_id: Id of the tree.
         """
         store = await self.store()
         principal = ctx.principal.name
@@ -114,21 +118,22 @@ class TreeMethods(StoreActivation):
     tree_list = _list_method(
         None,
         "List trees",
-        "List your trees by their ids: those that are active, and those scheduled for deletion.",
+        "List your trees, sorted by id: active ones and those scheduled for deletion. Returns each"
+        " tree's id, root, state and metadata.",
     )
     tree_list_scheduled = _list_method(
         "scheduled_delete",
         "List trees scheduled for deletion",
-        "List your trees that nobody holds; claiming one keeps it.",
+        "List your trees that have no references and will be archived. Keep one with `tree_claim`.",
     )
     tree_list_archived = _list_method(
         "archived",
         "List archived trees",
-        "List your trees that are archived: they can be read, and will be removed.",
+        "List your archived trees. They are read-only and will be removed.",
     )
 
     @method(
-        title="Change a tree's metadata",
+        title="Replace a tree's metadata",
         destructive=True,
         idempotent=True,
         open_world=False,
@@ -137,11 +142,11 @@ class TreeMethods(StoreActivation):
     async def tree_update_metadata(
         self, tree_id: str, metadata: dict[str, Any] | None, *, ctx: Context
     ) -> TreeData:
-        """Put new metadata in the place of a tree's old.
+        """Replace all metadata of a tree, for example to change its title.
 
         Args:
-            tree_id: The tree.
-            metadata: All of the new metadata; null for none.
+            tree_id: Id of the tree.
+            metadata: The complete new metadata, a JSON object. null removes it.
         """
         store = await self.store()
         return tree_data(await store.update_metadata(ctx.principal.name, tree_id, metadata))
@@ -150,12 +155,14 @@ class TreeMethods(StoreActivation):
     async def tree_claim(
         self, tree_id: str, owner_id: str | None = None, count: int = 1, *, ctx: Context
     ) -> RefData:
-        """Hold a tree, so that it is not deleted. One that is scheduled for deletion is kept.
+        """Add references to a tree, so that it is not deleted.
+
+        Also restores a tree that is scheduled for deletion.
 
         Args:
-            tree_id: The tree.
-            owner_id: Who holds it; you, if left out.
-            count: How many references are added.
+            tree_id: Id of the tree.
+            owner_id: Owner of the references. Default: you.
+            count: Number of references to add, 1 or more. Default 1.
         """
         store = await self.store()
         principal = ctx.principal.name
@@ -166,12 +173,12 @@ class TreeMethods(StoreActivation):
     async def tree_release(
         self, tree_id: str, owner_id: str | None = None, count: int = 1, *, ctx: Context
     ) -> RefData:
-        """Hold a tree no longer. When nobody does, it is scheduled for deletion.
+        """Remove references from a tree. Without references, it is scheduled for deletion.
 
         Args:
-            tree_id: The tree.
-            owner_id: Who held it; you, if left out.
-            count: How many references are taken back.
+            tree_id: Id of the tree.
+            owner_id: Owner of the references. Default: you.
+            count: Number of references to remove, up to the owner's count. Default 1.
         """
         store = await self.store()
         principal = ctx.principal.name
@@ -180,15 +187,17 @@ class TreeMethods(StoreActivation):
 
     @method(title="Delete a tree", destructive=True, idempotent=True, open_world=False, scope=WRITE)
     async def tree_delete(self, tree_id: str, *, ctx: Context) -> TreeData:
-        """Schedule a tree for deletion, whoever holds it. Until it is archived, a claim keeps it.
+        """Remove all references of a tree and schedule it for deletion.
+
+        Until it is archived, `tree_claim` restores it.
 
         Args:
-            tree_id: The tree.
+            tree_id: Id of the tree.
         """
         store = await self.store()
         return tree_data(await store.delete_tree(ctx.principal.name, tree_id))
 
-    @method(title="Draw a tree", read_only=True, open_world=False)
+    @method(title="Show a tree as text", read_only=True, open_world=False)
     async def tree_render(
         self,
         tree_id: str,
@@ -200,15 +209,17 @@ class TreeMethods(StoreActivation):
         *,
         ctx: Context,
     ) -> str:
-        """Draw a tree as text. A node that is an only child stands right below its parent.
+        """Draw a tree as text, with one line per node. Use it to get an overview of a tree.
+
+        Only branches are indented: an only child is directly below its parent.
 
         Args:
-            tree_id: The tree.
-            node_id: Draw this node and what is below it; the root, if left out.
-            depth: How many levels are drawn below the first.
-            limit: How many nodes are drawn at most, up to 1000.
-            width: How many columns each node's text may take, from 10 to 1000.
-            ids: Whether each node's id is drawn beside it.
+            tree_id: Id of the tree.
+            node_id: Draw only the subtree of this node. Default: the root.
+            depth: Maximum number of levels below the first node. Default 1000.
+            limit: Maximum number of nodes, 1 to 1000. Default 200.
+            width: Maximum width of a node's text in columns, 10 to 1000. Default 60.
+            ids: Show the id of each node. Default false.
         """
         bounds = Bounds.validated(depth, limit, width)
         store = await self.store()

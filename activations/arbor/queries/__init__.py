@@ -1,5 +1,5 @@
-"""The queries: plain functions over a transaction, one set of SQL for every engine.
+"""The queries: plain functions over a transaction, with the same SQL for every engine.
 
-Each public function is one operation. It checks everything before it writes anything, so that an
-operation that is refused has left nothing to undo.
+Each public function is one operation. It validates everything before its first write, so a refused
+operation needs no rollback.
 """

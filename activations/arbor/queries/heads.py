@@ -1,7 +1,7 @@
-"""Heads: names for places in trees. Making, finding, renaming, moving and deleting them.
+"""Queries of heads, named pointers to nodes: create, find, list, rename, move and delete.
 
-A head holds its tree by a reference whose owner is the head. It stands on a node that can be
-seen: deleting that node moves the head to the node above.
+A head keeps its tree alive by a reference whose owner is the head. It always points to a visible
+node: deleting that node moves the head to the node above.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = (
     "update",
 )
 
-#: The columns of a head, as `_found` takes them, and where they come from.
+#: The columns of a head for `_head_row`, and their tables.
 HEAD: Final = (
     "heads.n, heads.tree, heads.node, heads.id, heads.space, heads.name, trees.id, nodes.id,"
     " heads.data, heads.created_ms, heads.updated_ms, heads.holder, heads.held_ms"
@@ -51,7 +51,7 @@ HEADS: Final = "heads JOIN trees ON trees.n = heads.tree JOIN nodes ON nodes.n =
 
 
 class HeadRow(NamedTuple):
-    """A head, and the numbers of its row, of its tree and of the node that it stands on."""
+    """A head, and the row numbers of the head, its tree and its node."""
 
     n: int
     tree: int
@@ -65,30 +65,30 @@ def _head_row(row: Row) -> HeadRow:
     return HeadRow(n, tree, node, Head(id_, space, name, position, decode_metadata(data), *rest))
 
 
-# --- finding -------------------------------------------------------------------------------------
+# --- reading -------------------------------------------------------------------------------------
 
 
 def _check_name(text: str, what: str) -> str:
     if not text.strip():
-        raise InvalidParams(f"{what} is blank", code="bad_name")
+        raise InvalidParams(f"{what} must not be blank.", code="bad_name")
     return check_text(text, what, NAME_BYTES)
 
 
 def _find(tx: Transaction, principal: str, space: str, name: str) -> HeadRow:
-    _check_name(space, "the space")
-    _check_name(name, "the name")
+    _check_name(space, "The space")
+    _check_name(name, "The name")
     row = tx.one(
         f"SELECT {HEAD} FROM {HEADS}"
         " WHERE heads.principal = ? AND heads.space = ? AND heads.name = ?",
         (principal, space, name),
     )
     if row is None:
-        raise NotFound(f"there is no {space} called {name!r}", data={"name": name})
+        raise NotFound(f"Unknown {space} {name!r}.", data={"name": name})
     return _head_row(row)
 
 
 def find_by_id(tx: Transaction, principal: str, head: str) -> HeadRow:
-    """A head of this principal's, whatever its name is by now."""
+    """Return a head of this principal by its id. Raises NotFound."""
     row = None
     if is_id(head):
         row = tx.one(
@@ -96,21 +96,21 @@ def find_by_id(tx: Transaction, principal: str, head: str) -> HeadRow:
             (head, principal),
         )
     if row is None:
-        raise NotFound(f"there is no head {head[:64]!r}", data={"head": head[:64]})
+        raise NotFound(f"Unknown head {head[:64]!r}.", data={"head": head[:64]})
     return _head_row(row)
 
 
 def get(tx: Transaction, principal: str, space: str, name: str) -> Head:
-    """One head."""
+    """Return a head by its name. Raises NotFound."""
     return _find(tx, principal, space, name).head
 
 
 def list_heads(
     tx: Transaction, principal: str, space: str, after: str, limit: int, tree: str | None
 ) -> list[Head]:
-    """A page of heads, by name: of all trees, or of one."""
-    _check_name(space, "the space")
-    check_text(after, "the cursor", OWNER_BYTES)
+    """Return a page of heads by name, of all trees or of one."""
+    _check_name(space, "The space")
+    check_text(after, "The cursor", OWNER_BYTES)
     column = "principal" if tree is None else "tree"
     value = principal if tree is None else find_tree(tx, principal, tree).n
     rows = tx.all(
@@ -122,7 +122,7 @@ def list_heads(
     return [_head_row(row).head for row in rows]
 
 
-# --- making --------------------------------------------------------------------------------------
+# --- creating ------------------------------------------------------------------------------------
 
 
 def _require_free(tx: Transaction, principal: str, space: str, name: str) -> None:
@@ -132,24 +132,24 @@ def _require_free(tx: Transaction, principal: str, space: str, name: str) -> Non
     )
     if taken is not None:
         raise Failed(
-            f"there is a {space} called {name!r} already: take another name",
+            f"The {space} {name!r} already exists. Choose another name.",
             code="name_taken",
             data={"name": name},
         )
 
 
 def _reference_owner(space: str, head: str) -> str:
-    """Whose reference it is that a head holds its tree by."""
+    """Return the owner of a head's reference to its tree."""
     return f"{space}:{head}"
 
 
 def create(
     tx: Transaction, now: int, principal: str, space: str, name: str, data: Any, metadata: Any
 ) -> Head:
-    """A head at the root of a tree of its own."""
-    _check_name(space, "the space")
-    _check_name(name, "the name")
-    text = encode_metadata(data, "the data")
+    """Create a head at the root of a new tree."""
+    _check_name(space, "The space")
+    _check_name(name, "The name")
+    text = encode_metadata(data, "The data")
     _require_free(tx, principal, space, name)
     [head] = new_ids(1)
     tree = trees.create(tx, now, principal, _reference_owner(space, head), metadata, NewNode(""))
@@ -167,11 +167,11 @@ def fork(
     node: str | None,
     data: Any,
 ) -> Head:
-    """Another head of the same tree, on a node of it or where the first one stands."""
-    _check_name(new_name, "the new name")
+    """Create another head of the same tree, at a node or at the position of the first head."""
+    _check_name(new_name, "The new name")
     first = _find(tx, principal, space, name)
     position = first.head.position
-    text = encode_metadata(first.head.data if data is UNCHANGED else data, "the data")
+    text = encode_metadata(first.head.data if data is UNCHANGED else data, "The data")
     _require_free(tx, principal, space, new_name)
     n, node_id = first.node, position.node
     if node is not None:
@@ -204,8 +204,8 @@ def _insert(
 
 
 def rename(tx: Transaction, now: int, principal: str, space: str, name: str, new_name: str) -> Head:
-    """The same head under another name; under its own, it is left alone."""
-    _check_name(new_name, "the new name")
+    """Rename a head. Does nothing if the name is unchanged."""
+    _check_name(new_name, "The new name")
     found = _find(tx, principal, space, name)
     if new_name == name:
         return found.head
@@ -220,24 +220,24 @@ def _record_change(tx: Transaction, now: int, found: HeadRow, kind: str, node: s
 
 
 def update(tx: Transaction, now: int, principal: str, space: str, name: str, data: Any) -> Head:
-    """Other data in the place of what there was."""
-    text = encode_metadata(data, "the data")
+    """Replace the data of a head."""
+    text = encode_metadata(data, "The data")
     found = _find(tx, principal, space, name)
     tx.run("UPDATE heads SET data = ?, updated_ms = ? WHERE n = ?", (text, now, found.n))
     return found.head._replace(data=decode_metadata(text), updated_ms=now)
 
 
 def held_error(head: Head) -> Busy:
-    """Somebody is at work on it."""
+    """Another holder has the lease."""
     return Busy(
-        f"somebody is at work on {head.name!r}: try again when they are done",
+        f"{head.name!r} is in use by another holder. Retry later.",
         code="held",
         data={"holder": head.holder, "held_ms": head.held_ms},
     )
 
 
 def delete(tx: Transaction, now: int, principal: str, space: str, name: str) -> Head:
-    """Delete a head without a holder. Returns what it was."""
+    """Delete a head. Returns it as it was. Raises Busy (`held`) if it has a holder."""
     found = _find(tx, principal, space, name)
     head = found.head
     if head.holder is not None:
@@ -245,7 +245,7 @@ def delete(tx: Transaction, now: int, principal: str, space: str, name: str) -> 
     tx.run("DELETE FROM heads WHERE n = ?", (found.n,))
     _record_change(tx, now, found, "head_deleted", head.position.node)
     owner = _reference_owner(space, head.id)
-    # Whoever deleted the tree has taken this reference already.
+    # Deleting the tree has removed this reference already.
     if owner in trees.get_refs(tx, found.tree).owners:
         trees.release(tx, now, principal, head.position.tree, owner, 1)
     return head
@@ -260,7 +260,7 @@ def move(
     node: str,
     holder: str | None,
 ) -> Head:
-    """Put a head onto another node of its tree."""
+    """Move a head to another node of its tree. Raises Busy (`held`) for another holder."""
     found = _find(tx, principal, space, name)
     if found.head.holder not in (None, holder):
         raise held_error(found.head)
@@ -269,7 +269,7 @@ def move(
 
 
 def set_node(tx: Transaction, now: int, found: HeadRow, node: int, node_id: str) -> Head:
-    """Put a head onto a node that is in its tree, unless it is there already."""
+    """Move a head to a node of its tree, unless it is there already."""
     head = found.head
     if node == found.node:
         return head
@@ -279,10 +279,10 @@ def set_node(tx: Transaction, now: int, found: HeadRow, node: int, node_id: str)
 
 
 def move_heads_up(tx: Transaction, now: int, tree: int, node: int) -> None:
-    """Called when a part of a tree was deleted: heads that stood in it go to the node above it.
+    """Move the heads in a deleted subtree to the node above it. Called after the deletion.
 
-    All heads stood on nodes that could be seen, so those that do not any more are the ones; what
-    was deleted need not be gone through again.
+    All heads pointed to visible nodes before, so the heads on deleted nodes are those of the
+    subtree; it need not be traversed again.
     """
     count = tx.run(
         "UPDATE heads SET node = ?, updated_ms = ? WHERE tree = ? AND EXISTS"

@@ -1,7 +1,7 @@
-"""Leases of heads: one holder at a time works on a head, and adds nodes to its tree there.
+"""Queries of leases: one holder at a time works on a head and adds nodes at its position.
 
-What the holder has so far of its next node is stored in pieces, so that the next holder finds it if
-this one dies; they are dropped when nodes are added, or the lease is released.
+The node in progress is stored in pieces, so that the next holder can recover them if this one dies.
+The pieces are dropped when nodes are added or the lease is released.
 """
 
 from __future__ import annotations
@@ -35,10 +35,13 @@ def acquire(
     holder: str,
     instead_of: str | None,
 ) -> Head:
-    """Acquire a head without a holder, or one held by this holder or `instead_of`. Pieces stay."""
+    """Acquire the lease of a head that has no holder, or is held by `holder` or `instead_of`.
+
+    Keeps the pieces. Raises Busy (`held`) for another holder.
+    """
     if not holder.strip():
-        raise InvalidParams("the holder is blank", code="bad_name")
-    check_text(holder, "the holder", OWNER_BYTES)
+        raise InvalidParams("The holder must not be blank.", code="bad_name")
+    check_text(holder, "The holder", OWNER_BYTES)
     head = get(tx, principal, space, name)
     if head.holder not in (None, holder, instead_of):
         raise held_error(head)
@@ -49,9 +52,9 @@ def acquire(
 def renew(
     tx: Transaction, now: int, principal: str, head: str, holder: str, piece: str | None
 ) -> None:
-    """Renew the lease, and add a piece if there is one."""
+    """Renew the lease and store a piece, if any. Raises Failed (`lost_hold`)."""
     if piece is not None:
-        check_text(piece, "the piece", CONTENT_BYTES)
+        check_text(piece, "The piece", CONTENT_BYTES)
     row = None
     if is_id(head):
         row = tx.one(
@@ -67,7 +70,7 @@ def renew(
 
 def _lost(head: Head) -> Failed:
     return Failed(
-        f"{head.name!r} is not held by you any more: nothing was written; hold it again",
+        f"The lease of {head.name!r} was lost, and nothing was written. Acquire it again.",
         code="lost_hold",
         data={"holder": head.holder},
     )
@@ -83,8 +86,8 @@ def advance(
     parent: str | None,
     data: Any,
 ) -> tuple[Head, list[Node]]:
-    """Add nodes, each below the one before, and put the head onto the last of them."""
-    text = None if data is UNCHANGED else encode_metadata(data, "the data")
+    """Add a chain of nodes and move the head to the last one. Raises Failed (`lost_hold`)."""
+    text = None if data is UNCHANGED else encode_metadata(data, "The data")
     found = find_by_id(tx, principal, head)
     if found.head.holder != holder:
         raise _lost(found.head)
@@ -106,8 +109,7 @@ def _chain(
     items: Sequence[NewNode],
     parent: str | None,
 ) -> tuple[list[Node], int, str]:
-    """The nodes that were made, and the number and the id of the last one; without any, of the
-    node that they would have been below."""
+    """Add the chain. Returns the new nodes, and the number and id of the head's new node."""
     tree, node = found.head.position
     if items:
         chain = [
@@ -123,7 +125,7 @@ def _chain(
 
 
 def release(tx: Transaction, principal: str, head: str, holder: str) -> None:
-    """Release the lease, if it is this holder's."""
+    """Release the lease and drop the pieces, if this holder has it."""
     if not is_id(head):
         return
     row = tx.one(
@@ -140,7 +142,7 @@ def _drop_pieces(tx: Transaction, head: int) -> None:
 
 
 def pieces(tx: Transaction, principal: str, head: str) -> list[str]:
-    """Return the stored pieces, in order."""
+    """Return the stored pieces in order."""
     found = find_by_id(tx, principal, head)
     rows = tx.all("SELECT content FROM pieces WHERE head = ? ORDER BY place", (found.n,))
     return [content for (content,) in rows]

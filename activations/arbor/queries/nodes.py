@@ -1,4 +1,4 @@
-"""Adding, versioning, moving and deleting nodes."""
+"""Queries that change nodes: append, edit, move and delete."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from plexus.storage import Transaction
 
 __all__ = ("append", "delete", "edit", "move")
 
-#: What lies between two siblings, so that another fits in without numbering them anew.
+#: The gap between two siblings, so that a node can be inserted without renumbering.
 GAP: Final = 1 << 20
-#: Positions that a caller may give: far from where adding gaps would overflow.
+#: Maximum position from a caller, far from where adding gaps would overflow.
 POSITION_MAX: Final = 1 << 53
 
 INSERT: Final = (
@@ -36,7 +36,7 @@ INSERT: Final = (
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
-#: A node and everything below it.
+#: The numbers of a node and its descendants.
 SUBTREE: Final = (
     "WITH RECURSIVE down(n) AS (SELECT nodes.n FROM nodes WHERE nodes.n = ?"
     " UNION ALL SELECT nodes.n FROM down JOIN nodes ON nodes.parent = down.n"
@@ -52,9 +52,12 @@ def append(
     parent: str | None,
     items: Sequence[NewNode],
 ) -> list[Node]:
-    """All of the nodes, or none."""
+    """Add nodes atomically. Returns them in order."""
     if not 1 <= len(items) <= APPEND_ITEMS:
-        raise TooBig(f"1 to {APPEND_ITEMS} nodes at a time", data={"limit": APPEND_ITEMS})
+        raise TooBig(
+            f"{len(items)} nodes in one call. Pass 1 to {APPEND_ITEMS}.",
+            data={"limit": APPEND_ITEMS},
+        )
     bodies = [encode_body(item) for item in items]
     found = find_writable(tx, principal, tree)
     return _insert(tx, now, found, parent, items, bodies)
@@ -126,7 +129,7 @@ def _insert(
 
 
 class _Placement:
-    """Where the nodes of one append go."""
+    """The positions of the nodes of one append."""
 
     def __init__(self, tx: Transaction, tree: TreeRow, parent: str | None, count: int) -> None:
         self._tx = tx
@@ -134,7 +137,7 @@ class _Placement:
         self._last: dict[int, int] = {}
         self._replaced: set[int | str] = set()
         self.ids = new_ids(count)
-        #: The numbers of the nodes that were there before and get children.
+        #: The numbers of existing nodes that get children, by id.
         self.known: dict[str, int] = {}
         self._default = parent if parent is not None else self._root()
         self._number_of(self._default)
@@ -151,7 +154,7 @@ class _Placement:
             [self.known[node]] = find_node(self._tx, self._tree, node)
 
     def parent_of(self, index: int, item: NewNode) -> int | str:
-        """The index of an earlier item, or the id of a node that is there."""
+        """Return the parent of an item: the index of an earlier item, or the id of a node."""
         above = item.parent
         if above is None:
             return self._default
@@ -161,7 +164,7 @@ class _Placement:
         return above
 
     def replaced_by(self, index: int, old: int | str) -> str:
-        """The id of the node that the item at this index is a version of."""
+        """Return the id of the node that an item replaces. Raises Failed (`replaced`)."""
         if isinstance(old, int):
             place = _check_earlier(index, old, "replaces")
             id_, later = self.ids[place], None
@@ -174,7 +177,7 @@ class _Placement:
         return id_
 
     def position_of(self, parent: int, given: int | None) -> int:
-        """What was given, or a position after every sibling."""
+        """Return the given position, or a position after all siblings."""
         if parent not in self._last:
             row = self._tx.one(
                 "SELECT position FROM nodes WHERE parent = ? ORDER BY position DESC LIMIT 1",
@@ -184,7 +187,7 @@ class _Placement:
         if given is None:
             given = self._last[parent] + GAP
         elif not -POSITION_MAX <= given <= POSITION_MAX:
-            raise InvalidParams(f"a position is between -{POSITION_MAX} and {POSITION_MAX}")
+            raise InvalidParams(f"Invalid position {given}. Use -{POSITION_MAX} to {POSITION_MAX}.")
         self._last[parent] = max(self._last[parent], given)
         return given
 
@@ -192,21 +195,22 @@ class _Placement:
 def _check_earlier(index: int, given: int, what: str) -> int:
     if not 0 <= given < index:
         raise InvalidParams(
-            f"the {what} of item {index} must be an earlier item", data={"item": index}
+            f"Invalid {what} {given} of item {index}. Use the index of an earlier item.",
+            data={"item": index},
         )
     return given
 
 
 def _already_replaced(node: str, later: str | None) -> Failed:
     return Failed(
-        f"node {node} has a later version already: edit that one",
+        f"Node {node} was replaced by a later version. Edit that version instead.",
         code="replaced",
         data={"node": node, "replaced_by": later},
     )
 
 
 def edit(tx: Transaction, now: int, principal: str, tree: str, node: str, item: NewNode) -> Node:
-    """A version of a node, in its place."""
+    """Add a new version of a node at the same position."""
     body = encode_body(item)
     found = find_writable(tx, principal, tree)
     old, above_n, position = find_node(tx, found, node, "n, parent, position")
@@ -220,7 +224,7 @@ def edit(tx: Transaction, now: int, principal: str, tree: str, node: str, item: 
 
 
 def _is_root(what: str) -> Failed:
-    return Failed(f"the root of a tree cannot be {what}", code="root")
+    return Failed(f"The root of a tree cannot be {what}.", code="root")
 
 
 def move(
@@ -232,14 +236,14 @@ def move(
     parent: str,
     index: int | None,
 ) -> Node:
-    """A node with all below it, under another parent."""
+    """Move a subtree to another parent. Raises Failed (`cycle`, `root`)."""
     found = find_writable(tx, principal, tree)
     [n] = find_node(tx, found, node)
     [above] = find_node(tx, found, parent)
     if n == found.root:
         raise _is_root("moved")
     if index is not None and index < 0:
-        raise InvalidParams("an index is 0 or more")
+        raise InvalidParams(f"Invalid index {index}. Use 0 or more.")
     inside = tx.one(
         "WITH RECURSIVE up(n, parent) AS (SELECT n, parent FROM nodes WHERE n = ?"
         " UNION ALL SELECT nodes.n, nodes.parent FROM up JOIN nodes ON nodes.n = up.parent)"
@@ -248,7 +252,7 @@ def move(
     )
     if inside is not None:
         raise Failed(
-            "a node cannot be moved below itself",
+            f"Node {node} cannot be moved into its own subtree.",
             code="cycle",
             data={"node": node, "parent": parent},
         )
@@ -259,7 +263,7 @@ def move(
 
 
 def _position_at(tx: Transaction, parent: int, moved: int, index: int | None) -> int:
-    """A position before the child at this index, in a gap that is made if there is none."""
+    """Return a position before the child at this index. Renumbers siblings if there is no gap."""
     if index is not None:
         siblings = "FROM nodes WHERE parent = ? AND n <> ? AND deleted_ms IS NULL"
         order = "ORDER BY position, n"
@@ -269,7 +273,7 @@ def _position_at(tx: Transaction, parent: int, moved: int, index: int | None) ->
                 (parent, moved, 2 if index else 1, max(0, min(index, POSITION_MAX) - 1)),
             )
             if len(around) < (2 if index else 1):
-                break  # there is no child at this index, so it goes last
+                break  # no child at this index, so it becomes the last
             [after] = around[-1]
             before = around[0][0] if index else after - 2 * GAP
             if after - before > 1:
@@ -286,12 +290,11 @@ def _position_at(tx: Transaction, parent: int, moved: int, index: int | None) ->
 
 
 def delete(tx: Transaction, now: int, principal: str, tree: str, node: str) -> int:
-    """A node and everything below it can no longer be seen; heads that stood there stand on the
-    node above."""
+    """Mark a subtree as deleted, and move its heads to the node above. Returns the node count."""
     found = find_writable(tx, principal, tree)
     n, above = find_node(tx, found, node, "n, parent")
     if n == found.root:
-        raise _is_root("deleted: delete the tree")
+        raise _is_root("deleted. Delete the tree instead")
     _relink_versions(tx, n)
     count = tx.run(
         f"{SUBTREE} UPDATE nodes SET deleted_ms = ? WHERE n IN (SELECT n FROM down)", (n, now)
@@ -302,9 +305,9 @@ def delete(tx: Transaction, now: int, principal: str, tree: str, node: str) -> i
 
 
 def _relink_versions(tx: Transaction, top: int) -> None:
-    """Versions that stay are joined where those between them are deleted."""
+    """Link the remaining versions of nodes to each other, past the deleted versions."""
     rows = tx.all(
-        # Crossed, so that SQLite goes down and looks each node up, instead of reading them all.
+        # CROSS JOIN, so that SQLite looks up each descendant instead of scanning all nodes.
         f"{SUBTREE} SELECT nodes.id, nodes.replaces, nodes.replaced_by FROM down CROSS JOIN nodes"
         " WHERE nodes.n = down.n"
         " AND (nodes.replaces IS NOT NULL OR nodes.replaced_by IS NOT NULL)",

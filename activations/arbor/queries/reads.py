@@ -1,4 +1,4 @@
-"""Reading nodes: one, those around it, those above and below it, and all of them in pages."""
+"""Queries that read nodes: single nodes, children, paths, subtrees and pages of all nodes."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ __all__ = (
     "walk",
 )
 
-#: What a step of the way up carries, and the way itself: one query, however deep it goes. The
-#: rows come as they are found; sorting them here, where they are in order already, costs nothing.
+#: The columns of a path query. A path is one recursive query, at any depth. Its rows are sorted in
+#: Python, which costs nothing because they are already in order.
 _NODE_COLUMNS: Final = (
     "id", "parent", "position", "content", "handle", "metadata",
     "created_ms", "replaces", "replaced_by",
@@ -61,10 +61,10 @@ _NODE_PATH: Final = _path_query(_NODE_COLUMNS)
 _NODE_PATH_TAIL: Final = _path_query(_NODE_COLUMNS, " WHERE up.depth < ?")
 _STUB_PATH: Final = _path_query(_STUB_COLUMNS)
 
-#: The characters of a text in a drawing and in a name.
+#: Maximum number of characters of a text in a drawing, and in a name.
 DRAWN_CHARACTERS: Final = 4096
 NAME_CHARACTERS: Final = 200
-#: An id, or what stands in its place in a cursor.
+#: Maximum size of an id in a cursor.
 CURSOR_BYTES: Final = 1024
 
 _SUBTREE: Final = (
@@ -90,7 +90,7 @@ _LIST_BY_ID: Final = (
 
 
 def get(tx: Transaction, principal: str, tree: str, node: str) -> Node:
-    """One node."""
+    """Return a node. Raises NotFound."""
     [n] = find_node(tx, find_tree(tx, principal, tree), node)
     return _by_number(tx, tree, n)
 
@@ -102,7 +102,7 @@ def _by_number(tx: Transaction, tree: str, n: int) -> Node:
 
 
 def parent(tx: Transaction, principal: str, tree: str, node: str) -> Node | None:
-    """The node above."""
+    """Return the parent of a node, None for the root."""
     [above] = find_node(tx, find_tree(tx, principal, tree), node, "parent")
     return None if above is None else _by_number(tx, tree, above)
 
@@ -110,7 +110,7 @@ def parent(tx: Transaction, principal: str, tree: str, node: str) -> Node | None
 def children(
     tx: Transaction, principal: str, tree: str, node: str, after: int | None, limit: int
 ) -> list[Node]:
-    """A page of the nodes right below, in order."""
+    """Return a page of the children of a node, in order."""
     found = find_tree(tx, principal, tree)
     [n] = find_node(tx, found, node)
     since, place = "", ()
@@ -118,11 +118,11 @@ def children(
         since = " AND (nodes.position, nodes.n) > (?, ?)"
         row = tx.one(
             "SELECT position, n FROM nodes WHERE n = ? AND parent = ?",
-            (check_number(after, "after"), n),
+            (check_number(after, "`after`"), n),
         )
         if row is None:
             raise Failed(
-                "the child that the last page ended with is not there any more: list anew",
+                f"Cursor {after} has expired: that child was moved or deleted. Start again.",
                 code="expired",
             )
         place = row
@@ -144,22 +144,22 @@ def _ancestors(
 
 
 def path(tx: Transaction, principal: str, tree: str, node: str) -> list[Node]:
-    """From the root to a node."""
+    """Return the nodes from the root to a node."""
     return _decode_path(tree, None, _ancestors(tx, _NODE_PATH, principal, tree, node))
 
 
 def path_tail(tx: Transaction, principal: str, tree: str, node: str, limit: int) -> list[Node]:
-    """The last part of the way from the root to a node; no step further up is looked at."""
-    if check_number(limit, "the limit") == 0:
-        raise InvalidParams("the limit must be 1 or more")
+    """Return the last nodes of the path from the root to a node, without reading the others."""
+    if check_number(limit, "The limit") == 0:
+        raise InvalidParams("Invalid limit 0. Use 1 or more.")
     rows = _ancestors(tx, _NODE_PATH_TAIL, principal, tree, node, limit - 1)
-    # Of the first one the number of its parent is known, and not the id.
+    # Of the first node only the parent's number is known, not its id.
     above = tx.one("SELECT id FROM nodes WHERE n = ?", (rows[0][3],)) or (None,)
     return _decode_path(tree, above[0], rows)
 
 
 def _decode_path(tree: str, above: str | None, rows: list[Row]) -> list[Node]:
-    """The nodes of a way down, of which the first is below `above`."""
+    """Return the nodes of a path. The first node is a child of `above`."""
     found: list[Node] = []
     for _, n, id_, _, *rest in rows:
         found.append(decode_node(tree, (n, id_, above, *rest)))
@@ -168,7 +168,7 @@ def _decode_path(tree: str, above: str | None, rows: list[Row]) -> list[Node]:
 
 
 def path_stubs(tx: Transaction, principal: str, tree: str, node: str) -> list[NodeStub]:
-    """From the root to a node, without what the nodes hold."""
+    """Return the nodes from the root to a node, without contents."""
     found: list[NodeStub] = []
     above: str | None = None
     for _, n, id_, _, position, external, replaced in _ancestors(
@@ -180,12 +180,12 @@ def path_stubs(tx: Transaction, principal: str, tree: str, node: str) -> list[No
 
 
 def walk(tx: Transaction, principal: str, tree: str, after: int, limit: int) -> list[Node]:
-    """A page of all nodes, in order of insertion."""
+    """Return a page of all nodes, in insertion order."""
     return _page_by_number(tx, principal, tree, after, limit, "")
 
 
 def leaves(tx: Transaction, principal: str, tree: str, after: int, limit: int) -> list[Node]:
-    """A page of the nodes with nothing below them."""
+    """Return a page of the nodes without children, in insertion order."""
     bare = (
         " AND nodes.replaced_by IS NULL AND NOT EXISTS (SELECT 1 FROM nodes AS below"
         " WHERE below.parent = nodes.n AND below.deleted_ms IS NULL)"
@@ -206,7 +206,7 @@ def _page_by_number(
 
 
 def structure(tx: Transaction, principal: str, tree: str, after: int, limit: int) -> list[NodeStub]:
-    """A page of all nodes, without what they hold."""
+    """Return a page of all nodes, without contents."""
     rows = tx.all(
         "SELECT nodes.n, nodes.id, above.id, nodes.position, nodes.handle IS NOT NULL,"
         f" nodes.replaced_by IS NOT NULL FROM {NODES}"
@@ -219,7 +219,7 @@ def structure(tx: Transaction, principal: str, tree: str, after: int, limit: int
 
 def _cursor(tx: Transaction, principal: str, tree: str, after: int, limit: int) -> tuple[Any, ...]:
     found = find_tree(tx, principal, tree)
-    return found.n, check_number(after, "after"), check_page_size(limit)
+    return found.n, check_number(after, "`after`"), check_page_size(limit)
 
 
 # --- for drawings and lists of resources ----------------------------------------------------------
@@ -228,9 +228,9 @@ def _cursor(tx: Transaction, principal: str, tree: str, after: int, limit: int) 
 def subtree(
     tx: Transaction, principal: str, tree: str, node: str, depth: int, limit: int
 ) -> list[DrawnNode]:
-    """A node and what is below it, level by level, until there are enough; siblings in order.
+    """Return up to `limit` nodes of a subtree, level by level, with siblings in order.
 
-    One query, which stops as soon as it has found enough.
+    One query, which stops at the limit.
     """
     [n] = find_node(tx, find_tree(tx, principal, tree), node)
     rows = tx.all(_SUBTREE, (n, depth, check_page_size(limit)))
@@ -249,9 +249,9 @@ def subtree(
 
 
 def list_by_id(tx: Transaction, principal: str, tree: str, node: str, limit: int) -> list[NodeInfo]:
-    """A page of the nodes of all trees, by the ids of tree and node, after these two."""
+    """Return a page of the nodes of all trees, by the ids of tree and node, after these ids."""
     for part in (tree, node):
-        check_text(part, "the cursor", CURSOR_BYTES)
+        check_text(part, "The cursor", CURSOR_BYTES)
     rows = tx.all(_LIST_BY_ID, (principal, tree, tree, node, check_page_size(limit)))
     return [
         NodeInfo(tree_id, node_id, text if handle is None else handle, decode_metadata(metadata))

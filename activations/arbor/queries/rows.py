@@ -1,4 +1,4 @@
-"""Between values and rows: what is checked before it is stored, and what is made of a row."""
+"""Conversion between values and rows: validation, encoding, lookup and decoding."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ __all__ = (
     "reserve_numbers",
 )
 
-#: The largest number that both databases hold.
+#: The largest integer that both databases store.
 NUMBER_MAX: Final = 2**63 - 1
 
-#: What is stored was bounded when it came, perhaps by larger limits than those of today.
+#: Limits for decoding stored values, which may have been written under larger limits.
 STORED_LIMITS: Final = Limits(
     message_containers=1_000_000, message_members=1_000_000, message_values=1_000_000
 )
 
-#: The columns of a node, as `node_of` takes them, and where they come from.
+#: The columns of a node for `decode_node`, and their tables.
 NODE: Final = (
     "nodes.n, nodes.id, above.id, nodes.position, nodes.content, nodes.handle, nodes.metadata,"
     " nodes.created_ms, nodes.replaces, nodes.replaced_by"
@@ -61,77 +61,81 @@ NODE: Final = (
 NODES: Final = "nodes LEFT JOIN nodes AS above ON above.n = nodes.parent"
 
 
-# --- what comes in -------------------------------------------------------------------------------
+# --- validation and encoding ---------------------------------------------------------------------
 
 
 def check_text(text: str, what: str, limit: int) -> str:
-    """A text that both databases hold and give back as it is."""
+    """Return a text that both databases store unchanged. Raises InvalidParams or TooBig."""
     if "\0" in text:
-        raise InvalidParams(f"{what} contains a NUL character", code="bad_text")
-    # Most texts are far below the limit whatever their characters are, and need no counting.
+        raise InvalidParams(f"{what} must not contain a NUL character.", code="bad_text")
+    # Most texts are far below the limit with any encoding, and need not be encoded.
     if len(text) * 4 > limit or not text.isascii():
         try:
             size = len(text.encode())
         except UnicodeEncodeError as error:
-            raise InvalidParams(f"{what} contains half a character", code="bad_text") from error
+            raise InvalidParams(
+                f"{what} contains an unpaired surrogate.", code="bad_text"
+            ) from error
         if size > limit:
-            raise TooBig(f"{what} is larger than {limit} bytes", data={"limit": limit})
+            raise TooBig(f"{what} has {size} bytes, more than {limit}.", data={"limit": limit})
     return text
 
 
-def encode_metadata(value: Any, what: str = "the metadata") -> str | None:
-    """Any JSON value as text; nothing is nothing."""
+def encode_metadata(value: Any, what: str = "The metadata") -> str | None:
+    """Encode a JSON value, None as None. Raises InvalidParams or TooBig."""
     if value is None:
         return None
     try:
         data = encode(value)
     except (TypeError, ValueError) as error:
-        raise InvalidParams(f"{what} has no JSON form: {error}") from error
+        raise InvalidParams(f"{what} cannot be encoded as JSON: {error}") from error
     if len(data) > METADATA_BYTES:
         raise TooBig(
-            f"{what} is larger than {METADATA_BYTES} bytes", data={"limit": METADATA_BYTES}
+            f"{what} has {len(data)} bytes, more than {METADATA_BYTES}.",
+            data={"limit": METADATA_BYTES},
         )
-    decode_value(data, STORED_LIMITS)  # what could not be read again is refused now
+    decode_value(data, STORED_LIMITS)  # refuse what could not be decoded later
     return data.decode()
 
 
 def check_number(value: int, what: str) -> int:
-    """A number that both databases hold."""
+    """Return a number that both databases store. Raises InvalidParams."""
     if not 0 <= value <= NUMBER_MAX:
-        raise InvalidParams(f"{what} must be between 0 and {NUMBER_MAX}")
+        raise InvalidParams(f"{what} must be between 0 and {NUMBER_MAX}, not {value}.")
     return value
 
 
 def check_page_size(limit: int) -> int:
-    """How many things to put on a page."""
+    """Return the size of a page. Raises InvalidParams."""
     if not 1 <= limit <= PAGE_ITEMS:
         raise InvalidParams(
-            f"a page holds 1 to {PAGE_ITEMS} of them", data={"limit": PAGE_ITEMS, "given": limit}
+            f"Invalid page size {limit}. Use 1 to {PAGE_ITEMS}.",
+            data={"limit": PAGE_ITEMS, "given": limit},
         )
     return limit
 
 
-#: The content, handle and metadata of a new node, as they are stored.
+#: The stored form of content, handle and metadata of a new node.
 Body = tuple[str | None, str | None, str | None]
 
 
 def encode_body(item: NewNode) -> Body:
-    """What a new node holds; raises if it may not be stored."""
+    """Encode the body of a new node. Raises InvalidParams or TooBig."""
     content, handle = item.content, item.handle
     if (content is None) is (handle is None):
-        raise InvalidParams("a node has either content or a handle")
+        raise InvalidParams("Pass either content or handle for a node.")
     return (
-        None if content is None else check_text(content, "the content", CONTENT_BYTES),
-        None if handle is None else check_text(str(handle), "the handle", HANDLE_BYTES),
+        None if content is None else check_text(content, "The content", CONTENT_BYTES),
+        None if handle is None else check_text(str(handle), "The handle", HANDLE_BYTES),
         encode_metadata(item.metadata),
     )
 
 
-# --- what is there -------------------------------------------------------------------------------
+# --- lookup --------------------------------------------------------------------------------------
 
 
 class TreeRow:
-    """The part of a tree that operations on its nodes need."""
+    """The columns of a tree that operations on its nodes need."""
 
     __slots__ = ("id", "n", "root", "state")
 
@@ -143,12 +147,12 @@ class TreeRow:
 
 
 def is_id(text: str) -> bool:
-    """Whether this may be the id of anything; what may not is not looked for."""
+    """Return whether a text can be an id, so that other texts are not looked up."""
     return len(text) == 36 and text.isascii() and "\0" not in text
 
 
 def find_tree(tx: Transaction, principal: str, tree: str) -> TreeRow:
-    """A tree of this principal's, in whatever state."""
+    """Return a tree of this principal, in any state. Raises NotFound."""
     row = None
     if is_id(tree):
         row = tx.one(
@@ -156,22 +160,25 @@ def find_tree(tx: Transaction, principal: str, tree: str) -> TreeRow:
             (tree, principal),
         )
     if row is None:
-        raise NotFound(f"there is no tree {tree[:64]!r}", data={"tree": tree[:64]})
+        raise NotFound(
+            f"Unknown tree {tree[:64]!r}. List your trees with arbor.tree_list.",
+            data={"tree": tree[:64]},
+        )
     return TreeRow(tree, *row)
 
 
 def find_writable(tx: Transaction, principal: str, tree: str) -> TreeRow:
-    """A tree of this principal's that may be changed."""
+    """Return a tree of this principal that is not archived. Raises NotFound or Failed."""
     found = find_tree(tx, principal, tree)
     if found.state == "archived":
         raise Failed(
-            f"tree {tree} is archived: it can only be read", code="archived", data={"tree": tree}
+            f"Tree {tree} is archived and read-only.", code="archived", data={"tree": tree}
         )
     return found
 
 
 def find_node(tx: Transaction, tree: TreeRow, node: str, columns: str = "n") -> Row:
-    """These columns of a node of this tree; one of another tree is not there."""
+    """Return columns of a node of this tree. Raises NotFound, also for nodes of other trees."""
     row = None
     if is_id(node):
         row = tx.one(
@@ -180,22 +187,22 @@ def find_node(tx: Transaction, tree: TreeRow, node: str, columns: str = "n") -> 
         )
     if row is None:
         raise NotFound(
-            f"there is no node {node[:64]!r} in tree {tree.id}",
+            f"Unknown node {node[:64]!r} in tree {tree.id}. See its nodes with arbor.tree_render.",
             data={"tree": tree.id, "node": node[:64]},
         )
     return row
 
 
-# --- what comes out ------------------------------------------------------------------------------
+# --- decoding ------------------------------------------------------------------------------------
 
 
 def decode_metadata(text: str | None) -> Any:
-    """The value of what `encode_metadata` wrote."""
+    """Decode the result of `encode_metadata`."""
     return None if text is None else decode_value(text.encode(), STORED_LIMITS)
 
 
 def decode_node(tree: str, row: Row) -> Node:
-    """A node from the columns `NODE`."""
+    """Return a node from the columns `NODE`."""
     n, id_, parent, position, content, handle, metadata, created_ms, replaces, replaced_by = row
     return Node(
         n,
@@ -213,7 +220,7 @@ def decode_node(tree: str, row: Row) -> Node:
 
 
 def read_page(tree: str, rows: Iterable[Row]) -> list[Node]:
-    """The nodes of a page, which ends early when it has become large."""
+    """Return the nodes of a page, which ends early when its text is large."""
     return list(_until_large(tree, rows))
 
 
@@ -230,7 +237,7 @@ def _until_large(tree: str, rows: Iterable[Row]) -> Iterator[Node]:
 
 
 def reserve_numbers(tx: Transaction, count: int) -> int:
-    """Reserve this many unused numbers. Returns the first."""
+    """Reserve consecutive unused numbers. Returns the first."""
     row = tx.one("UPDATE numbers SET value = value + ? RETURNING value", (count,))
     assert row is not None
     last: int = row[0]
@@ -238,7 +245,7 @@ def reserve_numbers(tx: Transaction, count: int) -> int:
 
 
 def new_ids(count: int) -> list[str]:
-    """So many random ids, in the form of version 4."""
+    """Return random ids in the format of UUID version 4."""
     digits = os.urandom(16 * count).hex()
     ids = []
     for start in range(0, 32 * count, 32):
@@ -255,7 +262,7 @@ def record_changes(
     first: int,
     changes: list[tuple[str, str | None]],
 ) -> None:
-    """Write down what happens to a tree: a kind and a node each, numbered from `first` on."""
+    """Record changes of a tree, each a kind and a node, numbered from `first`."""
     rows = [(number, tree, kind, node, now) for number, (kind, node) in enumerate(changes, first)]
     sql = "INSERT INTO changes (seq, tree, kind, node, at_ms) VALUES (?, ?, ?, ?, ?)"
     if len(rows) == 1:

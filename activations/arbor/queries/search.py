@@ -1,7 +1,8 @@
-"""Searching the texts of nodes by words, and the index for that.
+"""Full-text search in nodes, and its index.
 
-PostgreSQL keeps its index by itself. In SQLite, adding to it costs the same for one text as for
-many, so it follows the nodes by up to `INDEX_EVERY` numbers; a search brings it up to date first.
+PostgreSQL updates its index automatically. In SQLite, an update costs the same for one text as for
+many, so nodes are indexed in batches of up to `INDEX_EVERY` numbers. A search updates the index
+first.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ from plexus.storage import Dialect, Transaction
 
 __all__ = ("INDEX_EVERY", "find", "index_batch", "index_new_nodes", "is_stale")
 
-#: Numbers after which a write brings the index up to date.
+#: A write updates the index after this many numbers.
 INDEX_EVERY: Final = 256
-#: A text of this length does so at once: a few hundred of those would take long together.
+#: A text of this length is indexed immediately: a batch of such texts would take too long.
 LARGE_CHARACTERS: Final = 4096
-#: Nodes that one step adds.
+#: Maximum number of nodes that one step indexes.
 STEP: Final = 2048
 
-#: How much of a text is shown before and after the word that was found.
+#: Number of characters before and after the match in an excerpt.
 BEFORE, AFTER = 60, 140
 
 
 class _Source(NamedTuple):
-    """What a search reads from: the one thing that the two databases do differently."""
+    """The parts of a search query that differ between the databases."""
 
     tables: str
-    #: The condition that takes the words.
+    #: The match condition, with a placeholder for the words.
     match: str
-    #: The node's number.
+    #: The number of the node.
     number: str
-    #: Written around each word of what the condition takes.
+    #: Quotes each word.
     quote: str
 
 
@@ -57,8 +58,8 @@ SOURCES: Final[dict[Dialect, _Source]] = {
     ),
     "postgres": _Source(
         tables="nodes",
-        # Words as the schema makes them of texts. With a collation of its own, because otherwise
-        # what is a letter, and which one is its small form, depends on the server's settings.
+        # Splits words as the schema does. An explicit collation, because otherwise the classes and
+        # lowercase forms of letters depend on the server's settings.
         match=(
             "nodes.words @@ plainto_tsquery('simple', lower(regexp_replace("
             "CAST(? AS TEXT) COLLATE \"und-x-icu\", '[^[:alnum:]]+', ' ', 'g')))"
@@ -75,19 +76,19 @@ _SIGNS: Final = str.maketrans(dict.fromkeys(string.punctuation, " "))
 def find(
     tx: Transaction, principal: str, text: str, tree: str | None, before: int | None, limit: int
 ) -> list[Hit]:
-    """A page of nodes that hold every word, newest first.
+    """Return a page of nodes that contain every word, newest first.
 
-    Whatever is searched for is words, and nothing in it is an operator.
+    The query consists of words only; there are no operators. Raises InvalidParams without words.
     """
-    check_text(text, "what is searched for", QUERY_BYTES)
+    check_text(text, "The search text", QUERY_BYTES)
     words = [word for word in text.translate(_SIGNS).split() if any(map(str.isalnum, word))]
     if not words:
-        raise InvalidParams("there is no word in what is searched for")
+        raise InvalidParams(f"The search text {text[:64]!r} contains no word.")
     source = SOURCES[tx.dialect]
     quote = source.quote
     params: list[Any] = [
         " ".join(f"{quote}{word}{quote}" for word in words),
-        NUMBER_MAX if before is None else check_number(before, "before"),
+        NUMBER_MAX if before is None else check_number(before, "`before`"),
         principal,
     ]
     within = ""
@@ -106,10 +107,10 @@ def find(
 
 
 def _excerpt(content: str, words: list[str]) -> str:
-    """The text around the first of the words that can be seen in it."""
+    """Return the text around the first match."""
     seen = content[:SEARCHED_CHARACTERS].lower()
     places = [place for word in words if (place := seen.find(word.lower())) >= 0]
-    # Lowering some letters changes their number, so the place may be off by a little.
+    # Lowercasing can change the length of a text, so the position may be slightly off.
     at = min(places, default=0)
     start = max(0, at - BEFORE)
     end = at + AFTER
@@ -120,14 +121,14 @@ def _excerpt(content: str, words: list[str]) -> str:
 
 
 def is_stale(tx: Transaction) -> bool:
-    """Whether there are nodes that a search would miss."""
-    if tx.dialect == "postgres":  # which keeps its own
+    """Return whether nodes are missing from the index."""
+    if tx.dialect == "postgres":  # updates its index automatically
         return False
     return tx.one("SELECT 1 FROM nodes WHERE n > (SELECT indexed FROM numbers) LIMIT 1") is not None
 
 
 def index_batch(tx: Transaction) -> int:
-    """Add some of the nodes that are missing; returns up to which number."""
+    """Index some of the missing nodes. Returns the number of the last indexed node."""
     row = tx.one(
         "SELECT indexed, (SELECT max(n) FROM (SELECT n FROM nodes WHERE n > indexed"
         f" ORDER BY n LIMIT {STEP}) AS missing) FROM numbers"
@@ -147,8 +148,8 @@ def index_batch(tx: Transaction) -> int:
 
 
 def index_new_nodes(tx: Transaction, first: int, last: int, largest: int) -> None:
-    """Called when nodes with these numbers were added: now and then, index what is missing."""
-    if tx.dialect == "postgres":  # which keeps its own
+    """Update the index if a batch is complete. Called after nodes were added."""
+    if tx.dialect == "postgres":  # updates its index automatically
         return
     if largest >= LARGE_CHARACTERS or first // INDEX_EVERY != (last + 1) // INDEX_EVERY:
         while index_batch(tx) < last:

@@ -1,7 +1,7 @@
-"""Creating, reading and listing trees, the references that keep them, and their changes.
+"""Queries of trees: create, read and list them, their references, and their changes.
 
-A tree is active as long as it has references. One that is made in several transactions belongs to
-a principal that does not exist, without references, until it is complete: if its maker dies, it is
+A tree is active as long as it has references. A tree that is created in several transactions
+belongs to a staging principal, without references, until it is complete: if its creator dies, it is
 purged like any other tree without references.
 """
 
@@ -65,16 +65,16 @@ CHANGE: Final = (
     " FROM changes JOIN trees ON trees.n = changes.tree"
 )
 
-#: References that one call may add or take; far from where sums would overflow.
+#: Maximum number of references per call, far from where sums would overflow.
 COUNT_MAX: Final = 2**31 - 1
 
 
 def create(
     tx: Transaction, now: int, principal: str, owner: str, metadata: Any, root: NewNode
 ) -> Tree:
-    """A tree with its root and its first reference."""
-    check_text(principal, "the principal", OWNER_BYTES)
-    check_text(owner, "the owner", OWNER_BYTES)
+    """Create a tree with its root and its first reference."""
+    check_text(principal, "The principal", OWNER_BYTES)
+    check_text(owner, "The owner", OWNER_BYTES)
     text = encode_metadata(metadata)
     body = encode_body(root)
     tree_id, root_id = new_ids(2)
@@ -96,7 +96,7 @@ def create(
 
 
 def get(tx: Transaction, principal: str, tree: str) -> Tree:
-    """One tree."""
+    """Return a tree. Raises NotFound."""
     n = find_tree(tx, principal, tree).n
     row = tx.one(f"SELECT {TREE} FROM {TREES} WHERE trees.n = ?", (n,))
     assert row is not None
@@ -104,7 +104,7 @@ def get(tx: Transaction, principal: str, tree: str) -> Tree:
 
 
 def get_refs(tx: Transaction, tree: int) -> Refs:
-    """Who has claimed a tree, and how often."""
+    """Return the references of a tree."""
     owners: dict[str, int] = dict(
         tx.all("SELECT owner, count FROM tree_refs WHERE tree = ?", (tree,))
     )
@@ -114,10 +114,10 @@ def get_refs(tx: Transaction, tree: int) -> Refs:
 def list_trees(
     tx: Transaction, principal: str, state: State | None, after: str, limit: int
 ) -> list[Tree]:
-    """A page of trees, by id."""
+    """Return a page of trees in this state, by id. None: active or scheduled for deletion."""
     if state is not None and state not in STATES:
-        raise InvalidParams(f"a tree is {', '.join(STATES)}")
-    check_text(after, "the cursor", OWNER_BYTES)
+        raise InvalidParams(f"Unknown state {state!r}. Use one of {', '.join(STATES)}.")
+    check_text(after, "The cursor", OWNER_BYTES)
     states = (state,) if state is not None else ("active", "scheduled_delete")
     marks = ", ".join("?" * len(states))
     rows = tx.all(
@@ -162,7 +162,7 @@ def _decode_tree(row: Row, refs: Refs) -> Tree:
 
 
 def update_metadata(tx: Transaction, now: int, principal: str, tree: str, metadata: Any) -> Tree:
-    """Other metadata in the place of what there was."""
+    """Replace the metadata of a tree."""
     text = encode_metadata(metadata)
     found = find_writable(tx, principal, tree)
     tx.run("UPDATE trees SET metadata = ? WHERE n = ?", (text, found.n))
@@ -174,13 +174,13 @@ def update_metadata(tx: Transaction, now: int, principal: str, tree: str, metada
 
 
 def _check_references(owner: str, count: int) -> None:
-    check_text(owner, "the owner", OWNER_BYTES)
+    check_text(owner, "The owner", OWNER_BYTES)
     if not 1 <= count <= COUNT_MAX:
-        raise InvalidParams(f"count must be between 1 and {COUNT_MAX}", data={"given": count})
+        raise InvalidParams(f"Invalid count {count}. Use 1 to {COUNT_MAX}.", data={"given": count})
 
 
 def claim(tx: Transaction, now: int, principal: str, tree: str, owner: str, count: int) -> Refs:
-    """More references of this owner."""
+    """Add references of an owner. Makes a scheduled tree active."""
     _check_references(owner, count)
     found = find_writable(tx, principal, tree)
     tx.run(
@@ -195,14 +195,17 @@ def claim(tx: Transaction, now: int, principal: str, tree: str, owner: str, coun
 
 
 def release(tx: Transaction, now: int, principal: str, tree: str, owner: str, count: int) -> Refs:
-    """Fewer references of this owner; the last of all schedules the tree."""
+    """Remove references of an owner. Removing the last one schedules the tree for deletion.
+
+    Raises Failed (`over_release`).
+    """
     _check_references(owner, count)
     found = find_writable(tx, principal, tree)
     refs = get_refs(tx, found.n)
     held = refs.owners.get(owner, 0)
     if count > held:
         raise Failed(
-            f"{owner!r} holds {held} references and cannot release {count}",
+            f"Owner {owner!r} has {held} references and cannot release {count}.",
             code="over_release",
             data={"owner": owner, "held": held, "count": count},
         )
@@ -222,7 +225,7 @@ def release(tx: Transaction, now: int, principal: str, tree: str, owner: str, co
 
 
 def delete(tx: Transaction, now: int, principal: str, tree: str) -> Tree:
-    """No references any more."""
+    """Remove all references and schedule the tree for deletion."""
     found = find_writable(tx, principal, tree)
     if found.state == "active":
         tx.run("DELETE FROM tree_refs WHERE tree = ?", (found.n,))
@@ -235,13 +238,13 @@ def _schedule(tx: Transaction, tree: int, now: int) -> None:
     tx.run("UPDATE trees SET state = 'scheduled_delete', scheduled_ms = ? WHERE n = ?", (now, tree))
 
 
-# --- trees that are made in several transactions --------------------------------------------------
+# --- staged trees ---------------------------------------------------------------------------------
 
 
 def adopt(tx: Transaction, now: int, stage: str, tree: str, principal: str, owner: str) -> Tree:
-    """Give a tree that is whole to its principal, held by one reference."""
-    check_text(principal, "the principal", OWNER_BYTES)
-    check_text(owner, "the owner", OWNER_BYTES)
+    """Transfer a complete tree from the staging principal, with one reference."""
+    check_text(principal, "The principal", OWNER_BYTES)
+    check_text(owner, "The owner", OWNER_BYTES)
     found = find_tree(tx, stage, tree)
     tx.run(
         "UPDATE trees SET principal = ?, owner = ?, state = 'active', scheduled_ms = NULL"
@@ -254,7 +257,7 @@ def adopt(tx: Transaction, now: int, stage: str, tree: str, principal: str, owne
 
 
 def discard(tx: Transaction, stage: str, tree: str) -> None:
-    """Be rid of a tree that will never be whole; its nodes are removed by the next purge."""
+    """Mark an incomplete tree as gone. The next purge removes its nodes."""
     found = find_tree(tx, stage, tree)
     tx.run("DELETE FROM tree_refs WHERE tree = ?", (found.n,))
     tx.run("UPDATE trees SET state = 'gone', metadata = NULL WHERE n = ?", (found.n,))
@@ -266,12 +269,12 @@ def discard(tx: Transaction, stage: str, tree: str) -> None:
 def list_changes(
     tx: Transaction, principal: str, tree: str, after: int, limit: int
 ) -> list[ChangeRow]:
-    """A page of what happened to a tree."""
+    """Return a page of changes of a tree. Raises Failed (`expired`) if some were purged."""
     found = find_tree(tx, principal, tree)
     forgotten = _oldest_change(tx, found.n)
-    if check_number(after, "after") < forgotten:
+    if check_number(after, "`after`") < forgotten:
         raise Failed(
-            f"changes up to {forgotten} are forgotten: read the tree anew and watch from there",
+            f"Changes up to {forgotten} were purged. Read the tree again and watch from its `seq`.",
             code="expired",
             data={"oldest": forgotten},
         )
@@ -283,7 +286,7 @@ def list_changes(
 
 
 def oldest_change(tx: Transaction, principal: str, tree: str) -> int:
-    """The lowest number that a tree's changes can still be read after."""
+    """Return the lowest number after which a tree's changes can be read."""
     return _oldest_change(tx, find_tree(tx, principal, tree).n)
 
 
@@ -295,16 +298,16 @@ def _oldest_change(tx: Transaction, tree: int) -> int:
 
 
 def list_all_changes(tx: Transaction, after: int, limit: int) -> list[ChangeRow]:
-    """A page of what happened to any tree that is there."""
+    """Return a page of changes of all existing trees."""
     rows = tx.all(
         f"{CHANGE} WHERE changes.seq > ? ORDER BY changes.seq LIMIT ?",
-        (check_number(after, "after"), check_page_size(limit)),
+        (check_number(after, "`after`"), check_page_size(limit)),
     )
     return [ChangeRow(*row) for row in rows]
 
 
 def counts(tx: Transaction) -> Counts:
-    """How much there is. Nodes that wait to be removed are counted: they take room too."""
+    """Return totals. Deleted nodes that are not purged yet are included: they use space."""
     row = tx.one(
         "SELECT (SELECT count(*) FROM trees WHERE state <> 'gone'),"
         " (SELECT count(*) FROM nodes), (SELECT value FROM numbers)"
@@ -314,8 +317,8 @@ def counts(tx: Transaction) -> Counts:
 
 
 def last_number(tx: Transaction) -> int:
-    """The last number that was handed out: no change has a higher one yet."""
+    """Return the last assigned number. No change has a higher one."""
     row = tx.one("SELECT value FROM numbers")
-    assert row is not None, "there is one from the beginning"
+    assert row is not None, "created by the first migration"
     number: int = row[0]
     return number

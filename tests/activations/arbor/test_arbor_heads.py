@@ -61,7 +61,7 @@ async def store(database: str, clock: Clock) -> AsyncIterator[Store]:
     await opened.close()
     if "://" not in database:
         # A change may be kept for longer than the node that it tells of.
-        faults = [each for each in faults_in(Path(database)) if "a change of a node" not in each]
+        faults = [each for each in faults_in(Path(database)) if "a change of a missing node" not in each]
         assert faults == []
 
 

@@ -261,7 +261,7 @@ async def test_a_large_tree_comes_in_batches_that_fit(grove: Grove) -> None:
 async def test_nothing_is_opened_before_it_is_needed(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "arbor.db"
     grove = open_grove(path)
-    assert await grove.arbor.check_health() == "nothing kept yet"
+    assert await grove.arbor.check_health() == "no data stored yet"
     assert await grove.hub.list_resources() == []
     assert not path.parent.exists()
     await grove.tree()

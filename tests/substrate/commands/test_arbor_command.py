@@ -61,7 +61,7 @@ def test_a_tree_is_drawn_in_colour_on_a_terminal(project: Path, tree: str) -> No
 def test_a_tree_that_is_not_there_is_an_error(project: Path, tree: str) -> None:
     drawn = run("--database", "trees.db", "arbor", "tree", tree[:-1] + "!", cwd=project)
     assert drawn.returncode == 1
-    assert "there is no tree" in drawn.stderr
+    assert "Unknown tree" in drawn.stderr
     assert drawn.stdout == ""
 
 
