@@ -1,1 +1,1 @@
-"""The program: command line, settings, transports, guard and HTTP app."""
+"""The program: command line, settings, transports, security and the HTTP app."""

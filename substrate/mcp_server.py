@@ -1,4 +1,4 @@
-"""The MCP view as this program serves it: its options from the settings, and its clocks."""
+"""The MCP server of this program: its options from the settings, its clocks and its secret."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INSTRUCTIONS = (
 
 
 def mcp_options(settings: Settings) -> McpOptions:
-    """What the settings say about this view."""
+    """Return the options of the MCP view from the settings."""
     names = SPELLINGS[settings.mcp_tool_names]
     tools = {
         each: names.name_of(f"plexus.{each}") for each in ("respond", "runs", "attach", "cancel")
@@ -44,7 +44,7 @@ def mcp_options(settings: Settings) -> McpOptions:
 
 
 def make_mcp_server(hub: Plexus, options: McpOptions) -> McpServer:
-    """The view of this hub; its secret lives as long as the process, as the runs do."""
+    """Create the MCP server of a hub. Its secret lasts as long as the process, like the runs."""
     if hub.notices:
         texts = (f"{each.message} {each.next}" for each in hub.notices)
         instructions = " ".join([*filter(None, [options.instructions]), *texts])
@@ -57,7 +57,7 @@ def make_mcp_server(hub: Plexus, options: McpOptions) -> McpServer:
 
 
 def stdio_view(hub: Plexus, settings: Settings) -> McpConnection:
-    """The view of a client on stdin and stdout, with namespaced methods beside MCP."""
+    """Create the view of a client on stdio: MCP, and namespaced methods in addition."""
     server = make_mcp_server(hub, mcp_options(settings))
     native = NativeConnection(LINES, hub.limits, hub.new_id)
     return McpConnection(server, Session(), LINES, fallback=native)

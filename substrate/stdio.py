@@ -1,12 +1,12 @@
 """The stdio transport: newline-delimited messages on the process's own stdin and stdout.
 
 Rules:
-- stdout carries protocol only. The real descriptors are moved aside before anything else runs;
-  whatever a plugin prints lands on stderr, and no child can eat our input.
-- Both descriptors are watched by the event loop; regular files, which cannot be, are read and
-  written directly. No thread is involved.
-- End of input lets the runs under way finish for a short while; a signal, or a reader of stdout
-  that is gone, stops them at once. Every run's terminal is written before the process ends.
+- stdout carries protocol messages only. The real descriptors are duplicated before any other code
+  runs, output that a plugin prints goes to stderr, and child processes cannot read our input.
+- The event loop watches both descriptors. Regular files, which it cannot watch, are read and
+  written directly. No threads are used.
+- At the end of input, running calls may finish within a grace period. A signal, or the loss of the
+  reader of stdout, cancels them immediately. Every terminal is written before the process exits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from plexus.rpc.wire import LineDecoder
 from plexus.runtime.hub import Plexus
 from substrate.build_hub import NO_FILES, MakeHub, build_hub, close_runner
 from substrate.driver import Connection, View
-from substrate.publishing.lookout import Lookout
+from substrate.publishing.lookout import Publisher
 from substrate.settings import ProjectFiles, Settings
 from substrate.telemetry.observers import Observers
 from substrate.telemetry.tracing import ORIGIN, STDIO
@@ -42,15 +42,15 @@ __all__ = ("StdioServer", "claim_stdio", "serve_mcp_stdio", "serve_stdio")
 logger = logging.getLogger("substrate.stdio")
 
 READ_BYTES = 64 * 1024
-#: What the pipe to the client shall hold, where that can be chosen: more than the usual 64 KiB,
-#: so that writer and reader of a stream need not wake each other for every batch.
+#: Requested capacity of the pipe to the client, where it can be set. It is larger than the usual
+#: 64 KiB, so that the writer and the reader of a stream wake each other less often.
 PIPE_BYTES = 256 * 1024
-#: How long a client that ended us may take to read the last of our output.
+#: Seconds that the client may take to read the last output after a signal.
 FLUSH_S = 2.0
-#: How much may wait to be written before no more requests are read.
+#: Maximum size of unsent replies before reading requests pauses.
 UNSENT_BYTES = 1024 * 1024
-#: Imported only if a server is wanted beside.
-BESIDE = "substrate.publishing.beside:see_to_server"
+#: Imported only with the setting `watch`.
+ENSURE_SERVER = "substrate.publishing.beside:ensure_server"
 #: Imported only if MCP is served.
 MCP_VIEW = "substrate.mcp_server:stdio_view"
 
@@ -58,10 +58,10 @@ MakeView: TypeAlias = Callable[[Plexus, Settings], View]
 
 
 def claim_stdio() -> tuple[int, int]:
-    """Move the real stdin and stdout aside and return them; prints go to stderr from now on."""
+    """Duplicate stdin and stdout, return them, and redirect stdout to stderr."""
     if sys.stdout is not None:
         sys.stdout.flush()
-    # A parent may have closed any of the three; then there is nothing to read, or nobody to tell.
+    # The parent may have closed any of the three descriptors. They then refer to /dev/null.
     while (null := os.open(os.devnull, os.O_RDWR)) < 3:
         os.set_inheritable(null, True)
     input_fd, output_fd = os.dup(0), os.dup(1)
@@ -73,7 +73,7 @@ def claim_stdio() -> tuple[int, int]:
 
 
 class StdioServer:
-    """Serves one view on a pair of descriptors until the input ends or a signal comes."""
+    """Serves one view on a pair of descriptors until the input ends or a signal arrives."""
 
     def __init__(
         self,
@@ -91,65 +91,66 @@ class StdioServer:
         self._output = output_fd
         self._eof_grace_s = eof_grace_s
         self._loop = asyncio.get_running_loop()
-        #: Set when the input has ended, and when the server is to end at once, with the reason.
+        #: Set when the input has ended, and when the server must stop immediately, with the reason.
         self._input_ended = asyncio.Event()
-        self._told_to_end: asyncio.Future[str] = self._loop.create_future()
+        self._stop_reason: asyncio.Future[str] = self._loop.create_future()
         self._writable: asyncio.Future[None] | None = None
         self._written = 0
         self._watched = False
 
     async def serve(self) -> None:
-        """Serve until the end, and clean up."""
+        """Serve until the input ends or the server is stopped, then close the hub."""
         for number in (signal.SIGINT, signal.SIGTERM):
-            self._loop.add_signal_handler(number, self._end, f"{signal.Signals(number).name} came")
+            reason = f"received {signal.Signals(number).name}"
+            self._loop.add_signal_handler(number, self._stop, reason)
         self._prepare_output()
-        # The standard library's: importing anyio would cost a good part of a cold start.
+        # Not a task group of anyio: importing it would slow down the cold start.
         async with asyncio.TaskGroup() as tasks:
             writer = tasks.create_task(self._write())
             reader = self._start_reading(tasks)
             try:
-                why = await self._why_to_end()
+                why = await self._wait_for_end()
                 self._unwatch_input()
                 await self._hub.close(reason=f"{why}; the server is stopping")
                 self._connection.finish()
-                await self._flushed(writer)
+                await self._flush(writer)
             finally:
                 self._unwatch_input()
                 for task in (writer, reader):
                     if task is not None:
                         task.cancel()
 
-    async def _why_to_end(self) -> str:
-        """Wait for the end of the input, and then for the runs, or for being told to end."""
-        if await self._unless_told(self._input_ended.wait()):
-            await self._unless_told(self._hub.runs.wait_idle(self._eof_grace_s))
-        return self._told_to_end.result() if self._told_to_end.done() else "input ended"
+    async def _wait_for_end(self) -> str:
+        """Wait until the input ends and the runs finish, or for a stop. Returns the reason."""
+        if await self._wait_unless_stopped(self._input_ended.wait()):
+            await self._wait_unless_stopped(self._hub.runs.wait_idle(self._eof_grace_s))
+        return self._stop_reason.result() if self._stop_reason.done() else "input ended"
 
-    async def _unless_told(self, event: Coroutine[Any, Any, Any]) -> bool:
-        """Wait for this, but not once we are told to end; False if it was that."""
+    async def _wait_unless_stopped(self, event: Coroutine[Any, Any, Any]) -> bool:
+        """Wait for an event or a stop. Returns False if the server is being stopped."""
         waiting = self._loop.create_task(event)
-        either: list[asyncio.Future[Any]] = [waiting, self._told_to_end]
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        waits: list[asyncio.Future[Any]] = [waiting, self._stop_reason]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         await asyncio.wait([waiting])
-        return not self._told_to_end.done()
+        return not self._stop_reason.done()
 
-    async def _flushed(self, writer: asyncio.Task[None]) -> None:
-        """Wait until everything is written, as long as somebody takes it."""
+    async def _flush(self, writer: asyncio.Task[None]) -> None:
+        """Wait until all output is written, while the client reads."""
         while not writer.done():
             before = self._written
-            patience = FLUSH_S if self._told_to_end.done() else self._hub.limits.write_s
-            either: list[asyncio.Future[Any]] = [writer]
-            if not self._told_to_end.done():
-                either.append(self._told_to_end)
-            await asyncio.wait(either, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            timeout_s = FLUSH_S if self._stop_reason.done() else self._hub.limits.write_s
+            waits: list[asyncio.Future[Any]] = [writer]
+            if not self._stop_reason.done():
+                waits.append(self._stop_reason)
+            await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if self._written == before and not writer.done():
-                logger.warning("nobody took the last of the output")
+                logger.warning("the client did not read the last output")
                 return
 
-    def _end(self, why: str) -> None:
-        if not self._told_to_end.done():
-            self._told_to_end.set_result(why)
+    def _stop(self, why: str) -> None:
+        if not self._stop_reason.done():
+            self._stop_reason.set_result(why)
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -178,7 +179,7 @@ class StdioServer:
             return
         except OSError:
             data = b""
-        self._take(data)
+        self._feed(data)
         if not data:
             self._unwatch_input()
         elif self._connection.unsent > UNSENT_BYTES:
@@ -186,16 +187,16 @@ class StdioServer:
             self._connection.on_collected(self._watch_input)
 
     async def _read_file(self) -> None:
-        """Read a regular file, which cannot be watched and never makes anybody wait."""
+        """Read a regular file, which cannot be watched and never blocks."""
         data = b"begin"
         while data:
             data = os.read(self._input, READ_BYTES)
-            self._take(data)
+            self._feed(data)
             if self._connection.unsent > UNSENT_BYTES:
                 await self._connection.collected()
             await asyncio.sleep(0)
 
-    def _take(self, data: bytes) -> None:
+    def _feed(self, data: bytes) -> None:
         receive = self._connection.receive
         for message in self._lines.feed(data) if data else self._lines.end():
             receive(message)
@@ -209,7 +210,7 @@ class StdioServer:
         if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
             os.set_blocking(self._output, False)
         if stat.S_ISFIFO(mode) and hasattr(fcntl, "F_SETPIPE_SZ"):
-            with contextlib.suppress(OSError):  # the system's bound is lower: leave it
+            with contextlib.suppress(OSError):  # above the limit of the system
                 fcntl.fcntl(self._output, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
     async def _write(self) -> None:
@@ -223,9 +224,9 @@ class StdioServer:
                     return
                 else:
                     await connection.ready()
-        except OSError:  # whoever read our output is gone
+        except OSError:  # the reader of the output is gone
             connection.lost()
-            self._end("nobody reads the output")
+            self._stop("output is not read")
 
     async def _write_bytes(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -251,14 +252,14 @@ class StdioServer:
 def serve_stdio(
     settings: Settings, files: ProjectFiles = NO_FILES, make_hub: MakeHub = build_hub
 ) -> None:
-    """`substrate --stdio`: serve the native view until the input ends."""
+    """`substrate --stdio`: serve the native protocol until the input ends."""
     _serve_view(settings, _native_view, files, make_hub)
 
 
 def serve_mcp_stdio(
     settings: Settings, files: ProjectFiles = NO_FILES, make_hub: MakeHub = build_hub
 ) -> None:
-    """`substrate --stdio --mcp`: serve MCP, and namespaced methods beside it."""
+    """`substrate --stdio --mcp`: serve MCP and namespaced methods until the input ends."""
     _serve_view(settings, resolve(MCP_VIEW), files, make_hub)
 
 
@@ -269,7 +270,7 @@ def _native_view(hub: Plexus, _: Settings) -> View:
 def _serve_view(
     settings: Settings, make_view: MakeView, files: ProjectFiles, make_hub: MakeHub
 ) -> None:
-    """Serve a view of the hub that the settings describe, until the input ends."""
+    """Serve a view of a new hub on stdio until the input ends."""
     input_fd, output_fd = claim_stdio()
     ORIGIN.set(STDIO)
     runner = asyncio.Runner()
@@ -290,19 +291,21 @@ async def _run(
         logger.error("plugin skipped: %s: %s", plugin.source, plugin.reason)
     observers = Observers(hub, settings)
     view = make_view(hub, settings)
-    lookout = Lookout(hub, Path.cwd())
+    publisher = Publisher(hub, Path.cwd())
     server = StdioServer(hub, view, input_fd, output_fd, eof_grace_s=settings.eof_grace_s)
-    beside = _server_beside(settings, files, lookout) if settings.watch else None
+    watch_server = _start_watch_server(settings, files, publisher) if settings.watch else None
     await server.serve()
-    if beside is not None:
-        beside.cancel()
-    await lookout.close()
+    if watch_server is not None:
+        watch_server.cancel()
+    await publisher.close()
     observers.close()
     return hub
 
 
-def _server_beside(settings: Settings, files: ProjectFiles, lookout: Lookout) -> asyncio.Task[None]:
-    """Start a server of the project unless one runs, and have it found at once."""
-    see_to_server = resolve(BESIDE)
-    seeing: Coroutine[Any, Any, None] = see_to_server(settings, files, Path.cwd(), lookout.look)
-    return asyncio.get_running_loop().create_task(seeing)
+def _start_watch_server(
+    settings: Settings, files: ProjectFiles, publisher: Publisher
+) -> asyncio.Task[None]:
+    """Start a server of the project unless one is running, and connect to it immediately."""
+    ensure_server = resolve(ENSURE_SERVER)
+    starting: Coroutine[Any, Any, None] = ensure_server(settings, files, Path.cwd(), publisher.poll)
+    return asyncio.get_running_loop().create_task(starting)

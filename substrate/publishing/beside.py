@@ -1,8 +1,8 @@
-"""`--watch`: a server beside a process on stdio, so that its runs can be watched in a browser.
+"""`--watch`: a server next to a stdio process, so that its runs can be watched in a browser.
 
-The server is a process of its own. It outlives the one that started it for as long as anybody is
-connected to it, because other processes of the same project tell it of their runs too, and ends
-by itself a minute after the last of them and the last browser is gone.
+The server is a separate process. Other processes of the same project publish their runs to it too,
+so it outlives the process that started it. It stops one minute after the last process and the last
+browser have disconnected.
 """
 
 from __future__ import annotations
@@ -26,48 +26,50 @@ from substrate.security.private_files import ensure_private_folder
 from substrate.settings import ProjectFiles, Settings
 from substrate.telemetry.logging import announce
 
-__all__ = ("see_to_server",)
+__all__ = ("ensure_server",)
 
-#: How long nobody may be connected before the server ends.
+#: Seconds without connections after which the server stops.
 IDLE_S: Final = 60
-#: How long it may take to start, and how often it is looked for meanwhile.
+#: Timeout of the start, and the interval of checks for the server.
 START_S: Final = 20.0
-LOOK_S: Final = 0.05
+POLL_S: Final = 0.05
 
 
-async def see_to_server(
+async def ensure_server(
     settings: Settings, files: ProjectFiles, project: Path, found: Callable[[], None]
 ) -> None:
-    """See that a server of the project runs, say where it is, and that it is `found`."""
+    """Start a server of the project unless one is running, print its address, call `found`."""
     try:
-        server = find_by_project(project) or await _started(settings, files, project)
+        server = find_by_project(project) or await _start_and_wait(settings, files, project)
     except OSError as error:
-        announce(f"No server could be started to watch the runs: {error}")
+        announce(f"Cannot start a server to watch the runs: {error}")
         return
     if server is None:
-        announce(f"No server came up to watch the runs; see {_log_file(project)}.")
+        announce(f"The server to watch the runs did not start. See {_log_file(project)}.")
         return
     found()
     address = f"http://127.0.0.1:{server.port}/"
-    # What is not a terminal may be a log, and a token is never logged.
+    # If stderr is not a terminal it may be a log, and a token is never logged.
     if sys.stderr.isatty():
         click.echo(f"Watch the runs at {address}#token={server.token}", err=True)
     else:
         announce(f"Watch the runs at {address}")
-        announce(f"`substrate --port {server.port} token` prints the token that it asks for.")
+        announce(f"Print its token with `substrate --port {server.port} token`.")
 
 
-async def _started(settings: Settings, files: ProjectFiles, project: Path) -> RunningServer | None:
-    """Start a server, unless another process is just doing that, and wait until it is there."""
-    with _alone(project) as alone:
-        # Reaped by the system when this process ends, which is soon enough.
-        wanted = alone and find_by_project(project) is None
-        child = _start(settings, files, project) if wanted else None
-        for _ in range(round(START_S / LOOK_S)):
+async def _start_and_wait(
+    settings: Settings, files: ProjectFiles, project: Path
+) -> RunningServer | None:
+    """Start a server, unless another process is doing so, and wait until it is running."""
+    with _start_lock(project) as has_lock:
+        # The child is not waited for. The system reaps it when this process ends.
+        needs_start = has_lock and find_by_project(project) is None
+        child = _start(settings, files, project) if needs_start else None
+        for _ in range(round(START_S / POLL_S)):
             server = find_by_project(project)
             if server is not None or (child is not None and child.poll() is not None):
                 return server
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
     return None
 
 
@@ -75,16 +77,16 @@ def _start(settings: Settings, files: ProjectFiles, project: Path) -> subprocess
     file = _log_file(project)
     ensure_private_folder(file.parent)
     log = open_private(file, os.O_WRONLY | os.O_TRUNC)
-    # Without -P Python would import modules of the project folder in place of ours.
+    # Without -P, Python would import modules of the project folder instead of ours.
     command = [sys.executable, "-P", "-m", "substrate", "--port", "0", "--bind", "127.0.0.1"]
     command += ["--auth", "token", "--idle-exit", str(IDLE_S)]
-    # It can run commands too, and must not do so more freely than this process.
+    # The server can run commands too, and must not have fewer restrictions than this process.
     command += ["--bash-sandbox", settings.bash_sandbox, "--log-level", settings.log_level]
     if settings.database:
         command += ["--database", settings.database]
     if files.once:
         command.append("--trust")
-    # What substrate.toml names, that server finds there itself, if the folder is trusted.
+    # The server reads activations in substrate.toml itself, if the folder is trusted.
     for activation in () if files.names_activations else settings.activation:
         command += ["--activation", activation]
     try:
@@ -106,8 +108,11 @@ def _log_file(project: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _alone(project: Path) -> Iterator[bool]:
-    """Whether nobody else starts a server of this project meanwhile; raises OSError."""
+def _start_lock(project: Path) -> Iterator[bool]:
+    """Lock the start of the project's server. Yields False if another process has the lock.
+
+    Raises OSError.
+    """
     file = _log_file(project).with_suffix(".lock")
     ensure_private_folder(file.parent)
     fd = open_private(file, os.O_WRONLY)

@@ -1,11 +1,11 @@
-"""A process's end of the channel: tells a server of its runs, and does what that passes on.
+"""A process's end of the publishing channel: publishes its runs, and performs forwarded calls.
 
 Rules:
-- Nothing waits for the server. Items are read with cursors, like by any other watcher: whatever is
-  not taken in time is a gap, and what there is to say of a run is looked up when it is said.
-- Items are sent only as far as the server wants them, at most twenty times a second.
-- What the server may have called is in a short list. It is called as if the person at this machine
-  had, who is the only one that can come that way.
+- Nothing waits for the server. Items are read with cursors, as by any other watcher: items that are
+  not read in time become a gap, and the state of a run is read when it is sent.
+- Items are sent only while the server is subscribed, at most twenty times a second.
+- The server may call only the methods in a short list. They run as the local operator, who is the
+  only principal that can reach this channel.
 """
 
 from __future__ import annotations
@@ -39,34 +39,34 @@ from substrate.security.lockfile import RunningServer
 
 __all__ = ("Channel",)
 
-#: How long the server may take to let us in, and how long saying good-bye may take.
+#: Timeouts of the connection and of its close.
 OPEN_S: Final = 3.0
 CLOSE_S: Final = 0.2
 PING_S: Final = 20.0
-#: The shortest time from one sending to the next, and how much is sent at most each time.
+#: Minimum interval between sends, and the maximum bytes of each.
 PACE_S: Final = 0.05
 PACE_BYTES: Final = 1024 * 1024
-#: How often it is said how far runs are whose items nobody wants.
-NEWS_S: Final = 1.0
-#: How large a frame is at most, and how much of it is not items.
+#: Interval of progress updates of runs without a subscription.
+UPDATE_S: Final = 1.0
+#: Maximum size of a frame, and the part reserved for its header.
 FRAME_BYTES: Final = 256 * 1024
 HEADER_BYTES: Final = 1024
-#: The largest terminal that is told with its run, whether its items are wanted or not.
+#: Maximum size of a terminal that is sent with its run even without a subscription.
 TERMINAL_BYTES: Final = 8 * 1024
-#: The largest question that is told whole.
+#: Maximum size of a question that is sent unshortened.
 QUESTION_BYTES: Final = 64 * 1024
-#: How many runs that are known already are told of to a server that is new.
+#: Maximum number of earlier runs that are sent to a newly connected server.
 KNOWN_RUNS: Final = 256
-#: How many runs may have news that were not told; past it, everything is told anew.
-NEWS: Final = 1024
-#: How many calls the server may have open.
-CALLS_OPEN: Final = 64
-#: What only looks at this process itself, and is no work.
-LOOKS: Final = "plexus."
+#: Maximum number of runs with unsent changes. Above it, everything is sent again.
+MAX_CHANGED: Final = 1024
+#: Maximum number of concurrent calls from the server.
+MAX_CALLS: Final = 64
+#: The namespace of methods that only inspect this process. Their runs are not published.
+INSPECTION_PREFIX: Final = "plexus."
 
 
-class Wanted:
-    """A run whose items the server wants, and how many bytes more; None for all."""
+class Subscription:
+    """A subscription of the server to a run. `left` is the remaining bytes; None is unlimited."""
 
     __slots__ = ("left", "reader")
 
@@ -76,49 +76,49 @@ class Wanted:
 
 
 class Channel:
-    """What one process tells one server. To be used once."""
+    """The connection of one process to one server. For a single use."""
 
     def __init__(self, hub: Plexus, project: Path) -> None:
         self._hub = hub
         self._project = project
         self._woken = asyncio.Event()
         self._ending = False
-        #: Runs of which there is something to say, and what was said last of those under way.
-        self._news: dict[int, Run] = {}
-        self._said: dict[int, tuple[str, int]] = {}
-        self._news_at = 0.0
-        self._tell_all = True
-        #: Questions that opened or closed.
-        self._asked: dict[tuple[int, str], Run] = {}
-        self._wanted: dict[int, Wanted] = {}
-        self._awake: list[Reader] = []
+        #: Runs with unsent changes, and the last state that was sent of each active run.
+        self._changed_runs: dict[int, Run] = {}
+        self._last_sent: dict[int, tuple[str, int]] = {}
+        self._updated_at = 0.0
+        self._send_all = True
+        #: Questions that were opened or closed, with their runs.
+        self._changed_questions: dict[tuple[int, str], Run] = {}
+        self._subscriptions: dict[int, Subscription] = {}
+        self._ready_readers: list[Reader] = []
         self._replies: deque[bytes] = deque()
         self._calls: set[asyncio.Task[None]] = set()
-        #: The runs that the server had begun here: nobody wants to watch those.
-        self._own: deque[int] = deque(maxlen=CALLS_OPEN)
+        #: Runs that the server started here. They are not published.
+        self._own_runs: deque[int] = deque(maxlen=MAX_CALLS)
         self._calling = False
-        self._room = FRAME_BYTES
+        self._capacity = FRAME_BYTES
         found = (node.activation for node in hub.nodes() if node.path == Approvals.namespace)
         self._approvals = next((each for each in found if isinstance(each, Approvals)), None)
 
     async def run(self, server: RunningServer) -> bool:
-        """Tell this server until it is gone, or until `end`; False if it did not even listen."""
+        """Publish to a server until it disconnects or `end`. Returns False if it refused."""
         try:
             async with _connected(server) as socket:
                 await socket.send(self._hello())
                 async with asyncio.timeout(OPEN_S):
                     welcome, _ = read_frame(await socket.recv(decode=False))
-                self._room = min(FRAME_BYTES, int(welcome["frame_bytes"])) - HEADER_BYTES
+                self._capacity = min(FRAME_BYTES, int(welcome["frame_bytes"])) - HEADER_BYTES
                 with self._listening():
                     await self._serve(socket)
         except (OSError, TimeoutError, InvalidHandshake, ConnectionClosed):
             return False
         except (KeyError, TypeError, ValueError, PlexusError):
-            return False  # it is a server of another version
+            return False  # a server of another version
         return True
 
     def end(self) -> None:
-        """Say what is left, and good-bye."""
+        """Send the remaining changes, then disconnect."""
         self._ending = True
         self._woken.set()
 
@@ -139,7 +139,7 @@ class Channel:
         finally:
             for task in (sending, receiving, *self._calls):
                 task.cancel()
-            # What they raised is why the connection is over, and nobody needs to hear of it.
+            # Their exceptions are the reason for the disconnect and need no report.
             await asyncio.gather(sending, receiving, *self._calls, return_exceptions=True)
 
     # --- what happens here --------------------------------------------------------------------
@@ -149,55 +149,55 @@ class Channel:
         runs = self._hub.runs
         questions = self._approvals or self._hub.questions
         stops = [
-            runs.on_start(self._begun),
-            runs.on_end(self._changed),
-            questions.on_change(self._question_changed),
+            runs.on_start(self._on_start),
+            runs.on_end(self._on_change),
+            questions.on_change(self._on_question_change),
         ]
         try:
             yield
         finally:
             for stop in stops:
                 stop()
-            for run in list(self._wanted):
-                self._leave(run)
+            for run in list(self._subscriptions):
+                self._unsubscribe(run)
 
-    def _begun(self, run: Run, _: Mapping[str, Any], __: Mapping[str, str] | None) -> None:
+    def _on_start(self, run: Run, _: Mapping[str, Any], __: Mapping[str, str] | None) -> None:
         if self._calling:
-            self._own.append(run.id)
-        self._changed(run)
+            self._own_runs.append(run.id)
+        self._on_change(run)
 
-    def _changed(self, run: Run) -> None:
-        if self._is_shown(run):
-            self._news[run.id] = run
-            if len(self._news) > NEWS:
-                self._news.clear()
-                self._tell_all = True
+    def _on_change(self, run: Run) -> None:
+        if self._is_published(run):
+            self._changed_runs[run.id] = run
+            if len(self._changed_runs) > MAX_CHANGED:
+                self._changed_runs.clear()
+                self._send_all = True
             self._woken.set()
 
-    def _question_changed(self, run: Run, request: str, _: bool) -> None:
-        if self._is_shown(run):
-            self._asked[run.id, request] = run
-            self._changed(run)
+    def _on_question_change(self, run: Run, request: str, _: bool) -> None:
+        if self._is_published(run):
+            self._changed_questions[run.id, request] = run
+            self._on_change(run)
 
-    def _is_shown(self, run: Run) -> bool:
-        looks = run.method.startswith(LOOKS) or run.id in self._own
-        return not looks and run.principal == LOCAL
+    def _is_published(self, run: Run) -> bool:
+        is_hidden = run.method.startswith(INSPECTION_PREFIX) or run.id in self._own_runs
+        return not is_hidden and run.principal == LOCAL
 
-    def _reader_woke(self, reader: Reader) -> None:
-        self._awake.append(reader)
+    def _on_reader_ready(self, reader: Reader) -> None:
+        self._ready_readers.append(reader)
         self._woken.set()
 
     # --- sending ------------------------------------------------------------------------------
 
     async def _send(self, socket: ClientConnection) -> None:
-        self._woken.set()  # there may be runs that have ended
+        self._woken.set()  # runs may have ended before the connection
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(NEWS_S if self._hub.runs.running() else None):
+                async with asyncio.timeout(UPDATE_S if self._hub.runs.running() else None):
                     await self._woken.wait()
             self._woken.clear()
             ending = self._ending
-            for each in (*self._told(), *self._told_questions()):
+            for each in (*self._run_frames(), *self._question_frames()):
                 await socket.send(each)
             while self._replies:
                 await socket.send(self._replies.popleft())
@@ -207,23 +207,23 @@ class Channel:
                 return
             await asyncio.sleep(PACE_S)
 
-    def _told(self) -> Iterator[bytes]:
-        """What there is to say of runs."""
-        if self._tell_all:
-            yield self._told_anew()
+    def _run_frames(self) -> Iterator[bytes]:
+        """Yield frames for runs that changed."""
+        if self._send_all:
+            yield self._reset()
         now = time.monotonic()
-        if now - self._news_at >= NEWS_S:
-            self._news_at = now
+        if now - self._updated_at >= UPDATE_S:
+            self._updated_at = now
             for each in self._hub.runs.running():
-                now_said = (each.state, each.log.last)
-                if self._said.get(each.id, now_said) != now_said:
-                    self._news[each.id] = each
-        news, self._news = self._news, {}
+                state = (each.state, each.log.last)
+                if self._last_sent.get(each.id, state) != state:
+                    self._changed_runs[each.id] = each
+        changed, self._changed_runs = self._changed_runs, {}
         lines: list[bytes] = []
         size = 0
-        for run in news.values():
+        for run in changed.values():
             line = self._described(run)
-            if lines and size + len(line) > self._room:
+            if lines and size + len(line) > self._capacity:
                 yield frame("runs", lines)
                 lines, size = [], 0
             lines.append(line)
@@ -231,25 +231,27 @@ class Channel:
         if lines:
             yield frame("runs", lines)
 
-    def _told_anew(self) -> bytes:
-        """Forget what was told; which runs there are is the first thing to tell."""
-        self._tell_all = False
-        self._said = {}
-        known = filter(self._is_shown, self._hub.runs.list_for(LOCAL))
-        self._news = {run.id: run for run in islice(known, KNOWN_RUNS)}
-        self._asked = {(run.id, asked.event.request): run for run, asked in self._open_questions()}
-        return frame("known", runs=list(self._news))
+    def _reset(self) -> bytes:
+        """Reset what was sent. Returns the frame with all runs, which must be sent first."""
+        self._send_all = False
+        self._last_sent = {}
+        known = filter(self._is_published, self._hub.runs.list_for(LOCAL))
+        self._changed_runs = {run.id: run for run in islice(known, KNOWN_RUNS)}
+        self._changed_questions = {
+            (run.id, asked.event.request): run for run, asked in self._open_questions()
+        }
+        return frame("known", runs=list(self._changed_runs))
 
     def _described(self, run: Run) -> bytes:
         try:
             scope = self._hub.resolve(run.method).scope
-        except PlexusError:  # it was let go, and its runs go on
+        except PlexusError:  # unregistered while its runs continue
             scope = run.method.partition(".")[0]
         described = wire.encode(run.describe() | {"scope": scope})
         if run.terminal is None:
-            self._said[run.id] = (run.state, run.log.last)
+            self._last_sent[run.id] = (run.state, run.log.last)
             return described
-        self._said.pop(run.id, None)
+        self._last_sent.pop(run.id, None)
         raw = run.log.payloads[-1]
         if len(raw) > TERMINAL_BYTES:
             return described
@@ -261,9 +263,9 @@ class Channel:
         running = self._hub.runs.running()
         return [(run, asked) for run in running for asked in (run.questions or {}).values()]
 
-    def _told_questions(self) -> Iterator[bytes]:
-        """What there is to say of questions."""
-        changed, self._asked = self._asked, {}
+    def _question_frames(self) -> Iterator[bytes]:
+        """Yield frames for questions that were opened or closed."""
+        changed, self._changed_questions = self._changed_questions, {}
         for (number, request), run in changed.items():
             if self._approvals is not None:
                 asked = self._approvals.find_question(run, request)
@@ -272,34 +274,36 @@ class Channel:
             if asked is None or run.terminal is not None:
                 yield frame("settled", run=number, request=request)
             else:
-                raw = wire.encode_event(_short(asked.event, min(QUESTION_BYTES, self._room)))
+                raw = wire.encode_event(_shorten(asked.event, min(QUESTION_BYTES, self._capacity)))
                 yield frame("asked", [raw], run=number, asked_ms=wall_ms(asked.asked_at))
 
     async def _send_items(self, socket: ClientConnection) -> None:
         budget = PACE_BYTES
-        awake, self._awake = self._awake, []
-        while awake and budget > 0:
-            reader = awake.pop(0)
-            wanted = self._wanted.get(reader.run.id)
-            if wanted is None or wanted.reader is not reader:
+        readers, self._ready_readers = self._ready_readers, []
+        while readers and budget > 0:
+            reader = readers.pop(0)
+            subscription = self._subscriptions.get(reader.run.id)
+            if subscription is None or subscription.reader is not reader:
                 continue
             batch = reader.take()
             if not batch.events:
                 continue
             number = reader.run.id
             budget -= batch.size
-            # A gap has the number of the last item that is missing, and the server finds out.
+            # A gap has the seq of the last missing item. The server detects it by the next seq.
             if batch.events[0].type != "gap" or batch.first + 1 != reader.run.log.first:
-                for each in _frames(number, batch.first, batch.payloads, self._room):
+                for each in _frames(number, batch.first, batch.payloads, self._capacity):
                     await socket.send(each)
-            if wanted.left is not None:
-                wanted.left -= batch.size
-            if batch.terminal is not None or (wanted.left is not None and wanted.left <= 0):
-                self._leave(number)
+            if subscription.left is not None:
+                subscription.left -= batch.size
+            if batch.terminal is not None or (
+                subscription.left is not None and subscription.left <= 0
+            ):
+                self._unsubscribe(number)
             else:
-                awake.append(reader)
-        self._awake += awake
-        if self._awake:
+                readers.append(reader)
+        self._ready_readers += readers
+        if self._ready_readers:
             self._woken.set()
 
     # --- what the server wants ----------------------------------------------------------------
@@ -309,42 +313,42 @@ class Channel:
             header, _ = read_frame(await socket.recv(decode=False))
             kind = header["kind"]
             if kind == "want":
-                self._want(int(header["run"]), int(header["after"]), header["bytes"])
+                self._subscribe(int(header["run"]), int(header["after"]), header["bytes"])
             elif kind == "enough":
-                self._leave(int(header["run"]))
-            elif kind == "call" and len(self._calls) < CALLS_OPEN:
+                self._unsubscribe(int(header["run"]))
+            elif kind == "call" and len(self._calls) < MAX_CALLS:
                 call = self._call(int(header["id"]), header["method"], header["params"])
                 task = asyncio.create_task(call)
                 self._calls.add(task)
                 task.add_done_callback(self._calls.discard)
 
-    def _want(self, number: int, after: int, most_bytes: int | None) -> None:
-        self._leave(number)
+    def _subscribe(self, number: int, after: int, most_bytes: int | None) -> None:
+        self._unsubscribe(number)
         try:
             run = self._hub.runs.find(number, LOCAL)
         except PlexusError:
             self._reply(frame("lost", run=number))
             return
-        reader = run.reader(after, self._reader_woke, owner=False)
-        self._wanted[number] = Wanted(reader, most_bytes)
+        reader = run.reader(after, self._on_reader_ready, owner=False)
+        self._subscriptions[number] = Subscription(reader, most_bytes)
         if reader.poll():
-            self._reader_woke(reader)
+            self._on_reader_ready(reader)
 
-    def _leave(self, number: int) -> None:
-        wanted = self._wanted.pop(number, None)
-        if wanted is not None:
-            wanted.reader.run.leave(wanted.reader)
+    def _unsubscribe(self, number: int) -> None:
+        subscription = self._subscriptions.pop(number, None)
+        if subscription is not None:
+            subscription.reader.run.leave(subscription.reader)
 
     async def _call(self, number: int, method: str, params: dict[str, Any]) -> None:
-        self._reply(frame("reply", [await self._called(method, params)], id=number))
+        self._reply(frame("reply", [await self._call_method(method, params)], id=number))
 
-    async def _called(self, method: str, params: dict[str, Any]) -> bytes:
-        """The terminal of a call."""
+    async def _call_method(self, method: str, params: dict[str, Any]) -> bytes:
+        """Call a method and return its encoded terminal."""
         self._calling = True
         try:
             if method not in CALLS:
                 return wire.encode_event(
-                    ErrorEvent("denied", f"{method} is not for others to call")
+                    ErrorEvent("denied", f"{method} must not be called through a server")
                 )
             call = self._hub.call(method, params, LOCAL)
         except PlexusError as error:
@@ -367,7 +371,7 @@ async def _connected(server: RunningServer) -> AsyncIterator[ClientConnection]:
     socket = await connect(
         f"ws://127.0.0.1:{server.port}{PATH}",
         additional_headers={"Authorization": f"Bearer {server.token}"},
-        # A server on this machine is not to be sought through the environment's proxy.
+        # A server on this machine must not be reached through a proxy of the environment.
         proxy=None,
         compression=None,
         open_timeout=OPEN_S,
@@ -381,27 +385,27 @@ async def _connected(server: RunningServer) -> AsyncIterator[ClientConnection]:
         await socket.close()
 
 
-def _frames(run: int, first: int, raws: list[bytes], room: int) -> Iterator[bytes]:
-    """Frames for consecutive items, none of them too large."""
+def _frames(run: int, first: int, payloads: list[bytes], capacity: int) -> Iterator[bytes]:
+    """Yield frames for consecutive items, none larger than `capacity`."""
     lines: list[bytes] = []
     size = 0
-    for seq, raw in enumerate(raws, first):
-        if lines and size + len(raw) > room:
+    for seq, raw in enumerate(payloads, first):
+        if lines and size + len(raw) > capacity:
             yield frame("items", lines, run=run, first=seq - len(lines))
             lines, size = [], 0
-        if len(raw) > room:
-            parts: list[bytes] = [raw[at : at + room] for at in range(0, len(raw), room)]
+        if len(raw) > capacity:
+            parts: list[bytes] = [raw[at : at + capacity] for at in range(0, len(raw), capacity)]
             for number, part in enumerate(parts, 1):
                 yield frame("piece", [part], run=run, seq=seq, last=number == len(parts))
             continue
         lines.append(raw)
         size += len(raw) + 1
     if lines:
-        yield frame("items", lines, run=run, first=first + len(raws) - len(lines))
+        yield frame("items", lines, run=run, first=first + len(payloads) - len(lines))
 
 
-def _short(event: QuestionAsked, limit: int) -> QuestionAsked:
-    """As much of a question as can be told."""
+def _shorten(event: QuestionAsked, limit: int) -> QuestionAsked:
+    """Return a question, shortened to the limit."""
     if len(wire.encode_event(event)) <= limit:
         return event
     return QuestionAsked(

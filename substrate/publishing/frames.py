@@ -1,26 +1,26 @@
-"""What the two ends of the channel say to each other.
+"""The frames of the publishing channel.
 
-A frame is one WebSocket message: a line of JSON, which has a `kind`, and after it lines that are
-JSON already, so that the bytes of an event are neither read nor written again on the way.
+A frame is one WebSocket message: a header line of JSON with a `kind`, followed by lines of encoded
+JSON, so that the bytes of an event are not decoded and encoded again.
 
-| from the process | what follows in lines |
+| from the process | the lines that follow |
 |---|---|
 | `hello` process, pid, start_time, project | |
-| `known` runs | there are these, and no others; what was wanted of them is forgotten |
-| `runs` | a description of each run that is new or has changed |
+| `known` runs | none; the complete list of runs, which resets all subscriptions |
+| `runs` | the description of each new or changed run |
 | `items` run, first | consecutive items |
 | `piece` run, seq, last | a part of one item that is too large for a frame |
-| `asked` run, asked_ms | the `request` that is open |
+| `asked` run, asked_ms | the open `request` |
 | `settled` run, request | |
-| `lost` run | it is wanted, but no longer known |
-| `reply` id | the terminal of what was called |
+| `lost` run | none; the server subscribed to a run that is no longer retained |
+| `reply` id | the terminal of the call |
 | `bye` | |
 
 | from the server | |
 |---|---|
-| `welcome` frame_bytes | the largest frame it takes |
-| `want` run, after, bytes | send items, so many bytes of them or, with null, all |
-| `enough` run | |
+| `welcome` frame_bytes | the maximum frame size |
+| `want` run, after, bytes | subscribe to items, up to this many bytes, or all with null |
+| `enough` run | unsubscribe |
 | `call` id, method, params | one of `CALLS` |
 """
 
@@ -34,23 +34,23 @@ from plexus.rpc import wire
 
 __all__ = ("CALLS", "PATH", "frame", "read_frame")
 
-#: Where the server takes them.
+#: The path of the server's WebSocket.
 PATH: Final = "/publish"
-#: What the server may have a process call.
+#: The methods that the server may call in a process.
 CALLS: Final = frozenset({"plexus.cancel", "plexus.respond", "approvals.respond"})
-#: An answer may be as deep as whatever asks for it wants.
+#: Default limits: the parameters of a call may be as deep as those of any call.
 HEADER: Final = Limits()
 
 
 def frame(kind: str, lines: Sequence[bytes] = (), **fields: Any) -> bytes:
-    """A frame of this kind."""
+    """Encode a frame."""
     return b"\n".join([wire.encode({"kind": kind, **fields}), *lines])
 
 
 def read_frame(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """The first line of a frame and the rest; raises ValueError and TooBig."""
+    """Decode the header of a frame. Returns it with the rest. Raises ValueError or TooBig."""
     head, _, rest = data.partition(b"\n")
     header = wire.decode_value(head, HEADER)
     if not isinstance(header, dict) or not isinstance(header.get("kind"), str):
-        raise ValueError("a frame begins with an object that has a kind")  # noqa: TRY004
+        raise ValueError("a frame must start with an object that has a kind")  # noqa: TRY004
     return header, rest

@@ -1,9 +1,9 @@
-"""Looks whether there is a server of the project to tell of the runs of this process.
+"""Finds the server of the project and publishes the runs of this process to it.
 
 Rules:
-- As long as there is none, that costs one look at a folder when a run begins, and one a second
-  while any is under way. Nothing is connected to, and nothing is imported for it.
-- Whatever becomes of the server, the runs do not notice. One that is gone is looked for again.
+- Without a server, this costs one stat of a folder when a run starts, and one per second while any
+  is running. It opens no connection and imports nothing.
+- Runs do not depend on the server. If it is gone, the search starts again.
 """
 
 from __future__ import annotations
@@ -21,130 +21,130 @@ from plexus.registry.lazy import resolve
 from plexus.runtime.hub import Plexus
 from plexus.runtime.run import Run
 
-__all__ = ("Lookout",)
+__all__ = ("Publisher",)
 
 logger = logging.getLogger("substrate.publishing")
 
-#: How often it is looked for a server while runs are under way.
-LOOK_S: Final = 1.0
-#: How long one that does not listen is left alone, at most.
-LONGEST_S: Final = 30.0
-#: How long the last of what there is to say may take when this process ends: hosts kill those
-#: that take half a second.
+#: Seconds between checks for a server while runs are in progress.
+POLL_S: Final = 1.0
+#: Maximum backoff in seconds after a failed connection.
+MAX_BACKOFF_S: Final = 30.0
+#: Seconds to send the remaining messages when this process ends. Hosts kill processes that take
+#: half a second.
 END_S: Final = 0.25
-#: A folder that changed so lately may change again without a newer time.
-UNSETTLED_NS: Final = 100_000_000
+#: A folder that changed this recently may change again without a newer timestamp.
+MTIME_RESOLUTION_NS: Final = 100_000_000
 
 FIND_SERVER: Final = "substrate.security.lockfile:find_by_project"
 CHANNEL: Final = "substrate.publishing.channel:Channel"
 
 
-class Lookout:
-    """Has the runs of a hub told to the server of its project, while there is one."""
+class Publisher:
+    """Publishes the runs of a hub to the server of its project, while one is running."""
 
     def __init__(self, hub: Plexus, project: Path) -> None:
         self._hub = hub
         self._project = project
         self._folder = state_folder() / "servers"
-        self._unlisten: Callable[[], None] | None = None
+        self._unsubscribe: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._telling: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._channel: Any = None
-        #: When the folder had changed when it was looked into, and until when it is believed that
-        #: nobody there wants to be told.
-        self._seen: int | None = None
-        self._believed_until = 0.0
-        self._patience_s = LOOK_S
-        self._listen()
+        #: The modification time of the folder at the last search, and until when the result of the
+        #: search is valid.
+        self._seen_mtime: int | None = None
+        self._skip_until = 0.0
+        self._backoff_s = POLL_S
+        self._subscribe()
 
-    def look(self) -> None:
-        """Look now, unless a server is being told already."""
+    def poll(self) -> None:
+        """Search for a server now, unless one is connected."""
         self._stop_timer()
-        if self._telling is not None:
+        if self._task is not None:
             return
         try:
             changed = os.stat(self._folder).st_mtime_ns  # noqa: PTH116 - once for every run
         except OSError:
-            self._wait()
+            self._start_timer()
             return
-        if changed == self._seen and time.monotonic() < self._believed_until:
-            self._wait()
+        if changed == self._seen_mtime and time.monotonic() < self._skip_until:
+            self._start_timer()
         else:
-            self._seen = changed
-            self._telling = asyncio.get_running_loop().create_task(self._tell())
-            self._telling.add_done_callback(self._told)
+            self._seen_mtime = changed
+            self._task = asyncio.get_running_loop().create_task(self._publish())
+            self._task.add_done_callback(self._on_published)
 
     async def close(self) -> None:
-        """Say what is left to a server that listens, and end."""
+        """Send the remaining messages to a connected server, and stop."""
         self._stop_timer()
-        if self._unlisten is not None:
-            self._unlisten()
-            self._unlisten = None
-        telling = self._telling
-        if telling is None:
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+        task = self._task
+        if task is None:
             return
-        telling.remove_done_callback(self._told)
+        task.remove_done_callback(self._on_published)
         if self._channel is not None:
             self._channel.end()
-            await asyncio.wait([telling], timeout=END_S)
-        telling.cancel()
-        await asyncio.wait([telling])
+            await asyncio.wait([task], timeout=END_S)
+        task.cancel()
+        await asyncio.wait([task])
 
     # --- waiting ------------------------------------------------------------------------------
 
-    def _listen(self) -> None:
-        if self._unlisten is None:
-            self._unlisten = self._hub.runs.on_start(self._begun)
+    def _subscribe(self) -> None:
+        if self._unsubscribe is None:
+            self._unsubscribe = self._hub.runs.on_start(self._on_start)
 
-    def _begun(self, _: Run, __: Mapping[str, Any], ___: Mapping[str, str] | None) -> None:
-        """A run begins after a time when there was none: from here on the clock looks."""
-        assert self._unlisten is not None, "whoever is told has listened"
-        self._unlisten()
-        self._unlisten = None
-        self.look()
+    def _on_start(self, _: Run, __: Mapping[str, Any], ___: Mapping[str, str] | None) -> None:
+        """Start polling: a run starts after an idle time."""
+        assert self._unsubscribe is not None, "only subscribers are notified"
+        self._unsubscribe()
+        self._unsubscribe = None
+        self.poll()
 
-    def _wait(self) -> None:
+    def _start_timer(self) -> None:
         self._stop_timer()
-        self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._waited)
+        self._timer = asyncio.get_running_loop().call_later(POLL_S, self._on_timer)
 
-    def _waited(self) -> None:
+    def _on_timer(self) -> None:
         if self._hub.runs.running():
-            self.look()
+            self.poll()
         else:
-            self._listen()
+            self._subscribe()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    # --- telling ------------------------------------------------------------------------------
+    # --- task ------------------------------------------------------------------------------
 
-    async def _tell(self) -> None:
+    async def _publish(self) -> None:
         server = resolve(FIND_SERVER)(self._project)
         if server is None:
-            settled = time.time_ns() - (self._seen or 0) > UNSETTLED_NS
-            self._believe(LONGEST_S if settled else 0.0)
+            settled = time.time_ns() - (self._seen_mtime or 0) > MTIME_RESOLUTION_NS
+            self._skip_searches(MAX_BACKOFF_S if settled else 0.0)
             return
-        # Not on the loop: it takes as long as a whole start, and there are runs under way.
+        # In a thread: the import takes as long as a cold start and would block running calls.
         channel = await asyncio.to_thread(resolve, CHANNEL)
         self._channel = channel(self._hub, self._project)
         if await self._channel.run(server):
-            self._patience_s = LOOK_S
+            self._backoff_s = POLL_S
         else:
-            self._patience_s = min(self._patience_s * 2, LONGEST_S)
-            self._believe(self._patience_s)
+            self._backoff_s = min(self._backoff_s * 2, MAX_BACKOFF_S)
+            self._skip_searches(self._backoff_s)
 
-    def _believe(self, for_s: float) -> None:
-        """There is nobody to tell for so long, unless the folder changes."""
-        self._believed_until = time.monotonic() + for_s
+    def _skip_searches(self, for_s: float) -> None:
+        """Skip searches for this time, unless the folder changes."""
+        self._skip_until = time.monotonic() + for_s
 
-    def _told(self, telling: asyncio.Task[None]) -> None:
-        self._telling = self._channel = None
-        if telling.cancelled():
+    def _on_published(self, task: asyncio.Task[None]) -> None:
+        self._task = self._channel = None
+        if task.cancelled():
             return
-        error = telling.exception()
-        if error is not None:  # a defect of ours, of which the runs know nothing
-            logger.error("runs cannot be told to the server", exc_info=error)
-            self._believe(LONGEST_S)
-        self._wait()
+        error = task.exception()
+        if error is not None:  # a defect that does not affect the runs
+            logger.error("cannot publish runs to the server", exc_info=error)
+            self._skip_searches(MAX_BACKOFF_S)
+        self._start_timer()

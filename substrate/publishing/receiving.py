@@ -1,7 +1,7 @@
-"""The server's end of the channel: what other processes of its user run, kept and steered.
+"""The server's end of the publishing channel: runs of the operator's other processes.
 
-Only whoever has the server's own token can tell it of runs. The runs belong to the same person,
-and nobody else sees them.
+Only a process with the server's own token can publish runs. They belong to the operator, and no
+other principal sees them.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from substrate.security.lockfile import has_exited
 __all__ = ("PublishingSocket",)
 
 POLICY_VIOLATION: Final = 1008
-#: How long a process may take to do what is passed on to it.
+#: Timeout of a call that is forwarded to a process.
 REPLY_S: Final = 10.0
-#: How long a process that is alive may take to come back after its connection was lost, and how
-#: often it is looked whether it is.
-COME_BACK_S: Final = 10.0
-LOOK_S: Final = 0.25
-#: How many runs one process may have here that have not ended.
-RUNS: Final = 2048
-#: How much may wait to be sent to a process that does not read.
-UNSENT: Final = 4096
+#: Seconds that a live process may take to reconnect, and the interval of checks whether it is
+#: alive.
+RECONNECT_S: Final = 10.0
+POLL_S: Final = 0.25
+#: Maximum number of active runs of one process.
+MAX_RUNS: Final = 2048
+#: Maximum number of unsent frames to a process that does not read.
+MAX_UNSENT: Final = 4096
 ENDED: Final = frozenset({"complete", "error", "cancelled"})
-GONE: Final = "its process is gone"
+GONE: Final = "its process has disconnected"
 
 
 class PublishingSocket:
-    """A route that is a WebSocket, for processes that tell of their runs."""
+    """The WebSocket route for processes that publish their runs."""
 
     def __init__(self, hub: Plexus, credentials: CredentialWatch) -> None:
         self._hub = hub
@@ -53,23 +53,23 @@ class PublishingSocket:
         if hub.runs.elsewhere is None:
             hub.runs.elsewhere = Elsewhere(hub.limits)
         self._elsewhere = hub.runs.elsewhere
-        self._homes: dict[str, Home] = {}
+        self._remotes: dict[str, RemoteProcess] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Listen to one process until it is gone."""
-        await receive()  # "websocket.connect", always the first
+        """Receive the runs of one process until it disconnects."""
+        await receive()  # always "websocket.connect"
         await send({"type": "websocket.accept"})
         credential: Credential = scope["credential"]
         principal = credential.principal
         if principal != LOCAL or principal.scopes is not None:
-            await _close(send, "only with the server's own token")
+            await _close(send, "requires the server's own token")
             return
         socket = _Socket()
         self._credentials.add(credential, socket)
         reader = asyncio.create_task(self._read(receive, send))
         try:
-            both: list[asyncio.Future[Any]] = [reader, socket.revoked]
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            waits: list[asyncio.Future[Any]] = [reader, socket.revoked]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._credentials.discard(credential, socket)
             reader.cancel()
@@ -83,31 +83,31 @@ class PublishingSocket:
         try:
             data = await _received(receive)
             if data is not None:
-                await self._listen(self._home(read_frame(data)[0]), receive, send)
+                await self._listen(self._find_remote(read_frame(data)[0]), receive, send)
         except (KeyError, TypeError, ValueError, PlexusError) as error:
-            await _close(send, f"that is no frame: {error}"[:100])
+            await _close(send, f"invalid frame: {error}"[:100])
 
-    async def _listen(self, home: Home, receive: Receive, send: Send) -> None:
-        out = home.opened()
+    async def _listen(self, remote: RemoteProcess, receive: Receive, send: Send) -> None:
+        out = remote.opened()
         writer = asyncio.create_task(self._write(out, send))
-        home.send(frame("welcome", frame_bytes=self._hub.limits.message_bytes))
+        remote.send(frame("welcome", frame_bytes=self._hub.limits.message_bytes))
         try:
             while (data := await _received(receive)) is not None and not writer.done():
-                home.take(*read_frame(data))
+                remote.take(*read_frame(data))
         finally:
-            home.closed(out, self._forget)
+            remote.closed(out, self._forget)
             writer.cancel()
             await asyncio.wait([writer])
 
-    def _home(self, hello: dict[str, Any]) -> Home:
+    def _find_remote(self, hello: dict[str, Any]) -> RemoteProcess:
         process = str(hello["process"])
-        home = self._homes.get(process)
-        if home is None:
-            home = self._homes[process] = Home(self._hub, self._elsewhere, hello)
-        return home
+        remote = self._remotes.get(process)
+        if remote is None:
+            remote = self._remotes[process] = RemoteProcess(self._hub, self._elsewhere, hello)
+        return remote
 
-    def _forget(self, home: Home) -> None:
-        self._homes.pop(home.process, None)
+    def _forget(self, remote: RemoteProcess) -> None:
+        self._remotes.pop(remote.process, None)
 
     async def _write(self, out: Outbox, send: Send) -> None:
         while True:
@@ -120,28 +120,28 @@ class PublishingSocket:
 
 
 class _Socket:
-    """One connection, as far as its credential is concerned."""
+    """One connection, as seen by the credential watch."""
 
     def __init__(self) -> None:
         #: Done with the reason when the credential is no longer valid.
         self.revoked: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    def revoke(self, reason: str, *, refreshed: bool) -> None:  # noqa: ARG002 - it comes back
-        """End the connection: its process reads the lock file and connects again."""
+    def revoke(self, reason: str, *, refreshed: bool) -> None:  # noqa: ARG002 - closed in both cases
+        """End the connection. The process reads the lock file and reconnects."""
         if not self.revoked.done():
             self.revoked.set_result(reason)
 
 
 class Outbox:
-    """What is to be sent on one connection."""
+    """The queue of frames to send on one connection."""
 
     def __init__(self) -> None:
         self.frames: deque[bytes] = deque()
         self.filled = asyncio.Event()
 
 
-class Home:
-    """A process that tells of its runs, also while its connection is being sought again."""
+class RemoteProcess:
+    """A process that publishes its runs. It persists while the process reconnects."""
 
     def __init__(self, hub: Plexus, elsewhere: Elsewhere, hello: dict[str, Any]) -> None:
         self.process = str(hello["process"])
@@ -155,7 +155,7 @@ class Home:
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._called = 0
         self._leaving = False
-        #: The item that comes in pieces, and what has come of it.
+        #: The parts received so far of an item that is sent in pieces.
         self._pieces = bytearray()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -165,7 +165,7 @@ class Home:
     # --- the connection -----------------------------------------------------------------------
 
     def opened(self) -> Outbox:
-        """It is connected; what was before, is not used any more."""
+        """Handle a connection, which replaces an earlier one. Returns its outbox."""
         if self._timer is not None:
             self._timer.cancel()
         self._leaving = False
@@ -173,29 +173,29 @@ class Home:
         self._out = Outbox()
         return self._out
 
-    def closed(self, out: Outbox, forget: Callable[[Home], None]) -> None:
-        """It is not connected any more; if it does not come back, its runs end."""
+    def closed(self, out: Outbox, forget: Callable[[RemoteProcess], None]) -> None:
+        """Handle a disconnect. The runs end if the process does not reconnect."""
         if self._out is not out:
-            return  # it has come back already
+            return  # reconnected already
         self._out = None
         for call in self._calls.values():
             if not call.done():
                 call.set_exception(Failed(GONE, code="gone"))
         loop = asyncio.get_running_loop()
-        until = loop.time() if self._leaving else loop.time() + COME_BACK_S
+        until = loop.time() if self._leaving else loop.time() + RECONNECT_S
 
-        def look() -> None:
+        def poll() -> None:
             if loop.time() >= until or has_exited(self._pid, self._start_time):
                 forget(self)
                 for run in list(self._runs.values()):
                     run.close_lost(GONE)
             else:
-                self._timer = loop.call_later(LOOK_S, look)
+                self._timer = loop.call_later(POLL_S, poll)
 
-        look()
+        poll()
 
     def send(self, message: bytes) -> None:
-        if self._out is not None and len(self._out.frames) < UNSENT:
+        if self._out is not None and len(self._out.frames) < MAX_UNSENT:
             self._out.frames.append(message)
             self._out.filled.set()
 
@@ -209,7 +209,7 @@ class Home:
 
     async def call(self, method: str, params: dict[str, Any]) -> Any:
         if self._out is None:
-            raise Failed(f"process {self._pid} cannot be reached", code="gone")
+            raise Failed(f"Process {self._pid} is not connected.", code="gone")
         self._called += 1
         number = self._called
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -219,31 +219,31 @@ class Home:
             async with asyncio.timeout(REPLY_S):
                 return await answer
         except TimeoutError:
-            raise Failed(f"process {self._pid} did not answer", code="gone") from None
+            raise Failed(f"Process {self._pid} did not answer in time.", code="gone") from None
         finally:
             del self._calls[number]
 
     # --- frames -------------------------------------------------------------------------------
 
     def take(self, header: dict[str, Any], rest: bytes) -> None:
-        """A frame has come; raises KeyError, TypeError and ValueError for what is none."""
+        """Process a frame. Raises KeyError, TypeError or ValueError if it is invalid."""
         kind = header["kind"]
         if kind == "known":
-            self._told_anew(set(header["runs"]))
+            self._on_known(set(header["runs"]))
             return
         if kind == "runs":
             for line in rest.split(b"\n"):
-                self._told(_checked(wire.decode_value(line, READING)))
+                self._on_run(_validated(wire.decode_value(line, READING)))
             return
         if kind == "reply":
-            self._replied(int(header["id"]), rest)
+            self._on_reply(int(header["id"]), rest)
             return
         if kind == "bye":
             self._leaving = True
             return
         run = self._runs.get(header["run"])
         if run is None:
-            return  # one too many, or forgotten
+            return  # above the limit, or no longer retained
         if kind == "items":
             run.add_items(int(header["first"]), rest.split(b"\n"))
         elif kind == "piece":
@@ -255,28 +255,28 @@ class Home:
         elif kind == "settled":
             run.forget_question(str(header["request"]))
         elif kind == "lost":
-            run.close_lost("its process no longer knows what it said")
+            run.close_lost("its process no longer retains its items")
 
-    def _told_anew(self, known: set[int]) -> None:
+    def _on_known(self, known: set[int]) -> None:
         for number, run in list(self._runs.items()):
             if number in known:
                 run.request_missing_items()
             else:
-                run.close_lost("its process no longer knows of it")
+                run.close_lost("its process no longer retains it")
 
-    def _told(self, said: dict[str, Any]) -> None:
-        run = self._runs.get(said["run"])
+    def _on_run(self, info: dict[str, Any]) -> None:
+        run = self._runs.get(info["run"])
         if run is None:
-            self._add(said)
+            self._add(info)
         else:
-            run.update(said)
+            run.update(info)
 
-    def _add(self, said: dict[str, Any]) -> None:
-        known = self._elsewhere.find(said["run"])
-        if known is not None and (known.terminal is None or said["state"] in ENDED):
-            return  # it was told before
-        if len(self._runs) < RUNS:
-            run = RunElsewhere(said, LOCAL, self._hub.limits, self, self._ended)
+    def _add(self, info: dict[str, Any]) -> None:
+        known = self._elsewhere.find(info["run"])
+        if known is not None and (known.terminal is None or info["state"] in ENDED):
+            return  # published before
+        if len(self._runs) < MAX_RUNS:
+            run = RunElsewhere(info, LOCAL, self._hub.limits, self, self._ended)
             self._runs[run.id] = run
             self._elsewhere.add(run)
             run.request_missing_items()
@@ -294,7 +294,7 @@ class Home:
             self._pieces.clear()
             run.add_items(int(header["seq"]), [whole])
 
-    def _replied(self, number: int, raw: bytes) -> None:
+    def _on_reply(self, number: int, raw: bytes) -> None:
         answer = self._calls.get(number)
         if answer is None or answer.done():
             return
@@ -305,9 +305,9 @@ class Home:
             answer.set_result(terminal.result if isinstance(terminal, Result) else None)
 
 
-def _checked(said: Any) -> dict[str, Any]:
-    """What a process says of a run; raises ValueError if it is not that."""
-    match said:
+def _validated(info: Any) -> dict[str, Any]:
+    """Validate the description of a run. Raises ValueError."""
+    match info:
         case {
             "run": int(),
             "method": str(),
@@ -316,13 +316,13 @@ def _checked(said: Any) -> dict[str, Any]:
             "started_ms": int(),
             "last_seq": int(),
         }:
-            described: dict[str, Any] = said
+            described: dict[str, Any] = info
             return described
-    raise ValueError("that describes no run")
+    raise ValueError("invalid description of a run")
 
 
 async def _received(receive: Receive) -> bytes | None:
-    """The next message; None when there are no more."""
+    """Return the next message, or None after a disconnect."""
     message = await receive()
     if message["type"] == "websocket.disconnect":
         return None
@@ -332,7 +332,7 @@ async def _received(receive: Receive) -> bytes | None:
 
 
 async def _close(send: Send, reason: str) -> None:
-    """Say why no more is listened to, if the other side is still there."""
+    """Send a close frame with the reason, if the process still reads."""
     with contextlib.suppress(TimeoutError, RuntimeError):
         async with asyncio.timeout(1.0):
             await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})

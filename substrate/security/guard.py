@@ -28,7 +28,7 @@ from substrate.security.cors import is_preflight, send_preflight, with_origin
 from substrate.security.credential_watch import REVOKED, CredentialWatch
 from substrate.security.errors import AccessRefused
 from substrate.security.tickets import accepts_ticket, pop_ticket
-from substrate.server.asgi import Headers, send_json, send_unread
+from substrate.server.asgi import Headers, send_and_discard_body, send_json
 from substrate.telemetry.refusals import OnRefused, address_of
 
 __all__ = ("Guard", "Names", "allowed_names", "local_names")
@@ -200,7 +200,7 @@ class Guard:
             return _Refusal("content_type", UNSUPPORTED, "the body must be application/json")
         limit = self._body_bytes
         if _number(headers.get(b"content-length", b"0")) > limit:
-            reason = f"the body is over {limit} bytes"
+            reason = f"The body is larger than {limit} bytes."
             return _Refusal("too_big", TOO_BIG, reason, limit)
         return None
 
@@ -322,7 +322,7 @@ async def _respond(
 ) -> None:
     """Send a whole response. A body is not read."""
     if any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"]):
-        await send_unread(receive, send, status, value, extra)
+        await send_and_discard_body(receive, send, status, value, extra)
     else:
         await send_json(send, status, value, extra)
 

@@ -1,9 +1,8 @@
 """The HTTP app: its routes, inside the guard and the error boundary.
 
-An exception in a route is answered and logged. The peer gets a JSON 500 with the reference under
-which the log has the traceback, and nothing else of the exception. A WebSocket is closed with 1011.
-A response that has begun cannot become another one: returning before its end makes the HTTP server
-close the connection.
+An exception in a route is logged and answered. The client gets a JSON 500 with the log reference of
+the traceback and no other detail of the exception; a WebSocket is closed with 1011. A response that
+has started cannot be replaced: returning before its end makes the HTTP server close the connection.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from substrate.security.routes import (
     SessionProof,
     TicketEndpoint,
 )
-from substrate.server.asgi import header, send_bytes, send_unread
+from substrate.server.asgi import header, send_and_discard_body, send_bytes
 from substrate.server.limits import ServerLimits
 from substrate.server.listener import OpenConnections
 from substrate.server.mcp.endpoint import McpEndpoint
@@ -52,14 +51,14 @@ from substrate.telemetry.refusals import Refusals
 
 __all__ = ("IDENTITY", "ErrorBoundary", "HotRoute", "build_app")
 
-#: How a client knows that whoever answers on this port is a server of ours.
+#: The name by which a client recognises a server of this program.
 IDENTITY = "substrate"
 #: The WebSocket close code for an unexpected condition in the server.
 INTERNAL_ERROR: Final = 1011
 
 
 class HotRoute:
-    """One HTTP route in front of an app: calls of tools are spared the router."""
+    """A single HTTP route in front of an app, so that tool calls bypass the router."""
 
     def __init__(self, path: str, endpoint: ASGIApp, app: ASGIApp) -> None:
         self.path = path
@@ -67,7 +66,7 @@ class HotRoute:
         self._endpoint = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on to whom it is for."""
+        """Call the endpoint if the path matches, otherwise the app."""
         if scope["type"] == "http" and scope["path"] == self.path:
             await self._endpoint(scope, receive, send)
         else:
@@ -75,7 +74,7 @@ class HotRoute:
 
 
 class Index:
-    """`GET /`: who this is. A browser gets a page, and everybody else JSON."""
+    """`GET /`: the web page for browsers, a JSON description of the server for other clients."""
 
     def __init__(self, version: str) -> None:
         body = {
@@ -88,7 +87,7 @@ class Index:
         self._body = wire.encode_pretty(body) + b"\n"
 
     async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
-        """Answer, the same for everybody: there is nothing secret in it."""
+        """Answer without authentication: the response contains nothing secret."""
         if b"text/html" in header(scope, b"accept"):
             await send_page(scope, send)
         else:
@@ -106,9 +105,9 @@ def build_app(
     rate_local: bool = False,
     connections: OpenConnections | None = None,
 ) -> ASGIApp:
-    """Return everything that is served on this port.
+    """Build the app that serves all routes.
 
-    Open streams are registered in `open_streams`, for shutdown, and requests counted in
+    Open streams are registered in `open_streams` for shutdown, and connections are counted in
     `connections`. Only `Access.open()` admits callers without a token.
     """
     metrics = metrics or Metrics(hub, Refusals())
@@ -124,7 +123,7 @@ def build_app(
     sessions = Sessions(hub.limits)
     credentials = CredentialWatch(access, (hub.runs, sessions))
     pair = PairStream(mcp, opened, credentials)
-    # The router alone: Starlette's own application would answer exceptions before our boundary.
+    # Only the router: Starlette's application would answer exceptions before our error boundary.
     app = Router(
         routes=[
             Route("/", Index(hub.version), methods=["GET"]),
@@ -158,28 +157,28 @@ def build_app(
 
 
 class ErrorBoundary:
-    """Answers what raises inside an app."""
+    """ASGI middleware that answers requests whose handler raised."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and answer it if that raises."""
+        """Call the app, and answer the request if it raises."""
         started = False
 
-        async def send_noted(message: Message) -> None:
+        async def tracked_send(message: Message) -> None:
             nonlocal started
             started = True
             await send(message)
 
         try:
-            await self._app(scope, receive, send_noted)
+            await self._app(scope, receive, tracked_send)
         except ClientDisconnected:
-            raise  # raised by `send` for a peer that is gone; uvicorn ignores it
-        except Exception as error:  # noqa: BLE001 - every request is answered, whatever raised
-            # The path is not part of the text: it may hold what only the client should see.
+            raise  # from `send`, after the client disconnected; uvicorn ignores it
+        except Exception as error:  # noqa: BLE001 - every request is answered
+            # The path is not part of the text: it may contain secrets of the client.
             failed = Internal.report(f"a request ({scope['type']})", error)
-            # The peer may be gone, or its connection broken: then there is nothing to answer.
+            # The client may have disconnected. Then no answer is possible.
             with contextlib.suppress(Exception):
                 await _answer(scope, receive, send, failed, started=started)
 
@@ -189,10 +188,12 @@ async def _answer(
 ) -> None:
     if scope["type"] == "websocket":
         if not started:
-            # Accepted first: a close code reaches the client in no other way.
+            # Without an accepted handshake the client would not get the close code.
             await send({"type": "websocket.accept"})
         await send(
             {"type": "websocket.close", "code": INTERNAL_ERROR, "reason": failed.message[:120]}
         )
     elif not started:
-        await send_unread(receive, send, 500, {"error": failed.message, "data": failed.data})
+        await send_and_discard_body(
+            receive, send, 500, {"error": failed.message, "data": failed.data}
+        )

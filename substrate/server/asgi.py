@@ -1,4 +1,4 @@
-"""HTTP straight on ASGI: reading requests, and answering with finished bytes."""
+"""HTTP directly on ASGI: parse requests, send encoded responses."""
 
 from __future__ import annotations
 
@@ -16,51 +16,53 @@ __all__ = (
     "Accept",
     "BodyTooBig",
     "Headers",
-    "accept_of",
     "header",
     "headers_of",
+    "parse_accept",
+    "parse_number",
     "read_body",
+    "send_and_discard_body",
     "send_bytes",
     "send_empty",
     "send_json",
     "send_too_big",
-    "send_unread",
     "send_wrong_method",
-    "whole_number",
 )
 
 Headers = list[tuple[bytes, bytes]]
 
 JSON = b"application/json"
-#: How much, and for how long, is thrown away of a body that nobody wants.
+#: How much of an unread body is discarded, and for how long.
 LINGER_BYTES: Final = 4 * 1024 * 1024
 LINGER_S: Final = 1.0
-#: Python refuses to read numbers of thousands of digits, and no number of ours has this many.
-MOST_DIGITS: Final = 18
+#: Python refuses to parse numbers with thousands of digits. No number of ours has this many.
+MAX_DIGITS: Final = 18
 
 
 class BodyTooBig(Exception):
-    """The body is over the limit; reading stopped there."""
+    """The body exceeds the limit. The rest was not read."""
 
 
 class Accept(NamedTuple):
-    """What a client takes."""
+    """The media types that a client accepts."""
 
     json: bool
-    #: It asks for a stream.
+    #: `text/event-stream`, explicitly.
     stream: bool
-    #: It would take one, though it may not have thought of it: `*/*`.
+    #: `*/*`, which includes streams but is often sent without that intention.
     anything: bool
 
 
 def header(scope: Scope, name: bytes) -> bytes:
-    """The value of a header, or nothing."""
+    """Return the value of a header, or an empty value."""
     return next((value for key, value in scope["headers"] if key == name), b"")
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:
-    """The headers by their names in lower case. Of several the last counts, except those that
-    are one list."""
+    """Return the headers by lower-case name.
+
+    The last of several with the same name wins, except for `accept`, which are joined.
+    """
     raw: list[tuple[bytes, bytes]] = scope["headers"]
     headers = dict(raw)
     if len(headers) != len(raw) and b"accept" in headers:
@@ -69,39 +71,41 @@ def headers_of(scope: Scope) -> dict[bytes, bytes]:
 
 
 @lru_cache(maxsize=256)
-def accept_of(value: bytes | None) -> Accept:
-    """What the header says; without one anything is fine."""
-    kinds = {b"*/*"} if value is None else {_kind(part) for part in value.split(b",")}
-    anything = b"*/*" in kinds
+def parse_accept(value: bytes | None) -> Accept:
+    """Parse an Accept header. A missing header accepts anything."""
+    types = {b"*/*"} if value is None else {_media_type(part) for part in value.split(b",")}
+    anything = b"*/*" in types
     return Accept(
-        json=anything or bool(kinds & {b"application/json", b"application/*"}),
-        stream=bool(kinds & {b"text/event-stream", b"text/*"}),
+        json=anything or bool(types & {b"application/json", b"application/*"}),
+        stream=bool(types & {b"text/event-stream", b"text/*"}),
         anything=anything,
     )
 
 
-def _kind(part: bytes) -> bytes:
-    kind, _, parameters = part.partition(b";")
+def _media_type(part: bytes) -> bytes:
+    media_type, _, parameters = part.partition(b";")
     refused = parameters.replace(b" ", b"").lower() in (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000")
-    return b"" if refused else kind.strip().lower()
+    return b"" if refused else media_type.strip().lower()
 
 
-def whole_number(text: str | bytes) -> int | None:
-    """Return the whole number that a client has sent in a path, a query or a header; None if it
-    is no such number, or one longer than any of ours."""
-    return int(text) if text.isdigit() and text.isascii() and len(text) <= MOST_DIGITS else None
+def parse_number(text: str | bytes) -> int | None:
+    """Parse a non-negative integer from a path, query or header.
+
+    Returns None if the text is not a number, or has more digits than any of ours.
+    """
+    return int(text) if text.isdigit() and text.isascii() and len(text) <= MAX_DIGITS else None
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The whole body, never more than the limit of it; raises BodyTooBig past that."""
+    """Read the body of a request. Raises BodyTooBig if it exceeds the limit."""
     message = await receive()
-    if not message.get("more_body", False):  # nearly every body comes in one piece
+    if not message.get("more_body", False):  # nearly every body arrives in one piece
         body: bytes = message.get("body", b"")
         if len(body) > limit:
             raise BodyTooBig
         return body
     declared = header(scope, b"content-length")
-    if declared.isdigit() and (whole_number(declared) is None or int(declared) > limit):
+    if declared.isdigit() and (parse_number(declared) is None or int(declared) > limit):
         raise BodyTooBig
     chunks: list[bytes] = []
     size = 0
@@ -130,21 +134,23 @@ def _start(status: int, body: bytes, content_type: bytes, extra: Headers | None)
 async def send_bytes(
     send: Send, status: int, body: bytes, content_type: bytes = JSON, extra: Headers | None = None
 ) -> None:
-    """A whole response."""
+    """Send a complete response."""
     await send(_start(status, body, content_type, extra))
     await send({"type": "http.response.body", "body": body})
 
 
 async def send_json(send: Send, status: int, value: Any, extra: Headers | None = None) -> None:
-    """A whole response with a value as JSON."""
+    """Send a complete response with a value as JSON."""
     await send_bytes(send, status, wire.encode(value), extra=extra)
 
 
-async def send_unread(
+async def send_and_discard_body(
     receive: Receive, send: Send, status: int, value: Any, extra: Headers | None = None
 ) -> None:
-    """A whole response to a request that nobody has read, nor will. What the client still sends
-    is thrown away for a moment: a connection that is closed under it would take the answer along.
+    """Send a complete response to a request whose body was not read.
+
+    The rest of the body is discarded for a short time: closing the connection while the client
+    sends would discard the response.
     """
     body = wire.encode(value)
     await send(_start(status, body, JSON, extra))
@@ -161,20 +167,20 @@ async def send_unread(
 
 
 async def send_empty(send: Send, status: int) -> None:
-    """A response with no body."""
+    """Send a response without a body."""
     headers: Headers = [] if status == 204 else [(b"content-length", b"0")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b""})
 
 
 async def send_too_big(send: Send, limit: int) -> None:
-    """Refuse a body that is over the limit in bytes."""
-    await send_json(send, 413, {"error": f"the body is over {limit} bytes", "limit": limit})
+    """Send a 413 for a body over the limit in bytes."""
+    await send_json(send, 413, {"error": f"The body is larger than {limit} bytes.", "limit": limit})
 
 
 async def send_wrong_method(send: Send, *allowed: str) -> None:
-    """Refuse an HTTP method, and name those that are allowed. HEAD goes without saying."""
+    """Send a 405 that lists the allowed methods; the text omits HEAD."""
     *first, last = [method for method in allowed if method != "HEAD"]
     words = f"{', '.join(first)} or {last}" if first else last
     extra = [(b"allow", ", ".join(allowed).encode())]
-    await send_json(send, 405, {"error": f"use {words}"}, extra)
+    await send_json(send, 405, {"error": f"Use {words}."}, extra)

@@ -1,16 +1,16 @@
-"""Accepting connections: as long as there are descriptors, and within each principal's share.
+"""Accepts connections while file descriptors are available, and limits them per principal.
 
-The event loop's own server closes whatever it has no descriptor for, and can stop listening for
-good over it. Here accepting pauses instead: clients wait in the system's queue, what is open goes
-on, and some descriptors are always left for the work itself.
+The event loop's own server closes connections for which it has no descriptor, and may then stop
+listening permanently. This listener pauses instead: clients wait in the system's backlog, open
+connections continue, and a reserve of descriptors remains for files, pipes and databases.
 
 Rules for open connections:
 - A connection is anonymous until a request on it has passed the guard with a credential. From
-  then on it is counted in its principal's share.
-- When there are as many connections as there may be, a new one displaces the oldest anonymous one
-  of the address that has the most of them. So anonymous connections keep no client out.
-- A principal past its share is refused at the request that would add the connection to it.
-  Others can never use the operator's reserve, so the operator can always connect.
+  then on it counts toward its principal's share.
+- At the limit, a new connection evicts the oldest anonymous one of the address that has the most.
+  Anonymous connections therefore keep no client out.
+- A principal that has used up its share is refused at the request that would exceed it. Others
+  cannot use the operator's reserve, so the operator can always connect.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from plexus.runtime.shares import FairCache, FairPool
 
 __all__ = (
     "Client",
-    "Displaceable",
+    "Evictable",
     "Listener",
     "OpenConnections",
 )
 
 logger = logging.getLogger("substrate.server.listener")
 
-#: How many connections are taken before other work gets its turn.
-BURST = 64
-#: How long accepting pauses before it looks again.
+#: Maximum connections accepted before other tasks run.
+ACCEPT_BURST = 64
+#: Seconds between checks while accepting is paused.
 PAUSE_S = 0.2
-#: Descriptors that are left to the work itself: files, pipes of commands, databases.
-SPARE = 64
-#: The address and the port of a peer: no two open connections of a server share both.
+#: Descriptors reserved for files, pipes of commands and databases.
+RESERVED_DESCRIPTORS = 64
+#: The address and port of a peer, unique among the open connections of a server.
 Client = tuple[str, int]
 
 
 class Listener:
-    """Accepts on one socket and gives every connection a protocol of its own."""
+    """Accepts connections on one socket and creates a protocol for each."""
 
     def __init__(
         self, sock: socket.socket, make_protocol: Callable[[], asyncio.BaseProtocol]
@@ -55,79 +55,78 @@ class Listener:
         self._sock = sock
         self._make_protocol = make_protocol
         self._loop = asyncio.get_running_loop()
-        self._opening: set[asyncio.Task[None]] = set()
-        self._pause: asyncio.TimerHandle | None = None
-        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        # The system always gives out the lowest number, so a high one means that few are left.
-        self._scarce_from = (
-            sys.maxsize if most == resource.RLIM_INFINITY else most - min(SPARE, most // 4)
-        )
+        self._open_tasks: set[asyncio.Task[None]] = set()
+        self._resume_timer: asyncio.TimerHandle | None = None
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # The system assigns the lowest free number, so a high number means that few are left.
+        reserve = min(RESERVED_DESCRIPTORS, limit // 4)
+        self._scarce_fd = sys.maxsize if limit == resource.RLIM_INFINITY else limit - reserve
         sock.setblocking(False)
         self._loop.add_reader(sock, self._accept)
 
     def close(self) -> None:
-        """Accept no more; whoever waits in the queue is refused by the system."""
-        if self._pause is not None:
-            self._pause.cancel()
+        """Stop accepting. The system refuses the clients in the backlog."""
+        if self._resume_timer is not None:
+            self._resume_timer.cancel()
         self._loop.remove_reader(self._sock)
         self._sock.close()
 
     def _accept(self) -> None:
-        for _ in range(BURST):
+        for _ in range(ACCEPT_BURST):
             try:
                 client, _ = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as error:  # no descriptors, or no memory for one more
-                self._rest(error.strerror)
+            except OSError as error:  # out of descriptors or memory
+                self._pause_accepting(error.strerror)
                 return
             client.setblocking(False)
             task = self._loop.create_task(self._open(client))
-            self._opening.add(task)
-            task.add_done_callback(self._opening.discard)
-            if client.fileno() >= self._scarce_from:
-                self._rest("few descriptors are left")
+            self._open_tasks.add(task)
+            task.add_done_callback(self._open_tasks.discard)
+            if client.fileno() >= self._scarce_fd:
+                self._pause_accepting("file descriptors are scarce")
                 return
 
     async def _open(self, client: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(self._make_protocol, client)
-        except OSError:  # it is gone already
+        except OSError:  # the client has disconnected already
             client.close()
 
-    def _rest(self, why: str | None) -> None:
-        logger.warning("new connections wait: %s", why)
+    def _pause_accepting(self, why: str | None) -> None:
+        logger.warning("accepting connections is paused: %s", why)
         self._loop.remove_reader(self._sock)
-        self._pause = self._loop.call_later(PAUSE_S, self._go_on)
+        self._resume_timer = self._loop.call_later(PAUSE_S, self._resume_accepting)
 
-    def _go_on(self) -> None:
-        if self._is_scarce():
-            self._pause = self._loop.call_later(PAUSE_S, self._go_on)
+    def _resume_accepting(self) -> None:
+        if self._are_descriptors_scarce():
+            self._resume_timer = self._loop.call_later(PAUSE_S, self._resume_accepting)
             return
-        self._pause = None
+        self._resume_timer = None
         self._loop.add_reader(self._sock, self._accept)
 
-    def _is_scarce(self) -> bool:
+    def _are_descriptors_scarce(self) -> bool:
         try:
             number = os.dup(self._sock.fileno())
         except OSError:
             return True
         os.close(number)
-        return number >= self._scarce_from
+        return number >= self._scarce_fd
 
 
 # --- open connections -------------------------------------------------------------------------
 
 
-class Displaceable(Protocol):
-    """A connection that can be closed for another."""
+class Evictable(Protocol):
+    """A connection that can be closed in favour of another."""
 
-    def displace(self) -> None:
-        """Close it now."""
+    def evict(self) -> None:
+        """Close the connection."""
 
 
 class OpenConnections:
-    """The connections of one server."""
+    """The open connections of one server."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -135,46 +134,46 @@ class OpenConnections:
             "connections",
             limit,
             "open connections",
-            "Close one, or make several calls on one connection.",
+            "Close one, or send several calls over one connection.",
         )
-        #: By connection, the name of the principal in whose share it is.
+        #: The name of the principal of each authenticated connection.
         self._principals: dict[Client, str] = {}
-        #: The others, by the address that they come from.
-        self._anonymous: FairCache[Client, Displaceable] = FairCache(limit, limit)
+        #: Unauthenticated connections, grouped by address.
+        self._anonymous: FairCache[Client, Evictable] = FairCache(limit, limit)
 
     def __len__(self) -> int:
         return len(self._principals) + len(self._anonymous.entries)
 
     @property
     def anonymous(self) -> int:
-        """How many connections belong to no principal."""
+        """The number of unauthenticated connections."""
         return len(self._anonymous.entries)
 
-    def open(self, client: Client, connection: Displaceable) -> bool:
-        """Count a new connection; False if there is no room for it."""
+    def open(self, client: Client, connection: Evictable) -> bool:
+        """Count a new connection. Returns False if the limit is reached."""
         if len(self) >= self.limit and not self._anonymous.evict_one():
             return False
-        self._anonymous.add(client, client[0], connection, 0, _displace)
+        self._anonymous.add(client, client[0], connection, 0, _evict)
         return True
 
     def identify(self, client: Client, name: str) -> Busy | None:
-        """Count this connection in the share of this principal; the error if that is used up."""
+        """Assign a connection to a principal. Returns an error if its share is used up."""
         before = self._principals.get(client)
         if before == name:
             return None
         if before is None and client not in self._anonymous.entries:
-            return None  # it is being closed
+            return None  # being closed
         if not self._pool.acquire(name):
             return self._pool.refusal(name)
         if before is None:
             self._anonymous.discard(client)
-        else:  # a proxy uses one connection for several clients
+        else:  # a proxy sends requests of several clients over one connection
             self._pool.release(before)
         self._principals[client] = name
         return None
 
     def close(self, client: Client) -> None:
-        """Count this connection no more."""
+        """Stop counting a connection."""
         name = self._principals.pop(client, None)
         if name is None:
             self._anonymous.discard(client)
@@ -182,5 +181,5 @@ class OpenConnections:
             self._pool.release(name)
 
 
-def _displace(connection: Displaceable) -> None:
-    connection.displace()
+def _evict(connection: Evictable) -> None:
+    connection.evict()

@@ -1,4 +1,4 @@
-"""Clients that hang up, vanish or do not read: how each is noticed and cut off."""
+"""Detects clients that disconnect, vanish or stop reading, and closes their connections."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ from substrate.security.credential_watch import CredentialWatch
 __all__ = (
     "LAST_WRITE_S",
     "Peer",
-    "StuckPeer",
+    "StallTimeout",
     "watch_for_dead_peers",
 )
 
 logger = logging.getLogger("substrate.server.connections")
 
-#: How long the last bytes for a client whose credential is no longer valid may take.
+#: Timeout of the last write to a client whose credential is no longer valid.
 LAST_WRITE_S: Final = 0.4
-#: How long a peer that was given up may take to read what was written, and why it was given up.
+#: Extra time for a stalled peer to read what was written, including the reason for the close.
 GRACE_S: Final = 2.0
-#: How much must leave meanwhile for a slow peer not to be a stuck one.
+#: How much a peer must read within the write timeout to count as slow rather than stalled.
 PROGRESS_BYTES: Final = 64 * 1024
 
 
 class Peer:
-    """The reader of a response. Watching begins when it has to wait: an answer that is given at
-    once needs none."""
+    """The client that reads a response.
+
+    Watching for a disconnect starts when the response has to wait. An immediate answer needs none.
+    """
 
     __slots__ = (
         "_connection",
@@ -41,7 +43,7 @@ class Peer:
         "_deadline",
         "_receive",
         "_resumable",
-        "_watching",
+        "_watcher",
         "gone",
     )
 
@@ -54,22 +56,22 @@ class Peer:
         *,
         resumable: bool = False,
     ) -> None:
-        """With `resumable` the client can come back for what it misses."""
+        """Create the peer of a response. With `resumable` the client can reconnect and resume."""
         self._receive = receive
         self._connection = connection
         self._credentials = credentials
         self._credential = credential
         self._resumable = resumable
-        self._watching: asyncio.Task[None] | None = None
-        #: Of the write in progress.
+        self._watcher: asyncio.Task[None] | None = None
+        #: The timeout of the write in progress.
         self._deadline: asyncio.Timeout | None = None
-        #: Whether nothing more is to be written for it.
+        #: Whether nothing more is to be written.
         self.gone = False
 
     def watch(self) -> None:
-        """Begin to watch, once."""
-        if self._watching is None:
-            self._watching = asyncio.get_running_loop().create_task(self._watch())
+        """Start watching for a disconnect, unless started already."""
+        if self._watcher is None:
+            self._watcher = asyncio.get_running_loop().create_task(self._watch())
             self._credentials.add(self._credential, self)
 
     async def _watch(self) -> None:
@@ -78,7 +80,7 @@ class Peer:
         self.dismiss()
 
     async def write(self, send: Send, message: Message, within_s: float) -> None:
-        """Send a message; raises TimeoutError if the client does not take it in time."""
+        """Send a message. Raises TimeoutError if the client does not read it in time."""
         if self._connection.revoked is not None:
             within_s = min(within_s, LAST_WRITE_S)
         try:
@@ -88,12 +90,12 @@ class Peer:
             self._deadline = None
 
     def dismiss(self) -> None:
-        """Stop writing for this client."""
+        """Stop writing to this client."""
         self.gone = True
         self._connection.wake()
 
     def revoke(self, reason: str, *, refreshed: bool) -> None:
-        """End the response, because its credential is no longer valid."""
+        """End the response because the credential is no longer valid."""
         if refreshed and self._resumable:
             self.dismiss()
         else:
@@ -104,25 +106,28 @@ class Peer:
 
     def leave(self) -> None:
         """Stop watching."""
-        if self._watching is not None:
-            self._watching.cancel()
-            # The two would keep each other, and all of the connection, until a collection.
-            self._watching = None
+        if self._watcher is not None:
+            self._watcher.cancel()
+            # The task and this object refer to each other. Without this, both and the connection
+            # would stay in memory until the next garbage collection.
+            self._watcher = None
             self._credentials.discard(self._credential, self)
 
     async def __aenter__(self) -> Peer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """With the peer goes its connection."""
+        """Stop watching, and end the connection."""
         self.leave()
         self._connection.lost()
 
 
 def watch_for_dead_peers(sock: socket.socket, ping_s: float) -> None:
-    """Have the system notice peers that are gone without a word, on every connection that is
-    accepted here, as far as it can: by probing silent ones, and by not waiting for ever for what
-    was sent to be taken."""
+    """Enable TCP keepalive and a TCP user timeout on all connections accepted from a socket.
+
+    The system then detects peers that vanished without closing: by probing idle connections, and
+    by limiting the wait for acknowledgements. Options that the system lacks are skipped.
+    """
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     options = {
         "TCP_KEEPIDLE": max(round(ping_s), 1),
@@ -136,50 +141,52 @@ def watch_for_dead_peers(sock: socket.socket, ping_s: float) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-class StuckPeer(asyncio.Protocol):
-    """Cuts off a peer that reads nothing: what waits for it would be kept forever, even when its
-    writer has given up."""
+class StallTimeout(asyncio.Protocol):
+    """Protocol mixin that aborts the connection of a peer that stops reading.
 
-    # What either protocol has.
+    Unsent data would otherwise stay in memory indefinitely, even after its writer timed out.
+    """
+
+    # Attributes of both protocols.
     loop: asyncio.AbstractEventLoop
     transport: asyncio.Transport
     client: tuple[str, int] | None
 
-    #: How long one write may take; set by the protocol.
+    #: Write timeout in seconds, set by the protocol.
     write_s: float
 
-    _stuck: asyncio.TimerHandle | None = None
+    _stall_timer: asyncio.TimerHandle | None = None
 
     def pause_writing(self) -> None:
-        """There is more to write than the peer has taken."""
+        """Start the stall timer: the write buffer is full."""
         super().pause_writing()
-        self._watch_progress()
+        self._start_stall_timer()
 
     def resume_writing(self) -> None:
-        """The peer has caught up."""
+        """Stop the stall timer: the write buffer has drained."""
         super().resume_writing()
-        self._unwatch_progress()
+        self._stop_stall_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The peer is gone."""
+        """Stop the stall timer: the connection is closed."""
         super().connection_lost(exc)
-        self._unwatch_progress()
+        self._stop_stall_timer()
 
-    def _watch_progress(self) -> None:
+    def _start_stall_timer(self) -> None:
         limit_s = self.write_s + GRACE_S
         unwritten = self.transport.get_write_buffer_size()
-        self._stuck = self.loop.call_later(limit_s, self._look, unwritten)
+        self._stall_timer = self.loop.call_later(limit_s, self._check_progress, unwritten)
 
-    def _unwatch_progress(self) -> None:
-        if self._stuck is not None:
-            self._stuck.cancel()
-            self._stuck = None
+    def _stop_stall_timer(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
 
-    def _look(self, before: int) -> None:
-        self._stuck = None
-        taken = before - self.transport.get_write_buffer_size()
-        if taken >= min(PROGRESS_BYTES, before):
-            self._watch_progress()
+    def _check_progress(self, unwritten_before: int) -> None:
+        self._stall_timer = None
+        written = unwritten_before - self.transport.get_write_buffer_size()
+        if written >= min(PROGRESS_BYTES, unwritten_before):
+            self._start_stall_timer()
             return
-        logger.info("cut off %s: lagged", self.client)
+        logger.info("closed %s: lagged", self.client)
         self.transport.abort()

@@ -1,8 +1,8 @@
-"""The native view over HTTP: one answer, or a stream of server-sent events.
+"""The native protocol over HTTP: a single response, or a stream of server-sent events.
 
-`POST /rpc` answers once when the client accepts JSON, and streams when it accepts
-`text/event-stream`; `GET /runs/{run}/events` is the stream of a run that exists. An event's id is
-`run:seq`, and `Last-Event-ID` goes on exactly after it.
+`POST /rpc` sends one response to a client that accepts JSON, and a stream to one that accepts
+`text/event-stream`. `GET /runs/{run}/events` streams an existing run. The id of an event is
+`run:seq`, and `Last-Event-ID` resumes immediately after it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from substrate.security.credential_watch import CredentialWatch
 from substrate.server.asgi import (
     BodyTooBig,
     Headers,
-    accept_of,
     header,
     headers_of,
+    parse_accept,
+    parse_number,
     read_body,
     send_bytes,
     send_empty,
     send_json,
     send_too_big,
     send_wrong_method,
-    whole_number,
 )
 from substrate.server.limits import ServerLimits
 from substrate.server.peers import Peer
@@ -41,29 +41,29 @@ from substrate.server.sse import write_events
 
 __all__ = ("RpcEndpoint", "RunEvents")
 
-#: Sent at once, so that proxies pass the headers on; it tells an EventSource that was cut off to
-#: come back well before its run is given up.
+#: Sent immediately, so that proxies forward the headers. It makes a disconnected EventSource
+#: reconnect well before its run is cancelled.
 GREETING = b"retry: 500\n\n"
 
 Posted = wire.Message | list[wire.Message]
 
 
 class RpcEndpoint:
-    """`POST /rpc`."""
+    """`POST /rpc`: process one message or batch."""
 
     def __init__(self, hub: Plexus, credentials: CredentialWatch) -> None:
         self._hub = hub
         self._credentials = credentials
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one HTTP request."""
         if scope["method"] != "POST":
             await send_wrong_method(send, "POST")
             return
-        # An empty header is no header.
-        accept = accept_of(headers_of(scope).get(b"accept") or None)
+        # An empty header counts as missing.
+        accept = parse_accept(headers_of(scope).get(b"accept") or None)
         if not accept.json and not accept.stream:
-            await send_json(send, 406, {"error": "accept application/json or text/event-stream"})
+            await send_json(send, 406, {"error": "Accept application/json or text/event-stream."})
             return
         limits = self._hub.limits
         try:
@@ -120,20 +120,20 @@ class RpcEndpoint:
 
 
 class RunEvents:
-    """`GET /runs/{run}/events`, for a browser's EventSource."""
+    """`GET /runs/{run}/events`: the stream of a run, for an EventSource in a browser."""
 
     def __init__(self, hub: Plexus, credentials: CredentialWatch) -> None:
         self._hub = hub
         self._credentials = credentials
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Stream a run from its first item, or from where the client left off."""
+        """Stream a run from its first item, or from the client's cursor."""
         if scope["method"] != "GET":
             await send_wrong_method(send, "GET")
             return
         try:
-            run = self._hub.runs.find(_run_number(scope), scope["principal"])
-            after = _after(scope, run)
+            run = self._hub.runs.find(_run_id(scope), scope["principal"])
+            after = _cursor(scope, run)
         except NotFound as error:
             await send_json(send, 404, {"error": error.message})
             return
@@ -141,24 +141,24 @@ class RunEvents:
             await send_json(send, 400, {"error": str(error)})
             return
         if run.terminal is not None and after >= run.log.last:
-            # An EventSource comes back when its stream ends; this answer tells it not to.
+            # An EventSource reconnects when its stream ends. A 204 makes it stop.
             await send_empty(send, 204)
             return
         view = NativeConnection(EVENT_STREAM, self._hub.limits, self._hub.new_id, resumable=True)
         connection = Connection(self._hub, view, scope["principal"])
-        # A client that comes back to a run that lost its caller is its caller again, if it could
-        # have called it; with fewer scopes it only follows.
-        lost = run.orphan_deadline is not None
-        owner = lost and self._hub.may_control(run, scope["principal"])
+        # A client that reconnects to a run without an owner becomes its owner, if its scopes allow
+        # it to control the run. Otherwise it only follows.
+        is_orphan = run.orphan_deadline is not None
+        owner = is_orphan and self._hub.may_control(run, scope["principal"])
         credential: Credential = scope["credential"]
         async with Peer(receive, connection, self._credentials, credential, resumable=True) as peer:
-            call = view.follow(run.id, run.method, timed=_wants_times(scope))
+            call = view.follow(run.id, run.method, timed=_requests_times(scope))
             connection.attach(call, run, after, owner=owner)
             await _stream_frames(view, connection, peer, send, self._hub)
 
 
 class _Events:
-    """The frames of a connection, which are events already."""
+    """The event source of a connection whose frames are server-sent events already."""
 
     __slots__ = ("_view", "connection")
 
@@ -177,44 +177,46 @@ class _Events:
 async def _stream_frames(
     view: NativeConnection, connection: Connection, peer: Peer, send: Send, hub: Plexus
 ) -> None:
-    """Write frames as they come, until nothing is under way or the client is gone."""
+    """Write frames until no call is in progress or the client disconnects."""
     events = _Events(view, connection)
     first = GREETING + events.frame(connection.collect())
     await write_events(events, peer, send, ServerLimits.of(hub.limits), first)
 
 
 def _challenge(message: Posted, view: NativeConnection, credential: Credential) -> Headers | None:
-    """How to get the scope for want of which this call was refused, if it was and there is a way.
-    In a batch others may have been answered, so there it is left at the error."""
+    """Return the header that tells the client how to get a missing scope, if it can.
+
+    A batch gets none: other requests in it may have succeeded.
+    """
     return credential.step_up(view.missing_scope) if isinstance(message, wire.Request) else None
 
 
-def _wants_times(scope: Scope) -> bool:
-    """Whether the client asks for the time of every item, by `?times=1`."""
+def _requests_times(scope: Scope) -> bool:
+    """Whether the client requests the time of every item, with `?times=1`."""
     query = parse_qs(scope["query_string"].decode("ascii", "replace"))
     return query.get("times", ["0"])[-1] in ("1", "true")
 
 
-def _run_number(scope: Scope) -> int:
-    """Return the number of the run in the path. Raises NotFound if it can be none."""
+def _run_id(scope: Scope) -> int:
+    """Return the run id in the path. Raises NotFound if it is not a number."""
     text: str = scope["path_params"]["run"]
-    number = whole_number(text)
+    number = parse_number(text)
     if number is None:
-        raise NotFound(f"there is no run {text[:40]}")
+        raise NotFound(f"Unknown run {text[:40]!r}. List runs with plexus.runs.")
     return number
 
 
-def _after(scope: Scope, run: Run) -> int:
-    """Return the item to continue after, from Last-Event-ID or `?after=`. Raises ValueError."""
+def _cursor(scope: Scope, run: Run) -> int:
+    """Return the cursor from Last-Event-ID or `?after=`. Raises ValueError."""
     last = header(scope, b"last-event-id").decode("ascii", "replace")
     if last:
         number, _, seq = last.partition(":")
-        seen = whole_number(seq)
-        if number != str(run.id) or seen is None:
-            raise ValueError("Last-Event-ID is not of this run")
-        return seen
+        cursor = parse_number(seq)
+        if number != str(run.id) or cursor is None:
+            raise ValueError(f"Last-Event-ID {last[:40]!r} is not an event of run {run.id}.")
+        return cursor
     query = parse_qs(scope["query_string"].decode("ascii", "replace"))
-    after = whole_number(query.get("after", ["0"])[-1])
+    after = parse_number(query.get("after", ["0"])[-1])
     if after is None:
-        raise ValueError("after must be the number of an item, or 0")
+        raise ValueError("after must be the seq of an item, or 0.")
     return after

@@ -1,4 +1,4 @@
-"""The server: a socket, uvicorn, and an orderly end."""
+"""The HTTP server: its socket, uvicorn, and an orderly shutdown."""
 
 from __future__ import annotations
 
@@ -42,21 +42,23 @@ from substrate.telemetry.logging import announce
 from substrate.telemetry.metrics import Metrics
 from substrate.telemetry.observers import Observers
 from substrate.telemetry.refusals import Refusals
-from substrate.telemetry.tracing import WithOrigin
+from substrate.telemetry.tracing import OriginMiddleware
 
 __all__ = ("Server", "bind", "serve_http")
 
-#: How long connections may take to close after every run has ended.
+#: Seconds that connections may take to close after all runs have ended.
 CLOSE_S = 3
-#: When those that are still open are cut off; the rest of the time is for the app to notice.
-CUT_OFF_S = 2.0
-#: How long clients that only listen may take to be told of the end.
-FAREWELL_S = 1.0
+#: Seconds after which open connections are aborted. The app notices within the rest of `CLOSE_S`.
+ABORT_S = 2.0
+#: Seconds to send the final messages to clients with an open stream.
+FINISH_S = 1.0
 
 
 class Server(uvicorn.Server):
-    """uvicorn without its signal handlers, because ours end the runs first so that streams end
-    too, and with connections that we accept ourselves."""
+    """uvicorn with our listener and without its signal handlers.
+
+    Our signal handlers end the runs first, so that streams end too.
+    """
 
     def __init__(self, config: LimitedConfig, open_streams: OpenStreams) -> None:
         super().__init__(config)
@@ -64,7 +66,7 @@ class Server(uvicorn.Server):
         self._open = open_streams
         self._listeners: list[Listener] = []
         self._stopping = False
-        #: Set when nothing is served any more.
+        #: Set when the server has stopped.
         self.ended = asyncio.Event()
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
@@ -79,8 +81,8 @@ class Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept on these sockets."""
-        self.servers = []  # uvicorn would close these at the end
+        """Start accepting connections on these sockets."""
+        self.servers = []  # uvicorn closes these at shutdown
         for sock in sockets or []:
             if not self._stopping:
                 watch_for_dead_peers(sock, self._config.limits.ping_s)
@@ -94,35 +96,37 @@ class Server(uvicorn.Server):
 
     @property
     def open_connections(self) -> int:
-        """How many connections are open."""
+        """The number of open connections."""
         return len(self.server_state.connections)
 
     def stop_accepting(self) -> None:
-        """Close what is listened on. What is open stays."""
+        """Close the listening sockets. Open connections stay open."""
         self._stopping = True
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End what does not end with the runs, and then everything."""
+        """End open streams, then close all connections."""
         self.stop_accepting()
-        await self._open.finish(FAREWELL_S)
-        cut_off = asyncio.get_running_loop().call_later(CUT_OFF_S, self._cut_off)
+        await self._open.finish(FINISH_S)
+        abort_timer = asyncio.get_running_loop().call_later(ABORT_S, self._abort_connections)
         try:
             await super().shutdown(sockets)
         finally:
-            cut_off.cancel()
+            abort_timer.cancel()
 
-    def _cut_off(self) -> None:
-        """Abort what is still open: the app ends by itself when its peer is gone. uvicorn would
-        cancel it, and log that as a failure of the app."""
+    def _abort_connections(self) -> None:
+        """Abort all open connections, which ends the app's tasks for them.
+
+        uvicorn would cancel the tasks and log that as an error of the app.
+        """
         for connection in list(self.server_state.connections):
             connection.transport.abort()
 
 
 def bind(port: int, address: str = "127.0.0.1") -> socket.socket:
-    """A listening socket on this port, or on any if it is 0; raises OSError."""
+    """Return a listening socket. Port 0 selects a free port. Raises OSError."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -145,10 +149,10 @@ def make_server(
     refusals: Refusals | None = None,
     origins: bool = False,
 ) -> Server:
-    """Return a server for this hub; run it with `serve(sockets=[...])`.
+    """Create a server for a hub. Run it with `serve(sockets=[...])`.
 
-    With `rate_local` clients on this machine have a rate too. With `origins` watchers of runs can
-    find out where each comes from.
+    `rate_local` applies the rate limit to clients on this machine too. `origins` records the
+    transport and trace of each call for observers.
     """
     limits = ServerLimits.of(hub.limits)
     open_streams = OpenStreams()
@@ -167,7 +171,7 @@ def make_server(
     )
     server = Server(
         LimitedConfig(
-            WithOrigin(app) if origins else app,
+            OriginMiddleware(app) if origins else app,
             limits,
             metrics.refusals.request,
             connections,
@@ -175,9 +179,9 @@ def make_server(
             log_config=None,
             access_log=False,
             server_header=False,
-            # There is no proxy between a client and its own machine.
+            # Clients on this machine connect without a proxy, and could forge its headers.
             proxy_headers=False,
-            # Compressing each small event costs more than sending it to the same machine.
+            # Compressing small events costs more than sending them to the same machine.
             ws_per_message_deflate=False,
             timeout_graceful_shutdown=CLOSE_S,
         ),
@@ -190,7 +194,7 @@ def make_server(
 def serve_http(
     settings: Settings, files: ProjectFiles = NO_FILES, make_hub: MakeHub = build_hub
 ) -> None:
-    """`substrate`: serve until a signal comes."""
+    """`substrate`: serve over HTTP until a signal arrives."""
     try:
         check_exposure(settings)
         sock = bind(settings.port, settings.bind)
@@ -198,8 +202,8 @@ def serve_http(
         raise click.UsageError(str(error)) from error
     except OSError as error:
         raise click.ClickException(
-            f"cannot listen on {settings.bind}:{settings.port}: {error.strerror}. "
-            "Is a server running already? Choose another with --port."
+            f"Cannot listen on {settings.bind}:{settings.port}: {error.strerror}. "
+            "If another server uses the port, choose a different one with --port."
         ) from error
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     try:
@@ -223,26 +227,28 @@ async def _serve(
             access=access,
             rate_local=settings.rate_local == "on",
             refusals=observers.refusals,
-            origins=observers.want_origins,
+            origins=observers.needs_origins,
         )
         signals = StopSignals()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [sock])
             for plugin in broken:
                 announce(f"Plugin skipped: {plugin.source}: {plugin.reason}")
-            _welcome(
-                f"http://{url_host(connect_address(settings.bind))}:{port}", hub.version, token
-            )
-            reasons: list[Callable[[], Awaitable[object]]] = [signals.told.wait, server.ended.wait]
+            address = f"http://{url_host(connect_address(settings.bind))}:{port}"
+            _print_address(address, hub.version, token)
+            reasons: list[Callable[[], Awaitable[object]]] = [
+                signals.stop_requested.wait,
+                server.ended.wait,
+            ]
             if settings.idle_exit_s:
-                reasons.append(partial(_idle, server, hub, settings.idle_exit_s))
+                reasons.append(partial(_wait_idle, server, hub, settings.idle_exit_s))
             try:
                 await wait_for_first(*reasons)
             finally:
-                # Also if the server has failed: runs end in order, whatever happened.
+                # Even if the server failed, the runs end in order.
                 with anyio.CancelScope(shield=True):
                     server.stop_accepting()
-                    await drain(hub, signals.hurried)
+                    await drain(hub, signals.stop_now)
                     await hub.close()
                     server.should_exit = True
         observers.close()
@@ -253,8 +259,10 @@ async def _serve(
 def _open_access(
     settings: Settings, hub: Plexus, port: int, project: Path
 ) -> Iterator[tuple[Access, str]]:
-    """Everybody who may come in, and the server's token, empty if it asks for none. The lock
-    file is there meanwhile. Raises SettingsError."""
+    """Create the access control and the server's token, which is empty with `auth` off.
+
+    The lock file exists while the context is open. Raises SettingsError.
+    """
     if settings.auth == "off":
         yield Access("", port=port, hosts=settings.hosts, origins=settings.origins), ""
         return
@@ -265,8 +273,8 @@ def _open_access(
         lock.write(token)
     except OSError as error:
         raise SettingsError(
-            f"the lock file {lock.path} cannot be written: {error.strerror or error}. Name another "
-            "folder with XDG_STATE_HOME, or start with --auth off."
+            f"Cannot write the lock file {lock.path}: {error.strerror or error}. Set "
+            "XDG_STATE_HOME to another folder, or start with --auth off."
         ) from error
     try:
         access = Access(
@@ -288,7 +296,7 @@ def _open_access(
 def _oauth(settings: Settings, hub: Plexus, port: int) -> OAuth | None:
     if not settings.oauth_issuer:
         return None
-    # A server with names is behind something that speaks TLS, or should be.
+    # A server with host names runs behind a proxy that terminates TLS.
     own = f"http://{url_host(connect_address(settings.bind))}:{port}"
     address = f"https://{settings.hosts[0]}" if settings.hosts else own
     return OAuth(
@@ -299,8 +307,8 @@ def _oauth(settings: Settings, hub: Plexus, port: int) -> OAuth | None:
     )
 
 
-async def _idle(server: Server, hub: Plexus, idle_s: float) -> None:
-    """Wait until nobody has been connected, and nothing under way, for so long."""
+async def _wait_idle(server: Server, hub: Plexus, idle_s: float) -> None:
+    """Wait until there was no connection and no run for `idle_s` seconds."""
     last_used = time.monotonic()
     while time.monotonic() - last_used < idle_s:
         await anyio.sleep(min(idle_s / 4, 1.0))
@@ -308,11 +316,13 @@ async def _idle(server: Server, hub: Plexus, idle_s: float) -> None:
             last_used = time.monotonic()
 
 
-def _welcome(address: str, version: str, token: str) -> None:
-    """Say where the server is, and to a person how to come in: what is not a terminal may be a
-    log, and a token is never logged."""
-    announce(f"Substrate {version} on {address}  (Ctrl-C stops it)")
+def _print_address(address: str, version: str, token: str) -> None:
+    """Print the address of the server, and on a terminal the URL with the token.
+
+    If stderr is not a terminal it may be a log, and a token is never logged.
+    """
+    announce(f"Substrate {version} on {address}  (press Ctrl-C to stop)")
     if token and sys.stderr.isatty():
         click.echo(f"Open {address}/#token={token}", err=True)
     elif token:
-        announce("`substrate token` prints the token that callers need.")
+        announce("Print the token for clients with `substrate token`.")

@@ -1,7 +1,7 @@
-"""The end of a server, as its signals ask for it.
+"""Shutdown of a server by signals.
 
-The first SIGTERM or SIGINT lets the calls under way finish for a while; the second stops them at
-once; the third ends the process as the system does it.
+The first SIGTERM or SIGINT stops accepting calls and waits for running ones up to a limit. The
+second cancels them immediately. The third has the default action: it kills the process.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopSignals:
-    """What this process was told by signals so far."""
+    """Signal handlers that record which kind of stop was requested."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        #: Set by the first signal, and by the second.
-        self.told = asyncio.Event()
-        self.hurried = asyncio.Event()
+        #: Set by the first signal, and by the second one.
+        self.stop_requested = asyncio.Event()
+        self.stop_now = asyncio.Event()
         for number in SIGNALS:
-            self._loop.add_signal_handler(number, self._came)
+            self._loop.add_signal_handler(number, self._on_signal)
 
-    def _came(self) -> None:
-        if not self.told.is_set():
-            self.told.set()
+    def _on_signal(self) -> None:
+        if not self.stop_requested.is_set():
+            self.stop_requested.set()
             return
-        self.hurried.set()
+        self.stop_now.set()
         for number in SIGNALS:
             self._loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
 
 
 class OpenStreams:
-    """Streams and sockets of one server that would stay open for ever, and are told to end."""
+    """Streams and sockets of one server that stay open until the shutdown ends them."""
 
     def __init__(self) -> None:
         self._connections: set[Connection] = set()
         self._all_ended: asyncio.Event | None = None
 
     def add(self, connection: Connection) -> None:
-        """This one is open from now on."""
+        """Register an open connection."""
         self._connections.add(connection)
 
     def discard(self, connection: Connection) -> None:
-        """This one is not open any more."""
+        """Unregister a connection."""
         self._connections.discard(connection)
         if self._all_ended is not None and not self._connections:
             self._all_ended.set()
 
     async def finish(self, within_s: float) -> None:
-        """Tell all of them to say what is left and to end, and wait for it for a while."""
+        """End all connections after their pending output, and wait up to `within_s`."""
         if not self._connections:
             return
         self._all_ended = asyncio.Event()
@@ -74,22 +74,22 @@ class OpenStreams:
             await asyncio.wait_for(self._all_ended.wait(), within_s)
 
 
-async def drain(hub: Plexus, hurried: asyncio.Event) -> None:
-    """Let the runs under way end, for as long as the limit says and nobody is in a hurry."""
+async def drain(hub: Plexus, stop_now: asyncio.Event) -> None:
+    """Wait for running calls until `drain_s` has passed or `stop_now` is set."""
     limit_s = ServerLimits.of(hub.limits).drain_s
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(wait_for_first, partial(hub.drain, limit_s), hurried.wait)
+        tasks.start_soon(wait_for_first, partial(hub.drain, limit_s), stop_now.wait)
         await anyio.lowlevel.checkpoint()
-        await anyio.lowlevel.checkpoint()  # runs that need no waiting for are stopped by then
-        waited_for = sum(run.cancel_reason is None for run in hub.runs.running())
-        if waited_for:
-            calls = "1 call" if waited_for == 1 else f"{waited_for} calls"
-            text = f"Waiting up to {limit_s:g} s for {calls} to end; Ctrl-C stops them now."
+        await anyio.lowlevel.checkpoint()  # `hub.drain` has cancelled the runs it does not wait for
+        remaining = sum(run.cancel_reason is None for run in hub.runs.running())
+        if remaining:
+            calls = "1 call" if remaining == 1 else f"{remaining} calls"
+            text = f"Waiting up to {limit_s:g} s for {calls} to finish. Press Ctrl-C to cancel now."
             click.echo(text, err=True)
 
 
 async def wait_for_first(*waits: Callable[[], Awaitable[object]]) -> None:
-    """Return when one of these has returned; the others are cancelled."""
+    """Wait until one of the functions returns, then cancel the others."""
     async with anyio.create_task_group() as tasks:
 
         async def end_with(wait: Callable[[], Awaitable[object]]) -> None:

@@ -1,4 +1,4 @@
-"""Server-sent events: writing a stream of them as the response to a request."""
+"""Server-sent events: write a stream of them as the response to a request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ("EVENT_STREAM", "EventSource", "start_stream", "write_events")
 
 EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
 KEEP_ALIVE: Final = b": keep-alive\n\n"
-#: A stream must not be kept by a cache, nor be collected by a proxy until it ends.
+#: A stream must not be cached, nor buffered by a proxy.
 STREAM_HEADERS: Headers = [
     (b"content-type", EVENT_STREAM),
     (b"cache-control", b"no-cache, no-transform"),
@@ -25,7 +25,7 @@ STREAM_HEADERS: Headers = [
 
 
 class EventSource(Protocol):
-    """What a stream is made of."""
+    """The source of the events of a stream."""
 
     @property
     def connection(self) -> Connection:
@@ -33,14 +33,14 @@ class EventSource(Protocol):
 
     @property
     def over(self) -> bool:
-        """Whether no more will come, once everything is collected."""
+        """Whether the stream ends once everything is collected."""
 
     def frame(self, messages: list[bytes]) -> bytes:
         """Return these messages as the next events."""
 
 
 async def start_stream(send: Send, extra: Headers | None = None) -> None:
-    """Begin a response of server-sent events."""
+    """Start a response of server-sent events."""
     headers = STREAM_HEADERS + extra if extra else STREAM_HEADERS
     await send({"type": "http.response.start", "status": 200, "headers": headers})
 
@@ -53,16 +53,17 @@ async def write_events(
     first: bytes,
     for_s: float | None = None,
 ) -> None:
-    """Write the first bytes of a stream and then events as they come.
+    """Write `first`, then events as they become available.
 
-    Ends when no more will come, the peer is gone or does not read, or `for_s` has passed.
+    Returns when the source is over, when the peer disconnects or does not read, or after `for_s`
+    seconds.
     """
     peer.watch()
     try:
         await start_stream(send)
         await _write_all(events, peer, send, limits, first, for_s)
     except TimeoutError:
-        return  # the client does not read; leaving closes its connection
+        return  # the client does not read; returning early closes its connection
     await send({"type": "http.response.body", "body": b""})
 
 

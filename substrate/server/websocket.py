@@ -1,7 +1,7 @@
-"""WebSocket: connections with bounds, and either view over them.
+"""WebSocket: connections with timeouts, and routes that serve a view over them.
 
-A message is one JSON-RPC message a frame, text both ways. A handshake and a close end, and peers
-read, or they are cut off.
+Each text frame contains one JSON-RPC message or batch, in both directions. Handshakes, closes and
+writes have deadlines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from plexus.runtime.hub import Plexus
 from substrate.driver import Connection, View
 from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
-from substrate.server.peers import LAST_WRITE_S, StuckPeer
+from substrate.server.peers import LAST_WRITE_S, StallTimeout
 from substrate.server.shutdown import OpenStreams
 
 if TYPE_CHECKING:  # the configuration names this protocol
@@ -36,20 +36,20 @@ __all__ = (
 
 logger = logging.getLogger("substrate.server.connections")
 
-#: How much may wait to be written before no more requests are read.
+#: Maximum size of unsent replies before reading from the peer pauses.
 UNSENT_BYTES: Final = 1024 * 1024
-#: WebSocket close codes. `NOT_UTF8` is for a message whose content is not what its type says.
+#: WebSocket close codes.
 GOING_AWAY: Final = 1001
 NOT_UTF8: Final = 1007
 POLICY_VIOLATION: Final = 1008
-#: How long saying good-bye to a peer that does not read may take.
+#: Timeout of the close frame to a peer that does not read.
 CLOSE_S: Final = 1.0
-#: How long a close may take to be written.
+#: Time to write a close frame before the connection is aborted.
 ABORT_S: Final = 1.0
 
 
 class MessageSocket:
-    """A route that is a WebSocket; every peer gets a view of its own."""
+    """A WebSocket route. Every peer gets its own view."""
 
     def __init__(
         self,
@@ -66,8 +66,8 @@ class MessageSocket:
         self._subprotocol = subprotocol
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one peer until it is gone, or until it has not read for too long."""
-        await receive()  # "websocket.connect", always the first
+        """Serve one peer until it disconnects or stops reading."""
+        await receive()  # always "websocket.connect"
         offered = self._subprotocol in scope["subprotocols"]
         await send(
             {"type": "websocket.accept", "subprotocol": self._subprotocol if offered else None}
@@ -75,7 +75,7 @@ class MessageSocket:
         credential: Credential = scope["credential"]
         principal = credential.principal
         connection = Connection(self._hub, self._make_view(principal), principal)
-        socket = _Socket(connection)
+        socket = _RevocableSocket(connection)
         self._open.add(connection)
         self._credentials.add(credential, socket)
         try:
@@ -84,14 +84,14 @@ class MessageSocket:
             self._credentials.discard(credential, socket)
             self._open.discard(connection)
 
-    async def _serve(self, socket: _Socket, receive: Receive, send: Send) -> None:
+    async def _serve(self, socket: _RevocableSocket, receive: Receive, send: Send) -> None:
         connection = socket.connection
         loop = asyncio.get_running_loop()
         reader = loop.create_task(self._read(connection, receive))
         writer = loop.create_task(self._write(connection, send))
-        both: list[asyncio.Future[None]] = [reader, writer]
+        tasks: list[asyncio.Future[None]] = [reader, writer]
         try:
-            await asyncio.wait([*both, socket.revoked], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([*tasks, socket.revoked], return_when=asyncio.FIRST_COMPLETED)
             if connection.revoked is not None and not reader.done():
                 await asyncio.wait([writer], timeout=LAST_WRITE_S)
         finally:
@@ -99,7 +99,7 @@ class MessageSocket:
             connection.lost()
             reader.cancel()
             writer.cancel()
-            await asyncio.wait(both)
+            await asyncio.wait(tasks)
         if not reader.cancelled() and (error := reader.exception()) is not None:
             raise error
         if connection.revoked is not None:
@@ -123,8 +123,10 @@ class MessageSocket:
                 await connection.collected()
 
     async def _write(self, connection: Connection, send: Send) -> None:
-        """Write what there is as it comes; returns when the peer does not take it in time, and
-        when no more will come."""
+        """Write frames as they become available.
+
+        Returns when the connection is finished, or when the peer does not read in time.
+        """
         while not connection.finished:
             frames = connection.collect()
             if not frames:
@@ -138,102 +140,106 @@ class MessageSocket:
                 return
 
 
-class _Socket:
-    """One peer, as far as its credential is concerned."""
+class _RevocableSocket:
+    """The connection of one peer, as seen by the credential watch."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.revoked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def revoke(self, reason: str, *, refreshed: bool) -> None:  # noqa: ARG002 - it is gone anyway
-        """End the connection: a client with a newer token opens another."""
+    def revoke(self, reason: str, *, refreshed: bool) -> None:  # noqa: ARG002 - closed in both cases
+        """End the connection. A client with a newer token opens another one."""
         self.connection.revoke(reason)
         if not self.revoked.done():
             self.revoked.set_result(None)
 
 
 async def _close(send: Send, code: int, reason: str) -> None:
-    """Say why, if the peer takes that at least; its pings will go unanswered otherwise."""
+    """Send a close frame if the peer reads it in time. Otherwise its ping timeout closes it."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(CLOSE_S):
             await send({"type": "websocket.close", "code": code, "reason": reason})
 
 
-class WebSocketProtocol(StuckPeer, WebSocketsSansIOProtocol):
-    """One WebSocket, from its complete header on."""
+class WebSocketProtocol(StallTimeout, WebSocketsSansIOProtocol):
+    """The protocol of one WebSocket connection, from its complete HTTP header on."""
 
-    #: What came behind the header in the same read. A client must not send anything before the
-    #: handshake is complete, but if it does, it is read then and not before.
-    early = b""
-    #: Ends a handshake that takes too long.
-    _due: asyncio.TimerHandle | None = None
+    #: Data that arrived together with the header. A client must not send anything before the
+    #: handshake is complete; if it does, the data is processed after the handshake.
+    early_data = b""
+    #: Times out the handshake.
+    _handshake_timer: asyncio.TimerHandle | None = None
 
     def __init__(self, config: LimitedConfig, **options: Any) -> None:
         super().__init__(config, **options)
         self._header_s = config.limits.header_s
         self.write_s = config.limits.write_s
-        #: How long the peer may take to answer a close frame: no longer than to open a socket.
+        #: Timeout of the reply to a close frame, the same as for the handshake.
         self.close_timeout = self._header_s
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin the handshake; nothing is read until it is complete."""
+        """Start the handshake. Reading is paused until it is complete."""
         super().connection_made(transport)
         transport.pause_reading()
-        self._due = self.loop.call_later(self._header_s, self._late)
+        self._handshake_timer = self.loop.call_later(self._header_s, self._on_handshake_timeout)
 
     def data_received(self, data: bytes) -> None:
-        """Take the header, which comes as a whole, or frames."""
+        """Process the header, which arrives complete, or frames."""
         super().data_received(data)
         if not self.handshake_initiated:
-            self._refuse_unreadable()
+            self._reject_invalid_header()
 
-    def _refuse_unreadable(self) -> None:
-        """Answer a header that the WebSocket library could not parse."""
-        answer = b"".join(self.conn.data_to_send())  # it has one if a line is too long
+    def _reject_invalid_header(self) -> None:
+        """Reject a header that the WebSocket library could not parse."""
+        answer = b"".join(self.conn.data_to_send())  # not empty if a line is too long
         if not answer:
             answer = self.conn.reject(HTTPStatus.BAD_REQUEST, "invalid upgrade\n").serialize()
         self.handshake_complete = self.close_sent = True
         self.transport.write(answer)
         self.transport.close()
 
-    def _late(self) -> None:
-        """Give up a handshake that the app has not answered."""
-        self._due = None
+    def _on_handshake_timeout(self) -> None:
+        """Close a connection whose handshake the app did not answer in time."""
+        self._handshake_timer = None
         if not self.handshake_complete:
             logger.warning("closed %s: the handshake took over %g s", self.client, self._header_s)
             self.send_500_response()
             self.transport.close()
 
     def _complete_handshake(self) -> None:
-        """Begin to read, unless the handshake was refused."""
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
+        """Start reading, unless the handshake was refused."""
+        if self._handshake_timer is not None:
+            self._handshake_timer.cancel()
+            self._handshake_timer = None
         if not self.transport.is_closing():
-            early, self.early = self.early, b""
+            early_data, self.early_data = self.early_data, b""
             self.transport.resume_reading()
-            if early:
-                self.data_received(early)
+            if early_data:
+                self.data_received(early_data)
 
     async def send(self, message: Any) -> None:
-        """Write a message once there is room for it. A close frame does not wait for that: a peer
-        that begins to read again finds it at the end of what it missed."""
+        """Write a message once the buffer has capacity.
+
+        A close frame does not wait: a peer that resumes reading finds it after the buffered data.
+        """
         if self.transport.is_closing():
             raise ClientDisconnected
         if message["type"] == "websocket.close":
             self.writable.set()
         await super().send(message)
-        if self._due is not None and self.handshake_complete:
+        if self._handshake_timer is not None and self.handshake_complete:
             self._complete_handshake()
 
     def shutdown(self) -> None:
-        """Close it, unless that has begun: a socket that is closing cannot send a close frame."""
+        """Close the connection. One that is closing already cannot send a close frame."""
         if not self.transport.is_closing():
             super().shutdown()
 
     def send_receive_event_to_app(self) -> None:
-        """Queue a message for the app. A text that is not UTF-8 closes the connection: uvicorn
-        does that too, but logs it as an error of the server, with a traceback."""
+        """Queue a message for the app. A text message that is not UTF-8 closes the connection.
+
+        uvicorn would close it too, but log a traceback as for an error of the server.
+        """
         if self.curr_msg_data_type == "text" and not self.close_sent:
             try:
                 b"".join(self.frames).decode()
@@ -246,17 +252,18 @@ class WebSocketProtocol(StuckPeer, WebSocketsSansIOProtocol):
         super().send_receive_event_to_app()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The peer is gone."""
+        """Release the connection."""
         if self.client is not None:
             cast("LimitedConfig", self.config).connections.close(self.client)
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
+        if self._handshake_timer is not None:
+            self._handshake_timer.cancel()
+            self._handshake_timer = None
         super().connection_lost(exc)
-        # A generator of its own state: the two would keep each other until a collection.
+        # The parser is a generator that refers to its owner. Without this, both would stay in
+        # memory until the next garbage collection.
         self.conn.parser.close()
 
     def keepalive_timeout(self) -> None:
-        """Close a socket whose peer did not answer a ping, and may not take a close frame."""
+        """Close a connection whose peer did not answer a ping, even if it reads no close frame."""
         super().keepalive_timeout()
         self.loop.call_later(ABORT_S, self.transport.abort)

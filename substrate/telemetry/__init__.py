@@ -1,1 +1,1 @@
-"""Logs, metrics and traces of what the server does."""
+"""Logs, metrics and traces of the server."""

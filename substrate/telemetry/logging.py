@@ -1,11 +1,11 @@
-"""Logging: what a line looks like, and that writing one never holds the server up.
+"""Logging to stderr: the format of lines, and writes that never block the server.
 
 Rules:
-- A record is one line, whatever is in it: control characters are written as `\\u000a` and the like,
-  so nothing that a peer sends can forge a line or reach the terminal. Only a traceback has more
-  lines in the text form, and those are marked.
-- Whoever reads stderr may stop reading: then lines are lost and counted, and the server goes on.
-- Below `info` only our own modules speak. Libraries write whole requests there, with the tokens.
+- A record is one line. Control characters are escaped as `\\u000a` and so on, so text from a peer
+  can neither forge a line nor control the terminal. Only a traceback has more lines in the text
+  format, and those are marked.
+- If the reader of stderr stops reading, lines are dropped and counted, and the server continues.
+- Below `info` only our own modules log. Libraries log complete requests there, including tokens.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ Format = Literal["text", "json"]
 
 #: Loggers of this project.
 OURS: Final = ("activations", "arbor", "mcp_view", "native_rpc", "plexus", "substrate")
-#: What begins each further line of a traceback in the text form.
-MARGIN: Final = "\n  | "
-#: What a value must be to stand in a text line without quotes.
-BARE: Final = r"(?a:[\w.:/@+-]+)"
-#: How long the rest of a long line may wait for a reader that has taken its beginning.
-PATIENCE_MS: Final = 50
+#: The prefix of each line of a traceback in the text format.
+TRACEBACK_PREFIX: Final = "\n  | "
+#: Matches values that need no quotes in a text line.
+UNQUOTED: Final = r"(?a:[\w.:/@+-]+)"
+#: Timeout for each further part of a long line whose first part was written.
+PART_TIMEOUT_MS: Final = 50
 
 
 def set_up_logging(level: str, form: Format) -> None:
-    """Log to stderr from now on: our own modules from this level on, all others from `info`."""
+    """Configure logging to stderr: our modules at this level, all others at `info` or above."""
     root = logging.getLogger()
     for handler in root.handlers.copy():
         root.removeHandler(handler)
@@ -55,13 +55,15 @@ def set_up_logging(level: str, form: Format) -> None:
     root.setLevel(max(number, logging.INFO))
     for name in OURS:
         logging.getLogger(name).setLevel(number)
-    # A warning would be text among lines of JSON.
+    # Otherwise a warning would be plain text among lines of JSON.
     logging.captureWarnings(form == "json")
 
 
 def announce(text: str, level: Literal["INFO", "WARNING"] = "INFO", **fields: Any) -> None:
-    """Write something for the person who starts the program, whatever the log level is: as plain
-    text, or as a line of JSON, with fields, where all lines are that."""
+    """Print a message for the person who starts the program, at any log level.
+
+    It is plain text, or a line of JSON with the fields if the log format is JSON.
+    """
     for handler in logging.getLogger().handlers:
         if isinstance(handler.formatter, JsonFormatter):
             handler.handle(_record(level, "substrate", text, **fields))
@@ -70,18 +72,18 @@ def announce(text: str, level: Literal["INFO", "WARNING"] = "INFO", **fields: An
 
 
 def _record(level: str, name: str, message: str, **fields: Any) -> logging.LogRecord:
-    """A record that is written whatever the level is."""
+    """Return a record that is written at any log level."""
     return logging.makeLogRecord(
         {"levelname": level, "name": name, "msg": message, "fields": fields}
     )
 
 
 def _handler(form: Format) -> logging.Handler:
-    if sys.stderr is None:  # whoever started us has closed it
+    if sys.stderr is None:  # closed by the parent process
         return logging.NullHandler()
     try:
         stream: TextIO | LogStream = LogStream(sys.stderr.fileno())
-    except OSError:  # it is no real one: somebody in this process collects what is written
+    except OSError:  # not a file: captured within this process
         stream = sys.stderr
     handler = LineHandler(stream)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
@@ -94,38 +96,38 @@ def _handler(form: Format) -> logging.Handler:
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except (TypeError, ValueError):  # the record's own author has miscounted
+    except (TypeError, ValueError):  # the arguments do not match the format
         return f"{record.msg} {record.args!r}"
 
 
 def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
-    """What a record says beside its message, by name: `extra={"fields": {...}}`."""
+    """Return the named fields of a record, from `extra={"fields": {...}}`."""
     fields = getattr(record, "fields", None)
     return fields if isinstance(fields, Mapping) else {}
 
 
 class TextFormatter(logging.Formatter):
-    """A line for a person: time, level, logger, message, and fields as `name=value`."""
+    """Formats a line for people: time, level, logger, message, and fields as `name=value`."""
 
     def format(self, record: logging.LogRecord) -> str:
         when = self.formatTime(record)
         line = f"{when} {record.levelname} {record.name}: {_message(record)}"
         line = escape_controls(line) + "".join(
-            f" {name}={_bare(value)}" for name, value in _fields(record).items()
+            f" {name}={_format_value(value)}" for name, value in _fields(record).items()
         )
         if record.exc_info:
             for each in self.formatException(record.exc_info).split("\n"):
-                line += MARGIN + escape_controls(each)
+                line += TRACEBACK_PREFIX + escape_controls(each)
         return line
 
 
-def _bare(value: Any) -> str:
+def _format_value(value: Any) -> str:
     text = str(value)
-    return text if re.fullmatch(BARE, text) else escape_controls(_json(text))
+    return text if re.fullmatch(UNQUOTED, text) else escape_controls(_json(text))
 
 
 class JsonFormatter(logging.Formatter):
-    """A line for a program: one JSON object."""
+    """Formats a line for programs: one JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
         body: dict[str, Any] = {
@@ -137,15 +139,16 @@ class JsonFormatter(logging.Formatter):
         body = dict(_fields(record)) | body
         if record.exc_info:
             body["exception"] = self.formatException(record.exc_info)
-        # What JSON itself lets stand can be escaped afterwards: it occurs inside of strings only.
-        return escape_controls(_json(dict(sorted(body.items(), key=_place))))
+        # JSON leaves some control characters unescaped. They occur only inside strings, so they can
+        # be escaped afterwards.
+        return escape_controls(_json(dict(sorted(body.items(), key=_field_position))))
 
 
-#: These come first in a line, in this order; the rest as it was given.
+#: The first fields of a line, in this order. The others keep theirs.
 FIRST: Final = ("time", "level", "logger", "message")
 
 
-def _place(entry: tuple[str, Any]) -> int:
+def _field_position(entry: tuple[str, Any]) -> int:
     return FIRST.index(entry[0]) if entry[0] in FIRST else len(FIRST)
 
 
@@ -157,7 +160,7 @@ def _utc(seconds: float) -> str:
 def _json(value: dict[str, Any] | str) -> str:
     try:
         return wire.encode(value).decode()
-    except TypeError:  # half a character, or no JSON form
+    except TypeError:  # a lone surrogate, or not encodable
         if isinstance(value, dict):
             return wire.encode(
                 {name: escape_controls(str(each)) for name, each in value.items()}
@@ -169,19 +172,19 @@ def _json(value: dict[str, Any] | str) -> str:
 
 
 class LogStream:
-    """A descriptor that is written to only as far as its reader takes it.
+    """A file descriptor that is written without blocking.
 
-    A pipe that is ready takes `PIPE_BUF` bytes without anybody waiting, so a line goes in such
-    pieces, each when the descriptor is ready.
+    A pipe that is ready accepts `PIPE_BUF` bytes without blocking, so a line is written in parts of
+    that size, each when the descriptor is ready.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
-        #: Whether the last line was left in the middle.
-        self._torn = False
-        #: How many lines nobody took.
+        #: Whether the last line was written only in part.
+        self._is_partial = False
+        #: The number of dropped lines.
         self.lost = 0
 
     @property
@@ -190,37 +193,37 @@ class LogStream:
         return bool(self._poll.poll(0))
 
     def write(self, text: str) -> int:
-        """Write a line, or lose it."""
+        """Write a line, or drop it if the reader is too slow."""
         data = memoryview(text.encode("utf-8", "backslashreplace"))
         if not self.ready:
             self.lost += 1
             return 0
-        if self._torn:
+        if self._is_partial:
             data = memoryview(b"\n" + data)
         whole = data
         try:
-            while data and self._poll.poll(0 if data is whole else PATIENCE_MS):
+            while data and self._poll.poll(0 if data is whole else PART_TIMEOUT_MS):
                 data = data[os.write(self._fd, data[: select.PIPE_BUF]) :]
-        except OSError:  # nobody is there any more, or somebody else filled it first
+        except OSError:  # the reader is gone, or another writer filled the pipe
             pass
         if data:
             self.lost += 1
-        # Nothing of it is as good as all of it.
-        self._torn = bool(data) and data is not whole
+        # A line of which nothing was written leaves no partial line.
+        self._is_partial = bool(data) and data is not whole
         return len(text)
 
     def flush(self) -> None:
-        """Nothing is held here."""
+        """Do nothing: there is no buffer."""
 
 
 class LineHandler(logging.StreamHandler[Any]):
-    """Writes records, and says how many were lost once there is somebody again to read it."""
+    """Writes records, and reports dropped lines once the reader reads again."""
 
     def emit(self, record: logging.LogRecord) -> None:
         stream = self.stream
         lost = stream.lost if isinstance(stream, LogStream) else 0
         if lost and stream.ready:
-            notice = "lines were lost, because nobody read them"
+            notice = "log lines were dropped because stderr was not read"
             stream.lost = 0
             super().emit(_record("WARNING", "substrate.telemetry.logging", notice, lost=lost))
         super().emit(record)

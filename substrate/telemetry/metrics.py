@@ -1,8 +1,8 @@
-"""`/metrics`: what the server does, in numbers, for Prometheus.
+"""`/metrics`: counters and gauges of the server in the Prometheus format.
 
-A run costs one listener that adds to a few numbers; everything else is done when somebody asks,
-and off the loop. The library that knows the text format is imported then too. The label `method`
-is bounded by what is registered, for a run has a method that exists.
+A run costs one callback that updates a few counters. Everything else happens at a scrape, in a
+worker thread; the Prometheus library is imported at the first one. The label `method` is bounded by
+the registered methods, because every run has one of them.
 """
 
 from __future__ import annotations
@@ -21,39 +21,38 @@ from plexus.runtime.run import Run
 from substrate.server.asgi import header, send_bytes, send_wrong_method
 from substrate.telemetry.refusals import Refusals
 
-if TYPE_CHECKING:  # imported when somebody asks
+if TYPE_CHECKING:  # imported at run time by the first scrape
     from prometheus_client import Metric
 
 __all__ = ("Metrics",)
 
-#: Bounds of durations in seconds: from a call that is answered at once to one that runs for as
-#: long as it may.
+#: Upper bounds of the duration histogram in seconds, from an immediate answer to the longest run.
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 120.0, 600.0)
 OUTCOMES: Final = ("complete", "error", "cancelled")
 
-#: A number that is looked up when somebody asks; None if it is not known.
+#: Returns a value at each scrape; None if it is unknown.
 Gauge = Callable[[], float | None]
 
 
-class MethodNumbers:
-    """What the runs of one method came to."""
+class MethodCounters:
+    """Counters of the runs of one method."""
 
     __slots__ = ("buckets", "bytes", "events", "outcomes", "seconds")
 
     def __init__(self) -> None:
         self.outcomes = dict.fromkeys(OUTCOMES, 0)
-        #: How many took so long and no longer, and at the end how many took longer than all.
+        #: Runs per bucket of the histogram. The last one counts runs above all bounds.
         self.buckets = [0] * (len(BUCKETS) + 1)
         self.seconds = 0.0
         self.events = 0
         self.bytes = 0
 
 
-class Numbers(NamedTuple):
-    """Everything that is told, as it was at one moment."""
+class Snapshot(NamedTuple):
+    """A consistent copy of all values for one scrape."""
 
     version: str
-    methods: dict[str, MethodNumbers]
+    methods: dict[str, MethodCounters]
     in_flight: int
     abandoned: int
     refused: dict[str, int]
@@ -65,89 +64,89 @@ class Metrics:
 
     def __init__(self, hub: Plexus, refusals: Refusals) -> None:
         self._hub = hub
-        #: Those that are counted here too.
+        #: The refusals that are exported as well.
         self.refusals = refusals
-        self._methods: dict[str, MethodNumbers] = {}
+        self._methods: dict[str, MethodCounters] = {}
         self._gauges: dict[str, tuple[str, Gauge]] = {}
-        self.add_gauge("store_bytes", "Size of the file that trees are kept in.", self._store)
-        hub.runs.on_end(self._ended)
+        self.add_gauge("store_bytes", "Size of the database file of trees.", self._store_bytes)
+        hub.runs.on_end(self._on_end)
 
     def add_gauge(self, name: str, description: str, gauge: Gauge) -> None:
-        """Tell this number too."""
+        """Export another value."""
         self._gauges[name] = description, gauge
 
-    def _ended(self, run: Run) -> None:
-        numbers = self._methods.get(run.method)
-        if numbers is None:
-            numbers = self._methods[run.method] = MethodNumbers()
-        assert run.terminal is not None, "it has ended"
-        assert run.ended_at is not None, "it has ended"
+    def _on_end(self, run: Run) -> None:
+        counters = self._methods.get(run.method)
+        if counters is None:
+            counters = self._methods[run.method] = MethodCounters()
+        assert run.terminal is not None, "the run has ended"
+        assert run.ended_at is not None, "the run has ended"
         seconds = run.ended_at - run.started_at
         log = run.log
-        numbers.outcomes[run.terminal.type] += 1
-        numbers.buckets[bisect_left(BUCKETS, seconds)] += 1
-        numbers.seconds += seconds
-        numbers.events += log.last
-        numbers.bytes += log.total
+        counters.outcomes[run.terminal.type] += 1
+        counters.buckets[bisect_left(BUCKETS, seconds)] += 1
+        counters.seconds += seconds
+        counters.events += log.last
+        counters.bytes += log.total
 
-    def _store(self) -> float | None:
+    def _store_bytes(self) -> float | None:
         loaded = (node.activation for node in self._hub.nodes() if node.is_loaded)
         stores = (each for each in loaded if isinstance(each, Arbor))
         return next((arbor.size() for arbor in stores), None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - a GET has no body
-        """Answer with all numbers as they are now."""
+        """Send the current values."""
         if scope["method"] not in ("GET", "HEAD"):
             await send_wrong_method(send, "GET")
             return
         accept = header(scope, b"accept").decode("latin-1")
-        body, content_type = await asyncio.to_thread(_exposed, self._numbers(), accept)
+        body, content_type = await asyncio.to_thread(_render, self._snapshot(), accept)
         await send_bytes(send, 200, body, content_type.encode())
 
-    def _numbers(self) -> Numbers:
+    def _snapshot(self) -> Snapshot:
         runs = self._hub.runs
-        looked_up = {name: (words, look()) for name, (words, look) in self._gauges.items()}
-        return Numbers(
+        values = {name: (description, read()) for name, (description, read) in self._gauges.items()}
+        return Snapshot(
             version=self._hub.version,
-            methods={name: _copy(numbers) for name, numbers in self._methods.items()},
+            methods={name: _copy(counters) for name, counters in self._methods.items()},
             in_flight=len(runs.running()),
             abandoned=runs.counts()["abandoned"],
             refused=dict(self.refusals.counts),
             gauges={
-                name: (words, value)
-                for name, (words, value) in looked_up.items()
+                name: (description, value)
+                for name, (description, value) in values.items()
                 if value is not None
             },
         )
 
 
-def _copy(numbers: MethodNumbers) -> MethodNumbers:
-    copied = MethodNumbers()
-    copied.outcomes = numbers.outcomes.copy()
-    copied.buckets = numbers.buckets.copy()
-    copied.seconds = numbers.seconds
-    copied.events = numbers.events
-    copied.bytes = numbers.bytes
+def _copy(counters: MethodCounters) -> MethodCounters:
+    copied = MethodCounters()
+    copied.outcomes = counters.outcomes.copy()
+    copied.buckets = counters.buckets.copy()
+    copied.seconds = counters.seconds
+    copied.events = counters.events
+    copied.bytes = counters.bytes
     return copied
 
 
 # --- in another thread ------------------------------------------------------------------------
 
 
-def _exposed(numbers: Numbers, accept: str) -> tuple[bytes, str]:
-    """The numbers in the format that the client takes, and that format's name."""
+def _render(snapshot: Snapshot, accept: str) -> tuple[bytes, str]:
+    """Return the values in the format that the client accepts, and its content type."""
     from prometheus_client import CollectorRegistry, ProcessCollector
     from prometheus_client.exposition import choose_encoder
 
     registry = CollectorRegistry()
-    registry.register(_Collected(_families(numbers)))
+    registry.register(_StaticCollector(_families(snapshot)))
     ProcessCollector(registry=registry)
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
 
 
-class _Collected:
-    """What was collected already, in the form that the library asks for it."""
+class _StaticCollector:
+    """A collector of metrics that were created in advance."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = list(families)
@@ -156,7 +155,7 @@ class _Collected:
         return iter(self._families)
 
 
-def _families(numbers: Numbers) -> Iterator[Metric]:
+def _families(snapshot: Snapshot) -> Iterator[Metric]:
     from prometheus_client.metrics_core import (
         CounterMetricFamily,
         GaugeMetricFamily,
@@ -164,14 +163,14 @@ def _families(numbers: Numbers) -> Iterator[Metric]:
         InfoMetricFamily,
     )
 
-    def counter(name: str, words: str, labels: list[str], samples: Iterable[Any]) -> Metric:
-        family = CounterMetricFamily(f"substrate_{name}", words, labels=labels)
+    def counter(name: str, description: str, labels: list[str], samples: Iterable[Any]) -> Metric:
+        family = CounterMetricFamily(f"substrate_{name}", description, labels=labels)
         for values, value in samples:
             family.add_metric(values, value)
         return family
 
-    methods = sorted(numbers.methods.items())
-    yield InfoMetricFamily("substrate", "This server.", value={"version": numbers.version})
+    methods = sorted(snapshot.methods.items())
+    yield InfoMetricFamily("substrate", "This server.", value={"version": snapshot.version})
     yield counter(
         "runs",
         "Runs that have ended.",
@@ -179,22 +178,22 @@ def _families(numbers: Numbers) -> Iterator[Metric]:
         (([name, how], count) for name, each in methods for how, count in each.outcomes.items()),
     )
     events = (([name], each.events) for name, each in methods)
-    yield counter("run_events", "Events of runs, terminals included.", ["method"], events)
+    yield counter("run_events", "Events of runs, including terminals.", ["method"], events)
     sizes = (([name], each.bytes) for name, each in methods)
-    yield counter("run_bytes", "Bytes of those events.", ["method"], sizes)
+    yield counter("run_bytes", "Encoded bytes of the events of runs.", ["method"], sizes)
     durations = HistogramMetricFamily(
-        "substrate_run_duration_seconds", "How long runs took.", labels=["method"]
+        "substrate_run_duration_seconds", "Duration of runs.", labels=["method"]
     )
     for name, each in methods:
         bounds = [*map(str, BUCKETS), "+Inf"]
         buckets = list(zip(bounds, accumulate(each.buckets), strict=True))
         durations.add_metric([name], buckets, each.seconds)
     yield durations
-    yield GaugeMetricFamily("substrate_runs_in_flight", "Runs under way.", numbers.in_flight)
+    yield GaugeMetricFamily("substrate_runs_in_flight", "Runs in progress.", snapshot.in_flight)
     yield CounterMetricFamily(
-        "substrate_runs_abandoned", "Runs that ignored being cancelled.", numbers.abandoned
+        "substrate_runs_abandoned", "Runs that ignored their cancellation.", snapshot.abandoned
     )
-    refused = (([reason], count) for reason, count in sorted(numbers.refused.items()))
-    yield counter("refused", "Requests and calls that were refused.", ["reason"], refused)
-    for name, (words, value) in numbers.gauges.items():
-        yield GaugeMetricFamily(f"substrate_{name}", words, value)
+    refused = (([reason], count) for reason, count in sorted(snapshot.refused.items()))
+    yield counter("refused", "Refused requests and calls.", ["reason"], refused)
+    for name, (description, value) in snapshot.gauges.items():
+        yield GaugeMetricFamily(f"substrate_{name}", description, value)

@@ -1,8 +1,8 @@
-"""Observers of a hub's runs: its log and its traces, as far as the settings ask.
+"""Observers of a hub's runs: the run log and tracing, as configured.
 
-The log has a line for each run that ends: what was done, by whom, how it went and how much it was.
-What was asked for and what came out is in no line: arguments, results, reasons and the texts of
-errors may hold anything. Arguments are added only where the settings say so.
+The run log has one line for each run that ends: method, principal, outcome, duration and size. It
+contains no results, reasons or error texts, because those may contain anything. Arguments are
+included only if the settings enable it.
 """
 
 from __future__ import annotations
@@ -21,75 +21,77 @@ from plexus.runtime.runs import Runs
 from plexus.text import shorten
 from substrate.settings import Settings
 from substrate.telemetry.refusals import Refusals
-from substrate.telemetry.tracing import ORIGIN, is_wanted, open_tracing
+from substrate.telemetry.tracing import ORIGIN, is_enabled, open_tracing
 
 __all__ = ("Observers", "RunLogger")
 
 logger = logging.getLogger("substrate.runs")
 
-#: How much of a run's arguments is logged, where they are.
+#: Maximum characters of logged arguments.
 ARGUMENT_CHARS: Final = 2000
 
 
 class Observers:
-    """What watches one hub. With nothing asked for, nothing does."""
+    """The observers of one hub. Without a run log and tracing, runs are not observed."""
 
     def __init__(self, hub: Plexus, settings: Settings) -> None:
         self.refusals = Refusals()
-        self._closes: list[Callable[[], None]] = []
-        #: Whether anybody wants to know which transport and which trace a call comes from.
-        self.want_origins = False
+        self._close_callbacks: list[Callable[[], None]] = []
+        #: Whether an observer needs the transport and trace of each call.
+        self.needs_origins = False
         hub.runs.on_refused(self.refusals.call)
         if logging.getLogger("substrate.runs").isEnabledFor(logging.INFO):
-            self._watch(RunLogger(hub.runs, arguments=settings.log_arguments).stop)
-        if is_wanted(os.environ):
+            self._add(RunLogger(hub.runs, arguments=settings.log_arguments).stop)
+        if is_enabled(os.environ):
             tracing = open_tracing(hub.runs)
             if tracing is not None:
-                self._watch(tracing.close)
+                self._add(tracing.close)
 
-    def _watch(self, close: Callable[[], None]) -> None:
-        self._closes.append(close)
-        self.want_origins = True
+    def _add(self, close: Callable[[], None]) -> None:
+        self._close_callbacks.append(close)
+        self.needs_origins = True
 
     def close(self) -> None:
-        """Stop watching, and let go of what was collected."""
-        for close in self._closes:
+        """Stop observing and flush collected data."""
+        for close in self._close_callbacks:
             close()
 
 
 class RunLogger:
-    """Logs the runs of a hub."""
+    """Writes a log line for each run of a hub that ends."""
 
     def __init__(self, runs: Runs, *, arguments: bool = False) -> None:
         self._arguments = arguments
-        #: What is known of a run only when it begins.
-        self._begun: dict[int, dict[str, Any]] = {}
-        self._stops: list[Callable[[], None]] = [
-            runs.on_start(self._began),
-            runs.on_end(self._ended),
+        #: Fields that are known only when a run starts, by run id.
+        self._start_fields: dict[int, dict[str, Any]] = {}
+        self._unsubscribe_callbacks: list[Callable[[], None]] = [
+            runs.on_start(self._on_start),
+            runs.on_end(self._on_end),
         ]
 
     def stop(self) -> None:
-        """Log no more."""
-        for stop in self._stops:
+        """Stop logging."""
+        for stop in self._unsubscribe_callbacks:
             stop()
 
-    def _began(self, run: Run, arguments: Mapping[str, Any], _: Mapping[str, str] | None) -> None:
-        known: dict[str, Any] = {}
+    def _on_start(
+        self, run: Run, arguments: Mapping[str, Any], _: Mapping[str, str] | None
+    ) -> None:
+        fields_at_start: dict[str, Any] = {}
         if run.parent is not None:
-            known["parent"] = run.parent
+            fields_at_start["parent"] = run.parent
         else:
             origin = ORIGIN.get()
             if origin is not None:
-                known["transport"] = origin.transport
+                fields_at_start["transport"] = origin.transport
         if self._arguments:
-            known["arguments"] = _text(arguments)
-        self._begun[run.id] = known
+            fields_at_start["arguments"] = _text(arguments)
+        self._start_fields[run.id] = fields_at_start
 
-    def _ended(self, run: Run) -> None:
+    def _on_end(self, run: Run) -> None:
         terminal = run.terminal
-        assert terminal is not None, "it has ended"
-        assert run.ended_at is not None, "it has ended"
+        assert terminal is not None, "the run has ended"
+        assert run.ended_at is not None, "the run has ended"
         fields: dict[str, Any] = {
             "principal": run.principal.name,
             "method": run.method,
@@ -103,14 +105,14 @@ class RunLogger:
             "items": run.log.last,
             "bytes": run.log.total,
         }
-        logger.info("run ended", extra={"fields": fields | self._begun.pop(run.id, {})})
+        logger.info("run ended", extra={"fields": fields | self._start_fields.pop(run.id, {})})
 
 
 def _text(arguments: Mapping[str, Any]) -> str:
-    """Arguments as JSON, cut if they are long; what has no JSON form as Python writes it."""
-    given = {name: each for name, each in arguments.items() if not isinstance(each, Principal)}
+    """Return arguments as shortened JSON, or as a Python representation if not encodable."""
+    encodable = {name: each for name, each in arguments.items() if not isinstance(each, Principal)}
     try:
-        text = wire.encode(given).decode()
+        text = wire.encode(encodable).decode()
     except TypeError:
-        text = repr(given)
+        text = repr(encodable)
     return shorten(text, ARGUMENT_CHARS)

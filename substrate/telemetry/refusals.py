@@ -1,7 +1,7 @@
-"""What is turned away before there is a run: counted all, and logged within a bound.
+"""Refused requests and calls, which never become a run: all are counted, log lines are limited.
 
-A flood of bad requests must not become a flood of lines, so there are at most so many lines a
-second; the next one that is written says how many were not.
+A flood of bad requests must not become a flood of log lines, so lines are rate limited. The next
+line has the number of suppressed ones.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ __all__ = ("OnRefused", "Refusals", "address_of")
 
 logger = logging.getLogger("substrate.telemetry.refusals")
 
-#: Who is told of a request that is refused: a word for the reason, the peer's address, the status.
+#: Callback for a refused request: a reason code, the client's address, the HTTP status.
 OnRefused = Callable[[str, str | None, int | None], None]
 
-#: Lines at once, and lines a second after that.
+#: Maximum burst of log lines, and sustained lines per second.
 BURST: Final = 20
 PER_S: Final = 5.0
-#: How many reasons are told apart: the codes of errors are their authors' to choose.
+#: Maximum number of distinct reasons. Plugin authors can choose error codes freely.
 REASONS: Final = 64
 OTHER: Final = "other"
-#: How much of what a peer called a method is logged.
+#: Maximum characters of a logged method name, which a client can choose.
 NAME_CHARS: Final = 128
 
 
@@ -43,20 +43,20 @@ class Refusals:
     """The refusals of one server."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        #: How many there were, by reason.
+        #: The number of refusals by reason.
         self.counts: Counter[str] = Counter()
         self._clock = clock
-        self._lines = TokenBucket(BURST, PER_S, clock())
-        self._unsaid = 0
+        self._line_bucket = TokenBucket(BURST, PER_S, clock())
+        self._suppressed = 0
 
     def request(self, reason: str, address: str | None, status: int | None = None) -> None:
-        """A request was refused: a word for why, and who sent it."""
+        """Record a refused request."""
         self._count(reason)
         if self._may_log():
             self._log("request refused", reason=reason, address=address, status=status)
 
     def call(self, method: str, principal: Principal, error: PlexusError) -> None:
-        """A call was refused. Its arguments, which the error may quote, are nobody's business."""
+        """Record a refused call, without the error text: it may quote arguments."""
         self._count(error.code)
         if self._may_log():
             self._log(
@@ -73,14 +73,14 @@ class Refusals:
     def _may_log(self) -> bool:
         if not logger.isEnabledFor(logging.INFO):
             return False
-        if self._lines.take(self._clock()):
-            self._unsaid += 1
+        if self._line_bucket.take(self._clock()):
+            self._suppressed += 1
             return False
         return True
 
     def _log(self, message: str, **fields: str | int | None) -> None:
-        said = {name: value for name, value in fields.items() if value is not None}
-        if self._unsaid:
-            said["unsaid"] = self._unsaid
-            self._unsaid = 0
-        logger.info(message, extra={"fields": said})
+        present = {name: value for name, value in fields.items() if value is not None}
+        if self._suppressed:
+            present["unsaid"] = self._suppressed
+            self._suppressed = 0
+        logger.info(message, extra={"fields": present})

@@ -1,16 +1,16 @@
-"""OpenTelemetry: a span for each run, in the trace that its caller is in.
+"""OpenTelemetry tracing: a span for each run, in the trace of its caller.
 
-Off, and nothing of it imported, unless the standard variables ask for it: an address to export to
-(`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`) or
-`OTEL_TRACES_EXPORTER=otlp`; `OTEL_SDK_DISABLED=true` and `OTEL_TRACES_EXPORTER=none` forbid it.
+Tracing is off, and the library is not imported, unless the standard variables enable it: an export
+address (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`) or
+`OTEL_TRACES_EXPORTER=otlp`. `OTEL_SDK_DISABLED=true` and `OTEL_TRACES_EXPORTER=none` disable it.
 The library reads all other variables itself.
 
-Where a call comes from is a context variable, because nothing between the transport and the run has
-any use for it: whoever watches runs looks here when one begins, which happens in the context of its
-request. A run that another run began has that one as its origin, and nothing is to be found here.
+The origin of a call is a context variable, because nothing between the transport and the run uses
+it. Observers read it when a run starts, which happens in the context of its request. A run that
+another run started has that one as its parent, and its origin is not set.
 
-A span says what was called and how it ended. It holds no argument, no result and no text of an
-error. Spans wait in a bounded queue for a thread that sends them; what does not fit is dropped.
+A span contains the method and the outcome, but no arguments, results or error texts. Spans wait in
+a bounded queue for the thread that exports them; when the queue is full, spans are dropped.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from plexus.runtime.run import Run
 from plexus.runtime.runs import Runs
 from plexus.version import __version__
 
-if TYPE_CHECKING:  # imported when it is asked for
+if TYPE_CHECKING:  # imported at run time only if tracing is enabled
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Span
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ("ORIGIN", "STDIO", "Origin", "Tracing", "WithOrigin", "is_wanted", "open_tracing")
+__all__ = ("ORIGIN", "STDIO", "Origin", "OriginMiddleware", "Tracing", "is_enabled", "open_tracing")
 
 logger = logging.getLogger("substrate.telemetry.tracing")
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-#: What has to be there beside the interface, which other packages bring too.
-NEEDED: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
-#: How long the last spans may take to be sent when the server ends.
+#: Packages that are required in addition to the API, which other packages may have installed.
+REQUIRED_PACKAGES: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+#: Seconds to export the last spans when the server stops.
 FLUSH_S: Final = 1.0
-#: Headers of a request that say which trace it belongs to.
+#: W3C trace context headers.
 TRACE_HEADERS: Final = {b"traceparent": "traceparent", b"tracestate": "tracestate"}
 
 
 class Origin(NamedTuple):
-    """How a call came in."""
+    """The origin of a call: its transport and trace context."""
 
     #: `stdio`, `http` or `websocket`.
     transport: str
-    #: The trace context in its headers, if any.
+    #: The trace context in the request headers, if any.
     trace: Mapping[str, str] | None = None
 
 
@@ -59,14 +59,14 @@ STDIO: Final = Origin("stdio")
 ORIGIN: Final[ContextVar[Origin | None]] = ContextVar("origin", default=None)
 
 
-class WithOrigin:
-    """Around an app: whatever it does for a request is known to come from there."""
+class OriginMiddleware:
+    """ASGI middleware that records the origin of each request."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Note the origin and pass the request on. Every request has a context of its own."""
+        """Set the origin and call the app. Every request has a separate context."""
         if scope["type"] != "lifespan":
             found = {
                 TRACE_HEADERS[name]: value.decode("latin-1")
@@ -77,8 +77,8 @@ class WithOrigin:
         await self._app(scope, receive, send)
 
 
-def is_wanted(environ: Mapping[str, str]) -> bool:
-    """Whether the variables ask for spans."""
+def is_enabled(environ: Mapping[str, str]) -> bool:
+    """Whether the environment variables enable tracing."""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     exporter = environ.get("OTEL_TRACES_EXPORTER", "").strip().lower()
@@ -88,11 +88,11 @@ def is_wanted(environ: Mapping[str, str]) -> bool:
 
 
 def open_tracing(runs: Runs) -> Tracing | None:
-    """Trace these runs as the variables say; None, with a word about it, if that cannot be."""
-    if not all(map(_is_there, NEEDED)):
+    """Start tracing. Returns None and logs a warning if packages are missing."""
+    if not all(map(_is_installed, REQUIRED_PACKAGES)):
         logger.warning(
-            "OTEL_* variables ask for spans, but the packages for that are not installed: "
-            "pip install 'plexus-substrate[otel]'"
+            "OTEL_* variables enable tracing, but its packages are not installed. Run "
+            "pip install 'plexus-substrate[otel]' to install them"
         )
         return None
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -100,24 +100,24 @@ def open_tracing(runs: Runs) -> Tracing | None:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    # While nobody takes them, one line for each batch that is given up says enough.
+    # While the endpoint is unreachable, one line for each dropped batch is enough.
     logging.getLogger("opentelemetry.exporter").setLevel(logging.ERROR)
-    # What OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say wins over this.
+    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override these.
     ours = Resource({"service.name": "substrate", "service.version": __version__})
     provider = TracerProvider(resource=ours.merge(Resource.create()), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return Tracing(runs, provider)
 
 
-def _is_there(package: str) -> bool:
+def _is_installed(package: str) -> bool:
     try:
         return importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:  # not even what it lies in
+    except ModuleNotFoundError:  # the parent package is missing
         return False
 
 
 class Tracing:
-    """Makes the spans of a hub's runs."""
+    """Creates the spans of a hub's runs."""
 
     def __init__(self, runs: Runs, provider: TracerProvider) -> None:
         from opentelemetry import trace
@@ -127,15 +127,15 @@ class Tracing:
         self._tracer = provider.get_tracer("substrate", __version__)
         self._trace = trace
         self._propagator = TraceContextTextMapPropagator()
-        self._open: dict[int, Span] = {}
-        self._stops: list[Callable[[], None]] = [
-            runs.on_start(self._began),
-            runs.on_end(self._ended),
+        self._spans: dict[int, Span] = {}
+        self._unsubscribe_callbacks: list[Callable[[], None]] = [
+            runs.on_start(self._on_start),
+            runs.on_end(self._on_end),
         ]
 
-    def _began(self, run: Run, _: Mapping[str, Any], given: Mapping[str, str] | None) -> None:
+    def _on_start(self, run: Run, _: Mapping[str, Any], given: Mapping[str, str] | None) -> None:
         kinds = self._trace.SpanKind
-        self._open[run.id] = self._tracer.start_span(
+        self._spans[run.id] = self._tracer.start_span(
             run.method,
             self._context(run, given),
             kinds.SERVER if run.parent is None else kinds.INTERNAL,
@@ -148,22 +148,25 @@ class Tracing:
         )
 
     def _context(self, run: Run, given: Mapping[str, str] | None) -> Context:
-        """What the span belongs under: the run that began this one, what came with the message,
-        or what came with the request around it."""
+        """Return the parent context of a span.
+
+        It is the run that started this one, else the trace context of the message, else that of
+        the request that carried the message.
+        """
         from opentelemetry.context import Context
 
-        # Empty, so that a span of somebody else in this process is not taken for the parent.
-        nothing = Context()
+        # Empty, so that no other span in this process becomes the parent.
+        empty = Context()
         if run.parent is not None:
-            parent = self._open.get(run.parent)
-            return nothing if parent is None else self._trace.set_span_in_context(parent, nothing)
+            parent = self._spans.get(run.parent)
+            return empty if parent is None else self._trace.set_span_in_context(parent, empty)
         if given is None:
             origin = ORIGIN.get()
             given = None if origin is None else origin.trace
-        return nothing if given is None else self._propagator.extract(given, nothing)
+        return empty if given is None else self._propagator.extract(given, empty)
 
-    def _ended(self, run: Run) -> None:
-        span = self._open.pop(run.id, None)
+    def _on_end(self, run: Run) -> None:
+        span = self._spans.pop(run.id, None)
         terminal = run.terminal
         if span is None or terminal is None:
             return
@@ -180,10 +183,10 @@ class Tracing:
         span.end()
 
     def close(self) -> None:
-        """Make no more spans, and send the last ones if whoever takes them is there."""
-        for stop in self._stops:
+        """Stop creating spans and export the last ones, for at most `FLUSH_S`."""
+        for stop in self._unsubscribe_callbacks:
             stop()
-        # It may try for longer than anybody waits, so it is left to end with the process.
-        sending = threading.Thread(target=self._provider.shutdown, daemon=True)
-        sending.start()
-        sending.join(FLUSH_S)
+        # The library may retry for longer. The thread is then left to end with the process.
+        exporter = threading.Thread(target=self._provider.shutdown, daemon=True)
+        exporter.start()
+        exporter.join(FLUSH_S)

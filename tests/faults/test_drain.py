@@ -164,7 +164,7 @@ def test_a_second_signal_stops_everything_at_once(hurry: signal.Signals) -> None
         assert "result" in next(events(stream))[1]
         server.process.terminate()
         assert server.process.stderr is not None
-        assert b"Waiting up to 300 s for 1 call to end" in server.process.stderr.readline()
+        assert b"Waiting up to 300 s for 1 call to finish" in server.process.stderr.readline()
         server.process.send_signal(hurry)
         *_, (_, last) = events(stream)
         assert last["params"]["result"] == {"type": "cancelled", "reason": STOPPING}

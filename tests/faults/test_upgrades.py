@@ -119,7 +119,7 @@ def test_the_answer_says_what_is_wrong(open_server: Server) -> None:
         status, headers, body = peer.response()
         assert (status, headers["Connection"]) == (400, "close")
         assert json.loads(body) == {
-            "error": "an upgrade must be a GET request of HTTP/1.1 without a body"
+            "error": "An upgrade must be an HTTP/1.1 GET request without a body."
         }
         assert peer.read_to_end() == b""
 

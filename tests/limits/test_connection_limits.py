@@ -86,7 +86,7 @@ def test_a_header_that_is_only_half_sent_is_cut(hasty: Server) -> None:
         status, _, body = at.response()
         assert (status, json.loads(body)) == (
             408,
-            {"error": "the header took longer than 1 s", "limit": 1},
+            {"error": "The header took longer than 1 s.", "limit": 1},
         )
         assert at.read_to_end() == b""
     assert is_well(hasty)

@@ -190,7 +190,7 @@ def test_a_file_is_only_read(server: Server) -> None:
     headers = {"Authorization": f"Bearer {server.token}"}
     with server.request("POST", "/page/main.js", {}, headers) as response:
         assert response.status == 405
-        assert json.loads(response.read()) == {"error": "use GET"}
+        assert json.loads(response.read()) == {"error": "Use GET."}
 
 
 def test_every_script_is_preloaded_and_none_is_missing() -> None:

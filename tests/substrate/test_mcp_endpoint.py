@@ -119,7 +119,7 @@ def test_a_body_past_the_limit_is_refused_and_one_at_it_is_read(
         body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
     assert ask(server, body, **headers) == (
         413,
-        {"error": f"the body is over {MIB} bytes", "limit": MIB},
+        {"error": f"The body is larger than {MIB} bytes.", "limit": MIB},
     )
 
 

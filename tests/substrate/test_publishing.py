@@ -23,7 +23,7 @@ from project_folders import trust_always
 from native_rpc.client import connect
 from plexus.errors import Failed
 from substrate.build_hub import NO_FILES
-from substrate.publishing.beside import see_to_server
+from substrate.publishing.beside import ensure_server
 from substrate.security.lockfile import find_by_project, find_running, lock_folder
 from substrate.settings import Settings
 
@@ -435,7 +435,7 @@ def test_the_runs_of_a_process_that_was_killed_end_with_an_error(project: Path) 
         *_, said, last = server.items(run)
         assert said["data"] == "one\n"
         assert (last["type"], last["code"]) == ("error", "gone")
-        assert last["message"] == "its process is gone"
+        assert last["message"] == "its process has disconnected"
         with pytest.raises(Exception, match="over"):
             server.ask("plexus.respond", run=run, request="1", answer=True)
 
@@ -603,7 +603,7 @@ def test_a_server_beside_imports_no_module_of_the_project(project: Path, tmp_pat
 
     async def start() -> None:
         async with asyncio.timeout(40):
-            await see_to_server(Settings(), NO_FILES, project, lambda: None)
+            await ensure_server(Settings(), NO_FILES, project, lambda: None)
 
     asyncio.run(start())
     assert not canary.exists()

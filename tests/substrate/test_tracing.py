@@ -36,7 +36,7 @@ from substrate.mcp_server import make_mcp_server
 from substrate.security.authentication import Access
 from substrate.server.serve import bind, make_server
 from substrate.stdio import StdioServer
-from substrate.telemetry.tracing import Tracing, is_wanted, open_tracing
+from substrate.telemetry.tracing import Tracing, is_enabled, open_tracing
 
 ROOT = Path(__file__).parents[2]
 DEMO = str(ROOT / "tests" / "activations_for_tests.py")
@@ -379,13 +379,13 @@ def test_what_the_message_says_wins_over_the_header_around_it(traced: Traced) ->
 def test_the_standard_variables_say_whether_there_are_spans(
     variables: dict[str, str], *, wanted: bool
 ) -> None:
-    assert is_wanted(variables) is wanted
+    assert is_enabled(variables) is wanted
 
 
 def test_without_the_packages_there_is_a_word_about_it_and_no_span(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("substrate.telemetry.tracing.NEEDED", ("opentelemetry.no.such",))
+    monkeypatch.setattr("substrate.telemetry.tracing.REQUIRED_PACKAGES", ("opentelemetry.no.such",))
     assert open_tracing(Plexus().runs) is None
     assert "pip install 'plexus-substrate[otel]'" in caplog.text
 

@@ -29,8 +29,8 @@ from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
 from substrate.server.asgi import (
     BodyTooBig,
-    accept_of,
     headers_of,
+    parse_accept,
     read_body,
     send_bytes,
     send_empty,
@@ -96,7 +96,7 @@ class McpEndpoint:
 
     async def _post(self, scope: Scope, receive: Receive, send: Send) -> Answering:
         headers = headers_of(scope)
-        accept = accept_of(headers.get(b"accept"))
+        accept = parse_accept(headers.get(b"accept"))
         if not accept.json and not accept.stream:
             error = "accept application/json or text/event-stream"
             return send_json(send, 406, {"error": error})
@@ -236,7 +236,7 @@ class McpEndpoint:
         session = self._sessions.find(session_id, credential.principal)
         if session is None:
             return _refuse_unknown(send, None)
-        accept = accept_of(headers.get(b"accept"))
+        accept = parse_accept(headers.get(b"accept"))
         if not accept.stream and not accept.anything:
             return send_json(send, 406, {"error": "accept text/event-stream"})
         event_id = headers.get(b"last-event-id")

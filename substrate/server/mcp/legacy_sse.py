@@ -28,8 +28,8 @@ from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
 from substrate.server.asgi import (
     BodyTooBig,
-    accept_of,
     headers_of,
+    parse_accept,
     read_body,
     send_bytes,
     send_json,
@@ -99,7 +99,7 @@ class PairStream:
         if scope["method"] != "GET":
             await send_wrong_method(send, "GET")
             return
-        accept = accept_of(headers_of(scope).get(b"accept"))
+        accept = parse_accept(headers_of(scope).get(b"accept"))
         if not accept.stream and not accept.anything:
             await send_json(send, 406, {"error": "accept text/event-stream"})
             return

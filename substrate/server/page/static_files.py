@@ -1,13 +1,13 @@
-"""Serving the page: its HTML at `/`, and its scripts and styles below `/page/`.
+"""Serves the web page: its HTML at `/`, its scripts and styles below `/page/`.
 
-The page takes the token from behind the `#` of the address, where no server and no log ever sees
-it, exchanges it for a session secret, and drops it. Everything else comes by calls, so the files
-are the same for everybody and hold nothing secret.
+The page reads the token from the fragment of its URL, which browsers send to no server, exchanges
+it for a session secret, and discards it. All data comes from calls, so the files are the same for
+every client and contain nothing secret.
 
-They are read once, when a browser first asks, and only what is in the folder is served. The session
-is in localStorage, where every script of this origin can read it. So the policy below lets only the
-files of this folder run: nothing inline, nothing of another origin, no worker, and text that came
-from elsewhere cannot become a script or markup. The page can send nothing to another origin.
+The files are read once, at the first request, and only files in the folder are served. The session
+secret is in localStorage, where every script of this origin can read it. The policy below therefore
+allows only the scripts of this folder: no inline scripts, no other origins, no workers, and no text
+that becomes a script or markup. The page can send nothing to another origin.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ POLICY: Final = b"; ".join(
         b"base-uri 'none'",
         b"form-action 'none'",
         b"frame-ancestors 'none'",
-        # No text becomes markup or a script, not by mistake either.
+        # Text cannot become markup or a script, even by mistake.
         b"require-trusted-types-for 'script'",
         b"trusted-types 'none'",
     )
@@ -58,17 +58,17 @@ SAFE: Final[Headers] = [
 ]
 
 
-class File(NamedTuple):
-    """One file, as it is sent."""
+class PageFile(NamedTuple):
+    """One file with its response headers."""
 
     content: bytes
     headers: Headers
-    kind: bytes
+    media_type: bytes
     tag: bytes
 
 
 @cache
-def _files() -> dict[str, File]:
+def _files() -> dict[str, PageFile]:
     return {
         path.name: _file(path)
         for path in sorted(ASSETS.iterdir())
@@ -76,36 +76,36 @@ def _files() -> dict[str, File]:
     }
 
 
-def _file(path: Path) -> File:
+def _file(path: Path) -> PageFile:
     content = path.read_bytes()
     tag = b'"%b"' % hashlib.sha256(content).hexdigest()[:32].encode()
-    # A new version of the program is seen at once, and an old file is not sent again. At `/`
-    # there is JSON for others, so nobody keeps what was found there.
-    kept = b"no-store" if path.name == INDEX_FILE else b"no-cache"
-    caching = [(b"cache-control", kept), (b"etag", tag)]
-    return File(content, SAFE + caching, TYPES[path.suffix], tag)
+    # Browsers revalidate, so they use a new version of the program immediately and do not fetch
+    # unchanged files again. `/` also serves JSON, so its response must not be stored.
+    policy = b"no-store" if path.name == INDEX_FILE else b"no-cache"
+    caching = [(b"cache-control", policy), (b"etag", tag)]
+    return PageFile(content, SAFE + caching, TYPES[path.suffix], tag)
 
 
 async def send_page(scope: Scope, send: Send) -> None:
-    """Send the page itself."""
+    """Send the HTML of the page."""
     await _send(scope, send, _files()[INDEX_FILE])
 
 
-async def _send(scope: Scope, send: Send, file: File) -> None:
+async def _send(scope: Scope, send: Send, file: PageFile) -> None:
     if header(scope, b"if-none-match") == file.tag:
         await send(
             {"type": "http.response.start", "status": 304, "headers": file.headers},
         )
         await send({"type": "http.response.body", "body": b""})
     else:
-        await send_bytes(send, 200, file.content, file.kind, file.headers)
+        await send_bytes(send, 200, file.content, file.media_type, file.headers)
 
 
 class PageFiles:
-    """`GET /page/{name}`: what the page is made of."""
+    """`GET /page/{name}`: the scripts and styles of the page."""
 
     async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
-        """Answer, the same for everybody."""
+        """Send a file. No authentication: the files contain nothing secret."""
         if scope["method"] not in ("GET", "HEAD"):
             await send_wrong_method(send, "GET", "HEAD")
             return
