@@ -92,7 +92,7 @@ async def test_two_components_share_one_database(database: str, first: str) -> N
     await boxes.close()
 
 
-async def test_a_component_migrates_by_itself_and_keeps_its_rows(database: str) -> None:
+async def test_a_component_migrates_independently_and_keeps_its_rows(database: str) -> None:
     store = await open_store(database, purge_every_s=None)
     old = await open_engine(database, OLD_BOXES)
     await old.write(put(1, "old", b"part"))
@@ -128,7 +128,7 @@ async def test_a_migration_that_fails_leaves_nothing_behind(database: str) -> No
     await boxes.close()
 
 
-async def test_engines_that_migrate_at_once_migrate_each_component_once(database: str) -> None:
+async def test_engines_that_migrate_concurrently_migrate_each_component_once(database: str) -> None:
     opened = await asyncio.gather(
         *(open_engine(database, component) for component in (BOXES, ARBOR) * 3)
     )
@@ -162,7 +162,7 @@ async def test_a_commit_notifies_subscribers_of_every_engine_of_the_component(
     await other.close()
 
 
-async def test_a_work_that_fails_is_undone_alone(boxes: Engine) -> None:
+async def test_work_that_fails_is_rolled_back_alone(boxes: Engine) -> None:
     def fail(tx: Transaction) -> None:
         put(1, "bad")(tx)
         raise Failed("no", code="no")
@@ -198,7 +198,7 @@ async def test_a_backup_has_every_component(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "Boxes", "my boxes", "1", "boxes;", "b" * 40])
-def test_a_component_has_a_name_that_sql_can_take(name: str) -> None:
+def test_a_component_name_must_be_valid_in_sql(name: str) -> None:
     with pytest.raises(ValueError, match="component"):
         Component(name, ())
 
@@ -230,7 +230,7 @@ async def test_a_file_of_the_released_layout_opens_unchanged(tmp_path: Path) -> 
     assert header_of(path) == before
 
 
-async def test_a_component_joins_a_file_of_the_released_layout(tmp_path: Path) -> None:
+async def test_a_component_is_added_to_a_file_of_the_released_layout(tmp_path: Path) -> None:
     path = tmp_path / "arbor.db"
     ids = make_old_file(path, 3)
     boxes = await open_engine(str(path), BOXES)  # before arbor has opened it

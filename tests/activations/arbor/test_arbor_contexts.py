@@ -32,7 +32,7 @@ async def path(grove: Grove, tree: str, node: str) -> list[dict[str, Any]]:
     return [node for event in events[:-1] for node in event["nodes"]]
 
 
-async def test_leaves_are_the_ends_of_all_branches_page_by_page(grove: Grove) -> None:
+async def test_leaves_are_listed_in_pages(grove: Grove) -> None:
     tree = await grove.tree()
     empty = await grove.value("context_list_leaves", tree_id=tree)
     assert len(empty["leaves"]) == 1
@@ -49,14 +49,14 @@ async def test_leaves_are_the_ends_of_all_branches_page_by_page(grove: Grove) ->
     assert found == ends
 
 
-async def test_a_version_that_was_replaced_is_no_leaf(grove: Grove) -> None:
+async def test_a_replaced_version_is_not_a_leaf(grove: Grove) -> None:
     tree = await grove.tree()
     old = await grove.text(tree, "one")
     new = (await grove.value("node_edit", tree_id=tree, node_id=old, content="two"))["node_id"]
     assert (await grove.value("context_list_leaves", tree_id=tree))["leaves"] == [new]
 
 
-async def test_the_way_to_a_node_begins_at_the_root(grove: Grove) -> None:
+async def test_the_path_to_a_node_starts_at_the_root(grove: Grove) -> None:
     tree = await grove.value("tree_create")
     chain = await deep(grove, tree["tree_id"], 3)
     nodes = await path(grove, tree["tree_id"], chain[-1])
@@ -65,7 +65,7 @@ async def test_the_way_to_a_node_begins_at_the_root(grove: Grove) -> None:
     assert len(await path(grove, tree["tree_id"], tree["root"])) == 1
 
 
-async def test_a_way_of_ten_thousand_nodes_comes_in_batches(grove: Grove) -> None:
+async def test_a_path_of_ten_thousand_nodes_is_returned_in_batches(grove: Grove) -> None:
     tree = await grove.tree()
     chain = await deep(grove, tree, 10_000)
     events = await grove.events("context_get_path", tree_id=tree, node_id=chain[-1])
@@ -76,7 +76,7 @@ async def test_a_way_of_ten_thousand_nodes_comes_in_batches(grove: Grove) -> Non
     assert ids["path"] == nodes
 
 
-async def test_the_handles_on_the_way_are_listed_and_no_others(grove: Grove) -> None:
+async def test_only_the_handles_on_the_path_are_listed(grove: Grove) -> None:
     tree = await grove.tree()
     made = await grove.value(
         "node_append",
@@ -100,7 +100,7 @@ async def search(grove: Grove, text: str, **params: Any) -> tuple[list[Any], dic
     return [hit for event in events[:-1] for hit in event["hits"]], events[-1]
 
 
-async def test_words_are_found_in_one_tree_or_in_all_of_ones_own(grove: Grove) -> None:
+async def test_words_are_found_in_one_tree_or_in_all_own_trees(grove: Grove) -> None:
     one, two = await grove.tree(), await grove.tree()
     a = await grove.text(one, "The quick brown fox")
     b = await grove.text(two, "A QUICK answer")
@@ -114,7 +114,7 @@ async def test_words_are_found_in_one_tree_or_in_all_of_ones_own(grove: Grove) -
     assert (await search(grove, "quick slow"))[0] == []
 
 
-async def test_a_search_goes_on_where_the_last_one_ended(grove: Grove) -> None:
+async def test_a_search_continues_where_the_previous_one_ended(grove: Grove) -> None:
     tree = await grove.tree()
     made = await grove.value(
         "node_append", tree_id=tree, nodes=[{"content": f"word {i}"} for i in range(250)]
@@ -127,7 +127,7 @@ async def test_a_search_goes_on_where_the_last_one_ended(grove: Grove) -> None:
 
 
 @pytest.mark.parametrize("text", ['"', "a OR b*", "NEAR(a b)", "x'; DROP TABLE nodes; --", "a:b"])
-async def test_whatever_is_searched_for_is_only_words(text: str, grove: Grove) -> None:
+async def test_a_search_text_has_no_operators(text: str, grove: Grove) -> None:
     tree = await grove.tree()
     await grove.text(tree, "nothing of the kind")
     events = await grove.events("search", text=text)
@@ -138,11 +138,11 @@ async def test_whatever_is_searched_for_is_only_words(text: str, grove: Grove) -
 
 @pytest.mark.parametrize("params", [{"text": ""}, {"text": "."}, {"text": "a", "limit": 0},
                                     {"text": "a", "limit": 10_001}, {"text": "a\0"}])  # fmt: skip
-async def test_a_search_that_cannot_be_is_refused(params: dict[str, Any], grove: Grove) -> None:
+async def test_an_invalid_search_is_refused(params: dict[str, Any], grove: Grove) -> None:
     assert (await grove.error("search", **params)).code in ("invalid_params", "bad_text")
 
 
-async def test_what_was_deleted_is_not_found(grove: Grove) -> None:
+async def test_deleted_nodes_are_not_found(grove: Grove) -> None:
     tree = await grove.tree()
     node = await grove.text(tree, "vanishing")
     await grove.value("node_delete", tree_id=tree, node_id=node)

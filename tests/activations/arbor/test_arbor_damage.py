@@ -104,7 +104,7 @@ async def test_a_write_into_a_file_that_was_removed_or_replaced_is_not_acknowled
         await store.get_tree(ME, tree.id)
 
 
-async def test_a_reader_that_opens_a_replaced_file_says_so(store: Store, path: Path) -> None:
+async def test_a_reader_that_opens_a_replaced_file_fails(store: Store, path: Path) -> None:
     await store.create_tree(ME, "owner")
     (await left_behind(path.with_name("another.db"))).replace(path)
     with pytest.raises(Failed, match="was replaced"):
@@ -112,9 +112,7 @@ async def test_a_reader_that_opens_a_replaced_file_says_so(store: Store, path: P
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-async def test_a_check_notices_it_where_nothing_is_written(
-    store: Store, path: Path, suffix: str
-) -> None:
+async def test_a_check_detects_damage_without_writes(store: Store, path: Path, suffix: str) -> None:
     await store.counts()
     await store.check()
     beside(path, suffix).unlink()
@@ -122,7 +120,9 @@ async def test_a_check_notices_it_where_nothing_is_written(
         await store.check()
 
 
-async def test_other_processes_that_come_and_go_are_no_damage(store: Store, path: Path) -> None:
+async def test_processes_that_open_and_close_the_file_are_not_damage(
+    store: Store, path: Path
+) -> None:
     for _ in range(3):
         other = await open_store(str(path), purge_every_s=None)
         await other.create_tree(ME, "owner")
@@ -213,7 +213,7 @@ def empty(log: bytearray) -> None:
 @pytest.mark.parametrize(
     "crash", [nothing, cut_at_the_end, zeros_at_the_end, torn_last_frame, empty]
 )
-async def test_what_a_crash_leaves_is_no_damage(
+async def test_the_log_of_a_crashed_process_is_not_damage(
     path: Path, crash: Callable[[bytearray], None]
 ) -> None:
     copy = await left_behind(path)
@@ -232,7 +232,7 @@ async def test_what_a_crash_leaves_is_no_damage(
     await store.close()
 
 
-async def test_a_log_that_has_begun_anew_is_no_damage(path: Path) -> None:
+async def test_a_restarted_log_is_not_damage(path: Path) -> None:
     """After a checkpoint a log is written from its beginning, over frames of the one before."""
     store = await open_store(str(path), purge_every_s=None)
     for _ in range(20):
@@ -261,7 +261,7 @@ async def test_a_log_that_has_begun_anew_is_no_damage(path: Path) -> None:
 # --- disks ---------------------------------------------------------------------------------------
 
 
-async def test_a_disk_without_room_is_not_well_until_there_is_some(
+async def test_a_full_disk_is_unhealthy_until_space_is_freed(
     tmp_path: Path, open_hub: OpenHub
 ) -> None:
     folder = tmp_path / "disk"
@@ -291,7 +291,7 @@ async def test_a_disk_without_room_is_not_well_until_there_is_some(
 
 
 @pytest.mark.parametrize("put", [os.mkfifo, os.mkdir])
-async def test_what_is_no_file_is_refused_and_not_waited_for(
+async def test_a_path_that_is_not_a_file_is_refused_without_blocking(
     path: Path, put: Callable[[Path], None]
 ) -> None:
     put(path)

@@ -119,7 +119,7 @@ def test_a_commit_is_on_the_disk_before_it_is_acknowledged(tmp_path: Path) -> No
     asyncio.run(go())
 
 
-def test_a_log_that_breaks_off_anywhere_leaves_an_earlier_state(tmp_path: Path) -> None:
+def test_a_log_truncated_anywhere_leaves_an_earlier_state(tmp_path: Path) -> None:
     async def go() -> list[str]:
         store = await open_store(str(tmp_path / "arbor.db"))
         tree = await store.create_tree(ME, "owner")
@@ -183,7 +183,7 @@ async def _seen(store: Store, tree: Tree) -> set[str]:
     return set(found)
 
 
-def test_a_full_disk_is_said_and_loses_nothing_and_passes(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_loses_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "disk"
     path = folder / "arbor.db"
 
@@ -228,7 +228,7 @@ async def _refusal(path: Path) -> str:
     return caught.value.code
 
 
-def test_what_cannot_be_written_is_said_and_passes(tmp_path: Path) -> None:
+def test_a_read_only_store_is_reported_and_recovers(tmp_path: Path) -> None:
     folder = tmp_path / "disk"
     path = folder / "arbor.db"
     with small_disk(folder, 4) as mounted:
@@ -255,10 +255,10 @@ def test_what_cannot_be_written_is_said_and_passes(tmp_path: Path) -> None:
         asyncio.run(again())
 
 
-def test_a_folder_in_the_place_of_the_file_is_said(tmp_path: Path) -> None:
+def test_a_folder_at_the_path_of_the_file_is_reported(tmp_path: Path) -> None:
     assert asyncio.run(_refusal(tmp_path)) == "storage"
 
 
-def test_a_file_in_the_place_of_the_folder_is_said(tmp_path: Path) -> None:
+def test_a_file_at_the_path_of_the_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert asyncio.run(_refusal(tmp_path / "file" / "arbor.db")) == "storage"

@@ -103,7 +103,7 @@ async def refused(
 # --- trees ---------------------------------------------------------------------------------------
 
 
-async def test_claims_and_releases_of_many_at_once_end_with_exact_counts(
+async def test_concurrent_claims_and_releases_have_exact_counts(
     store: Store, open_one: Open, tree: Tree
 ) -> None:
     stores = [store, await open_one()]
@@ -147,7 +147,7 @@ async def test_a_tree_goes_through_its_states(store: Store, tree: Tree, clock: l
     assert (await store.counts())[:2] == (0, 0)
 
 
-async def test_two_that_purge_at_once_do_it_once(
+async def test_concurrent_purges_process_everything_once(
     store: Store, open_one: Open, clock: list[int]
 ) -> None:
     other = await open_one()
@@ -197,7 +197,7 @@ async def test_a_deep_path_and_a_long_walk(store: Store, tree: Tree) -> None:
         ("https://example.org/a/b?c=d", [3]),
     ],
 )
-async def test_search_finds_words_alike_on_every_engine(
+async def test_search_finds_the_same_words_on_every_engine(
     store: Store, tree: Tree, query: str, found: list[int]
 ) -> None:
     texts = [
@@ -212,7 +212,7 @@ async def test_search_finds_words_alike_on_every_engine(
     assert await store.search("somebody else", query, None, None, 10) == []
 
 
-async def test_what_is_deleted_is_found_no_more(store: Store, tree: Tree) -> None:
+async def test_deleted_nodes_are_no_longer_found(store: Store, tree: Tree) -> None:
     made = await store.append(ME, tree.id, None, [NewNode(f"word number{n}") for n in range(30)])
     seen: list[int] = []
     while page := await store.search(ME, "word", tree.id, seen[-1] if seen else None, 7):
@@ -225,7 +225,7 @@ async def test_what_is_deleted_is_found_no_more(store: Store, tree: Tree) -> Non
 # --- changes -------------------------------------------------------------------------------------
 
 
-async def test_changes_are_read_from_any_number_on(store: Store, tree: Tree) -> None:
+async def test_changes_are_read_from_any_number(store: Store, tree: Tree) -> None:
     made = await store.append(ME, tree.id, None, [NewNode("a"), NewNode("b")])
     await store.delete_node(ME, tree.id, made[0].id)
     rows = await store.changes(ME, tree.id, 0, 100)
@@ -238,7 +238,7 @@ async def test_changes_are_read_from_any_number_on(store: Store, tree: Tree) -> 
         assert [row.seq for row in rest] == [n for n in numbers if n > after]
 
 
-async def test_watching_from_a_forgotten_number_is_refused(
+async def test_watching_from_a_purged_number_is_refused(
     store: Store, tree: Tree, clock: list[int]
 ) -> None:
     clock[0] += 31 * DAY_S * 1000
@@ -293,7 +293,7 @@ def line_of(started: subprocess.Popen[str]) -> str:
     return started.stdout.readline().strip()
 
 
-async def test_processes_that_write_and_watch_at_once_lose_nothing(
+async def test_processes_that_write_and_watch_concurrently_lose_nothing(
     database: str, store: Store, tree: Tree
 ) -> None:
     count = 25
@@ -320,7 +320,7 @@ async def test_processes_that_write_and_watch_at_once_lose_nothing(
     assert {node.id for node in nodes[1:]} == written
 
 
-async def test_a_process_that_is_killed_loses_nothing_that_it_acknowledged(
+async def test_a_killed_process_loses_no_acknowledged_change(
     database: str, store: Store, tree: Tree
 ) -> None:
     def write_and_die(after: int) -> set[str]:

@@ -61,7 +61,9 @@ async def store(database: str, clock: Clock) -> AsyncIterator[Store]:
     await opened.close()
     if "://" not in database:
         # A change may be kept for longer than the node that it tells of.
-        faults = [each for each in faults_in(Path(database)) if "a change of a missing node" not in each]
+        faults = [
+            each for each in faults_in(Path(database)) if "a change of a missing node" not in each
+        ]
         assert faults == []
 
 
@@ -96,7 +98,7 @@ async def kinds(store: Store, tree: str, after: int = 0) -> list[tuple[str, str 
 # --- making and finding --------------------------------------------------------------------------
 
 
-async def test_a_new_head_stands_at_the_root_of_a_tree_that_it_holds(
+async def test_a_new_head_points_to_the_root_of_its_new_tree(
     store: Store, head: Head, clock: Clock
 ) -> None:
     tree = await store.get_tree(ME, head.position.tree)
@@ -115,9 +117,7 @@ async def test_a_new_head_stands_at_the_root_of_a_tree_that_it_holds(
     assert tree.seq == (await store.changes(ME, tree.id, 0, 10))[-1].seq
 
 
-async def test_what_belongs_to_another_principal_or_space_is_not_there(
-    store: Store, head: Head
-) -> None:
+async def test_heads_of_another_principal_or_space_are_not_found(store: Store, head: Head) -> None:
     await store.acquire_head(ME, CHAT, "tea", "holder")
     for principal, space in (("you", CHAT), (ME, "other")):
         attempts = [
@@ -150,7 +150,7 @@ async def test_what_belongs_to_another_principal_or_space_is_not_there(
 
 
 @pytest.mark.parametrize("id_", ["", NOWHERE, "no id", "\0" * 36, "x" * 100_000])
-async def test_an_id_of_nothing_is_not_found(store: Store, head: Head, id_: str) -> None:
+async def test_an_unknown_id_is_not_found(store: Store, head: Head, id_: str) -> None:
     assert isinstance(await refusal(store.pieces(ME, id_)), NotFound)
     assert isinstance(await refusal(store.renew_head(ME, id_, "holder", "x")), NotFound)
     assert isinstance(await refusal(store.advance(ME, id_, "holder", [])), NotFound)
@@ -160,7 +160,7 @@ async def test_an_id_of_nothing_is_not_found(store: Store, head: Head, id_: str)
     assert isinstance(await refusal(store.path_tail(ME, head.position.tree, id_, 5)), NotFound)
 
 
-async def test_a_name_is_taken_once(store: Store, head: Head) -> None:
+async def test_a_name_is_unique(store: Store, head: Head) -> None:
     other = await store.create_head(ME, CHAT, "coffee")
     counts = await store.counts()
     for attempt in (
@@ -177,7 +177,7 @@ async def test_a_name_is_taken_once(store: Store, head: Head) -> None:
     assert await store.list_heads(ME, CHAT, None, 10) == [other, head]
 
 
-async def test_of_two_stores_that_want_a_name_at_once_one_gets_it(
+async def test_concurrent_stores_cannot_create_the_same_name_twice(
     store: Store, database: str
 ) -> None:
     other = await open_store(database, purge_every_s=None)
@@ -197,7 +197,7 @@ async def test_of_two_stores_that_want_a_name_at_once_one_gets_it(
 
 
 @pytest.mark.parametrize("name", ["", " ", "\n\t", "a\0b", "\ud800", "x" * (NAME_BYTES + 1)])
-async def test_a_name_that_cannot_be_one_is_refused(store: Store, head: Head, name: str) -> None:
+async def test_an_invalid_name_is_refused(store: Store, head: Head, name: str) -> None:
     for attempt in (
         store.create_head(ME, CHAT, name),
         store.create_head(ME, name, "name"),
@@ -210,13 +210,13 @@ async def test_a_name_that_cannot_be_one_is_refused(store: Store, head: Head, na
 
 
 @pytest.mark.parametrize("name", ["x" * NAME_BYTES, "Ä" * (NAME_BYTES // 2), " a/b:c%?'\" 🫖 "])
-async def test_every_other_name_comes_back_as_it_was(store: Store, name: str) -> None:
+async def test_every_valid_name_round_trips(store: Store, name: str) -> None:
     made = await store.create_head(ME, CHAT, name)
     assert (await store.get_head(ME, CHAT, name)) == made
     assert made.name == name
 
 
-async def test_data_is_any_json_of_a_certain_size(store: Store, head: Head, clock: Clock) -> None:
+async def test_data_is_any_json_up_to_a_limit(store: Store, head: Head, clock: Clock) -> None:
     values: list[Any] = [{"deep": [1, {"x": None}]}, [], "text", 0, None]
     for data in values:
         changed = await store.update_head(ME, CHAT, "tea", data)
@@ -368,7 +368,7 @@ async def test_a_head_whose_tree_was_deleted_can_be_read_forked_and_deleted(
 # --- being at work on one ------------------------------------------------------------------------
 
 
-async def test_one_at_a_time_holds_a_head(store: Store, head: Head, clock: Clock) -> None:
+async def test_a_head_has_one_holder_at_a_time(store: Store, head: Head, clock: Clock) -> None:
     held = await store.acquire_head(ME, CHAT, "tea", "one")
     assert held == head._replace(holder="one", held_ms=clock.now)
     assert await store.get_head(ME, CHAT, "tea") == held
@@ -389,7 +389,7 @@ async def test_one_at_a_time_holds_a_head(store: Store, head: Head, clock: Clock
         assert isinstance(await refusal(store.acquire_head(ME, CHAT, "tea", holder)), InvalidParams)
 
 
-async def test_who_takes_over_finds_the_pieces_and_the_one_before_has_lost_it(
+async def test_the_next_holder_gets_the_pieces_and_the_previous_one_loses_the_lease(
     store: Store, head: Head
 ) -> None:
     await store.acquire_head(ME, CHAT, "tea", "dead")
@@ -414,7 +414,7 @@ async def test_who_takes_over_finds_the_pieces_and_the_one_before_has_lost_it(
     assert (await store.counts()).nodes == 1
 
 
-async def test_of_many_that_want_a_head_at_once_one_gets_it(store: Store, head: Head) -> None:
+async def test_one_of_many_concurrent_holders_acquires_a_head(store: Store, head: Head) -> None:
     held = await asyncio.gather(
         *(store.acquire_head(ME, CHAT, "tea", f"{number}") for number in range(20)),
         return_exceptions=True,
@@ -425,7 +425,7 @@ async def test_of_many_that_want_a_head_at_once_one_gets_it(store: Store, head: 
     assert winner.id == head.id
 
 
-async def test_pieces_are_kept_in_order_and_no_change_tells_of_them(
+async def test_pieces_are_kept_in_order_and_are_not_changes(
     store: Store, head: Head, clock: Clock
 ) -> None:
     other = await store.create_head(ME, CHAT, "coffee")
@@ -453,7 +453,7 @@ async def test_pieces_are_kept_in_order_and_no_change_tells_of_them(
     assert (await refusal(store.renew_head(ME, head.id, "holder", "\0"))).code == "bad_text"
 
 
-async def test_an_advance_adds_a_chain_and_puts_the_head_at_its_end(
+async def test_an_advance_adds_a_chain_and_moves_the_head_to_its_end(
     store: Store, head: Head, clock: Clock
 ) -> None:
     await store.acquire_head(ME, CHAT, "tea", "holder")
@@ -484,7 +484,7 @@ async def test_an_advance_adds_a_chain_and_puts_the_head_at_its_end(
     assert await store.pieces(ME, head.id) == ["of the next"]
 
 
-async def test_an_advance_may_begin_elsewhere_and_bring_data(store: Store, head: Head) -> None:
+async def test_an_advance_may_have_another_parent_and_new_data(store: Store, head: Head) -> None:
     a, b = await grown(store, head, "a", "b")
     await store.acquire_head(ME, CHAT, "tea", "holder")
     moved, [c] = await store.advance(ME, head.id, "holder", [NewNode("c")], a.id, {"turn": 2})
@@ -533,7 +533,7 @@ async def test_an_advance_that_fails_leaves_everything_as_it_was(store: Store, h
 # --- what happens to the tree below --------------------------------------------------------------
 
 
-async def test_heads_on_deleted_nodes_go_to_the_node_above(
+async def test_heads_on_deleted_nodes_move_to_the_node_above(
     store: Store, head: Head, clock: Clock
 ) -> None:
     a, b, c, d = await grown(store, head, "a", "b", "c", "d")
@@ -562,7 +562,7 @@ async def test_heads_on_deleted_nodes_go_to_the_node_above(
     assert d.id not in {node.id for node in await store.walk(ME, a.tree, None, 10)}
 
 
-async def test_a_holder_whose_node_was_deleted_goes_on_below_the_node_above(
+async def test_a_holder_whose_node_was_deleted_continues_below_the_parent(
     store: Store, head: Head
 ) -> None:
     a, b = await grown(store, head, "a", "b")
@@ -574,7 +574,7 @@ async def test_a_holder_whose_node_was_deleted_goes_on_below_the_node_above(
     assert await texts_to(store, moved.position) == ["", "a", "c"]
 
 
-async def test_a_tree_that_is_removed_takes_its_heads_and_pieces_along(
+async def test_removing_a_tree_removes_its_heads_and_pieces(
     store: Store, head: Head, clock: Clock
 ) -> None:
     stays = await store.create_head(ME, CHAT, "coffee")
@@ -604,7 +604,7 @@ async def test_a_tree_that_is_removed_takes_its_heads_and_pieces_along(
 # --- the way up ----------------------------------------------------------------------------------
 
 
-async def test_the_last_part_of_a_way_is_read_in_order(store: Store, head: Head) -> None:
+async def test_the_last_part_of_a_path_is_read_in_order(store: Store, head: Head) -> None:
     nodes = await grown(store, head, *(f"{number}" for number in range(20)))
     last = nodes[-1]
     whole = await store.path(ME, last.tree, last.id)

@@ -52,7 +52,7 @@ async def test_migrating_twice_changes_nothing(tmp_path: Path) -> None:
     connection.close()
 
 
-async def test_a_migration_that_breaks_off_leaves_the_old_file(
+async def test_an_interrupted_migration_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "arbor.db"
@@ -74,7 +74,7 @@ async def test_a_migration_that_breaks_off_leaves_the_old_file(
     await store.close()
 
 
-async def test_a_file_of_a_newer_version_is_refused_by_name_and_left_alone(tmp_path: Path) -> None:
+async def test_a_file_of_a_newer_version_is_refused_and_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "arbor.db"
     await (await open_store(str(path))).close()
     connection = apsw.Connection(str(path))
@@ -89,7 +89,7 @@ async def test_a_file_of_a_newer_version_is_refused_by_name_and_left_alone(tmp_p
     assert path.read_bytes() == before
 
 
-async def test_a_database_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:
+async def test_a_database_of_another_program_is_refused_and_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     connection = apsw.Connection(str(path))
     connection.execute("CREATE TABLE theirs (x)")
@@ -101,7 +101,7 @@ async def test_a_database_of_another_program_is_refused_and_left_alone(tmp_path:
     assert path.read_bytes() == before
 
 
-async def test_what_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_refused_and_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "letter.txt"
     path.write_text("Dear reader, this is no database at all. " * 50)
     before = path.read_bytes()
@@ -111,7 +111,7 @@ async def test_what_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> 
     assert path.read_bytes() == before
 
 
-async def test_stores_that_open_a_new_file_at_once_migrate_it_once(tmp_path: Path) -> None:
+async def test_stores_that_open_a_new_file_concurrently_migrate_it_once(tmp_path: Path) -> None:
     path = tmp_path / "arbor.db"
     stores = await asyncio.gather(*(open_store(str(path)) for _ in range(8)))
     trees = [await store.create_tree("me", "owner") for store in stores]

@@ -14,15 +14,13 @@ from plexus.errors import InvalidParams
 
 
 @given(st.text(), st.text(), st.text(), st.lists(st.text()))
-def test_every_handle_comes_back_as_it_was(
-    plugin: str, version: str, method: str, meta: list[str]
-) -> None:
+def test_every_handle_round_trips(plugin: str, version: str, method: str, meta: list[str]) -> None:
     handle = Handle(plugin, version, method, tuple(meta))
     assert Handle.parse(str(handle)) == handle
 
 
 @given(st.text())
-def test_any_text_is_a_handle_or_refused_by_name(text: str) -> None:
+def test_any_text_is_a_handle_or_refused(text: str) -> None:
     try:
         handle = Handle.parse(text)
     except InvalidParams:
@@ -30,7 +28,7 @@ def test_any_text_is_a_handle_or_refused_by_name(text: str) -> None:
     assert str(handle) == text
 
 
-def test_a_simple_handle_reads_as_one_expects() -> None:
+def test_a_simple_handle_is_parsed() -> None:
     handle = Handle("chat", "1.0", "message", ("id:7", "user"))
     assert str(handle) == "chat@1.0::message:id%3A7:user"
 
@@ -38,7 +36,7 @@ def test_a_simple_handle_reads_as_one_expects() -> None:
 @pytest.mark.parametrize(
     "text", ["", "a", "a@b", "a@b:c", "a:b::c", "a@b::c%", "a@b::c%41", "@@::"]
 )
-def test_what_is_no_handle_is_refused(text: str) -> None:
+def test_an_invalid_handle_is_refused(text: str) -> None:
     with pytest.raises(InvalidParams) as caught:
         Handle.parse(text)
     assert caught.value.code == "bad_handle"

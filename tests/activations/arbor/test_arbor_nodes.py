@@ -64,13 +64,13 @@ async def test_a_text_is_added_to_the_root_unless_a_parent_is_named(grove: Grove
         "\U0010ffff",
     ],
 )
-async def test_any_text_comes_back_as_it_was(content: str, grove: Grove) -> None:
+async def test_any_text_round_trips(content: str, grove: Grove) -> None:
     tree = await grove.tree()
     node = await grove.text(tree, content)
     assert (await get(grove, tree, node))["content"] == content
 
 
-async def test_a_nul_is_refused_by_name_wherever_it_stands(grove: Grove) -> None:
+async def test_a_nul_is_refused_in_every_field(grove: Grove) -> None:
     tree = await grove.tree()
     refusals: dict[str, dict[str, Any]] = {
         "node_create_text": {"content": "a\0"},
@@ -83,7 +83,7 @@ async def test_a_nul_is_refused_by_name_wherever_it_stands(grove: Grove) -> None
     assert len(await grove.nodes(tree)) == 1
 
 
-async def test_a_content_has_a_bound_at_which_it_fits(grove: Grove) -> None:
+async def test_a_content_of_the_maximum_size_is_accepted(grove: Grove) -> None:
     tree = await grove.tree()
     node = await grove.text(tree, "é" * (CONTENT_BYTES // 2))
     assert len((await get(grove, tree, node))["content"]) == CONTENT_BYTES // 2
@@ -92,7 +92,7 @@ async def test_a_content_has_a_bound_at_which_it_fits(grove: Grove) -> None:
     assert refused.data == {"limit": CONTENT_BYTES}
 
 
-async def test_a_content_that_is_very_long_is_left_out_of_lists_and_said_to_be(
+async def test_lists_omit_very_long_content_and_report_its_size(
     grove: Grove,
 ) -> None:
     tree = await grove.value("tree_create")
@@ -104,7 +104,7 @@ async def test_a_content_that_is_very_long_is_left_out_of_lists_and_said_to_be(
     assert len((await get(grove, tree["tree_id"], node))["content"]) == 100_001
 
 
-async def test_a_handle_is_given_as_text_or_in_parts_and_comes_back_as_both(grove: Grove) -> None:
+async def test_a_handle_is_passed_as_text_or_parts_and_returned_as_both(grove: Grove) -> None:
     tree = await grove.tree()
     parts = {"plugin": "cone", "version": "1.0", "method": "chat", "meta": ["a:b", "%", "x@y", ""]}
     text = "cone@1.0::chat:a%3Ab:%25:x%40y:"
@@ -134,7 +134,7 @@ BAD_HANDLES: list[Any] = [
 
 
 @pytest.mark.parametrize("handle", BAD_HANDLES)
-async def test_a_handle_that_is_none_is_refused_by_name(handle: Any, grove: Grove) -> None:
+async def test_an_invalid_handle_is_refused(handle: Any, grove: Grove) -> None:
     tree = await grove.tree()
     refused = await grove.error("node_create_external", tree_id=tree, handle=handle)
     assert refused.code == "bad_handle"
@@ -155,7 +155,7 @@ def test_every_handle_survives_its_text_form(
     assert parse_handle(str(handle)) == handle
 
 
-async def test_many_nodes_are_added_at_once_and_may_stand_below_each_other(grove: Grove) -> None:
+async def test_several_nodes_are_added_in_one_call_and_may_be_nested(grove: Grove) -> None:
     tree = await grove.tree()
     top = await grove.text(tree, "top")
     made = await grove.value(
@@ -197,7 +197,7 @@ async def test_an_append_that_is_refused_has_added_nothing(
     assert len(await grove.nodes(tree)) == 1
 
 
-async def test_as_many_nodes_as_are_allowed_are_added_at_once(grove: Grove) -> None:
+async def test_the_maximum_number_of_nodes_is_added_in_one_call(grove: Grove) -> None:
     tree = await grove.tree()
     made = await grove.value("node_append", tree_id=tree, nodes=[{"content": "a"}] * 10_000)
     assert len(made["node_ids"]) == 10_000
@@ -205,7 +205,7 @@ async def test_as_many_nodes_as_are_allowed_are_added_at_once(grove: Grove) -> N
 
 
 @pytest.mark.parametrize("nodes", [None, {}, [1], [{"content": 1}], [{"text": "a"}], ["a"]])
-async def test_what_is_appended_has_a_form(nodes: Any, grove: Grove) -> None:
+async def test_malformed_nodes_are_refused(nodes: Any, grove: Grove) -> None:
     with pytest.raises(InvalidParams):
         grove.hub.call("arbor.node_append", {"tree_id": MISSING, "nodes": nodes})
 
@@ -250,7 +250,7 @@ async def test_children_come_in_order_page_by_page(grove: Grove) -> None:
     assert found == made["node_ids"]
 
 
-async def test_a_page_of_large_children_ends_early_and_says_where_to_go_on(grove: Grove) -> None:
+async def test_a_page_of_large_children_ends_early_with_a_cursor(grove: Grove) -> None:
     tree = await grove.value("tree_create")
     made = [await grove.text(tree["tree_id"], "\x01" * 100_000) for _ in range(15)]
     found: list[str] = []
@@ -275,7 +275,7 @@ async def test_the_root_has_no_parent_and_every_other_node_has_one(grove: Grove)
     assert "parent" not in none
 
 
-async def test_an_edit_makes_a_version_that_points_at_the_old_one_which_stays(
+async def test_an_edit_creates_a_version_that_refers_to_the_old_one(
     grove: Grove,
 ) -> None:
     tree = await grove.value("tree_create")
@@ -294,7 +294,7 @@ async def test_an_edit_makes_a_version_that_points_at_the_old_one_which_stays(
     )
 
 
-async def test_a_node_is_moved_with_all_below_it(grove: Grove) -> None:
+async def test_a_node_is_moved_with_its_subtree(grove: Grove) -> None:
     tree = await grove.value("tree_create")
     t = tree["tree_id"]
     a, b = await grove.text(t, "a"), await grove.text(t, "b")
@@ -307,7 +307,7 @@ async def test_a_node_is_moved_with_all_below_it(grove: Grove) -> None:
     assert await children(grove, t, tree["root"]) == [a, b]
 
 
-async def test_a_node_is_never_moved_below_itself_and_the_root_never(grove: Grove) -> None:
+async def test_a_node_cannot_move_into_its_subtree_and_the_root_cannot_move(grove: Grove) -> None:
     tree = await grove.value("tree_create")
     t = tree["tree_id"]
     a = await grove.text(t, "a")
@@ -319,7 +319,7 @@ async def test_a_node_is_never_moved_below_itself_and_the_root_never(grove: Grov
     assert refused.code in ("invalid_params", "cycle")
 
 
-async def test_a_node_is_deleted_with_all_below_it(grove: Grove) -> None:
+async def test_a_node_is_deleted_with_its_subtree(grove: Grove) -> None:
     tree = await grove.value("tree_create")
     t = tree["tree_id"]
     a, b = await grove.text(t, "a"), await grove.text(t, "b")

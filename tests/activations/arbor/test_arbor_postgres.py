@@ -122,7 +122,7 @@ def test_a_question_mark_is_a_parameter_outside_of_text_only(sql: str, meant: st
     assert convert_placeholders(sql) == meant.encode()
 
 
-async def test_per_cent_signs_and_question_marks_arrive_as_they_are(
+async def test_percent_signs_and_question_marks_are_stored_unchanged(
     open_for_test: Open, url: str
 ) -> None:
     one = await open_for_test(url)
@@ -132,7 +132,7 @@ async def test_per_cent_signs_and_question_marks_arrive_as_they_are(
     assert row == ("100 %s? %(a)s", "%s ? $1%", 3)
 
 
-async def test_rows_can_be_read_one_by_one_and_left_early(open_for_test: Open, url: str) -> None:
+async def test_rows_can_be_iterated_and_abandoned_early(open_for_test: Open, url: str) -> None:
     def work(transaction: Transaction) -> tuple[list[int], int]:
         rows = transaction.each("SELECT * FROM generate_series(1, ?)", (10_000,))
         first = [next(rows)[0] for _ in range(3)]
@@ -147,7 +147,7 @@ async def test_rows_can_be_read_one_by_one_and_left_early(open_for_test: Open, u
 # --- writing and reading -------------------------------------------------------------------------
 
 
-async def test_a_work_that_raises_is_undone_and_the_others_of_its_group_are_not(
+async def test_work_that_raises_is_rolled_back_without_the_rest_of_its_group(
     open_for_test: Open, url: str
 ) -> None:
     one = await open_for_test(url)
@@ -189,7 +189,7 @@ async def test_a_work_that_raises_is_undone_and_the_others_of_its_group_are_not(
 
 
 @pytest.mark.parametrize("error", [NotFound("no"), ZeroDivisionError()])
-async def test_a_work_that_raises_alone_leaves_nothing(
+async def test_work_that_raises_alone_leaves_nothing(
     open_for_test: Open, url: str, error: Exception
 ) -> None:
     one = await open_for_test(url)
@@ -204,7 +204,7 @@ async def test_a_work_that_raises_alone_leaves_nothing(
     assert await one.read(added) == ["kept"]
 
 
-async def test_a_read_sees_one_moment_and_cannot_write(open_for_test: Open, url: str) -> None:
+async def test_a_read_sees_a_snapshot_and_cannot_write(open_for_test: Open, url: str) -> None:
     one = await open_for_test(url)
     await one.write(add("first"))
     seen, go_on = threading.Event(), threading.Event()
@@ -225,9 +225,7 @@ async def test_a_read_sees_one_moment_and_cannot_write(open_for_test: Open, url:
     assert caught.value.code == "storage_read_only"
 
 
-async def test_a_work_that_nobody_waits_for_any_more_is_not_begun(
-    open_for_test: Open, url: str
-) -> None:
+async def test_work_of_a_cancelled_caller_is_not_started(open_for_test: Open, url: str) -> None:
     one = await open_for_test(url)
     held = threading.Event()
     first = asyncio.ensure_future(one.write(lambda _: held.wait(WAIT_S)))
@@ -270,7 +268,7 @@ async def test_writers_of_two_processes_number_their_changes_in_the_order_of_com
 # --- the bell ------------------------------------------------------------------------------------
 
 
-async def test_another_process_is_rung(open_for_test: Open, url: str) -> None:
+async def test_subscribers_in_another_process_are_notified(open_for_test: Open, url: str) -> None:
     one, two = await open_for_test(url), await open_for_test(url)
     rung = asyncio.Event()
     leave = two.subscribe(rung.set)
@@ -284,7 +282,7 @@ async def test_another_process_is_rung(open_for_test: Open, url: str) -> None:
     leave()
 
 
-async def test_who_listens_is_rung_for_what_is_written_here(open_for_test: Open, url: str) -> None:
+async def test_subscribers_are_notified_of_local_writes(open_for_test: Open, url: str) -> None:
     one = await open_for_test(url)
     rings: list[None] = []
     leave = one.subscribe(lambda: rings.append(None))
@@ -296,7 +294,7 @@ async def test_who_listens_is_rung_for_what_is_written_here(open_for_test: Open,
     assert len(rings) == before
 
 
-async def test_a_ring_that_was_lost_is_made_good(open_for_test: Open, url: str) -> None:
+async def test_a_lost_notification_is_compensated_by_polling(open_for_test: Open, url: str) -> None:
     one = await open_for_test(url)
     rung = asyncio.Event()
     one.subscribe(rung.set)
@@ -310,7 +308,7 @@ async def test_a_ring_that_was_lost_is_made_good(open_for_test: Open, url: str) 
         await rung.wait()
 
 
-async def test_a_listener_that_lost_its_connection_listens_again(
+async def test_a_listener_that_lost_its_connection_reconnects(
     open_for_test: Open, url: str
 ) -> None:
     one, two = await open_for_test(url), await open_for_test(url)
@@ -328,7 +326,7 @@ async def test_a_listener_that_lost_its_connection_listens_again(
         await rung.wait()
 
 
-async def test_many_writes_ring_other_processes_seldom(open_for_test: Open, url: str) -> None:
+async def test_many_writes_notify_other_processes_rarely(open_for_test: Open, url: str) -> None:
     one = await open_for_test(url)
     notices: list[str] = []
     with psycopg.connect(url, autocommit=True) as connection:
@@ -379,7 +377,7 @@ async def test_calls_wait_for_a_server_that_restarts(
     assert sorted(stored) == sorted(acknowledged)
 
 
-async def test_a_server_that_stays_away_is_a_typed_error_and_comes_back(
+async def test_an_unavailable_server_is_a_typed_error_until_it_returns(
     open_for_test: Open, own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "UNAVAILABLE_S", 0.5)
@@ -398,7 +396,7 @@ async def test_a_server_that_stays_away_is_a_typed_error_and_comes_back(
     assert await one.read(added) == ["before", "after"]
 
 
-async def test_opening_a_store_on_no_server_fails_in_time(
+async def test_opening_a_store_without_a_server_fails_before_the_timeout(
     own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "UNAVAILABLE_S", 0.3)
@@ -409,7 +407,7 @@ async def test_opening_a_store_on_no_server_fails_in_time(
     assert caught.value.code == "storage"
 
 
-async def test_a_server_that_falls_silent_is_given_up(
+async def test_an_unresponsive_server_is_disconnected(
     open_for_test: Open, own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "UNAVAILABLE_S", 0.5)
@@ -439,7 +437,7 @@ async def test_a_server_that_falls_silent_is_given_up(
     assert stored[-1] == "after"
 
 
-async def test_a_commit_whose_answer_was_lost_is_neither_lost_nor_repeated(
+async def test_a_commit_whose_response_was_lost_is_neither_lost_nor_repeated(
     open_for_test: Open, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await open_for_test(url)
@@ -470,7 +468,7 @@ async def test_a_commit_whose_answer_was_lost_is_neither_lost_nor_repeated(
 # --- refusals ------------------------------------------------------------------------------------
 
 
-async def test_a_wrong_password_is_told_at_once() -> None:
+async def test_a_wrong_password_is_reported_immediately() -> None:
     shared = server()
     database = shared.new_database()
     shared.execute(
@@ -491,7 +489,7 @@ async def test_a_wrong_password_is_told_at_once() -> None:
 
 
 @pytest.mark.parametrize("change", ["/no_such_database", "@nobody"])
-async def test_a_database_or_role_that_is_not_there_is_told_at_once(change: str) -> None:
+async def test_an_unknown_database_or_role_is_reported_immediately(change: str) -> None:
     shared = server()
     url = shared.url("no_such_database")
     if change == "@nobody":
@@ -501,7 +499,7 @@ async def test_a_database_or_role_that_is_not_there_is_told_at_once(change: str)
     assert caught.value.code == "storage_denied"
 
 
-async def test_an_address_that_makes_no_sense_is_told() -> None:
+async def test_an_invalid_url_is_reported() -> None:
     with pytest.raises(Failed):
         await open_arbor("postgresql://host/db?no_such_option=1")
 
@@ -525,7 +523,7 @@ async def test_a_database_that_becomes_read_only_refuses_writes_and_recovers(
     assert await one.read(added) == ["stored"]
 
 
-async def test_a_full_disk_is_told_and_recovers(open_for_test: Open, url: str) -> None:
+async def test_a_full_disk_is_reported_and_recovers(open_for_test: Open, url: str) -> None:
     # The server's own error, raised where it would be: while a row is written.
     one = await open_for_test(url)
     await one.write(add("before"))
@@ -545,7 +543,7 @@ async def test_a_full_disk_is_told_and_recovers(open_for_test: Open, url: str) -
     assert await one.read(added) == ["before", "after"]
 
 
-async def test_a_writer_that_keeps_its_turn_too_long_makes_others_busy(
+async def test_a_writer_that_holds_the_lock_too_long_makes_others_busy(
     open_for_test: Open, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "SETTINGS", "SET lock_timeout = '200ms'")
@@ -558,7 +556,7 @@ async def test_a_writer_that_keeps_its_turn_too_long_makes_others_busy(
     assert await one.read(added) == ["stored"]
 
 
-async def test_a_statement_that_takes_too_long_is_ended(
+async def test_a_statement_that_takes_too_long_is_cancelled(
     open_for_test: Open, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "SETTINGS", "SET statement_timeout = '200ms'")
@@ -571,7 +569,7 @@ async def test_a_statement_that_takes_too_long_is_ended(
 # --- versions ------------------------------------------------------------------------------------
 
 
-async def test_many_that_start_at_once_migrate_once(open_for_test: Open, url: str) -> None:
+async def test_engines_that_start_concurrently_migrate_once(open_for_test: Open, url: str) -> None:
     await asyncio.gather(*(open_for_test(url) for _ in range(8)))
     with psycopg.connect(url) as connection:
         assert connection.execute("SELECT version FROM schema_version").fetchall() == [
@@ -613,7 +611,7 @@ async def test_a_database_of_an_older_version_is_migrated_and_reads_back(
     await store.close()
 
 
-async def test_a_migration_that_fails_leaves_nothing_and_is_done_later(
+async def test_a_failed_migration_leaves_nothing_and_can_be_repeated(
     open_for_test: Open, url: str
 ) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
@@ -629,9 +627,7 @@ async def test_a_migration_that_fails_leaves_nothing_and_is_done_later(
     await one.write(add("stored"))
 
 
-async def test_a_database_of_a_later_version_is_refused_by_name(
-    open_for_test: Open, url: str
-) -> None:
+async def test_a_database_of_a_later_version_is_refused(open_for_test: Open, url: str) -> None:
     await open_for_test(url)
     with psycopg.connect(url) as connection:
         connection.execute("UPDATE schema_version SET version = version + 1")
@@ -640,7 +636,7 @@ async def test_a_database_of_a_later_version_is_refused_by_name(
     assert caught.value.code == "storage_newer"
 
 
-async def test_a_database_without_utf8_is_refused_by_name() -> None:
+async def test_a_database_without_utf8_is_refused() -> None:
     shared = server()
     name = shared.new_database("ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
     with pytest.raises(Failed, match="UTF8"):
@@ -657,13 +653,13 @@ async def test_without_the_extra_the_error_says_what_to_install(
         await open_store("postgresql://host/database")
 
 
-async def test_a_backup_is_the_servers_own_business(open_for_test: Open, url: str) -> None:
+async def test_a_backup_of_a_server_is_refused(open_for_test: Open, url: str) -> None:
     one = await open_for_test(url)
     with pytest.raises(Failed, match="pg_dump"):
         await one.backup(Path("copy"))
 
 
-async def test_a_closed_engine_refuses_and_may_be_closed_again(url: str) -> None:
+async def test_a_closed_engine_refuses_calls_and_can_be_closed_again(url: str) -> None:
     one = await open_arbor(url)
     waiting = [asyncio.ensure_future(one.write(add("x"))) for _ in range(20)]
     await asyncio.sleep(0)

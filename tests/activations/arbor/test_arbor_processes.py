@@ -84,5 +84,5 @@ async def _hear(path: Path) -> float:
     return took
 
 
-def test_a_store_hears_of_what_another_one_writes(tmp_path: Path) -> None:
+def test_a_store_is_notified_of_writes_by_another_store(tmp_path: Path) -> None:
     assert asyncio.run(_hear(tmp_path / "arbor.db")) < 5

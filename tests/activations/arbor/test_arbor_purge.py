@@ -61,7 +61,7 @@ async def store(open_one: OpenStore) -> Store:
     return await open_one()
 
 
-async def test_a_tree_goes_through_its_states_at_the_end_of_each_window(
+async def test_a_tree_changes_state_at_the_end_of_each_retention_period(
     store: Store, clock: Clock
 ) -> None:
     tree = await store.create_tree(ME, "owner", {"a": 1})
@@ -91,7 +91,7 @@ async def test_a_tree_goes_through_its_states_at_the_end_of_each_window(
     assert await store.purge() == PurgeResult()
 
 
-async def test_what_is_archived_can_only_be_read(store: Store, clock: Clock) -> None:
+async def test_an_archived_tree_is_read_only(store: Store, clock: Clock) -> None:
     tree = await store.create_tree(ME, "owner")
     [node] = await store.append(ME, tree.id, None, [NewNode("a")])
     await store.delete_tree(ME, tree.id)
@@ -127,7 +127,9 @@ async def test_a_tree_that_was_claimed_again_is_kept(store: Store, clock: Clock)
     assert await store.purge() == PurgeResult()
 
 
-async def test_a_deleted_node_is_removed_after_its_window(store: Store, clock: Clock) -> None:
+async def test_a_deleted_node_is_removed_after_its_retention_period(
+    store: Store, clock: Clock
+) -> None:
     tree = await store.create_tree(ME, "owner")
     made = await store.append(ME, tree.id, None, [NewNode(f"word {n}") for n in range(1200)])
     await store.append(ME, tree.id, made[0].id, [NewNode("below")] * 3)
@@ -143,7 +145,7 @@ async def test_a_deleted_node_is_removed_after_its_window(store: Store, clock: C
     assert seen == [tree.root, *(node.id for node in made[600:])]
 
 
-async def test_old_changes_are_forgotten_and_watching_from_there_has_expired(
+async def test_old_changes_are_purged_and_watching_from_them_has_expired(
     store: Store, clock: Clock
 ) -> None:
     old = await store.create_tree(ME, "owner")
@@ -164,7 +166,7 @@ async def test_old_changes_are_forgotten_and_watching_from_there_has_expired(
     assert len(await store.changes(ME, fresh.id, 0, 10)) == 2
 
 
-async def test_two_that_purge_at_once_do_it_once(open_one: OpenStore, clock: Clock) -> None:
+async def test_concurrent_purges_process_everything_once(open_one: OpenStore, clock: Clock) -> None:
     one, other = await open_one(), await open_one()
     trees = [await one.create_tree(ME, "owner") for _ in range(30)]
     for tree in trees[:20]:
@@ -183,7 +185,7 @@ async def test_two_that_purge_at_once_do_it_once(open_one: OpenStore, clock: Clo
     assert {tree.id for tree in left} == {tree.id for tree in trees[20:]}
 
 
-async def test_a_large_tree_is_gone_at_once_and_removed_while_others_write(
+async def test_a_large_tree_disappears_immediately_and_is_removed_while_others_write(
     store: Store, clock: Clock
 ) -> None:
     tree = await store.create_tree(ME, "owner")
@@ -203,7 +205,9 @@ async def test_a_large_tree_is_gone_at_once_and_removed_while_others_write(
     assert len(await store.walk(ME, other.id, None, 1000)) == min(written + 1, 1000)
 
 
-async def test_a_new_store_purges_at_once_and_again(tmp_path: Path, clock: Clock) -> None:
+async def test_a_new_store_purges_immediately_and_periodically(
+    tmp_path: Path, clock: Clock
+) -> None:
     path = str(tmp_path / "arbor.db")
     first = await open_store(path, WINDOWS, clock=clock, purge_every_s=None)
     tree = await first.create_tree(ME, "owner")
@@ -225,7 +229,7 @@ async def test_a_new_store_purges_at_once_and_again(tmp_path: Path, clock: Clock
     await first.close()
 
 
-async def test_a_purge_that_fails_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_purge_is_retried(caplog: pytest.LogCaptureFixture) -> None:
     tries = 0
     done = asyncio.Event()
 

@@ -99,7 +99,7 @@ async def test_a_chain_reads_down_and_branches_have_lines(grove: Grove) -> None:
     assert await drawn(grove, tree, node_id=sea) == "To the sea.\nWhen?\n"
 
 
-async def test_siblings_are_drawn_in_their_order_and_old_versions_are_marked(
+async def test_siblings_are_drawn_in_order_and_old_versions_are_marked(
     grove: Grove,
 ) -> None:
     tree = await grove.value("tree_create")
@@ -110,14 +110,14 @@ async def test_siblings_are_drawn_in_their_order_and_old_versions_are_marked(
     assert await drawn(grove, t) == "(root)\n├── b\n├── a  (replaced)\n└── A\n"
 
 
-async def test_ids_are_drawn_for_those_who_ask(grove: Grove) -> None:
+async def test_ids_are_drawn_on_request(grove: Grove) -> None:
     tree = await grove.value("tree_create")
     node = await grove.text(tree["tree_id"], "a")
     text = await drawn(grove, tree["tree_id"], ids=True)
     assert text == f"(root)  {tree['root']}\na  {node}\n"
 
 
-async def test_every_node_is_one_line_within_its_columns(grove: Grove) -> None:
+async def test_every_node_is_one_line_within_the_width(grove: Grove) -> None:
     tree = await grove.tree()
     contents = [
         "one\ntwo\r\nthree",
@@ -142,7 +142,7 @@ async def test_every_node_is_one_line_within_its_columns(grove: Grove) -> None:
     assert lines[8].endswith("x…")
 
 
-async def test_what_is_left_out_is_said_where_it_is_missing(grove: Grove) -> None:
+async def test_omitted_nodes_are_noted_where_they_are_missing(grove: Grove) -> None:
     tree = await grove.tree()
     nodes = [{"content": str(i)} for i in range(10)] + [{"content": "below", "parent": 0}]
     await grove.value("node_append", tree_id=tree, nodes=nodes)
@@ -153,7 +153,7 @@ async def test_what_is_left_out_is_said_where_it_is_missing(grove: Grove) -> Non
     assert "… 1 node below" in await drawn(grove, tree, depth=1)
 
 
-async def test_a_very_deep_tree_is_drawn_as_far_as_it_may(grove: Grove) -> None:
+async def test_a_very_deep_tree_is_drawn_up_to_the_limit(grove: Grove) -> None:
     tree = await grove.tree()
     chain = [{"content": str(i)} | ({"parent": i - 1} if i else {}) for i in range(5000)]
     await grove.value("node_append", tree_id=tree, nodes=chain)
@@ -162,7 +162,7 @@ async def test_a_very_deep_tree_is_drawn_as_far_as_it_may(grove: Grove) -> None:
     assert lines[-2:] == ["998", "… 1 node below"]
 
 
-async def test_a_tree_that_branches_at_every_step_stays_within_bounds(grove: Grove) -> None:
+async def test_a_tree_that_branches_at_every_level_stays_within_the_limit(grove: Grove) -> None:
     tree = await grove.tree()
     nodes: list[dict[str, Any]] = []
     for i in range(300):
@@ -177,7 +177,7 @@ async def test_a_tree_that_branches_at_every_step_stays_within_bounds(grove: Gro
 @pytest.mark.parametrize(
     "bound", [{"limit": 0}, {"limit": 1001}, {"depth": -1}, {"width": 9}, {"width": 1001}]
 )
-async def test_bounds_have_bounds(bound: dict[str, Any], grove: Grove) -> None:
+async def test_bounds_out_of_range_are_refused(bound: dict[str, Any], grove: Grove) -> None:
     tree = await grove.tree()
     assert (await grove.error("tree_render", tree_id=tree, **bound)).code == "invalid_params"
 
@@ -196,7 +196,7 @@ async def test_a_handle_is_resolved_by_the_plugin_that_it_names(grove: Grove) ->
     )
 
 
-async def test_a_handle_never_makes_anything_happen(grove: Grove) -> None:
+async def test_a_handle_never_calls_a_method_with_side_effects(grove: Grove) -> None:
     tree = await grove.tree()
     await grove.value("node_append", tree_id=tree, nodes=[{"handle": "danger@1::fire:all"}])
     assert "[unresolved danger@1::fire:all]" in await drawn(grove, tree)
@@ -222,7 +222,7 @@ async def test_a_handle_never_makes_anything_happen(grove: Grove) -> None:
         ("│├└─", 4),
     ],
 )
-def test_a_text_is_as_wide_as_a_person_sees_it(text: str, columns: int) -> None:
+def test_the_width_of_a_text_is_its_displayed_width(text: str, columns: int) -> None:
     assert text_width(text) == columns
 
 
@@ -243,14 +243,14 @@ def test_a_text_is_as_wide_as_a_person_sees_it(text: str, columns: int) -> None:
         ("\U0001f1e9\U0001f1ea\U0001f1eb\U0001f1f7", 3, "\U0001f1e9\U0001f1ea…"),
     ],
 )
-def test_a_text_is_cut_between_characters(text: str, columns: int, kept: str) -> None:
+def test_a_text_is_truncated_between_graphemes(text: str, columns: int, kept: str) -> None:
     assert truncate(text, columns) == kept
 
 
 @given(st.text(max_size=60), st.integers(0, 40))
 @example("\u0301" * 10, 3)
 @example(FAMILY, 1)
-def test_a_cut_text_always_fits_and_never_breaks_a_character(text: str, columns: int) -> None:
+def test_a_truncated_text_always_fits_and_never_splits_a_grapheme(text: str, columns: int) -> None:
     assert "".join(graphemes(text)) == text
     line = one_line(text)
     assert not any(unicodedata.category(c) in ("Cc", "Zl", "Zp", "Cs") for c in line)
@@ -262,7 +262,7 @@ def test_a_cut_text_always_fits_and_never_breaks_a_character(text: str, columns:
         assert any("".join(whole[:n]).rstrip() == kept for n in range(len(whole) + 1))
 
 
-def test_a_preview_of_a_text_of_megabytes_looks_at_its_beginning() -> None:
+def test_a_preview_reads_only_the_beginning_of_a_large_text() -> None:
     assert preview("e" + "\u0301" * 4_000_000, 10).endswith("…")
     assert preview("\n" * 4_000_000, 3) == "↵↵…"
     assert preview("x" * 4096, 5000) == "x" * 4096

@@ -83,7 +83,7 @@ async def test_a_node_is_read_as_its_text_with_its_media_type(grove: Grove) -> N
         assert await read(grove, uri) == Resource(uri, None, kind, content)
 
 
-async def test_a_handle_is_read_as_what_it_stands_for_or_as_itself(grove: Grove) -> None:
+async def test_a_handle_is_read_as_its_resolved_text_or_its_text_form(grove: Grove) -> None:
     tree = await grove.tree()
     for handle, text in (("cone@1::m", "resolved cone@1::m"), ("x@1::m", "x@1::m")):
         made = await grove.value("node_create_external", tree_id=tree, handle=handle)
@@ -91,7 +91,7 @@ async def test_a_handle_is_read_as_what_it_stands_for_or_as_itself(grove: Grove)
         assert found.content == text
 
 
-async def test_what_is_not_there_or_somebody_elses_is_not_found(grove: Grove) -> None:
+async def test_missing_trees_and_those_of_other_principals_are_not_found(grove: Grove) -> None:
     tree = await grove.value("tree_create")
     uris = (
         f"arbor://tree/{tree['tree_id']}",
@@ -110,9 +110,7 @@ async def test_what_is_not_there_or_somebody_elses_is_not_found(grove: Grove) ->
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 1000])
-async def test_trees_and_nodes_are_listed_by_their_addresses_page_by_page(
-    limit: int, grove: Grove
-) -> None:
+async def test_trees_and_nodes_are_listed_by_uri_in_pages(limit: int, grove: Grove) -> None:
     expected = []
     for size in (0, 3, 1, 5):
         tree = await grove.value("tree_create")
@@ -127,7 +125,7 @@ async def test_trees_and_nodes_are_listed_by_their_addresses_page_by_page(
     ]
 
 
-async def test_more_than_the_store_has_on_a_page_is_listed_without_a_gap(grove: Grove) -> None:
+async def test_lists_longer_than_a_store_page_have_no_gap(grove: Grove) -> None:
     trees = [await grove.tree() for _ in range(3)]
     for tree in trees:
         await grove.value("node_append", tree_id=tree, nodes=[{"content": "x"}] * 700)
@@ -143,13 +141,13 @@ async def test_more_than_the_store_has_on_a_page_is_listed_without_a_gap(grove: 
     [(None, 2), ("", 2), ("arbor://tree/", 2), ("run://1", 0), ("z", 0), ("arbor://tree/z", 0),
      ("arbor://tree/\0", 2)],
 )  # fmt: skip
-async def test_a_page_may_begin_after_any_text(after: str | None, count: int, grove: Grove) -> None:
+async def test_a_page_may_start_after_any_text(after: str | None, count: int, grove: Grove) -> None:
     await grove.tree()
     found = await grove.hub.list_resources(LOCAL, after, 10)
     assert len([entry for entry in found if entry.uri.startswith("arbor:")]) == count
 
 
-async def test_names_say_what_is_there(grove: Grove) -> None:
+async def test_resource_names_show_titles_and_contents(grove: Grove) -> None:
     tree = await grove.tree(metadata={"title": "My notes"})
     await grove.text(tree, "first\nsecond", metadata={"media_type": "text/markdown"})
     await grove.value("node_create_external", tree_id=tree, handle="a@1::m")
@@ -160,7 +158,7 @@ async def test_names_say_what_is_there(grove: Grove) -> None:
     assert names["a@1::m"] == "text/plain"
 
 
-async def test_ids_are_suggested_by_their_beginnings(grove: Grove) -> None:
+async def test_ids_are_suggested_by_prefix(grove: Grove) -> None:
     tree = await grove.value("tree_create")
     t, root = tree["tree_id"], tree["root"]
     await grove.tree()
@@ -202,7 +200,7 @@ class Ear:
         return sum(each == change for _, each in self.heard)
 
 
-async def test_the_hub_is_told_what_has_changed(grove: Grove) -> None:
+async def test_the_hub_is_notified_of_changes(grove: Grove) -> None:
     tree = await grove.tree()
     ear = Ear(grove)
     node = await grove.text(tree, "a")
@@ -214,7 +212,7 @@ async def test_the_hub_is_told_what_has_changed(grove: Grove) -> None:
     await until(lambda: ear.count(made) > 1)
 
 
-async def test_the_hub_is_told_of_heads_that_come_go_and_move(grove: Grove) -> None:
+async def test_the_hub_is_notified_when_heads_are_created_moved_and_deleted(grove: Grove) -> None:
     store = await grove.arbor.store()
     ear = Ear(grove)
     prompts = Change("prompts", None, "me")
@@ -238,14 +236,14 @@ async def test_the_hub_is_told_of_heads_that_come_go_and_move(grove: Grove) -> N
     await until(lambda: ear.count(prompts) == 3)
 
 
-async def test_the_very_first_change_is_told_too(grove: Grove) -> None:
+async def test_the_hub_is_notified_of_the_very_first_change(grove: Grove) -> None:
     ear = Ear(grove)
     tree = await grove.tree()
     await until(lambda: ear.count(Change("resource", f"arbor://tree/{tree}", ME)) > 0)
     await until(lambda: ear.count(Change("resources", None, ME)) > 0)
 
 
-async def test_the_hub_is_told_what_another_process_has_changed(
+async def test_the_hub_is_notified_of_changes_by_another_process(
     grove: Grove, tmp_path: Path
 ) -> None:
     tree = await grove.tree()
@@ -256,7 +254,7 @@ async def test_the_hub_is_told_what_another_process_has_changed(
         await until(lambda: ear.count(made) > 0)
 
 
-async def test_that_lists_have_changed_is_told_now_and_then_and_at_the_end(grove: Grove) -> None:
+async def test_changed_lists_are_notified_at_intervals_and_at_the_end(grove: Grove) -> None:
     tree = await grove.tree()
     ear = Ear(grove)
     end = time.monotonic() + 1.5 * LIST_INTERVAL_S
@@ -273,7 +271,7 @@ async def test_that_lists_have_changed_is_told_now_and_then_and_at_the_end(grove
     assert all(later - sooner >= 0.9 * LIST_INTERVAL_S for sooner, later in pairwise(times))
 
 
-async def test_a_flood_is_told_in_short(grove: Grove) -> None:
+async def test_many_changes_are_summarized(grove: Grove) -> None:
     tree = await grove.tree()
     ear = Ear(grove)
     await grove.value("node_append", tree_id=tree, nodes=[{"content": "x"}] * 10_000)

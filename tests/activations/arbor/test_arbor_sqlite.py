@@ -74,7 +74,7 @@ async def test_64_writers_share_commits(engine: SqliteEngine) -> None:
     assert await stored(engine) == list(range(64))
 
 
-async def test_a_work_that_fails_undoes_itself_and_nobody_else(engine: SqliteEngine) -> None:
+async def test_work_that_fails_is_rolled_back_alone(engine: SqliteEngine) -> None:
     def failing(value: int, error: BaseException) -> Any:
         def work(tx: Transaction) -> None:
             put(value)(tx)
@@ -101,7 +101,7 @@ async def test_a_work_that_fails_undoes_itself_and_nobody_else(engine: SqliteEng
     assert await stored(engine) == list(range(0, 64, 2))
 
 
-async def test_a_cancelled_caller_disturbs_nobody(engine: SqliteEngine) -> None:
+async def test_a_cancelled_caller_does_not_affect_others(engine: SqliteEngine) -> None:
     tasks = [asyncio.create_task(engine.write(put(n))) for n in range(20)]
     await asyncio.sleep(0)
     for task in tasks[::2]:
@@ -111,7 +111,7 @@ async def test_a_cancelled_caller_disturbs_nobody(engine: SqliteEngine) -> None:
     assert set(range(1, 20, 2)) <= set(await stored(engine))
 
 
-async def test_only_so_many_may_wait(engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_queue_has_a_limit(engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "MAX_QUEUED", 3)
     let_go = threading.Event()
     held = asyncio.create_task(engine.write(lambda _: let_go.wait(10)))
@@ -125,7 +125,7 @@ async def test_only_so_many_may_wait(engine: SqliteEngine, monkeypatch: pytest.M
     assert await engine.write(put(3)) == 3
 
 
-async def test_what_waits_is_finished_when_the_store_is_closed(path: Path) -> None:
+async def test_queued_work_is_finished_when_the_store_is_closed(path: Path) -> None:
     engine = await open_engine(str(path), ARBOR)
     tasks = [asyncio.create_task(engine.write(put(n))) for n in range(300)]
     await asyncio.sleep(0)
@@ -137,7 +137,7 @@ async def test_what_waits_is_finished_when_the_store_is_closed(path: Path) -> No
 # --- readers -------------------------------------------------------------------------------------
 
 
-async def test_a_reader_sees_one_moment_and_a_writer_does_not_wait_for_it(
+async def test_a_reader_sees_a_snapshot_and_does_not_block_writers(
     engine: SqliteEngine,
 ) -> None:
     await engine.write(put(1))
@@ -165,7 +165,7 @@ async def test_a_reader_cannot_write(engine: SqliteEngine) -> None:
     assert caught.value.code == "storage_read_only"
 
 
-async def test_a_walk_takes_no_more_memory_the_longer_it_is(store: Store) -> None:
+async def test_a_walk_uses_constant_memory(store: Store) -> None:
     tree = await store.create_tree(ME, "owner")
     for _ in range(10):
         await store.append(ME, tree.id, None, [NewNode(f"text {n}") for n in range(10_000)])
@@ -183,7 +183,7 @@ async def test_a_walk_takes_no_more_memory_the_longer_it_is(store: Store) -> Non
     assert peaks[-1] < 1.5 * peaks[4]
 
 
-async def test_a_path_is_one_query_however_deep(store: Store, path: Path) -> None:
+async def test_a_path_of_any_depth_is_one_query(store: Store, path: Path) -> None:
     tree = await store.create_tree(ME, "owner")
     chain = [NewNode(str(n), parent=n - 1 if n else None) for n in range(10_000)]
     made = await store.append(ME, tree.id, None, chain)
@@ -265,7 +265,7 @@ async def test_no_operation_reads_a_whole_table(
     assert {each for each in scans if each[0] not in allowed} == set()
 
 
-async def test_the_log_stays_short_while_readers_never_stop(store: Store, path: Path) -> None:
+async def test_the_log_stays_short_under_continuous_reads(store: Store, path: Path) -> None:
     tree = await store.create_tree(ME, "owner")
     over = False
 
@@ -285,7 +285,7 @@ async def test_the_log_stays_short_while_readers_never_stop(store: Store, path: 
 # --- other processes -----------------------------------------------------------------------------
 
 
-async def test_a_lock_that_does_not_end_is_said_and_passes(
+async def test_a_lock_that_is_held_too_long_is_reported_and_recovers(
     engine: SqliteEngine, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "BUSY_S", 0.2)
@@ -307,7 +307,7 @@ async def test_a_lock_that_does_not_end_is_said_and_passes(
 # --- backups and the file ------------------------------------------------------------------------
 
 
-async def test_a_backup_is_whole_while_others_write(store: Store, tmp_path: Path) -> None:
+async def test_a_backup_is_consistent_while_others_write(store: Store, tmp_path: Path) -> None:
     tree = await store.create_tree(ME, "owner")
     await store.append(ME, tree.id, None, [NewNode("x" * 1000)] * 5000)
     written: list[str] = []
@@ -334,7 +334,7 @@ async def test_a_backup_is_whole_while_others_write(store: Store, tmp_path: Path
     assert {name for name in os.listdir(tmp_path) if "part" in name} == set()  # noqa: PTH208
 
 
-async def test_a_backup_does_not_replace_the_store(store: Store, path: Path) -> None:
+async def test_a_backup_cannot_overwrite_the_store(store: Store, path: Path) -> None:
     tree = await store.create_tree(ME, "owner")
     with pytest.raises(Failed) as caught:
         await store.backup(path)
@@ -345,7 +345,7 @@ async def test_a_backup_does_not_replace_the_store(store: Store, path: Path) -> 
     assert (await store.get_tree(ME, tree.id)).id == tree.id
 
 
-async def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
+async def test_only_the_owner_can_access_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "arbor.db"
     store = await open_store(f"sqlite:///{path}")
     await store.create_tree(ME, "owner")
@@ -355,7 +355,7 @@ async def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
     await store.close()
 
 
-def test_the_file_is_in_the_users_data_folder_unless_said_otherwise(
+def test_the_default_file_is_in_the_users_data_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
@@ -366,13 +366,13 @@ def test_the_file_is_in_the_users_data_folder_unless_said_otherwise(
 
 
 @pytest.mark.parametrize("database", ["mysql://x/y", "http://x", ":memory:", "sqlite://x"])
-async def test_another_kind_of_database_is_refused_by_name(database: str) -> None:
+async def test_another_kind_of_database_is_refused(database: str) -> None:
     with pytest.raises(Failed) as caught:
         await open_store(database)
     assert caught.value.code == "storage_unknown"
 
 
-async def test_commits_reach_the_disk_and_constraints_hold(engine: SqliteEngine) -> None:
+async def test_commits_are_durable_and_constraints_are_enforced(engine: SqliteEngine) -> None:
     def settings(tx: Transaction) -> list[Any]:
         return [
             tx.one(f"PRAGMA {name}") for name in ("synchronous", "foreign_keys", "journal_mode")

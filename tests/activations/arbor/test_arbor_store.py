@@ -71,7 +71,7 @@ async def test_a_new_tree_has_an_empty_root_and_one_reference(store: Store, tree
     assert (root.content, root.parent) == ("", None)
 
 
-async def test_a_tree_of_another_principal_is_not_there(store: Store, tree: Tree) -> None:
+async def test_a_tree_of_another_principal_is_not_found(store: Store, tree: Tree) -> None:
     [node] = await add(store, tree, None, "mine")
     attempts = [
         store.get_tree("you", tree.id),
@@ -94,13 +94,13 @@ async def test_a_tree_of_another_principal_is_not_there(store: Store, tree: Tree
 
 
 @pytest.mark.parametrize("name", ["", NOWHERE, "no id", "\0" * 36, "é" * 36, "x" * 100_000])
-async def test_what_is_no_tree_or_node_is_not_found(store: Store, tree: Tree, name: str) -> None:
+async def test_invalid_ids_are_not_found(store: Store, tree: Tree, name: str) -> None:
     assert isinstance(await refusal(store.get_tree(ME, name)), NotFound)
     assert isinstance(await refusal(store.get_node(ME, tree.id, name)), NotFound)
     assert isinstance(await refusal(store.append(ME, tree.id, name, [NewNode("")])), NotFound)
 
 
-async def test_trees_are_listed_by_state_and_page_by_page(store: Store) -> None:
+async def test_trees_are_listed_by_state_in_pages(store: Store) -> None:
     trees = [await store.create_tree(ME, "owner") for _ in range(7)]
     gone = {trees[0].id, trees[4].id}
     for each in gone:
@@ -143,7 +143,7 @@ async def test_the_last_release_schedules_and_a_claim_makes_active_again(
     assert (again.state, again.scheduled_ms) == ("active", None)
 
 
-async def test_nobody_releases_more_than_he_holds(store: Store, tree: Tree) -> None:
+async def test_an_owner_cannot_release_more_than_it_has(store: Store, tree: Tree) -> None:
     await store.claim(ME, tree.id, "other", 5)
     error = await refusal(store.release(ME, tree.id, "owner", 2))
     assert (error.code, error.data["held"]) == ("over_release", 1)
@@ -152,12 +152,12 @@ async def test_nobody_releases_more_than_he_holds(store: Store, tree: Tree) -> N
 
 
 @pytest.mark.parametrize("count", [0, -1, 2**31, 2**70])
-async def test_counts_are_counts(store: Store, tree: Tree, count: int) -> None:
+async def test_invalid_counts_are_refused(store: Store, tree: Tree, count: int) -> None:
     assert isinstance(await refusal(store.claim(ME, tree.id, "o", count)), InvalidParams)
     assert isinstance(await refusal(store.release(ME, tree.id, "owner", count)), InvalidParams)
 
 
-async def test_claims_and_releases_of_32_clients_end_with_exact_counts(
+async def test_claims_and_releases_of_32_clients_have_exact_counts(
     store: Store, tree: Tree
 ) -> None:
     async def client(number: int) -> None:
@@ -173,7 +173,7 @@ async def test_claims_and_releases_of_32_clients_end_with_exact_counts(
     assert refs.total == 65
 
 
-async def test_a_deleted_tree_is_scheduled_at_once(store: Store, tree: Tree) -> None:
+async def test_a_deleted_tree_is_scheduled_immediately(store: Store, tree: Tree) -> None:
     await store.claim(ME, tree.id, "other", 9)
     deleted = await store.delete_tree(ME, tree.id)
     assert (deleted.state, deleted.refs.total) == ("scheduled_delete", 0)
@@ -231,7 +231,7 @@ async def test_an_append_that_is_refused_adds_nothing(store: Store, tree: Tree) 
     assert await texts_below(store, tree, tree.root) == []
 
 
-async def test_every_text_comes_back_as_it_was(store: Store, tree: Tree) -> None:
+async def test_every_text_round_trips(store: Store, tree: Tree) -> None:
     texts = [
         "",
         " ",
@@ -251,9 +251,7 @@ async def test_every_text_comes_back_as_it_was(store: Store, tree: Tree) -> None
 
 
 @pytest.mark.parametrize("text", ["\0", "a\0b", "\ud800", "x" * 1000 + "\udfff"])
-async def test_text_that_cannot_be_kept_is_refused_by_name(
-    store: Store, tree: Tree, text: str
-) -> None:
+async def test_text_that_cannot_be_stored_is_refused(store: Store, tree: Tree, text: str) -> None:
     attempts = [
         add(store, tree, None, text),
         store.append(ME, tree.id, None, [NewNode(handle=Handle("p", text, "m"))]),
@@ -266,7 +264,9 @@ async def test_text_that_cannot_be_kept_is_refused_by_name(
         assert (await refusal(attempt)).code == "bad_text"
 
 
-async def test_sizes_at_their_limit_are_kept_and_past_it_refused(store: Store, tree: Tree) -> None:
+async def test_sizes_at_the_limit_are_stored_and_larger_ones_refused(
+    store: Store, tree: Tree
+) -> None:
     [node] = await add(store, tree, None, "é" * (CONTENT_BYTES // 2))
     assert (await store.get_node(ME, tree.id, node.id)).content == node.content
     handle = Handle("p", "1", "m", ("x" * (HANDLE_BYTES - len("p@1::m:")),))
@@ -296,14 +296,16 @@ async def test_sizes_at_their_limit_are_kept_and_past_it_refused(store: Store, t
     assert (await refusal(store.update_metadata(ME, tree.id, deep))).code == "too_big"
 
 
-async def test_as_many_nodes_as_are_allowed_go_in_at_once(store: Store, tree: Tree) -> None:
+async def test_the_maximum_number_of_nodes_is_appended_in_one_call(
+    store: Store, tree: Tree
+) -> None:
     made = await store.append(ME, tree.id, None, [NewNode(str(n)) for n in range(APPEND_ITEMS)])
     assert len({node.id for node in made}) == APPEND_ITEMS
     assert (await store.get_tree(ME, tree.id)).seq == made[-1].n
 
 
 @pytest.mark.parametrize("limit", [0, -1, PAGE_ITEMS + 1])
-async def test_a_page_has_a_size(store: Store, tree: Tree, limit: int) -> None:
+async def test_invalid_page_sizes_are_refused(store: Store, tree: Tree, limit: int) -> None:
     attempts = [
         store.list_trees(ME, None, None, limit),
         store.children(ME, tree.id, tree.root, None, limit),
@@ -319,7 +321,7 @@ async def test_a_page_has_a_size(store: Store, tree: Tree, limit: int) -> None:
 
 
 @pytest.mark.parametrize("number", [-1, 2**63, 2**100])
-async def test_a_cursor_that_is_none_is_refused(store: Store, tree: Tree, number: int) -> None:
+async def test_an_invalid_cursor_is_refused(store: Store, tree: Tree, number: int) -> None:
     attempts = [
         store.children(ME, tree.id, tree.root, number, 1),
         store.walk(ME, tree.id, number, 1),
@@ -405,7 +407,7 @@ async def test_lists_have_no_repeats_and_no_gaps_while_others_insert(
     assert numbers == [change.seq for change in await store.all_changes(0, 1000)]
 
 
-async def test_children_go_on_after_one_that_was_deleted_but_not_after_one_that_moved(
+async def test_children_continue_after_a_deleted_cursor_but_not_after_a_moved_one(
     store: Store, tree: Tree
 ) -> None:
     a, b, c = await add(store, tree, None, "a", "b", "c")
@@ -419,7 +421,7 @@ async def test_children_go_on_after_one_that_was_deleted_but_not_after_one_that_
 # --- versions, moves, deletion -------------------------------------------------------------------
 
 
-async def test_an_edit_is_a_version_beside_the_old(store: Store, tree: Tree) -> None:
+async def test_an_edit_is_a_version_next_to_the_old_one(store: Store, tree: Tree) -> None:
     a, b = await add(store, tree, None, "a", "b")
     [below] = await add(store, tree, a.id, "below")
     newer = await store.edit(ME, tree.id, a.id, "a2", metadata={"why": "better"})
@@ -438,7 +440,7 @@ async def test_an_edit_is_a_version_beside_the_old(store: Store, tree: Tree) -> 
     assert kinds == ["node_edited", "node_edited"]
 
 
-async def test_a_list_may_hold_a_node_and_its_versions(store: Store, tree: Tree) -> None:
+async def test_an_append_may_contain_a_node_and_its_versions(store: Store, tree: Tree) -> None:
     made = await store.append(
         ME, tree.id, None, [NewNode("1"), NewNode("2", replaces=0), NewNode("3", replaces=1)]
     )
@@ -449,7 +451,7 @@ async def test_a_list_may_hold_a_node_and_its_versions(store: Store, tree: Tree)
     assert (await refusal(store.append(ME, tree.id, None, twice))).code == "replaced"
 
 
-async def test_versions_are_joined_where_one_between_is_deleted(store: Store, tree: Tree) -> None:
+async def test_versions_are_relinked_when_one_between_is_deleted(store: Store, tree: Tree) -> None:
     [first] = await add(store, tree, None, "1")
     second = await store.edit(ME, tree.id, first.id, "2")
     third = await store.edit(ME, tree.id, second.id, "3")
@@ -467,7 +469,7 @@ async def test_versions_are_joined_where_one_between_is_deleted(store: Store, tr
     assert (await store.get_node(ME, tree.id, first.id)).replaced_by is None
 
 
-async def test_a_move_takes_the_subtree_along_to_the_given_place(store: Store, tree: Tree) -> None:
+async def test_a_move_takes_the_subtree_to_the_given_position(store: Store, tree: Tree) -> None:
     a, b, c = await add(store, tree, None, "a", "b", "c")
     [inner] = await add(store, tree, a.id, "inner")
     moved = await store.move(ME, tree.id, a.id, b.id)
@@ -483,7 +485,7 @@ async def test_a_move_takes_the_subtree_along_to_the_given_place(store: Store, t
     assert isinstance(await refusal(store.move(ME, tree.id, c.id, tree.root, -1)), InvalidParams)
 
 
-async def test_a_place_is_made_where_there_is_none(store: Store, tree: Tree) -> None:
+async def test_siblings_are_renumbered_when_there_is_no_gap(store: Store, tree: Tree) -> None:
     first, last, *rest = await add(store, tree, None, "first", "last", *map(str, range(40)))
     wanted = ["first", *map(str, range(40)), "last"]
     for node in rest:  # each goes right before the last one, into half of what was left
@@ -497,7 +499,7 @@ async def test_a_place_is_made_where_there_is_none(store: Store, tree: Tree) -> 
         assert (await texts_below(store, tree, tree.root))[1] == expected
 
 
-async def test_a_move_makes_no_cycle_and_leaves_no_tree(store: Store, tree: Tree) -> None:
+async def test_a_move_cannot_create_a_cycle_or_leave_its_tree(store: Store, tree: Tree) -> None:
     other = await store.create_tree(ME, "owner")
     [a] = await add(store, tree, None, "a")
     [b] = await add(store, tree, a.id, "b")
@@ -510,7 +512,7 @@ async def test_a_move_makes_no_cycle_and_leaves_no_tree(store: Store, tree: Tree
     assert (await store.path(ME, tree.id, c.id))[1].id == a.id
 
 
-async def test_moves_against_each_other_never_make_a_cycle(store: Store, tree: Tree) -> None:
+async def test_concurrent_moves_never_create_a_cycle(store: Store, tree: Tree) -> None:
     nodes = await add(store, tree, None, *map(str, range(8)))
 
     async def shuffle(number: int) -> None:
@@ -525,7 +527,7 @@ async def test_moves_against_each_other_never_make_a_cycle(store: Store, tree: T
         assert path[0].id == tree.root
 
 
-async def test_a_deleted_node_takes_its_subtree_along(store: Store, tree: Tree) -> None:
+async def test_deleting_a_node_deletes_its_subtree(store: Store, tree: Tree) -> None:
     a, b = await add(store, tree, None, "a", "b")
     [c] = await add(store, tree, a.id, "c word")
     [d] = await add(store, tree, c.id, "d word")
@@ -574,15 +576,13 @@ async def test_an_excerpt_shows_the_word(store: Store, tree: Tree) -> None:
     ['"fox"', "fox AND", "NOT fox", "fox OR", "fox*", "(fox", "content:fox", "^fox", "fox NEAR",
      "-fox", "fox'", "fox;", '""fox', "fox & | !", "fox:*", "<-> fox", "%fox%", "{fox} + fox"],
 )  # fmt: skip
-async def test_nothing_that_is_searched_for_is_an_operator(
-    store: Store, tree: Tree, text: str
-) -> None:
+async def test_a_search_text_has_no_operators(store: Store, tree: Tree, text: str) -> None:
     await add(store, tree, None, "a fox and near or not content")
     assert len(await store.search(ME, text, tree.id, None, 10)) == 1
 
 
 @pytest.mark.parametrize("text", ["", "   ", '"', "''", "***", "\u200b", "& | !"])
-async def test_a_search_for_no_word_is_refused(store: Store, text: str) -> None:
+async def test_a_search_without_words_is_refused(store: Store, text: str) -> None:
     assert isinstance(await refusal(store.search(ME, text, None, None, 10)), InvalidParams)
 
 
@@ -601,7 +601,7 @@ async def test_large_texts_are_found_by_their_beginning(store: Store, tree: Tree
 # --- changes -------------------------------------------------------------------------------------
 
 
-async def test_everything_that_happens_is_a_change(store: Store) -> None:
+async def test_every_operation_is_recorded_as_a_change(store: Store) -> None:
     tree = await store.create_tree(ME, "owner")
     a, b = await add(store, tree, None, "a", "b")
     newer = await store.edit(ME, tree.id, a.id, "a2")
@@ -631,7 +631,7 @@ async def test_everything_that_happens_is_a_change(store: Store) -> None:
     assert (await store.counts()).seq == changes[-1].seq
 
 
-async def test_a_refusal_is_no_change_and_rings_end_when_they_are_told_to(
+async def test_refused_operations_are_no_changes_and_subscribers_can_unsubscribe(
     store: Store, tree: Tree
 ) -> None:
     rung = asyncio.Event()
@@ -651,7 +651,7 @@ async def test_a_refusal_is_no_change_and_rings_end_when_they_are_told_to(
     assert not rung.is_set()
 
 
-async def test_a_closed_store_says_so(store: Store, tree: Tree) -> None:
+async def test_a_closed_store_refuses_calls(store: Store, tree: Tree) -> None:
     await store.close()
     await store.close()
     assert isinstance(await refusal(store.get_tree(ME, tree.id)), PlexusError)

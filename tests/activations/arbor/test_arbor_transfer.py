@@ -90,7 +90,7 @@ async def test_an_import_is_the_same_tree_again(grove: Grove) -> None:
     assert len(replaced) == 2
 
 
-async def test_lines_may_come_one_by_one_or_from_a_file(grove: Grove, tmp_path: Path) -> None:
+async def test_lines_may_be_passed_in_parts_or_as_a_file(grove: Grove, tmp_path: Path) -> None:
     text = await grove.export(await grown(grove))
     file = tmp_path / "tree.jsonl"
     file.write_text(text.replace("\n", "\r\n") + "\n\n")
@@ -103,7 +103,7 @@ async def test_lines_may_come_one_by_one_or_from_a_file(grove: Grove, tmp_path: 
         assert shape(await grove.export(made["tree_id"])) == shape(text)
 
 
-async def test_every_event_of_an_export_fits_and_says_how_far_it_is(grove: Grove) -> None:
+async def test_every_event_of_an_export_fits_and_progress_is_reported(grove: Grove) -> None:
     tree = await grown(grove)
     events = await grove.events("tree_export", tree_id=tree)
     assert max(len(json.dumps(event)) for event in events) < grove.hub.limits.event_bytes
@@ -112,7 +112,7 @@ async def test_every_event_of_an_export_fits_and_says_how_far_it_is(grove: Grove
     assert all(text.endswith("\n") for text in whole if len(text) < 100_000)
 
 
-async def test_a_large_import_is_stored_bit_by_bit_and_says_how_far_it_is(grove: Grove) -> None:
+async def test_a_large_import_is_stored_in_chunks_and_progress_is_reported(grove: Grove) -> None:
     tree = await grove.tree()
     chain = [{"content": str(i)} | ({"parent": i - 1} if i % 7 else {}) for i in range(3500)]
     await grove.value("node_append", tree_id=tree, nodes=chain)
@@ -189,7 +189,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-async def test_an_import_that_is_not_right_leaves_nothing(kind: str, grove: Grove) -> None:
+async def test_an_invalid_import_leaves_nothing(kind: str, grove: Grove) -> None:
     tree = await grove.tree(metadata={"a": 1})
     await grove.value("node_append", tree_id=tree, nodes=[{"content": str(i)} for i in range(4)])
     lines = [json.loads(line) for line in (await grove.export(tree)).splitlines()]
@@ -209,11 +209,11 @@ async def test_an_import_that_is_not_right_leaves_nothing(kind: str, grove: Grov
 @pytest.mark.parametrize(
     "lines", ["", "\n", "{", "5", "[]", "null", '{"arbor":1}', '{"arbor":1', "[" * 10_000]
 )
-async def test_what_is_no_export_is_refused(lines: str, grove: Grove) -> None:
+async def test_text_that_is_not_an_export_is_refused(lines: str, grove: Grove) -> None:
     assert (await grove.error("tree_import", lines=lines)).code == "bad_import"
 
 
-async def test_either_lines_or_a_path_is_given(grove: Grove) -> None:
+async def test_either_lines_or_a_path_is_required(grove: Grove) -> None:
     assert (await grove.error("tree_import")).code == "invalid_params"
     assert (await grove.error("tree_import", lines="", path="x")).code == "invalid_params"
 
@@ -230,7 +230,7 @@ async def test_a_file_that_cannot_be_read_is_refused(grove: Grove, tmp_path: Pat
 @pytest.mark.parametrize(
     ("bound", "least"), [("MAX_NODES", 5), ("MAX_WAITING_CHARACTERS", 3), ("LINE_BYTES", 1_000_000)]
 )
-async def test_an_import_has_bounds_at_which_it_fits(
+async def test_an_import_at_its_limits_is_accepted(
     bound: str, least: int, grove: Grove, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree = await grove.tree()
@@ -253,7 +253,7 @@ async def test_an_import_has_bounds_at_which_it_fits(
     assert len((await grove.value("tree_list"))["trees"]) == 2
 
 
-async def test_nobody_sees_a_tree_before_it_is_whole(grove: Grove) -> None:
+async def test_an_import_is_invisible_until_it_is_complete(grove: Grove) -> None:
     tree = await grove.tree()
     await grove.value(
         "node_append", tree_id=tree, nodes=[{"content": "needle"} for _ in range(2500)]
@@ -274,7 +274,7 @@ async def test_nobody_sees_a_tree_before_it_is_whole(grove: Grove) -> None:
     assert len(await grove.nodes(whole.id)) == 2501
 
 
-async def test_an_import_whose_maker_died_is_purged_like_any_tree_that_nobody_wants(
+async def test_an_import_whose_process_died_is_purged_like_a_tree_without_references(
     grove: Grove,
 ) -> None:
     tree = await grove.tree()
@@ -291,7 +291,7 @@ async def test_an_import_whose_maker_died_is_purged_like_any_tree_that_nobody_wa
     assert (await store.counts()).trees == 1
 
 
-async def test_nodes_that_were_moved_to_the_front_again_and_again_keep_their_order(
+async def test_nodes_that_were_repeatedly_moved_to_the_front_keep_their_order(
     grove: Grove,
 ) -> None:
     tree = await grove.value("tree_create")

@@ -40,7 +40,7 @@ async def grove(tmp_path: Path) -> AsyncIterator[Grove]:
         yield opened
 
 
-def test_every_method_is_there_described_and_hinted() -> None:
+def test_every_method_exists_with_description_and_hints() -> None:
     hub = Plexus()
     hub.register(Arbor())
     methods = {spec.name.partition(".")[2]: spec for spec in hub.methods()}
@@ -68,7 +68,7 @@ async def test_a_tree_has_an_empty_root_and_one_reference_of_its_owner(grove: Gr
     assert "parent" not in root
 
 
-async def test_the_owner_is_the_caller_unless_somebody_is_named(grove: Grove) -> None:
+async def test_the_default_owner_is_the_caller(grove: Grove) -> None:
     assert (await grove.value("tree_create"))["owners"] == {"local": 1}
     theirs = await grove.value("tree_create", OTHER)
     assert theirs["owners"] == {OTHER.name: 1}
@@ -102,7 +102,7 @@ async def test_the_owner_is_the_caller_unless_somebody_is_named(grove: Grove) ->
         ("search", {"text": "x"}),
     ],
 )
-async def test_a_tree_that_is_not_there_and_one_of_somebody_else_are_not_found(
+async def test_missing_trees_and_those_of_other_principals_are_not_found(
     method: str, params: dict[str, Any], grove: Grove
 ) -> None:
     theirs = (await grove.value("tree_create", OTHER))["tree_id"]
@@ -111,7 +111,7 @@ async def test_a_tree_that_is_not_there_and_one_of_somebody_else_are_not_found(
     assert len(await grove.events("tree_get", OTHER, tree_id=theirs)) == 3
 
 
-async def test_trees_are_listed_page_by_page(grove: Grove) -> None:
+async def test_trees_are_listed_in_pages(grove: Grove) -> None:
     made = sorted([await grove.tree() for _ in range(7)])
     await grove.value("tree_create", OTHER)
     found: list[str] = []
@@ -127,7 +127,7 @@ async def test_trees_are_listed_page_by_page(grove: Grove) -> None:
 
 @pytest.mark.parametrize("method", ["tree_list", "tree_list_scheduled", "tree_list_archived"])
 @pytest.mark.parametrize("limit", [0, -1, 1001])
-async def test_a_page_of_trees_has_bounds(method: str, limit: int, grove: Grove) -> None:
+async def test_an_invalid_page_size_is_refused(method: str, limit: int, grove: Grove) -> None:
     assert (await grove.error(method, limit=limit)).code == "invalid_params"
     assert (await grove.value(method, limit=1000))["trees"] == []
 
@@ -141,7 +141,7 @@ async def test_metadata_is_replaced(grove: Grove) -> None:
     assert "metadata" not in updated
 
 
-async def test_metadata_has_a_bound_at_which_it_fits(grove: Grove) -> None:
+async def test_metadata_of_the_maximum_size_is_accepted(grove: Grove) -> None:
     fits = {"a": "x" * (METADATA_BYTES - len('{"a":""}'))}
     tree = await grove.tree(metadata=fits)
     longer = {"a": fits["a"] + "x"}
@@ -165,7 +165,9 @@ async def test_claims_and_releases_are_counted_by_owner(grove: Grove) -> None:
 
 
 @pytest.mark.parametrize(("owner", "count"), [("a", 2), ("b", 1)])
-async def test_nobody_releases_more_than_they_hold(owner: str, count: int, grove: Grove) -> None:
+async def test_an_owner_cannot_release_more_than_it_has(
+    owner: str, count: int, grove: Grove
+) -> None:
     tree = await grove.tree(owner_id="a")
     refused = await grove.error("tree_release", tree_id=tree, owner_id=owner, count=count)
     assert refused.code == "over_release"
@@ -200,7 +202,7 @@ async def test_the_last_release_schedules_a_tree_and_a_claim_keeps_it(grove: Gro
     assert (await grove.value("tree_list_scheduled"))["trees"] == []
 
 
-async def test_deleting_a_tree_schedules_it_whoever_holds_it(grove: Grove) -> None:
+async def test_deleting_a_tree_schedules_it_despite_references(grove: Grove) -> None:
     tree = await grove.tree()
     await grove.value("tree_claim", tree_id=tree, owner_id="b", count=5)
     for _ in range(2):  # the second time it is deleted already
@@ -208,7 +210,7 @@ async def test_deleting_a_tree_schedules_it_whoever_holds_it(grove: Grove) -> No
         assert (deleted["state"], deleted["ref_count"]) == ("scheduled_delete", 0)
 
 
-async def test_an_archived_tree_can_only_be_read(tmp_path: Path) -> None:
+async def test_an_archived_tree_is_read_only(tmp_path: Path) -> None:
     grove = open_grove(tmp_path / "arbor.db", retention=Retention(scheduled_s=0))
     tree = await grove.tree()
     node = await grove.text(tree, "kept")
@@ -236,7 +238,7 @@ async def test_an_archived_tree_can_only_be_read(tmp_path: Path) -> None:
     await grove.hub.close()
 
 
-async def test_a_large_tree_comes_in_batches_that_fit(grove: Grove) -> None:
+async def test_a_large_tree_is_streamed_in_batches_that_fit(grove: Grove) -> None:
     tree = await grove.tree()
     large = "\x01" * 90_000  # each of which takes six bytes
     items = [{"content": large} for _ in range(10)] + [{"content": str(i)} for i in range(1500)]
@@ -273,14 +275,14 @@ async def test_nothing_is_opened_before_it_is_needed(tmp_path: Path) -> None:
     await grove.hub.close()
 
 
-async def test_whoever_comes_first_opens_the_store_and_all_others_wait(grove: Grove) -> None:
+async def test_the_first_call_opens_the_store_and_concurrent_calls_wait(grove: Grove) -> None:
     calls = [call(grove.hub, "arbor.tree_create", {}) for _ in range(20)]
     ends = await asyncio.gather(*calls)
     assert {end[-1].type for end in ends} == {"complete"}
     assert len((await grove.value("tree_list"))["trees"]) == 20
 
 
-async def test_a_store_that_cannot_be_opened_is_an_error_and_is_tried_again(
+async def test_a_store_that_cannot_be_opened_is_an_error_and_is_retried(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "arbor.db"
@@ -292,7 +294,7 @@ async def test_a_store_that_cannot_be_opened_is_an_error_and_is_tried_again(
     await grove.hub.close()
 
 
-def test_an_address_with_a_password_is_never_shown() -> None:
+def test_a_password_in_a_url_is_never_shown() -> None:
     arbor = Arbor("postgresql://me:secret@host:5432/trees?sslmode=require")
     assert "secret" not in arbor.location()
     assert arbor.location().startswith("postgresql host:5432/trees")

@@ -37,7 +37,7 @@ async def seen(run: Run, count: int) -> list[dict[str, Any]]:
     return changes
 
 
-async def test_a_watch_tells_what_happened_and_then_what_happens(grove: Grove) -> None:
+async def test_a_watch_streams_past_and_then_new_changes(grove: Grove) -> None:
     tree = await grove.value("tree_create")
     t = tree["tree_id"]
     run = watching(grove, t)
@@ -72,7 +72,7 @@ async def test_a_watch_tells_what_happened_and_then_what_happens(grove: Grove) -
     assert await settled(run) == Cancelled("enough")
 
 
-async def test_a_watch_is_resumed_after_any_change_and_loses_and_repeats_nothing(
+async def test_a_watch_resumes_after_any_change_without_loss_or_repetition(
     grove: Grove,
 ) -> None:
     tree = await grove.tree()
@@ -90,7 +90,7 @@ async def test_a_watch_is_resumed_after_any_change_and_loses_and_repeats_nothing
         await settled(run)
 
 
-async def test_changes_of_another_tree_and_of_another_caller_are_not_told(grove: Grove) -> None:
+async def test_changes_of_other_trees_and_callers_are_not_streamed(grove: Grove) -> None:
     tree, other = await grove.tree(), await grove.tree()
     run = watching(grove, tree)
     await seen(run, 2)
@@ -104,7 +104,7 @@ async def test_changes_of_another_tree_and_of_another_caller_are_not_told(grove:
     assert end.code == "not_found"
 
 
-async def test_a_burst_is_told_completely(grove: Grove) -> None:
+async def test_a_burst_of_changes_is_streamed_completely(grove: Grove) -> None:
     tree = await grove.tree()
     run = watching(grove, tree)
     made = await asyncio.gather(
@@ -121,7 +121,7 @@ async def test_a_burst_is_told_completely(grove: Grove) -> None:
                 break
 
 
-async def test_what_another_process_does_is_told(grove: Grove, tmp_path: Path) -> None:
+async def test_changes_by_another_process_are_streamed(grove: Grove, tmp_path: Path) -> None:
     tree = await grove.tree()
     run = watching(grove, tree)
     await seen(run, 2)
@@ -132,7 +132,7 @@ async def test_what_another_process_does_is_told(grove: Grove, tmp_path: Path) -
     assert (last["kind"], last["node_id"]) == ("node_created", node)
 
 
-async def test_a_number_that_is_forgotten_is_said_to_be(tmp_path: Path) -> None:
+async def test_watching_from_a_purged_number_has_expired(tmp_path: Path) -> None:
     grove = open_grove(tmp_path / "arbor.db", retention=Retention(changes_s=0))
     tree = await grove.tree()
     first = (await seen(watching(grove, tree), 2))[0]["seq"]
@@ -148,7 +148,7 @@ async def test_a_number_that_is_forgotten_is_said_to_be(tmp_path: Path) -> None:
     await grove.hub.close()
 
 
-async def test_a_watch_ends_when_its_tree_is_gone(tmp_path: Path) -> None:
+async def test_a_watch_ends_when_its_tree_is_removed(tmp_path: Path) -> None:
     grove = open_grove(tmp_path / "arbor.db", retention=Retention(scheduled_s=0, archived_s=0))
     tree = await grove.tree()
     run = watching(grove, tree)
