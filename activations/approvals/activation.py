@@ -49,11 +49,11 @@ class OpenApproval(NamedTuple):
     """An open question and its run."""
 
     run: Run
-    asked: OpenQuestion
+    open_question: OpenQuestion
 
     @property
     def approval_id(self) -> str:
-        return f"{self.run.id}.{self.asked.event.request}"
+        return f"{self.run.id}.{self.open_question.event.request}"
 
 
 class Approvals(Activation):
@@ -120,10 +120,10 @@ class Approvals(Activation):
         if isinstance(found.run, RunElsewhere):
             response = {"approve": approve, "message": message, "answer": answer}
             await found.run.forward("approvals.respond", {"approval_id": approval_id, **response})
-        elif isinstance(found.asked.question, _Permission):
-            decision = _decision(found.asked.question, approve, message, answer)
+        elif isinstance(found.open_question.question, _Permission):
+            decision = _decision(found.open_question.question, approve, message, answer)
             self._close_permit(found)
-            found.asked.answer.set_result(decision)
+            found.open_question.answer.set_result(decision)
         else:
             _answer(found, approve, message, answer)
         return Answered(approval_id, approve)
@@ -140,7 +140,7 @@ class Approvals(Activation):
         unsubscribe = self.on_change(watcher.on_change)
         try:
             for each in self.open_questions(principal):
-                watcher.on_change(each.run, each.asked.event.request, True)
+                watcher.on_change(each.run, each.open_question.event.request, True)
             while True:
                 for run, request in watcher.take_changes():
                     event = self._event(watcher, run, request)
@@ -218,14 +218,15 @@ class Approvals(Activation):
         """Return a question of a run; None if it is not open."""
         permit = self._permits.get(f"{run.id}.{request}")
         if permit is not None:
-            return permit.asked
+            return permit.open_question
         return None if run.questions is None else run.questions.get(request)
 
     def open_questions(self, principal: Principal) -> list[OpenApproval]:
         """Return the open questions of a principal's runs, oldest first."""
-        runs = self.plexus.runs.list_active(principal)
         found = [
-            OpenApproval(run, asked) for run in runs for asked in (run.questions or {}).values()
+            OpenApproval(run, question)
+            for run in self.plexus.runs.list_active(principal)
+            for question in (run.questions or {}).values()
         ]
         found += [
             each
@@ -233,7 +234,7 @@ class Approvals(Activation):
             # A cancelled run no longer waits, even if it has not ended yet.
             if each.run.principal == principal and each.run.cancel_reason is None
         ]
-        return sorted(found, key=lambda each: each.asked.asked_at)
+        return sorted(found, key=lambda each: each.open_question.asked_at)
 
     def _find(self, approval_id: str, principal: Principal) -> OpenApproval:
         for each in self.open_questions(principal):
@@ -248,14 +249,14 @@ class Approvals(Activation):
     ) -> ApprovalPending | ApprovalSettled | None:
         """Return the event that reports the current state of a question to a watcher."""
         approval_id = f"{run.id}.{request}"
-        asked = None if run.terminal is not None else self.find_question(run, request)
-        if asked is None:
+        open_question = None if run.terminal is not None else self.find_question(run, request)
+        if open_question is None:
             if approval_id not in watcher.reported:
                 return None
             watcher.reported.remove(approval_id)
             return ApprovalSettled(approval_id, run.id, request)
         watcher.reported.add(approval_id)
-        approval = _pending_event(OpenApproval(run, asked))
+        approval = _pending_event(OpenApproval(run, open_question))
         if len(wire.encode_event(approval)) <= self.plexus.limits.event_bytes:
             return approval
         return _cut(approval)
@@ -309,8 +310,8 @@ class _Watcher:
 
 
 def _pending_event(found: OpenApproval) -> ApprovalPending:
-    run, asked = found
-    event, asked_at = asked.event, asked.asked_at
+    run, open_question = found
+    event, asked_at = open_question.event, open_question.asked_at
     return ApprovalPending(
         approval_id=found.approval_id,
         run=run.id,
@@ -344,8 +345,8 @@ def _cut(approval: ApprovalPending) -> ApprovalPending:
 
 def _answer(found: OpenApproval, approve: bool, message: str | None, answer: Any) -> None:
     """Answer a question of a run. Raises InvalidParams and leaves the question open."""
-    run, asked = found
-    request, kind = asked.event.request, asked.event.kind
+    run, open_question = found
+    request, kind = open_question.event.request, open_question.event.kind
     if not approve:
         if kind == "confirm":
             run.answer(request, False)
@@ -353,12 +354,12 @@ def _answer(found: OpenApproval, approve: bool, message: str | None, answer: Any
             run.answer(request, None)
         else:
             run.refuse(request, Declined(f"declined: {message}"))
-    elif isinstance(asked.question, Confirm):
+    elif isinstance(open_question.question, Confirm):
         if answer not in (None, True):
             raise InvalidParams(f"a {kind} question is approved or declined; omit answer")
         run.answer(request, True)
     elif answer is None:
-        data = {"schema": asked.event.schema}
+        data = {"schema": open_question.event.schema}
         raise InvalidParams(f"a {kind} question needs an answer that matches its schema", data=data)
     else:
         run.answer(request, answer)

@@ -31,39 +31,39 @@ class Attachment:
     uri: str | None = None
 
 
-async def attachment_messages(ctx: Context, given: Sequence[Attachment]) -> list[Message]:
+async def attachment_messages(ctx: Context, attachments: Sequence[Attachment]) -> list[Message]:
     """Return attachments as messages. Raises TooBig or InvalidParams before anything is stored."""
-    if len(given) > ATTACHMENTS:
+    if len(attachments) > ATTACHMENTS:
         raise TooBig(
-            f"{len(given)} attachments are too many; a message can have {ATTACHMENTS}",
+            f"{len(attachments)} attachments are too many; a message can have {ATTACHMENTS}",
             data={"limit": ATTACHMENTS},
         )
-    return [await _message(ctx, index, each) for index, each in enumerate(given)]
+    return [await _message(ctx, index, each) for index, each in enumerate(attachments)]
 
 
-async def _message(ctx: Context, index: int, given: Attachment) -> Message:
+async def _message(ctx: Context, index: int, attachment: Attachment) -> Message:
     path = f"attachments[{index}]"
-    if [given.text, given.data, given.uri].count(None) != 2:
+    if [attachment.text, attachment.data, attachment.uri].count(None) != 2:
         raise _invalid(path, "must have exactly one of text, data and uri")
-    if given.uri is not None:
-        given = await _read(ctx, path, given, given.uri)
-    name = given.name or f"attachment {index + 1}"
-    data = given.data
+    if attachment.uri is not None:
+        attachment = await _read(ctx, path, attachment, attachment.uri)
+    name = attachment.name or f"attachment {index + 1}"
+    data = attachment.data
     if data is None:
-        text = given.text or ""
+        text = attachment.text or ""
         _check_size(path, len(text.encode("utf-8", "surrogatepass")))
-        return _attachment_message(name, given.mime_type or PLAIN, text, "text")
+        return _attachment_message(name, attachment.mime_type or PLAIN, text, "text")
     try:
         size = len(base64.b64decode(data, validate=True))
     except ValueError as error:
         raise _invalid(path, f"data is not valid base64: {error}") from error
     _check_size(path, size)
-    if not given.mime_type:
+    if not attachment.mime_type:
         raise _invalid(path, "data requires a mime_type, such as image/png")
-    return _attachment_message(name, given.mime_type, data, "base64")
+    return _attachment_message(name, attachment.mime_type, data, "base64")
 
 
-async def _read(ctx: Context, path: str, given: Attachment, uri: str) -> Attachment:
+async def _read(ctx: Context, path: str, attachment: Attachment, uri: str) -> Attachment:
     """Read a resource as the caller. Raises InvalidParams if it is not a single text or file."""
     spec, arguments = ctx.plexus.find_resource(uri)
     value: Any = await ctx.call(spec.name, **arguments)
@@ -73,7 +73,7 @@ async def _read(ctx: Context, path: str, given: Attachment, uri: str) -> Attachm
         value = Resource(uri, None, PLAIN, value)
     if not isinstance(value, Resource):
         raise _invalid(path, f"{uri} is not a single text or file")
-    name, mime_type = given.name or uri, given.mime_type or value.mime_type or PLAIN
+    name, mime_type = attachment.name or uri, attachment.mime_type or value.mime_type or PLAIN
     if value.blob is not None:
         return Attachment(name, mime_type, data=value.blob)
     return Attachment(name, mime_type, text=value.content or "")

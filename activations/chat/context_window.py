@@ -104,11 +104,11 @@ def fit_messages(
     total = sum(costs) + fixed
     if total <= limit:
         return Fit(list(messages), [], total, limit)
-    left, done = total, 0
+    remaining, done = total, 0
     for start in _turn_starts(messages):
-        left -= sum(costs[done:start])
+        remaining -= sum(costs[done:start])
         done = start
-        if left <= limit:
+        if remaining <= limit:
             return Fit(list(messages[start:]), list(messages[:start]), total, limit)
     return Fit([], list(messages), total, limit)
 

@@ -128,9 +128,9 @@ class SessionConfig(NamedTuple):
         """Return the data to store: the fields that are set."""
         return {name: value for name, value in self._asdict().items() if value not in (None, [])}
 
-    def updated(self, given: dict[str, Any]) -> SessionConfig:
+    def updated(self, values: dict[str, Any]) -> SessionConfig:
         """Return a copy with changes: None keeps a value, an empty value removes it."""
-        changes = {name: value for name, value in given.items() if value is not None}
+        changes = {name: value for name, value in values.items() if value is not None}
         for name in ("system_prompt", "max_tokens", "context_tokens", "working_dir"):
             if name in changes and not changes[name]:
                 changes[name] = None
@@ -255,9 +255,9 @@ class Sessions:
         check_limit(limit)
         count = min(limit + 1, PAGE_ITEMS)
         heads = await self.store.list_heads(ctx.principal.name, SPACE, after, count)
-        more = len(heads) > limit or len(heads) == PAGE_ITEMS
+        has_more = len(heads) > limit or len(heads) == PAGE_ITEMS
         shown = [session_data(session_from_head(head)) for head in heads[:limit]]
-        return SessionPage(shown, shown[-1].name if more else None)
+        return SessionPage(shown, shown[-1].name if has_more else None)
 
     async def names(self, principal: str, after: str | None, limit: int) -> list[str]:
         """Return the names of sessions, sorted."""
@@ -268,10 +268,10 @@ class Sessions:
         """Return a session. Raises NotFound."""
         return session_data(await self.find(ctx, name))
 
-    async def configure(self, ctx: Context, name: str, given: dict[str, Any]) -> SessionData:
+    async def configure(self, ctx: Context, name: str, values: dict[str, Any]) -> SessionData:
         """Change the configuration of a session; see `SessionConfig.updated`."""
         found = await self.find(ctx, name)
-        config = self._validate(found.config.updated(given), ctx)
+        config = self._validate(found.config.updated(values), ctx)
         head = await self.store.update_head(ctx.principal.name, SPACE, name, config.to_stored())
         return session_data(Session(head, config))
 

@@ -37,10 +37,10 @@ QUESTION_CHARACTERS = 500
 class _ApprovalQuestion(Confirm):
     """The question whether a tool may be called."""
 
-    def __init__(self, tool: str, use: str, given: dict[str, Any]) -> None:
-        text = wire.encode(given).decode()
+    def __init__(self, tool: str, call_id: str, tool_input: dict[str, Any]) -> None:
+        text = wire.encode(tool_input).decode()
         super().__init__(f"Allow {tool} {shorten(text, QUESTION_CHARACTERS)}?")
-        self._details = {"tool_name": tool, "tool_use_id": use, "input": given}
+        self._details = {"tool_name": tool, "tool_use_id": call_id, "input": tool_input}
 
     def details(self) -> dict[str, Any]:
         return self._details
@@ -62,10 +62,10 @@ def match_methods(hub: Plexus, patterns: Sequence[str]) -> Iterator[MethodSpec]:
     return iter(matched.values())
 
 
-async def ask_user(ctx: Context, tool: str, use: str, given: dict[str, Any]) -> Verdict:
+async def ask_user(ctx: Context, tool: str, call_id: str, tool_input: dict[str, Any]) -> Verdict:
     """Ask the caller whether a tool may be called; without an answer it is denied."""
     try:
-        approved = await ctx.ask(_ApprovalQuestion(tool, use, given))
+        approved = await ctx.ask(_ApprovalQuestion(tool, call_id, tool_input))
     except Declined:
         approved = False
     except (DeadlineExceeded, Unsupported) as error:
@@ -119,15 +119,15 @@ class Tools:
 class ToolRun:
     """A tool call in progress, as a separate run. Always close it."""
 
-    def __init__(self, use: str, call: Call) -> None:
-        self._use = use
+    def __init__(self, call_id: str, call: Call) -> None:
+        self._call_id = call_id
         self._call = call
         self.run_id = call.run.id
 
     async def result(self) -> ToolResult:
         """Wait for the end of the run and return its output."""
         text, is_error = await _collect_output(self._call)
-        return ToolResult(self._use, text, is_error)
+        return ToolResult(self._call_id, text, is_error)
 
     def close(self) -> None:
         """Cancel the run if it is still running."""

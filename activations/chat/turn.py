@@ -302,9 +302,10 @@ class Turn:
             event = Thinking(text) if text else None
         elif isinstance(delta, ToolCall):
             name = self._tools.method_name(delta.name)
-            given = replace_unstorable(wire.encode(delta.input).decode())
+            input_text = replace_unstorable(wire.encode(delta.input).decode())
             meta = {"model": self._model, **(delta.meta or {})}
-            draft.begin("tool_use", given, {**meta, "tool_name": name, "tool_use_id": delta.id})
+            meta |= {"tool_name": name, "tool_use_id": delta.id}
+            draft.begin("tool_use", input_text, meta)
             self._calls.append(delta)
             event = ToolUse(name, delta.id, delta.input)
         elif isinstance(delta, ToolOutput):
@@ -369,11 +370,11 @@ class Turn:
             meta["run"] = run_id
         return Message("tool_result", result.output, meta)
 
-    async def _approve(self, tool: str, use: str, given: dict[str, Any]) -> Verdict:
+    async def _approve(self, tool: str, call_id: str, tool_input: dict[str, Any]) -> Verdict:
         """Ask for approval of a tool call by a provider that runs its own tools."""
         if self._session.config.approve == "none":
             return Verdict(True)
-        return await ask_user(self._ctx, tool, use, given)
+        return await ask_user(self._ctx, tool, call_id, tool_input)
 
 
 async def rewrite_answer(

@@ -163,8 +163,8 @@ def _tool_call_part(message: Message, system: str | None) -> ToolCallPart:
     from pydantic_ai.messages import ToolCallPart
 
     meta = message.meta
-    kept = meta.get(META)
-    details = kept.get("details") if system and isinstance(kept, dict) else None
+    stored = meta.get(META)
+    details = stored.get("details") if system and isinstance(stored, dict) else None
     return ToolCallPart(
         _tool_name(meta.get("tool_name")),
         message.text,
@@ -185,10 +185,12 @@ def _attachment_content(message: Message, dialect: Dialect) -> UserContent:
     name = message.meta.get("name") or "a file"
     if message.meta.get("encoding") != "base64":
         return f"Attached file {name}:\n\n{message.text}"
-    given = str(message.meta.get("mime_type") or "")
-    mime_type = given.partition(";")[0].strip().lower()
+    declared = str(message.meta.get("mime_type") or "")
+    mime_type = declared.partition(";")[0].strip().lower()
     if not mime_type.startswith(ACCEPTED_TYPES[dialect]):
-        return f"(The attached file {name}, {given}, is not shown: the model does not support it.)"
+        return (
+            f"(The attached file {name}, {declared}, is not shown: the model cannot read it.)"
+        )
     try:
         data = base64.b64decode(message.text, validate=True)
     except binascii.Error:
@@ -201,7 +203,7 @@ def _attachment_content(message: Message, dialect: Dialect) -> UserContent:
 
 def _thinking_meta(parts: Sequence[ThinkingPart]) -> dict[str, Any] | None:
     """Return the metadata that is needed to send reasoning of one or more parts back."""
-    kept = [
+    stored = [
         {
             "length": len(part.content),
             **{
@@ -216,7 +218,7 @@ def _thinking_meta(parts: Sequence[ThinkingPart]) -> dict[str, Any] | None:
         }
         for part in parts
     ]
-    return _bounded({"parts": kept}) if any(len(each) > 1 for each in kept) else None
+    return _bounded({"parts": stored}) if any(len(each) > 1 for each in stored) else None
 
 
 def _tool_meta(part: ToolCallPart) -> dict[str, Any] | None:
@@ -224,16 +226,16 @@ def _tool_meta(part: ToolCallPart) -> dict[str, Any] | None:
     return _bounded({"details": part.provider_details}) if part.provider_details else None
 
 
-def _bounded(kept: dict[str, Any]) -> dict[str, Any] | None:
-    return {META: kept} if len(str(kept)) <= META_CHARACTERS else None
+def _bounded(stored: dict[str, Any]) -> dict[str, Any] | None:
+    return {META: stored} if len(str(stored)) <= META_CHARACTERS else None
 
 
 def _thinking_parts(text: str, meta: Mapping[str, Any], system: str) -> Iterator[ThinkingPart]:
     """Yield the original parts of reasoning; none if it was changed or need not be sent back."""
     from pydantic_ai.messages import ThinkingPart
 
-    kept = meta.get(META)
-    parts = kept.get("parts", ()) if isinstance(kept, dict) else ()
+    stored = meta.get(META)
+    parts = stored.get("parts", ()) if isinstance(stored, dict) else ()
     if sum(part["length"] for part in parts) != len(text):
         return
     start = 0
