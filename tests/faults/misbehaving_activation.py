@@ -191,7 +191,7 @@ class Odd(Activation):
                 yield Content(text="no")
 
     @method(deadline_s=0.2)
-    async def cleans_up_for_ever(self) -> AsyncIterator[Content]:
+    async def never_finishes_cleanup(self) -> AsyncIterator[Content]:
         """Never finish its cleanup."""
         try:
             yield Content(text="x")

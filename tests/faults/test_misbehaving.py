@@ -47,7 +47,7 @@ ENDS: dict[str, tuple[str, str | None]] = {
     "never_waits": ("error", "deadline"),
     "ignores_the_end": ("cancelled", None),
     "yields_when_closed": ("cancelled", None),
-    "cleans_up_for_ever": ("cancelled", None),
+    "never_finishes_cleanup": ("cancelled", None),
     "raises_when_cancelled": ("error", "internal"),
     "stands_still": ("complete", None),
     "calls_itself": ("complete", None),

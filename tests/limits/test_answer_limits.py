@@ -123,7 +123,9 @@ async def test_an_error_past_the_limit_is_cut_and_says_what_is_left_out(open_hub
         """The terminal of a run that quotes this."""
         request = f"native {len(peer.frames)}"
         peer.send({"id": request, "method": "refusing.text", "params": [text]})
-        return (await peer.heard(lambda f: f.get("params", {}).get("seq") == 1))["params"]["result"]
+        return (await peer.receive(lambda f: f.get("params", {}).get("seq") == 1))["params"][
+            "result"
+        ]
 
     at = await failed("x" * 500)
     assert at["data"] == {"quoted": "x" * 500, "kept": 1}

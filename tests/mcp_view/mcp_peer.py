@@ -261,7 +261,7 @@ class McpPeer:
 
     # --- receiving ----------------------------------------------------------------------------
 
-    async def heard(self, wanted: Callable[[Any], bool]) -> Any:
+    async def receive(self, wanted: Callable[[Any], bool]) -> Any:
         """Wait for the next matching message; no message is examined twice."""
         async with asyncio.timeout(WAIT_S):
             while True:
@@ -287,15 +287,15 @@ class McpPeer:
 
     async def asked(self, method: str) -> Any:
         """Wait for a request of the server."""
-        request = await self.heard(
+        request = await self.receive(
             lambda frame: isinstance(frame, dict) and "id" in frame and "method" in frame
         )
         assert request["method"] == method
         return request
 
-    async def told(self, method: str) -> Any:
+    async def notification(self, method: str) -> Any:
         """Wait for a notification of the server, and return its parameters."""
-        frame = await self.heard(lambda f: isinstance(f, dict) and f.get("method") == method)
+        frame = await self.receive(lambda f: isinstance(f, dict) and f.get("method") == method)
         return frame.get("params")
 
     async def quiet(self) -> list[Any]:
@@ -306,7 +306,7 @@ class McpPeer:
             self.collect()
         return self.frames[before:]
 
-    def said(self, method: str) -> list[Any]:
+    def notifications(self, method: str) -> list[Any]:
         """Return the parameters of all notifications of this method so far."""
         return [f.get("params") for f in self.frames if f.get("method") == method]
 

@@ -125,13 +125,13 @@ async def test_a_subscriber_is_told_of_changes_wherever_they_are_made(
     uri = f"arbor://tree/{tree.id}"
     await peer.result("resources/subscribe", {"uri": uri})
     await peer.tool("arbor.node_create_text", {"tree_id": tree.id, "content": "here"})
-    assert (await peer.told("notifications/resources/updated")) == {"uri": uri}
+    assert (await peer.notification("notifications/resources/updated")) == {"uri": uri}
     elsewhere = Arbor(str(tmp_path / "arbor.db"))
     await (await elsewhere.store()).update_metadata("local", tree.id, {"title": "there"})
-    assert (await peer.told("notifications/resources/updated")) == {"uri": uri}
+    assert (await peer.notification("notifications/resources/updated")) == {"uri": uri}
     await elsewhere.close()
-    if not peer.said("notifications/resources/list_changed"):
-        await peer.told("notifications/resources/list_changed")
+    if not peer.notifications("notifications/resources/list_changed"):
+        await peer.notification("notifications/resources/list_changed")
 
 
 async def test_a_stream_that_listens_is_told_too(hub: Plexus) -> None:
@@ -143,4 +143,4 @@ async def test_a_stream_that_listens_is_told_too(hub: Plexus) -> None:
     wanted = {"resourcesListChanged": True, "resourceSubscriptions": [uri]}
     peer.begin("subscriptions/listen", {"notifications": wanted})
     await peer.tool("arbor.node_create_text", {"tree_id": tree.id, "content": "a"})
-    assert (await peer.told("notifications/resources/updated"))["uri"] == uri
+    assert (await peer.notification("notifications/resources/updated"))["uri"] == uri

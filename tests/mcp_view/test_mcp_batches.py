@@ -33,7 +33,7 @@ def wait(request_id: Any, seconds: float | None) -> dict[str, Any]:
 
 async def array_of(peer: McpPeer) -> dict[Any, Any]:
     """The one array that a batch is answered with, by id."""
-    answers = await peer.heard(lambda frame: isinstance(frame, list))
+    answers = await peer.receive(lambda frame: isinstance(frame, list))
     by_id = {answer["id"]: answer for answer in answers}
     assert len(by_id) == len(answers)
     return by_id
@@ -111,7 +111,7 @@ async def test_progress_of_a_call_in_a_batch_comes_before_the_array(open_hub: Op
     call = wait(1, 0.02)
     call["params"]["_meta"] = {"progressToken": "t"}
     peer.send([call])
-    await peer.told("notifications/progress")
+    await peer.notification("notifications/progress")
     assert set(await array_of(peer)) == {1}
 
 

@@ -115,10 +115,10 @@ async def test_progress_shows_the_answer_as_it_grows(revision: str, hub: Plexus)
     request = peer.begin_tool(
         "chat.send", {"session": "my-session", "message": "one two three"}, progressToken="t"
     )
-    told = await peer.told("notifications/progress")
+    told = await peer.notification("notifications/progress")
     assert all(frame.get("id") != request for frame in peer.frames), "it is not over yet"
     result = (await peer.answer_to(request))["result"]
-    shown = peer.said("notifications/progress")
+    shown = peer.notifications("notifications/progress")
     assert told in shown
     assert {each["progressToken"] for each in shown} == {"t"}
     values = [each["progress"] for each in shown]
@@ -135,7 +135,7 @@ async def test_without_a_token_there_is_no_progress(revision: str, hub: Plexus) 
     peer = McpPeer(hub, revision)
     await create(peer)
     await peer.tool("chat.send", {"session": "my-session", "message": "hi"})
-    assert peer.said("notifications/progress") == []
+    assert peer.notifications("notifications/progress") == []
 
 
 # --- prompts -------------------------------------------------------------------------------------
@@ -199,13 +199,13 @@ async def test_a_client_is_told_when_sessions_come_go_and_are_renamed(
     monkeypatch.setattr(feed, "LIST_INTERVAL_S", 0.1)
     peer = McpPeer(hub, revision)
     await create(peer, "a")
-    await peer.told(PROMPTS_CHANGED)
+    await peer.notification(PROMPTS_CHANGED)
     assert await prompt_names(peer) == ["chat.session.a"]
     await peer.tool("chat.rename", {"session": "a", "new_name": "b"})
-    await peer.told(PROMPTS_CHANGED)
+    await peer.notification(PROMPTS_CHANGED)
     assert await prompt_names(peer) == ["chat.session.b"]
     await peer.tool("chat.delete", {"session": "b"})
-    await peer.told(PROMPTS_CHANGED)
+    await peer.notification(PROMPTS_CHANGED)
     assert await prompt_names(peer) == []
 
 
@@ -213,7 +213,7 @@ async def test_a_stream_that_listens_is_told_too(hub: Plexus) -> None:
     peer = McpPeer(hub, STATELESS)
     peer.begin("subscriptions/listen", {"notifications": {"promptsListChanged": True}})
     await create(peer, "a")
-    await peer.told(PROMPTS_CHANGED)
+    await peer.notification(PROMPTS_CHANGED)
 
 
 # --- resources -----------------------------------------------------------------------------------
@@ -246,4 +246,4 @@ async def test_who_subscribes_to_the_tree_hears_of_every_message(
              and each["uri"].startswith("arbor://tree/")]  # fmt: skip
     await peer.result("resources/subscribe", {"uri": uri})
     await peer.tool("chat.send", {"session": "my-session", "message": "hi"})
-    assert await peer.told("notifications/resources/updated") == {"uri": uri}
+    assert await peer.notification("notifications/resources/updated") == {"uri": uri}

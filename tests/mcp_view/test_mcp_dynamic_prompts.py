@@ -224,16 +224,16 @@ async def test_a_session_is_told_when_they_change(open_hub: OpenHub, revision: s
     hub = open_hub(Talks("Ada"))
     peer = McpPeer(hub, revision)
     hub.notify(Change("prompts"))
-    assert await peer.told("notifications/prompts/list_changed") is None
+    assert await peer.notification("notifications/prompts/list_changed") is None
 
 
 async def test_whoever_listens_is_told_when_they_change(open_hub: OpenHub) -> None:
     hub = open_hub(Talks("Ada"))
     peer = McpPeer(hub, STATELESS)
     peer.begin("subscriptions/listen", {"notifications": {"promptsListChanged": True}})
-    await peer.told("notifications/subscriptions/acknowledged")
+    await peer.notification("notifications/subscriptions/acknowledged")
     hub.notify(Change("prompts"))
-    assert await peer.told("notifications/prompts/list_changed")
+    assert await peer.notification("notifications/prompts/list_changed")
 
 
 # --- asking for one ------------------------------------------------------------------------------

@@ -443,7 +443,7 @@ async def test_nobody_answering_in_time_ends_the_run(open_hub: OpenHub) -> None:
     result = (await peer.answer_to(call))["result"]
     assert result["isError"] is True
     assert "nobody answered within 0.05 s" in text_of(result)
-    assert peer.said("notifications/cancelled") == [
+    assert peer.notifications("notifications/cancelled") == [
         {"requestId": request["id"], "reason": "The answer is no longer needed."}
     ]
     withdrawn, answer = peer.frames[-2:]
@@ -459,7 +459,7 @@ async def test_a_question_is_withdrawn_when_the_run_ends_first(
     request = await peer.asked("elicitation/create")
     peer.hub.runs.cancel_all("enough")
     assert "error" in await peer.answer_to(call)
-    [withdrawn] = peer.said("notifications/cancelled")
+    [withdrawn] = peer.notifications("notifications/cancelled")
     assert withdrawn["requestId"] == request["id"]
 
 
@@ -552,7 +552,7 @@ async def test_questions_that_are_asked_in_words_are_not_asked_twice(open_hub: O
     words = text_of((await peer.answer_to(call))["result"])
     assert "Question: Sure?" in words
     assert "Question: What?" in words
-    [withdrawn] = peer.said("notifications/cancelled")
+    [withdrawn] = peer.notifications("notifications/cancelled")
     assert withdrawn["requestId"] == request["id"]
 
 

@@ -23,7 +23,7 @@ async def stream(peer: McpPeer, method: str, params: Any) -> tuple[Any, list[Any
     [reply] = [f for f in peer.send({"id": "n", "method": method, "params": params}) if "id" in f]
     items = []
     while True:
-        frame = await peer.heard(is_item)
+        frame = await peer.receive(is_item)
         assert frame["method"] == method
         assert frame["params"]["subscription"] == reply["result"]
         items.append(frame["params"]["result"])

@@ -384,7 +384,8 @@ async def test_progress_is_told_for_what_is_new_only(open_hub: OpenHub) -> None:
     }
     await peer.result("tools/call", params | more, progressToken=2)
     told = [
-        (each["progressToken"], each["message"]) for each in peer.said("notifications/progress")
+        (each["progressToken"], each["message"])
+        for each in peer.notifications("notifications/progress")
     ]
     assert told[0] == (1, "before \nAsks: Sure?")
     assert [message for token, message in told if token == 2] == ["answered True"]

@@ -415,7 +415,7 @@ async def test_changes_of_what_may_not_be_read_are_not_told(
     told = {}
     for scopes, peer in peers.items():
         await peer.quiet()
-        said = peer.said("notifications/resources/updated")
+        said = peer.notifications("notifications/resources/updated")
         told[scopes] = [params["uri"] for params in said]
     assert told[READER.scopes] == ["shop://window"]
     assert told[BAKER.scopes] == ["shop://till", "shop://window"]
@@ -432,7 +432,7 @@ async def test_a_stream_that_listens_is_not_told_either(server: McpServer) -> No
         server.hub.notify(Change("resource", uri))
     for scopes, peer in peers.items():
         await peer.quiet()
-        said = peer.said("notifications/resources/updated")
+        said = peer.notifications("notifications/resources/updated")
         heard[scopes] = [params["uri"] for params in said]
     assert heard == {READER.scopes: ["shop://window"], BAKER.scopes: uris}
 
@@ -444,8 +444,8 @@ async def test_what_has_changed_for_one_is_told_to_that_one(server: McpServer, k
     for peer in peers.values():
         await peer.quiet()
     name = f"notifications/{kind}/list_changed"
-    assert [len(peers[who].said(name)) for who in ("ada", "bob")] == [0, 1]
+    assert [len(peers[who].notifications(name)) for who in ("ada", "bob")] == [0, 1]
     server.hub.notify(Change(kind))
     for peer in peers.values():
         await peer.quiet()
-    assert [len(peers[who].said(name)) for who in ("ada", "bob")] == [1, 2]
+    assert [len(peers[who].notifications(name)) for who in ("ada", "bob")] == [1, 2]

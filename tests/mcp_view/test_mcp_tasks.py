@@ -451,12 +451,12 @@ async def test_a_call_becomes_a_task_when_the_method_says_so(open_hub: OpenHub) 
     peer = extended(hub)
     task = await peer.tool("slow.turns", progressToken=1)
     assert task["resultType"] == "task"
-    told = len(peer.said("notifications/progress"))
+    told = len(peer.notifications("notifications/progress"))
     slow.go.set()
     done = await status(peer, task["taskId"], "completed")
     assert text_of(done["result"]) == "in front, behind"
     # A client of the extension looks after its tasks itself.
-    assert len(peer.said("notifications/progress")) == told
+    assert len(peer.notifications("notifications/progress")) == told
 
 
 @pytest.mark.parametrize("revision", REVISIONS)

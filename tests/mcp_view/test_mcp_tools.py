@@ -308,7 +308,7 @@ async def test_remarks_are_sent_from_the_level_that_was_set(
         assert await peer.result("logging/setLevel", {"level": level}) == {}
     call = peer.begin_tool("show.remarks")
     await peer.answer_to(call)
-    told = peer.said("notifications/message")
+    told = peer.notifications("notifications/message")
     wanted = LEVELS[LEVELS.index(level or "info") :]
     assert told == [
         {"level": each, "logger": "show.remarks", "data": f"this is {each}"} for each in wanted
@@ -331,10 +331,10 @@ async def test_without_a_handshake_remarks_are_sent_only_to_who_asks_for_them(
 ) -> None:
     peer = McpPeer(open_hub(Show), STATELESS)
     await peer.tool("show.remarks")
-    assert peer.said("notifications/message") == []
+    assert peer.notifications("notifications/message") == []
     level: dict[str, Any] = {"io.modelcontextprotocol/logLevel": "alert"}
     await peer.tool("show.remarks", **level)
-    assert [each["level"] for each in peer.said("notifications/message")] == LEVELS[-2:]
+    assert [each["level"] for each in peer.notifications("notifications/message")] == LEVELS[-2:]
 
 
 async def test_where_only_answers_can_be_sent_nothing_else_is(open_hub: OpenHub) -> None:

@@ -121,7 +121,7 @@ class Peer:
             else:
                 self.notified.append(frame["method"])
 
-    async def told(self, method: str) -> None:
+    async def notification(self, method: str) -> None:
         """Wait until the server has notified of this."""
         while method not in self.notified:
             await self.take()
@@ -237,12 +237,12 @@ async def test_changes_are_told_on_the_connection(revision: str) -> None:
         assert await peer.result("ping") == {}
         assert await peer.result("resources/subscribe", uri=WATCHED) == {}
         await peer.result("tools/call", name="touch_watched_resource", arguments={})
-        await peer.told("notifications/resources/updated")
+        await peer.notification("notifications/resources/updated")
         assert await peer.result("resources/unsubscribe", uri=WATCHED) == {}
         await peer.result("tools/call", name="test_trigger_tool_change", arguments={})
-        await peer.told("notifications/tools/list_changed")
+        await peer.notification("notifications/tools/list_changed")
         await peer.result("tools/call", name="test_trigger_prompt_change", arguments={})
-        await peer.told("notifications/prompts/list_changed")
+        await peer.notification("notifications/prompts/list_changed")
 
 
 async def test_changes_are_told_to_whoever_listens() -> None:
@@ -254,14 +254,14 @@ async def test_changes_are_told_to_whoever_listens() -> None:
             "resourceSubscriptions": [WATCHED],
         }
         peer.begin("subscriptions/listen", notifications=wanted)
-        await peer.told("notifications/subscriptions/acknowledged")
+        await peer.notification("notifications/subscriptions/acknowledged")
         for tool, told in {
             "test_trigger_tool_change": "notifications/tools/list_changed",
             "test_trigger_prompt_change": "notifications/prompts/list_changed",
             "touch_watched_resource": "notifications/resources/updated",
         }.items():
             await peer.result("tools/call", name=tool, arguments={})
-            await peer.told(told)
+            await peer.notification(told)
 
 
 async def test_a_batch_is_answered_as_one() -> None:

@@ -352,10 +352,10 @@ async def test_nobody_is_told_what_happens_to_anothers_tree(world: World, server
     await world.value(
         "arbor.node_create_text", tree_id=world.ids["tree"], content=f"{SECRET} again"
     )
-    await peers["alice"].told("notifications/resources/updated")
-    await peers["alice"].told("notifications/resources/list_changed")
+    await peers["alice"].notification("notifications/resources/updated")
+    await peers["alice"].notification("notifications/resources/list_changed")
     await world.value("chat.rename", session=world.ids["session"], new_name="another")
-    await peers["alice"].told("notifications/prompts/list_changed")
+    await peers["alice"].notification("notifications/prompts/list_changed")
     await peers["bob"].quiet()
     await listening.quiet()
     told = [frame["method"] for frame in peers["bob"].frames if "method" in frame]

@@ -135,16 +135,16 @@ class Live:
         events: list[Any] = wire.decode_plain(list(self.run.log.events))
         return events
 
-    def said(self, type_: str) -> list[Any]:
+    def sent(self, type_: str) -> list[Any]:
         """Return the events of this type so far."""
         return [event for event in self.events if event["type"] == type_]
 
-    async def heard(self, type_: str, count: int = 1) -> Any:
+    async def wait_for_event(self, type_: str, count: int = 1) -> Any:
         """Wait until `count` events of this type were sent, and return the last of them."""
-        await until(lambda: len(self.said(type_)) >= count)
-        return self.said(type_)[count - 1]
+        await until(lambda: len(self.sent(type_)) >= count)
+        return self.sent(type_)[count - 1]
 
-    async def heard_text(self, text: str) -> None:
+    async def wait_for_text(self, text: str) -> None:
         """Wait until the answer contains a text."""
         await until(lambda: text in text_in(self.events))
 
@@ -197,7 +197,7 @@ class Room(Namespace):
         messages: list[dict[str, Any]] = page["messages"]
         return messages
 
-    async def said(self, session: str = "s", **params: Any) -> list[tuple[str, Any]]:
+    async def messages(self, session: str = "s", **params: Any) -> list[tuple[str, Any]]:
         """Return the kinds and texts of the latest messages."""
         found = await self.history(session, **params)
         return [(each["kind"], each.get("text")) for each in found]

@@ -33,7 +33,7 @@ class Server:
         async with asyncio.timeout(PROCESS_S):
             return await self.client.call(f"chat.{method}", params)
 
-    async def said(self, session: str = "s") -> list[Any]:
+    async def messages(self, session: str = "s") -> list[Any]:
         """Return the latest messages of a session."""
         messages: list[Any] = (await self.value("history", session=session))["messages"]
         return messages

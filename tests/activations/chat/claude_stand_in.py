@@ -148,7 +148,7 @@ class Run(NamedTuple):
     environment: dict[str, str]
     directory: str
     #: The messages written to its input.
-    told: list[dict[str, Any]]
+    received: list[dict[str, Any]]
 
     @property
     def options(self) -> dict[str, str]:
@@ -159,7 +159,7 @@ class Run(NamedTuple):
     @property
     def prompt(self) -> list[dict[str, Any]]:
         """The content of the user's message."""
-        [message] = [line for line in self.told if line["type"] == "user"]
+        [message] = [line for line in self.received if line["type"] == "user"]
         content: list[dict[str, Any]] = message["message"]["content"]
         return content
 
@@ -171,7 +171,7 @@ class Run(NamedTuple):
     @property
     def responses(self) -> list[dict[str, Any]]:
         """The responses to its requests."""
-        return [line["response"] for line in self.told if line["type"] == "control_response"]
+        return [line["response"] for line in self.received if line["type"] == "control_response"]
 
 
 class StandIn:
@@ -248,7 +248,7 @@ class Program:
         self._messages: list[tuple[str, str]] = []
         self._tools: dict[str, Step] = {}
         self._requests: dict[str, str] = {}
-        self._said = ""
+        self._last_text = ""
         self._message = ""
         round_file = folder / "rounds" / f"{number:04}"
         self._steps: list[Step] = (
@@ -355,7 +355,7 @@ class Program:
         if streamed:
             self._event(agent, type="content_block_stop", index=0)
         if kind == "text" and agent is None:
-            self._said = text
+            self._last_text = text
 
     def _do_use(self, tool: str, input: dict[str, Any], use: str, agent: str | None) -> None:  # noqa: A002
         self._tools[use] = {"tool": tool, "input": input}
@@ -415,7 +415,7 @@ class Program:
             "subtype": "success",
             "is_error": False,
             "num_turns": 1,
-            "result": self._said,
+            "result": self._last_text,
             "usage": usage | {"cache_creation_input_tokens": 2},
             "total_cost_usd": 0.5,
         }

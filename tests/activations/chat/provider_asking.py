@@ -28,8 +28,8 @@ __all__ = (
     "calls",
     "failed",
     "found",
-    "said",
     "stopped",
+    "text_of",
     "thought",
 )
 
@@ -81,7 +81,7 @@ async def failed(
     raise AssertionError(f"the round did not fail: {deltas}")
 
 
-def said(deltas: Iterable[Delta]) -> str:
+def text_of(deltas: Iterable[Delta]) -> str:
     return "".join(delta.text for delta in deltas if isinstance(delta, Text))
 
 

@@ -40,8 +40,8 @@ async def test_a_person_is_asked_before_what_they_want_to_be_asked_about(
     room.script.rounds = [use(tool), words("done")]
     live = room.begin("send", session="s", message="go")
     if is_asked:
-        request = await live.heard("request")
-        assert not live.said("tool_start")
+        request = await live.wait_for_event("request")
+        assert not live.sent("tool_start")
         assert request["kind"] == "confirm"
         assert tool.replace("_", ".") in request["message"]
         details = {"tool_name": tool.replace("_", "."), "tool_use_id": "1", "input": {}}
@@ -49,8 +49,8 @@ async def test_a_person_is_asked_before_what_they_want_to_be_asked_about(
         assert not await room.is_free()
         live.answer(request, True)
     assert (await live.end())["type"] == "complete"
-    assert bool(live.said("request")) == is_asked
-    assert [each["is_error"] for each in live.said("tool_result")] == [False]
+    assert bool(live.sent("request")) == is_asked
+    assert [each["is_error"] for each in live.sent("tool_result")] == [False]
 
 
 @pytest.mark.parametrize("way", ["plexus.respond", "approvals.respond"])
@@ -61,7 +61,7 @@ async def test_approvals_are_answered_where_all_questions_are(
     await room.create(tools=["kit.*"], approve="all")
     room.script.rounds = [use("kit_add", a=1), words("done")]
     live = room.begin("send", session="s", message="go")
-    request = await live.heard("request")
+    request = await live.wait_for_event("request")
     if way == "plexus.respond":
         answer = {"run": live.run.id, "request": request["request"], "answer": allowed}
         await room.value(way, **answer)
@@ -70,10 +70,10 @@ async def test_approvals_are_answered_where_all_questions_are(
         assert pending["details"]["tool_name"] == "kit.add"
         await room.value(way, approval_id=pending["approval_id"], approve=allowed)
     await live.end()
-    [result] = live.said("tool_result")
+    [result] = live.sent("tool_result")
     assert result["is_error"] is not allowed
     assert result["output"] == ("2" if allowed else "The user did not approve kit.add.")
-    assert bool(live.said("tool_start")) == allowed
+    assert bool(live.sent("tool_start")) == allowed
     assert room.script.seen()[-1] == ("tool_result", result["output"])
 
 
@@ -81,9 +81,9 @@ async def test_a_question_that_is_declined_is_a_no(room: Room) -> None:
     await room.create(tools=["kit.*"], approve="all")
     room.script.rounds = [use("kit_add", a=1), words("done")]
     live = room.begin("send", session="s", message="go")
-    live.answer(await live.heard("request"), None)
+    live.answer(await live.wait_for_event("request"), None)
     assert (await live.end())["type"] == "complete"
-    assert live.said("tool_result")[0]["output"] == "The user did not approve kit.add."
+    assert live.sent("tool_result")[0]["output"] == "The user did not approve kit.add."
 
 
 async def test_a_question_that_nobody_answers_is_a_no_that_says_so(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ async def test_a_long_input_is_shown_in_part_and_given_in_full(room: Room) -> No
     command = "echo " + "x" * 5000
     room.script.rounds = [use("bash_execute", command=command), words("done")]
     live = room.begin("send", session="s", message="go")
-    request = await live.heard("request")
+    request = await live.wait_for_event("request")
     assert len(request["message"]) < 1000
     assert request["details"]["input"] == {"command": command}
     live.answer(request, False)
@@ -113,11 +113,11 @@ async def test_what_a_tool_itself_asks_reaches_the_person(room: Room) -> None:
     await room.create(tools=["kit.*"], approve="none")
     room.script.rounds = [use("kit_sure"), words("done")]
     live = room.begin("send", session="s", message="go")
-    request = await live.heard("request")
+    request = await live.wait_for_event("request")
     assert request["message"] == "Are you sure?"
     live.answer(request, True)
     await live.end()
-    assert live.said("tool_result")[0]["output"] == "true"
+    assert live.sent("tool_result")[0]["output"] == "true"
 
 
 async def test_a_provider_that_runs_tools_itself_asks_before(room: Room) -> None:
@@ -132,7 +132,7 @@ async def test_a_provider_that_runs_tools_itself_asks_before(room: Room) -> None
         room.script.rounds = [[may_i, Text("done")]]
         live = room.begin("send", session=approve, message="go")
         if approve == "changes":
-            request = await live.heard("request")
+            request = await live.wait_for_event("request")
             assert request["details"]["input"] == {"command": "rm x"}
             live.answer(request, False)
         await live.end()
@@ -143,7 +143,7 @@ async def test_a_question_goes_with_the_turn_that_is_cancelled(room: Room) -> No
     await room.create(tools=["kit.*"], approve="all")
     room.script.rounds = [use("kit_add", a=1)]
     live = room.begin("send", session="s", message="go")
-    await live.heard("request")
+    await live.wait_for_event("request")
     await live.cancel()
     assert (await room.value("approvals.pending"))["approvals"] == []
     assert await room.is_free()

@@ -61,7 +61,7 @@ async def test_a_file_is_given_as_base64_and_left_out_of_lists(room: Room) -> No
 async def test_attachments_are_nodes_before_the_message_and_stay_with_it(room: Room) -> None:
     await room.send("before")
     events = await room.send("look", attachments=[{"text": "1"}, {"text": "2"}])
-    kinds = [kind for kind, _ in await room.said()]
+    kinds = [kind for kind, _ in await room.messages()]
     assert kinds == ["user", "assistant", "attachment", "attachment", "user", "assistant"]
     nodes = await room.nodes()
     assert [node["parent"] for node in nodes[1:]] == [node["node_id"] for node in nodes[:-1]]

@@ -46,7 +46,7 @@ async def test_an_answer_is_made_again_beside_the_old_one(which: int | None, roo
     assert text_in(events) == "B2"
     assert events[0]["user_position"]["node_id"] == nodes[2]
     assert room.script.seen() == [("user", "one"), ("assistant", "A"), ("user", "two")]
-    assert [text for _, text in await room.said()] == ["one", "A", "two", "B2"]
+    assert [text for _, text in await room.messages()] == ["one", "A", "two", "B2"]
     assert [node["content"] for node in await room.nodes()] == ["one", "A", "two", "B", "B2"]
 
 
@@ -54,7 +54,7 @@ async def test_an_earlier_message_is_answered_again(room: Room) -> None:
     nodes = await talk(room, ("one", "A"), ("two", "B"))
     room.script.rounds = [words("A2")]
     await room.events("regenerate", session="s", node_id=nodes[1])
-    assert [text for _, text in await room.said()] == ["one", "A2"]
+    assert [text for _, text in await room.messages()] == ["one", "A2"]
     assert len(await room.nodes()) == 5
 
 
@@ -64,7 +64,7 @@ async def test_an_answer_with_tools_is_made_again_from_the_persons_message(room:
     await room.send("go")
     room.script.rounds = [words("c")]
     await room.events("regenerate", session="s")
-    assert await room.said() == [("user", "go"), ("assistant", "c")]
+    assert await room.messages() == [("user", "go"), ("assistant", "c")]
 
 
 async def test_where_nothing_was_said_nothing_is_answered_again(room: Room) -> None:
@@ -81,7 +81,7 @@ async def test_an_answer_that_was_cut_off_is_made_again(room: Room) -> None:
     room.script.rounds = [[Text("so"), RuntimeError("broken")], words("whole")]
     await room.events("send", session="s", message="hi")
     await room.events("regenerate", session="s")
-    assert await room.said() == [("user", "hi"), ("assistant", "whole")]
+    assert await room.messages() == [("user", "hi"), ("assistant", "whole")]
     assert room.script.seen() == [("user", "hi")]
 
 
@@ -94,7 +94,7 @@ async def test_an_edited_message_is_answered_in_a_branch(room: Room) -> None:
     events = await room.events("edit", session="s", node_id=nodes[2], message="too")
     assert events[-1]["type"] == "complete"
     assert room.script.seen() == [("user", "one"), ("assistant", "A"), ("user", "too")]
-    assert [text for _, text in await room.said()] == ["one", "A", "too", "B2"]
+    assert [text for _, text in await room.messages()] == ["one", "A", "too", "B2"]
     stored = [node["content"] for node in await room.nodes()]
     assert stored == ["one", "A", "two", "B", "three", "C", "too", "B2"]
 
@@ -105,7 +105,7 @@ async def test_an_edited_message_keeps_its_attachments(room: Room) -> None:
     await room.events("edit", session="s", node_id=node, message="look again")
     expected = [("attachment", "x"), ("attachment", "y"), ("user", "look again")]
     assert room.script.seen() == expected
-    assert (await room.said())[:3] == expected
+    assert (await room.messages())[:3] == expected
     assert len(await room.nodes()) == 6  # the attachments are there once
 
 
@@ -113,7 +113,7 @@ async def test_the_first_message_can_be_edited(room: Room) -> None:
     nodes = await talk(room, ("one", "A"))
     await room.events("edit", session="s", node_id=nodes[0], message="uno")
     assert room.script.seen() == [("user", "uno")]
-    assert [text for _, text in await room.said()] == ["uno", "yes"]
+    assert [text for _, text in await room.messages()] == ["uno", "yes"]
 
 
 async def test_an_answer_that_is_rewritten_is_only_stored(room: Room) -> None:
@@ -123,7 +123,7 @@ async def test_an_answer_that_is_rewritten_is_only_stored(room: Room) -> None:
     assert len(room.script.asks) == asked
     [end] = events
     assert (end["type"], end["stop_reason"]) == ("complete", "edited")
-    assert [text for _, text in await room.said()] == ["one", "Aha"]
+    assert [text for _, text in await room.messages()] == ["one", "Aha"]
     assert end["position"]["node_id"] == (await room.last())["node_id"]
     assert len(await room.nodes()) == 5
     assert await room.is_free()
@@ -155,11 +155,11 @@ async def test_a_session_goes_on_from_where_it_is_set(room: Room) -> None:
     nodes = await talk(room, ("one", "A"), ("two", "B"))
     moved = await room.value("set_head", session="s", node_id=nodes[1])
     assert moved["position"]["node_id"] == nodes[1]
-    assert [text for _, text in await room.said()] == ["one", "A"]
+    assert [text for _, text in await room.messages()] == ["one", "A"]
     await room.send("other")
     assert room.script.seen() == [("user", "one"), ("assistant", "A"), ("user", "other")]
     await room.value("set_head", session="s", node_id=nodes[3])
-    assert [text for _, text in await room.said()] == ["one", "A", "two", "B"]
+    assert [text for _, text in await room.messages()] == ["one", "A", "two", "B"]
 
 
 async def test_a_session_cannot_be_set_onto_what_is_not_in_its_tree(room: Room) -> None:
@@ -280,7 +280,7 @@ async def test_what_others_put_into_the_tree_is_no_message(room: Room) -> None:
     note = (await store.append("local", tree, nodes[-1], strange[:1]))[0]
     below = (await store.append("local", tree, note.id, strange[1:]))[0]
     await room.value("set_head", session="s", node_id=below.id)
-    assert await room.said() == [("user", "one"), ("assistant", "A"), ("user", "x")]
+    assert await room.messages() == [("user", "one"), ("assistant", "A"), ("user", "x")]
     await room.send("go on")
     assert room.script.seen()[-2:] == [("user", "x"), ("user", "go on")]
 

@@ -68,7 +68,7 @@ async def test_an_answer_streams_and_is_kept(room: Room, claude: StandIn, tmp_pa
     assert [event["type"] for event in events][:3] == ["start", "content", "content"]
     assert text_in(events) == "Two files."
     assert events[-1]["stop_reason"] == "end_turn"
-    assert await room.said() == [("user", "What is here?"), ("assistant", "Two files.")]
+    assert await room.messages() == [("user", "What is here?"), ("assistant", "Two files.")]
     [run] = claude.runs
     assert run.options["--max-turns"] == "3"
     assert Path(run.directory) == tmp_path
@@ -97,7 +97,7 @@ async def test_another_branch_goes_on_in_a_copy_of_the_session(room: Room, claud
     other = claude.runs[-1].options
     assert "--fork-session" in other
     assert other["--resume-session-at"]
-    assert await room.said() == [
+    assert await room.messages() == [
         ("user", "What?"),
         ("assistant", "Tea."),
         ("user", "Which, really?"),
@@ -115,7 +115,7 @@ async def test_another_answer_forgets_the_first_one(room: Room, claude: StandIn)
     again = claude.runs[-1]
     assert "--fork-session" in again.options
     assert "Again?" in again.text
-    assert (await room.said())[-1] == ("assistant", "Two.")
+    assert (await room.messages())[-1] == ("assistant", "Two.")
 
 
 @pytest.mark.parametrize("allow", [True, False])
@@ -124,16 +124,16 @@ async def test_a_person_is_asked_before_a_tool_is_used(
 ) -> None:
     claude.plays(uses("Bash", {"command": "ls"}), asks(), answers("a b"), says("Done."))
     live = room.begin("send", session="s", message="What is here?")
-    request = await live.heard("request")
+    request = await live.wait_for_event("request")
     assert request["details"]["tool_name"] == "Bash"
     assert request["details"]["input"] == {"command": "ls"}
     live.answer(request, allow)
     await live.end()
-    [use] = live.said("tool_use")
-    [result] = live.said("tool_result")
+    [use] = live.sent("tool_use")
+    [result] = live.sent("tool_result")
     assert use["tool_use_id"] == result["tool_use_id"]
     assert result["is_error"] is not allow
-    kinds = [kind for kind, _ in await room.said()]
+    kinds = [kind for kind, _ in await room.messages()]
     assert kinds == ["user", "tool_use", "tool_result", "assistant"]
 
 
@@ -158,7 +158,7 @@ async def test_a_crash_keeps_what_has_come(room: Room, claude: StandIn) -> None:
 async def test_cancelling_ends_the_program_and_all_it_started(room: Room, claude: StandIn) -> None:
     claude.plays(says("so far"), spawns(), is_silent())
     live = room.begin("send", session="s", message="hi")
-    await live.heard_text("so far")
+    await live.wait_for_text("so far")
     await until(lambda: bool(claude.children))
     end = await live.cancel()
     assert end["type"] == "cancelled"
@@ -169,10 +169,10 @@ async def test_cancelling_ends_the_program_and_all_it_started(room: Room, claude
 async def test_an_ephemeral_turn_leaves_nothing_on_either_side(room: Room, claude: StandIn) -> None:
     claude.plays(says("Tea."))
     await chat(room, "What?")
-    before, kept = await room.said(), claude.sessions
+    before, kept = await room.messages(), claude.sessions
     claude.plays(says("Psst."))
     await room.send("A secret.", ephemeral=True)
-    assert await room.said() == before
+    assert await room.messages() == before
     assert claude.sessions == kept
 
 
@@ -201,7 +201,7 @@ async def test_a_program_that_is_not_there_says_how_to_install_it(tmp_path: Path
         await room.value("claudecode.create", name="s")
         error = await room.error("claudecode.chat", session_name="s", query="hi")
         assert error["code"] == "not_installed"
-        assert await room.said() == []
+        assert await room.messages() == []
     finally:
         await hub.close()
 

@@ -122,7 +122,7 @@ async def test_the_oldest_turns_are_left_out_of_what_is_sent(by: str, room: Room
     [log] = [event for event in events if event["type"] == "log"]
     assert "omitting the 4 oldest messages" in log["message"]
     assert len(await room.nodes()) == 10  # all of it is still there
-    assert len(await room.said()) == 10
+    assert len(await room.messages()) == 10
 
 
 @anyio
@@ -169,7 +169,7 @@ async def test_the_oldest_turns_are_summarised_and_the_summary_is_kept(room: Roo
     assert asked(room)[-3:] == ["user more", "assistant they talked", "user and then?"]
     assert len(room.script.asks) == count + asks + 1
     # In the history it stands where it was made.
-    kinds = [kind for kind, _ in await room.said()]
+    kinds = [kind for kind, _ in await room.messages()]
     assert kinds.index("summary") == 8
     assert len(kinds) == 13
 

@@ -59,7 +59,7 @@ async def test_what_a_killed_server_had_said_is_there_and_the_session_goes_on(
         had_come = await killed_in_mid_answer(first, 2.0)
     assert had_come.startswith("You said: word0")
     async with serving(database, "second", tmp_path) as second:
-        user, partial = await second.said()
+        user, partial = await second.messages()
         assert (user["kind"], user["text"]) == ("user", QUESTION)
         assert (partial["kind"], partial["status"]) == ("assistant", "interrupted")
         assert partial["text"].startswith(had_come)
@@ -70,7 +70,7 @@ async def test_what_a_killed_server_had_said_is_there_and_the_session_goes_on(
         assert session["position"]["node_id"] == partial["node_id"]
         await second.value("configure", session="s", model="echo:echo")
         await second.value("send", session="s", message="next")
-        assert [each["text"] for each in await second.said()] == [
+        assert [each["text"] for each in await second.messages()] == [
             QUESTION,
             partial["text"],
             "next",
@@ -92,7 +92,7 @@ async def test_a_second_server_sees_a_live_turn_waits_for_it_and_takes_over_when
         asking = asyncio.create_task(listen(call, lambda _: begun.set()))
         async with asyncio.timeout(PROCESS_S):
             await begun.wait()
-            while len(found := await second.said()) < 2:  # noqa: ASYNC110 - of another process
+            while len(found := await second.messages()) < 2:  # noqa: ASYNC110 - of another process
                 await asyncio.sleep(0.05)
         assert found[1]["status"] == "streaming"
         assert ANSWER.startswith(found[1]["text"])
@@ -111,6 +111,6 @@ async def test_a_second_server_sees_a_live_turn_waits_for_it_and_takes_over_when
         assert end["stop_reason"] == "end_turn"
         with pytest.raises(ConnectionLost):
             await asking
-        said = await second.said()
+        said = await second.messages()
         assert [each.get("status") for each in said] == [None, "interrupted", None, None]
         assert [each["text"] for each in said[2:]] == ["after", "You said: after"]

@@ -87,7 +87,7 @@ async def test_a_second_turn_is_refused_while_one_is_under_way(
     gate = asyncio.Event()
     room.script.rounds = [[*words("a"), gate, *words("b")]]
     live = room.begin("send", session="s", message="hi")
-    await live.heard_text("a")
+    await live.wait_for_text("a")
     node = (await room.history())[0]["node_id"]
     async with talking(database) as other:
         asked = other if elsewhere else room
@@ -106,7 +106,7 @@ async def test_a_second_turn_is_refused_while_one_is_under_way(
         assert (await asked.value("list"))["sessions"][0]["busy"]
     gate.set()
     assert (await live.end())["type"] == "complete"
-    assert await room.said() == [("user", "hi"), ("assistant", "ab")]
+    assert await room.messages() == [("user", "hi"), ("assistant", "ab")]
     assert await room.is_free()
 
 
@@ -115,7 +115,7 @@ async def test_sessions_do_not_wait_for_each_other(room: Room) -> None:
     room.script.rounds = [[*words("a"), gate]]
     await room.create("t")
     live = room.begin("send", session="s", message="hi")
-    await live.heard_text("a")
+    await live.wait_for_text("a")
     assert text_in(await room.send("hi", "t")) == "yes"
     gate.set()
     await live.end()
@@ -127,19 +127,19 @@ async def test_forks_in_one_tree_do_not_wait_for_each_other(room: Room) -> None:
     gate = asyncio.Event()
     room.script.rounds = [[*words("a"), gate], words("beside")]
     live = room.begin("send", session="s", message="two")
-    await live.heard_text("a")
+    await live.wait_for_text("a")
     assert text_in(await room.send("three", "t")) == "beside"
     gate.set()
     await live.end()
-    assert (await room.said())[-1] == ("assistant", "a")
-    assert (await room.said("t"))[-1] == ("assistant", "beside")
+    assert (await room.messages())[-1] == ("assistant", "a")
+    assert (await room.messages("t"))[-1] == ("assistant", "beside")
 
 
 async def test_queued_turns_come_after_each_other_in_order(room: Room) -> None:
     gate = asyncio.Event()
     room.script.rounds = [[*words("a"), gate], *(words(f"to {n}") for n in range(5))]
     live = room.begin("send", session="s", message="hi")
-    await live.heard_text("a")
+    await live.wait_for_text("a")
     queued = []
     for n in range(5):
         queued.append(room.begin("send", session="s", message=f"q{n}", when_busy="queue"))
@@ -147,7 +147,7 @@ async def test_queued_turns_come_after_each_other_in_order(room: Room) -> None:
     gate.set()
     for each in queued:
         assert (await each.end())["type"] == "complete"
-    said = await room.said()
+    said = await room.messages()
     assert [text for kind, text in said if kind == "user"] == ["hi", "q0", "q1", "q2", "q3", "q4"]
     assert [text for kind, text in said[3:] if kind == "assistant"] == [f"to {n}" for n in range(5)]
     # Each was asked with all that was said before it.
@@ -166,7 +166,7 @@ async def test_who_does_not_queue_does_not_overtake_those_who_do(
     monkeypatch.setattr(lease, "_wait_for_change", look_late)
     room.script.rounds = [[*words("a"), gate], words("b")]
     live = room.begin("send", session="s", message="hi")
-    await live.heard_text("a")
+    await live.wait_for_text("a")
     queued = room.begin("send", session="s", message="q", when_busy="queue")
     await happened(waits)
     gate.set()
@@ -176,7 +176,7 @@ async def test_who_does_not_queue_does_not_overtake_those_who_do(
     assert error["code"] == "turn_under_way"
     looks.set()
     await queued.end()
-    assert [text for _, text in await room.said()] == ["hi", "a", "q", "b"]
+    assert [text for _, text in await room.messages()] == ["hi", "a", "q", "b"]
     assert text_in(await room.send("now")) == "yes"  # nobody waits any more
 
 
@@ -184,7 +184,7 @@ async def test_a_queued_turn_of_another_store_comes_after(room: Room, database: 
     gate = asyncio.Event()
     room.script.rounds = [[*words("a"), gate, *words("b")]]
     live = room.begin("send", session="s", message="hi")
-    await live.heard_text("a")
+    await live.wait_for_text("a")
     async with talking(database, Script(words("later"))) as other:
         queued = other.begin("send", session="s", message="me too", when_busy="queue")
         await asyncio.sleep(0.1)
@@ -193,14 +193,14 @@ async def test_a_queued_turn_of_another_store_comes_after(room: Room, database: 
         assert (await queued.end())["type"] == "complete"
         assert other.script.seen() == [("user", "hi"), ("assistant", "ab"), ("user", "me too")]
     assert (await live.end())["type"] == "complete"
-    assert len(await room.said()) == 4
+    assert len(await room.messages()) == 4
 
 
 async def test_a_queued_turn_that_is_cancelled_holds_nothing(room: Room) -> None:
     gate = asyncio.Event()
     room.script.rounds = [[*words("a"), gate]]
     live = room.begin("send", session="s", message="hi")
-    await live.heard_text("a")
+    await live.wait_for_text("a")
     queued = room.begin("send", session="s", message="me too", when_busy="queue")
     await asyncio.sleep(0.05)
     assert (await queued.cancel())["type"] == "cancelled"  # at once: the other still goes on
@@ -209,7 +209,7 @@ async def test_a_queued_turn_that_is_cancelled_holds_nothing(room: Room) -> None
     await live.end()
     assert await room.is_free()
     assert text_in(await room.send("next")) == "yes"
-    assert [text for kind, text in await room.said() if kind == "user"] == ["hi", "next"]
+    assert [text for kind, text in await room.messages() if kind == "user"] == ["hi", "next"]
 
 
 async def test_a_turn_that_is_cancelled_just_as_it_gets_its_turn_holds_nothing(
@@ -240,7 +240,7 @@ async def test_a_queued_turn_goes_by_how_the_session_is_set_up_when_it_begins(ro
     gate = asyncio.Event()
     room.script.rounds = [[*words("a"), gate]]
     live = room.begin("send", session="s", message="hi")
-    await live.heard_text("a")
+    await live.wait_for_text("a")
     queued = room.begin("send", session="s", message="me too", when_busy="queue")
     await asyncio.sleep(0.05)
     await room.value("configure", session="s", model="echo:echo")
@@ -254,7 +254,7 @@ async def test_who_waits_too_long_is_told(room: Room, monkeypatch: pytest.Monkey
     gate = asyncio.Event()
     room.script.rounds = [[*words("a"), gate]]
     live = room.begin("send", session="s", message="hi")
-    await live.heard_text("a")
+    await live.wait_for_text("a")
     error = await room.error("send", session="s", message="me too", when_busy="queue")
     assert error["code"] == "turn_under_way"
     gate.set()
@@ -375,7 +375,7 @@ async def test_a_live_turn_can_be_watched_from_another_store(
     async with talking(database) as other:
 
         async def is_there() -> bool:
-            return await other.said() == [("user", "hi"), ("assistant", "".join(said))]
+            return await other.messages() == [("user", "hi"), ("assistant", "".join(said))]
 
         said = ["so far"]
         await eventually(is_there)

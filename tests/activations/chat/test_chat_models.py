@@ -78,7 +78,7 @@ async def test_an_answer_streams_as_the_model_says_it(room: Room, server: ModelS
     go_on = asyncio.Event()
     server.script(reply("one two ", Gate(go_on), "three", tokens=(7, 3)))
     live = begin(room)
-    await live.heard_text("one two ")
+    await live.wait_for_text("one two ")
     assert live.run.terminal is None  # the rest is not there yet, and what there is has come
     go_on.set()
     end = await live.end()
@@ -86,7 +86,7 @@ async def test_an_answer_streams_as_the_model_says_it(room: Room, server: ModelS
     assert end["stop_reason"] == "end_turn"
     assert end["usage"]["input_tokens"] == 7
     assert end["usage"]["output_tokens"] == 3
-    assert await room.said() == [("user", "hi"), ("assistant", "one two three")]
+    assert await room.messages() == [("user", "hi"), ("assistant", "one two three")]
 
 
 async def test_the_model_is_given_what_was_said_before(room: Room, server: ModelServer) -> None:
@@ -110,7 +110,7 @@ async def test_a_model_uses_a_tool_and_goes_on_with_its_answer(
     assert result["output"] == "tea\n"
     assert events[-1]["stop_reason"] == "end_turn"
     assert "tea\\n" in str(server.requests[1].body)
-    kinds = [kind for kind, _ in await room.said()]
+    kinds = [kind for kind, _ in await room.messages()]
     assert kinds == ["user", "assistant", "tool_use", "tool_result", "assistant"]
     server.script("You are welcome.")
     await room.send("Thanks.")  # what is stored can be sent again
@@ -158,16 +158,16 @@ async def test_a_rate_limit_that_lasts_says_when_to_come_back(
     error = await fails(room)
     assert error["code"] == "rate_limited"
     assert error["data"]["retry_after_s"] == 3600
-    assert await room.said() == [("user", "hi")]  # it can be answered later
+    assert await room.messages() == [("user", "hi")]  # it can be answered later
     server.script("now")
     assert text_in(await room.events("regenerate", session="s")) == "now"
-    assert await room.said() == [("user", "hi"), ("assistant", "now")]
+    assert await room.messages() == [("user", "hi"), ("assistant", "now")]
 
 
 async def test_leaving_ends_the_request(room: Room, server: ModelServer) -> None:
     server.script(reply("so far ", Silence()))
     live = begin(room)
-    await live.heard_text("so far ")
+    await live.wait_for_text("so far ")
     end = await live.cancel()
     assert end["type"] == "cancelled"
     await asyncio.wait_for(server.requests[0].gone.wait(), 10)
@@ -186,7 +186,7 @@ async def test_a_thought_is_streamed_kept_and_given_back(
         thoughts = [event["text"] for event in events if event["type"] == "thinking"]
         assert "".join(thoughts) == "Hm, tea."
         assert "sig-1" in str(server.requests[1].body)
-        kinds = [kind for kind, _ in await room.said()]
+        kinds = [kind for kind, _ in await room.messages()]
         assert kinds == ["user", "thinking", "tool_use", "tool_result", "assistant"]
 
 
@@ -216,7 +216,7 @@ async def test_a_missing_key_names_the_variable_and_stores_nothing(
         assert error["code"] == "missing_key"
         assert error["data"]["variable"] == variable
         assert variable in error["message"]
-        assert await room.said() == []
+        assert await room.messages() == []
         await room.value("configure", session="s", model="echo:echo")
         await room.send("hi")
 
@@ -227,7 +227,7 @@ async def test_a_provider_that_is_down_leaves_the_session_usable(tmp_path: Path)
     async with opened(tmp_path, Providers(environment=environment)) as room:
         await room.create(model="anthropic:claude-x")
         assert (await fails(room))["code"] == "provider_down"
-        assert await room.said() == [("user", "hi")]
+        assert await room.messages() == [("user", "hi")]
         assert await room.is_free()
 
 

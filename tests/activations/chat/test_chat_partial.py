@@ -115,7 +115,7 @@ async def test_what_a_tool_of_the_provider_did_is_stored_at_once(room: Room) -> 
     stored: list[Any] = []
 
     async def look(_: ProviderRequest) -> None:
-        stored.extend(await room.said())
+        stored.extend(await room.messages())
 
     room.script.rounds = [
         [
@@ -130,7 +130,7 @@ async def test_what_a_tool_of_the_provider_did_is_stored_at_once(room: Room) -> 
     await room.events("send", session="s", message="hi")
     first = [("user", "hi"), ("assistant", "a"), ("tool_use", '{"x":1}'), ("tool_result", "file")]
     assert stored == first
-    assert await room.said() == [*first, ("assistant", "b")]
+    assert await room.messages() == [*first, ("assistant", "b")]
     marks = [each.get("status") for each in await room.history()]
     assert marks == [None, None, None, None, "error"]
 
@@ -141,7 +141,7 @@ async def test_what_a_tool_of_the_provider_did_is_stored_at_once(room: Room) -> 
 async def test_a_turn_that_is_cancelled_while_it_waits_for_a_word(room: Room) -> None:
     room.script.rounds = [[*words("so ", "far"), NEVER()]]
     live = room.begin("send", session="s", message="hi")
-    await live.heard_text("so far")
+    await live.wait_for_text("so far")
     assert not await room.is_free()
     assert (await live.cancel())["type"] == "cancelled"
     assert room.script.closed == 1
@@ -151,10 +151,10 @@ async def test_a_turn_that_is_cancelled_while_it_waits_for_a_word(room: Room) ->
 async def test_a_turn_that_is_cancelled_before_the_first_word(room: Room) -> None:
     room.script.rounds = [[NEVER()]]
     live = room.begin("send", session="s", message="hi")
-    await live.heard("start")
+    await live.wait_for_event("start")
     await until(lambda: len(room.script.asks) == 1)
     assert (await live.cancel())["type"] == "cancelled"
-    assert await room.said() == [("user", "hi")]
+    assert await room.messages() == [("user", "hi")]
     assert await room.is_free()
 
 
@@ -172,7 +172,7 @@ async def test_a_turn_that_is_cancelled_while_its_reader_is_slow(tmp_path: Path)
         assert partial["status"] == "cancelled"
         assert len(partial["text"]) > 10
         assert said.startswith(partial["text"])
-        heard = "".join(each["text"] for each in live.said("content"))
+        heard = "".join(each["text"] for each in live.sent("content"))
         assert partial["text"].startswith(heard)
         await check_kept(room, live, partial["text"], "cancelled")
 
@@ -208,7 +208,7 @@ async def test_a_run_that_took_too_long(tmp_path: Path) -> None:
         await room.create()
         room.script.rounds = [[*words("so far"), NEVER()]]
         live = room.begin("send", session="s", message="hi")
-        await live.heard_text("so far")
+        await live.wait_for_text("so far")
         local(live.run).expire(0.1)
         end = await live.end()
         assert (end["type"], end["code"]) == ("error", "deadline")
@@ -221,7 +221,7 @@ async def test_a_hub_that_is_closed(engine: str, tmp_path: Path) -> None:
     async with talking(database, Script([*words("so far"), NEVER()])) as room:
         await room.create()
         live = room.begin("send", session="s", message="hi")
-        await live.heard_text("so far")
+        await live.wait_for_text("so far")
     assert (await live.end())["type"] == "cancelled"
     async with talking(database) as room:
         await check_kept(room, None, "so far", "cancelled")
@@ -270,7 +270,7 @@ async def test_a_write_that_has_begun_is_seen_through_and_not_repeated(
         slow.go_on.set()
         assert (await live.end())["type"] == "cancelled"
         stored = [("user", "hi"), ("assistant", "all of it")][:number]
-        assert await room.said() == stored
+        assert await room.messages() == stored
         assert len(await room.nodes()) == number
         assert "status" not in await room.last()
         assert await room.is_free()
@@ -283,7 +283,7 @@ async def test_a_partial_answer_is_stored_once_though_its_write_is_slow(
     async with talking(tmp_path / "chat.db", Script([*words("so far"), NEVER()])) as room:
         await room.create()
         live = room.begin("send", session="s", message="hi")
-        await live.heard_text("so far")
+        await live.wait_for_text("so far")
         live.run.cancel("enough")
         await happened(slow.reached)
         live.run.cancel("really")
@@ -313,7 +313,7 @@ async def test_a_turn_that_is_cancelled_at_its_very_end_still_lets_go(
         go_on.set()
         await live.end()
         assert await room.is_free()
-        assert await room.said() == [("user", "hi"), ("assistant", "all of it")]
+        assert await room.messages() == [("user", "hi"), ("assistant", "all of it")]
         assert "status" not in await room.last()
 
 
@@ -346,7 +346,7 @@ async def test_a_turn_that_lost_its_session_writes_nothing_more(tmp_path: Path) 
     async with talking(tmp_path / "chat.db", Script([*words("a"), gate, *words("b")])) as room:
         await room.create()
         live = room.begin("send", session="s", message="hi")
-        await live.heard_text("a")
+        await live.wait_for_text("a")
         store = await room.arbor.store()
         head = await store.get_head("local", "chat", "s")
         await store.acquire_head("local", "chat", "s", "somebody", instead_of=head.holder)

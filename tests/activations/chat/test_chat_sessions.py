@@ -225,7 +225,7 @@ async def test_another_model_goes_on_with_the_same_conversation(room: Room) -> N
     await room.send("one")
     await room.value("configure", session="s", model="echo:echo")
     assert text_in(await room.send("two")) == "You said: two"
-    assert [kind for kind, _ in await room.said()] == ["user", "assistant"] * 2
+    assert [kind for kind, _ in await room.messages()] == ["user", "assistant"] * 2
 
 
 async def test_a_renamed_session_is_the_same_one(any_room: Room) -> None:
@@ -235,7 +235,7 @@ async def test_a_renamed_session_is_the_same_one(any_room: Room) -> None:
     renamed = await room.value("rename", session="old", new_name="new")
     assert renamed["session_id"] == made["session_id"]
     assert (await room.error("get", session="old"))["code"] == "not_found"
-    assert await room.said("new") == [("user", "hi"), ("assistant", "yes")]
+    assert await room.messages("new") == [("user", "hi"), ("assistant", "yes")]
     tree = await room.value("arbor.tree_list")
     assert "new" in str(tree)
     assert "old" not in str(tree)
@@ -246,11 +246,11 @@ async def test_a_session_can_be_renamed_in_the_middle_of_a_turn(room: Room) -> N
     room.script.rounds = [[*words("a"), gate, *words("b")]]
     await room.create()
     live = room.begin("send", session="s", message="hi")
-    await live.heard_text("a")
+    await live.wait_for_text("a")
     await room.value("rename", session="s", new_name="t")
     gate.set()
     assert (await live.end())["type"] == "complete"
-    assert await room.said("t") == [("user", "hi"), ("assistant", "ab")]
+    assert await room.messages("t") == [("user", "hi"), ("assistant", "ab")]
 
 
 # --- deleting and forking ------------------------------------------------------------------------
@@ -285,8 +285,8 @@ async def test_forks_share_what_was_said_and_go_on_by_themselves(any_room: Room)
     await room.send("for a", "a")
     await room.send("for b", "b")
     shared = [("user", "one"), ("assistant", "yes")]
-    assert await room.said("a") == [*shared, ("user", "for a"), ("assistant", "A")]
-    assert await room.said("b") == [*shared, ("user", "for b"), ("assistant", "B")]
+    assert await room.messages("a") == [*shared, ("user", "for a"), ("assistant", "A")]
+    assert await room.messages("b") == [*shared, ("user", "for b"), ("assistant", "B")]
     assert len(await room.nodes("a")) == 6
     await room.value("delete", session="a")
     tree = first["position"]["tree_id"]
@@ -302,7 +302,7 @@ async def test_a_fork_can_begin_at_an_earlier_message(room: Room) -> None:
     first = (await room.history("a"))[0]["node_id"]
     await room.send("two", "a")
     await room.value("fork", session="a", new_name="b", node_id=first)
-    assert await room.said("b") == [("user", "one")]
+    assert await room.messages("b") == [("user", "one")]
     await room.create("c")
     await room.send("elsewhere", "c")
     other = (await room.last("c"))["node_id"]
@@ -355,7 +355,7 @@ async def test_another_principal_sees_nothing_and_changes_nothing(any_room: Room
     assert await room.value("get", session="s") == before
     await room.value("create", OTHER, name="s", model=SCRIPT)  # their own of the same name
     assert (await room.value("history", OTHER, session="s"))["messages"] == []
-    assert len(await room.said()) == 2
+    assert len(await room.messages()) == 2
 
 
 # --- models --------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ async def test_a_tool_is_a_run_of_its_own_and_its_result_goes_back(room: Room) -
         "complete",
     ]  # fmt: skip
     [asked], [started], [result] = (
-        live.said(kind) for kind in ("tool_use", "tool_start", "tool_result")
+        live.sent(kind) for kind in ("tool_use", "tool_start", "tool_result")
     )
     assert (asked["tool_name"], asked["input"]) == ("kit.add", {"a": 2, "b": 3})
     assert asked["tool_use_id"] == started["tool_use_id"] == result["tool_use_id"] == "1"
@@ -137,7 +137,7 @@ async def test_several_tools_of_one_round_run_in_order(room: Room) -> None:
         ("y", True),
         ("z", False),
     ]
-    kinds = [kind for kind, _ in await room.said()]
+    kinds = [kind for kind, _ in await room.messages()]
     assert kinds == ["user", *["tool_use"] * 3, *["tool_result"] * 3, "assistant"]
 
 
@@ -204,7 +204,7 @@ async def test_a_model_is_asked_no_more_often_than_it_may(room: Room) -> None:
     assert len(room.script.asks) == 2
     assert events[-1]["stop_reason"] == "max_turns"
     assert [event["type"] for event in events].count("tool_result") == 1
-    assert [kind for kind, _ in await room.said()] == [
+    assert [kind for kind, _ in await room.messages()] == [
         "user", "tool_use", "tool_result", "tool_use"
     ]  # fmt: skip
     room.script.rounds = []
@@ -242,7 +242,7 @@ async def test_a_tool_ends_with_the_turn_that_is_cancelled(room: Room, tmp_path:
     command = f"echo $$ > {pid_file}; sleep 1000"
     room.script.rounds = [use("bash_execute", command=command)]
     live = room.begin("send", session="s", message="go")
-    started = await live.heard("tool_start")
+    started = await live.wait_for_event("tool_start")
     await until(lambda: pid_file.exists() and bool(pid_file.read_text()))
     pid = int(pid_file.read_text())
     assert is_alive(pid)
@@ -251,6 +251,6 @@ async def test_a_tool_ends_with_the_turn_that_is_cancelled(room: Room, tmp_path:
     tool = room.hub.runs.find(started["run"], LOCAL)
     await until(lambda: tool.terminal is not None)  # its process ends before the run does
     assert tool.state == "cancelled"
-    assert [kind for kind, _ in await room.said()] == ["user", "tool_use"]
+    assert [kind for kind, _ in await room.messages()] == ["user", "tool_use"]
     assert await room.is_free()
     assert text_in(await room.send("next")) == "yes"

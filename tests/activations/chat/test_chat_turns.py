@@ -71,7 +71,7 @@ async def test_another_store_sees_the_message_too(room: Room, tmp_path: Path) ->
 
     async def look(_: ProviderRequest) -> None:
         async with talking(tmp_path / "chat.db") as other:
-            seen.extend(await other.said())
+            seen.extend(await other.messages())
 
     room.script.rounds = [[look, Text("hello")]]
     await room.send("hi")
@@ -111,7 +111,7 @@ async def test_events_come_in_the_order_of_what_the_model_says(room: Room) -> No
     assert events[-2] == usage
     end = events[-1]
     assert (end["stop_reason"], end["usage"]) == ("max_tokens", usage)
-    assert await room.said() == [
+    assert await room.messages() == [
         ("user", "hi"),
         ("thinking", "hm hm"),
         ("assistant", "a"),
@@ -165,7 +165,7 @@ async def test_an_empty_answer_is_an_answer(room: Room) -> None:
     events = await room.send("hi")
     assert types(events) == ["start", "usage", "complete"]
     assert events[-1]["stop_reason"] == "refusal"
-    assert await room.said() == [("user", "hi"), ("assistant", "")]
+    assert await room.messages() == [("user", "hi"), ("assistant", "")]
     assert text_in(await room.send("again")) == "yes"
 
 
@@ -255,7 +255,7 @@ async def test_what_no_database_holds_is_replaced_in_what_a_model_says(room: Roo
     room.script.rounds = [[ThinkingText("t\0"), Text("a\0b"), Text("c\ud800d"), Text("é\udfff")]]
     events = await room.send("hi")
     assert text_in(events) == "a\ufffdbc?dé?"
-    assert await room.said() == [
+    assert await room.messages() == [
         ("user", "hi"),
         ("thinking", "t\ufffd"),
         ("assistant", "a\ufffdbc?dé?"),
@@ -306,7 +306,7 @@ async def test_an_ephemeral_turn_leaves_no_trace(kind: str, tmp_path: Path) -> N
             room.script.context = 300
         live = room.begin("send", session="s", message="psst", ephemeral=True)
         if kind == "cancelled":
-            await live.heard_text("thr")
+            await live.wait_for_text("thr")
             await asyncio.sleep(0.3)  # longer than what has come is gathered
             await live.cancel()
         end = await live.end()
@@ -326,11 +326,11 @@ async def test_an_ephemeral_turn_can_go_beside_another(room: Room) -> None:
     gate = asyncio.Event()
     room.script.rounds = [[*words("a"), gate, *words("b")], words("aside")]
     live = room.begin("send", session="s", message="hi")
-    await live.heard_text("a")
+    await live.wait_for_text("a")
     assert text_in(await room.send("psst", ephemeral=True)) == "aside"
     gate.set()
     await live.end()
-    assert await room.said() == [("user", "hi"), ("assistant", "ab")]
+    assert await room.messages() == [("user", "hi"), ("assistant", "ab")]
 
 
 async def test_a_piece_that_is_too_long_for_an_event_comes_in_several(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from claude_stand_in import (
     writes,
     writes_much,
 )
-from provider_asking import WAIT_S, calls, said, stopped, thought
+from provider_asking import WAIT_S, calls, stopped, text_of, thought
 
 from activations.chat.message import Message
 from activations.chat.providers.claude_code import provider as claude_provider
@@ -112,7 +112,7 @@ def answer_of(deltas: list[Delta]) -> Message:
     assert isinstance(finished, Stop)
     assert finished.memory is not None
     meta = {"model": "claude-code:default", "memory": dict(finished.memory)}
-    return Message("assistant", said(deltas), meta)
+    return Message("assistant", text_of(deltas), meta)
 
 
 def alive(pids: list[int]) -> list[int]:
@@ -146,7 +146,7 @@ async def test_a_program_that_tells_only_the_result_is_understood(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(ends(result="All of it."))
-    assert said(await ask(provider)) == "All of it."
+    assert text_of(await ask(provider)) == "All of it."
 
 
 async def test_tools_are_reported_with_what_they_answer(
@@ -170,7 +170,7 @@ async def test_tools_are_reported_with_what_they_answer(
         ToolOutput("b", "no such file", True),
         ToolOutput("a", "one\n[image]", False),
     ]
-    assert said(deltas) == "I look.Done."
+    assert text_of(deltas) == "I look.Done."
 
 
 async def test_what_an_agent_says_is_no_part_of_the_answer(
@@ -185,7 +185,7 @@ async def test_what_an_agent_says_is_no_part_of_the_answer(
         says("It is there."),
     )
     deltas = await ask(provider)
-    assert said(deltas) == "It is there."
+    assert text_of(deltas) == "It is there."
     assert [call.id for call in calls(deltas)] == ["task"]
 
 
@@ -197,7 +197,7 @@ async def test_what_is_not_known_is_passed_over(
     more = ['{"type": "assistant", "message": {"content": [7, {"type": "text"}]}}']
     event = ['{"type": "stream_event", "event": {"type": "content_block_delta", "delta": null}}']
     claude.plays(*map(writes, strange + half + more + event), says("Still here."))
-    assert said(await ask(provider)) == "Still here."
+    assert text_of(await ask(provider)) == "Still here."
 
 
 async def test_what_it_has_cost_is_that_of_the_round(
@@ -222,7 +222,7 @@ async def test_an_older_program_tells_the_cost_of_a_first_round_only(
 async def test_a_long_line_is_read(claude: StandIn, provider: ClaudeCodeProvider) -> None:
     text = "many words " * 300_000
     claude.plays(says(text))
-    assert said(await ask(provider)) == text
+    assert text_of(await ask(provider)) == text
 
 
 async def test_a_line_without_an_end_is_refused(
@@ -266,8 +266,8 @@ async def test_it_is_started_to_speak_with_us(
     }
     assert run.directory == str(tmp_path)
     assert run.prompt == [{"type": "text", "text": "Good morning."}]
-    assert run.told[0]["request"] == {"subtype": "initialize", "systemPromptSnapshot": False}
-    assert run.told[1]["client_composed"] is True
+    assert run.received[0]["request"] == {"subtype": "initialize", "systemPromptSnapshot": False}
+    assert run.received[1]["client_composed"] is True
 
 
 async def test_the_default_model_is_the_program_s_own_choice(
@@ -496,7 +496,7 @@ async def test_a_session_that_is_gone_is_begun_anew_with_all_that_was_said(
     deltas = await ask(provider, "One.", earlier, "Two.")
     assert isinstance(deltas[0], Retry)
     assert deltas[0].seconds == 0
-    assert said(deltas) == "Yes."
+    assert text_of(deltas) == "Yes."
     gone, anew = claude.runs
     assert gone.options["--resume"] == GONE
     assert "--resume" not in anew.options
@@ -513,7 +513,7 @@ async def test_a_message_that_is_gone_from_its_session_is_no_hindrance(
         provider, "One.", first._replace(meta=first.meta | {"memory": memory}), "Two."
     )
     assert isinstance(deltas[0], Retry)
-    assert said(deltas) == "Yes."
+    assert text_of(deltas) == "Yes."
 
 
 async def test_an_older_program_that_says_so_only_to_people_is_understood(
@@ -523,7 +523,7 @@ async def test_an_older_program_that_says_so_only_to_people_is_understood(
     claude.plays(crashes(1, f"No conversation found with session ID: {GONE}\n"))
     deltas = await ask(provider, "One.", first, "Two.")
     assert isinstance(deltas[0], Retry)
-    assert said(deltas) == "Yes."
+    assert text_of(deltas) == "Yes."
 
 
 @pytest.mark.parametrize("session", ["--help", "a title", "", 5, GONE + "\n"])
@@ -559,7 +559,7 @@ async def test_a_tool_that_is_not_allowed_is_not_used(
     claude.plays(uses("Bash", {"command": "ls"}), asks(), answers("a b"), says("Well then."))
     deltas = await ask(provider, approve=approver)
     assert ToolOutput("use_1", "Not on a Sunday.", True) in deltas
-    assert said(deltas) == "Well then."
+    assert text_of(deltas) == "Well then."
     [response] = claude.runs[0].responses
     assert response["response"] == {"behavior": "deny", "message": "Not on a Sunday."}
 
@@ -614,7 +614,7 @@ async def test_a_question_that_is_taken_back_is_no_longer_asked(
     claude.plays(
         uses("Bash", {}), asks(waits=False), is_silent(0.2), takes_back(), says("Never mind.")
     )
-    assert said(await ask(provider, approve=approve)) == "Never mind."
+    assert text_of(await ask(provider, approve=approve)) == "Never mind."
     assert taken_back.is_set()
 
 
@@ -626,7 +626,7 @@ async def test_an_end_takes_back_every_question(
         raise AssertionError
 
     claude.plays(uses("Bash", {}), asks(waits=False), is_silent(0.2), says("I go."))
-    assert said(await ask(provider, approve=approve)) == "I go."
+    assert text_of(await ask(provider, approve=approve)) == "I go."
 
 
 async def test_what_goes_wrong_with_a_question_ends_the_round(
@@ -645,7 +645,7 @@ async def test_what_it_asks_beside_that_is_refused(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(requests("hook_callback"), says("Then not."))
-    assert said(await ask(provider)) == "Then not."
+    assert text_of(await ask(provider)) == "Then not."
     [response] = claude.runs[0].responses
     assert response["subtype"] == "error"
     assert "hook_callback" in response["error"]
@@ -798,7 +798,7 @@ async def test_a_tool_may_be_silent_for_longer_but_not_for_ever(
     claude.plays(uses("Bash", {}), is_silent(SILENT_S + 1), answers("a b"), says("Done."))
     claude.plays(uses("Bash", {}), is_silent())
     async with impatient(claude) as provider:
-        assert said(await ask(provider)) == "Done."
+        assert text_of(await ask(provider)) == "Done."
         monkeypatch.setattr(claude_provider, "TOOL_TIMEOUT_S", SILENT_S + 0.2)
         failure = await fail(provider)
     assert failure.code == "provider_silent"
@@ -816,7 +816,7 @@ async def test_a_person_may_take_his_time(claude: StandIn, monkeypatch: pytest.M
     claude.plays(uses("Bash", {}), asks(), answers("a b"), says("Done."))
     claude.plays(uses("Bash", {}), asks(), is_silent())
     async with impatient(claude) as provider:
-        assert said(await ask(provider, approve=approve)) == "Done."
+        assert text_of(await ask(provider, approve=approve)) == "Done."
         assert (await fail(provider, approve=approve)).code == "provider_silent"
 
 
@@ -828,16 +828,16 @@ async def test_whoever_reads_may_take_his_time(claude: StandIn, tmp_path: Path) 
         async with aclosing(provider.stream(asking())) as answer:
             async for delta in answer:
                 deltas.append(delta)
-                if said(deltas) == "One." and not gate.exists():
+                if text_of(deltas) == "One." and not gate.exists():
                     await asyncio.sleep(SILENT_S + 1)
                     gate.touch()
-    assert said(deltas) == "One.Two."
+    assert text_of(deltas) == "One.Two."
 
 
 async def test_it_may_be_silent_for_as_long_as_it_has_said(claude: StandIn) -> None:
     claude.plays(retries(529, 60), is_silent(SILENT_S + 1), says("There."))
     async with impatient(claude) as provider:
-        assert said(await ask(provider)) == "There."
+        assert text_of(await ask(provider)) == "There."
 
 
 async def test_an_answer_that_is_left_ends_the_whole_tree(
@@ -891,7 +891,7 @@ async def test_what_it_leaves_behind_is_ended_with_the_round(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(spawns(), says("Done."))
-    assert said(await ask(provider)) == "Done."
+    assert text_of(await ask(provider)) == "Done."
     assert not alive(claude.children)
 
 
@@ -938,7 +938,7 @@ async def test_a_program_is_found_by_its_name(claude: StandIn) -> None:
     provider = ClaudeCodeProvider("claude", environment=claude.environment | path)
     await provider.check("sonnet")
     try:
-        assert said(await ask(provider)) == "Yes."
+        assert text_of(await ask(provider)) == "Yes."
     finally:
         await provider.close()
 

@@ -8,7 +8,7 @@ from contextlib import aclosing
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from provider_asking import WAIT_S, asked, asking, calls, failed, said, stopped, thought
+from provider_asking import WAIT_S, asked, asking, calls, failed, stopped, text_of, thought
 
 from activations.chat.message import Message
 from activations.chat.providers.echo import CONTEXT_TOKENS, WELCOME, EchoProvider
@@ -28,7 +28,7 @@ def providers() -> Providers:
 
 async def test_it_says_what_was_said(providers: Providers) -> None:
     deltas = await asked(providers, "echo:echo", "Before.", EARLIER, "Good  morning,\nall of you.")
-    assert said(deltas) == "You said: Good  morning,\nall of you."
+    assert text_of(deltas) == "You said: Good  morning,\nall of you."
     assert stopped(deltas) == "end_turn"
 
 
@@ -39,11 +39,11 @@ async def test_each_delta_is_a_word(providers: Providers) -> None:
 
 
 async def test_the_first_answer_says_how_to_get_a_real_model(providers: Providers) -> None:
-    first = said(await asked(providers, "echo:echo", "Hi."))
+    first = text_of(await asked(providers, "echo:echo", "Hi."))
     assert first == f"You said: Hi.{WELCOME}"
     for way in ("plexus-substrate[chat]", "ANTHROPIC_API_KEY", "anthropic:<model>", "ollama="):
         assert way in first
-    again = said(await asked(providers, "echo:echo", "Hi.", EARLIER, "Hi again."))
+    again = text_of(await asked(providers, "echo:echo", "Hi.", EARLIER, "Hi again."))
     assert again == "You said: Hi again."
 
 
@@ -60,14 +60,14 @@ async def test_it_names_what_is_attached_to_the_last_message_only(providers: Pro
         Message("attachment", "3", {"name": "two.png"}),
         Message("user", "And these?"),
     ]
-    answer = said(await asked(providers, "echo:echo", *messages))
+    answer = text_of(await asked(providers, "echo:echo", *messages))
     assert answer == "You said: And these?\n\nAttached: one.txt, two.png."
 
 
 async def test_it_thinks_when_told_to(providers: Providers) -> None:
     deltas = await asked(providers, "echo:echo", "Hi.", EARLIER, "/think it over twice")
     assert thought(deltas) == "it over twice"
-    assert said(deltas) == "You said: it over twice"
+    assert text_of(deltas) == "You said: it over twice"
     kinds = [type(delta) for delta in deltas if isinstance(delta, Text | ThinkingText)]
     assert kinds == [ThinkingText] * 3 + [Text] * 5
 
@@ -77,7 +77,7 @@ async def test_it_asks_for_a_tool_when_told_to(providers: Providers, name: str) 
     message = f'/tool {name} {{"command": "ls"}}'
     deltas = await asked(providers, "echo:echo", message, tools=[EXECUTE])
     assert calls(deltas) == [ToolCall("echo_1", "bash_execute", {"command": "ls"})]
-    assert said(deltas) == ""
+    assert text_of(deltas) == ""
     assert stopped(deltas) == "tool_use"
 
 
@@ -101,8 +101,8 @@ async def test_a_tool_that_is_not_there_is_answered_with_those_that_are(
 ) -> None:
     deltas = await asked(providers, "echo:echo", "/tool arbor.tree_list", tools=tools)
     assert calls(deltas) == []
-    assert "Unknown tool 'arbor.tree_list'." in said(deltas)
-    assert named in said(deltas)
+    assert "Unknown tool 'arbor.tree_list'." in text_of(deltas)
+    assert named in text_of(deltas)
 
 
 @pytest.mark.parametrize("given", ["{", "[1]", '"text"', "[" * 100 + "]" * 100])
@@ -111,7 +111,7 @@ async def test_input_that_is_no_object_is_not_given_to_a_tool(
 ) -> None:
     deltas = await asked(providers, "echo:echo", f"/tool bash.execute {given}", tools=[EXECUTE])
     assert calls(deltas) == []
-    assert "must be a JSON object" in said(deltas)
+    assert "must be a JSON object" in text_of(deltas)
 
 
 async def test_it_reports_what_tools_answered(providers: Providers) -> None:
@@ -123,7 +123,7 @@ async def test_it_reports_what_tools_answered(providers: Providers) -> None:
         Message("tool_result", "no", {"tool_name": "bash.execute", "is_error": True}),
     ]
     deltas = await asked(providers, "echo:echo", *messages)
-    assert said(deltas) == "bash.execute returned: a b\nbash.execute failed: no"
+    assert text_of(deltas) == "bash.execute returned: a b\nbash.execute failed: no"
     assert stopped(deltas) == "end_turn"
 
 
@@ -135,7 +135,7 @@ async def test_words_count_as_tokens(providers: Providers) -> None:
 
 async def test_it_says_no_more_than_it_may(providers: Providers) -> None:
     deltas = await asked(providers, "echo:echo", "a b c d", max_tokens=3)
-    assert said(deltas) == "You said: a "
+    assert text_of(deltas) == "You said: a "
     assert stopped(deltas) == "max_tokens"
 
 

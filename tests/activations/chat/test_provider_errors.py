@@ -23,7 +23,7 @@ from model_server import (
     Think,
     reply,
 )
-from provider_asking import asked, asking, failed, said, stopped
+from provider_asking import asked, asking, failed, stopped, text_of
 
 from activations.chat.providers.endpoints import built_in_endpoint, parse_endpoint
 from activations.chat.providers.keys import Keys
@@ -158,7 +158,7 @@ async def test_what_passes_is_waited_for(
     assert waits(deltas) == list(quick)
     assert [type(delta) for delta in deltas[:2]] == [Retry, Retry]
     assert all("busy" in delta.reason for delta in deltas if isinstance(delta, Retry))
-    assert said(deltas) == "Hello."
+    assert text_of(deltas) == "Hello."
     assert len(server.requests) == 3
 
 
@@ -194,7 +194,7 @@ async def test_a_server_says_how_long_to_wait(
     deltas = await asked(providers, name, "Hi.")
     assert waits(deltas) == [float(seconds)]
     assert asyncio.get_running_loop().time() - start >= float(seconds)
-    assert said(deltas) == "Hello."
+    assert text_of(deltas) == "Hello."
 
 
 @pytest.mark.parametrize(("status", "code"), [(429, "rate_limited"), (503, "provider_down")])
@@ -227,7 +227,7 @@ async def test_a_connection_that_is_cut_before_a_word_is_tried_again(
     server.script(reply(HangUp()), "Hello.")
     deltas = await asked(providers, name, "Hi.")
     assert waits(deltas) == [quick[0]]
-    assert said(deltas) == "Hello."
+    assert text_of(deltas) == "Hello."
 
 
 async def test_an_error_in_the_stream_before_a_word_is_tried_again(
@@ -236,7 +236,7 @@ async def test_an_error_in_the_stream_before_a_word_is_tried_again(
     server.script(reply(Fail("overloaded_error", "Overloaded")), "Hello.")
     deltas = await asked(providers, name, "Hi.")
     assert waits(deltas) == [quick[0]]
-    assert said(deltas) == "Hello."
+    assert text_of(deltas) == "Hello."
 
 
 # --- broken off ----------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ async def test_an_answer_that_breaks_off_keeps_what_it_said_and_is_not_asked_for
 ) -> None:
     server.otherwise = BROKEN[how]
     deltas, error = await failed(providers, name)
-    assert said(deltas) == "One two "
+    assert text_of(deltas) == "One two "
     assert error.code == "provider_broke"
     assert waits(deltas) == []
     assert len(server.requests) == 1
@@ -288,7 +288,7 @@ async def test_other_servers_need_give_no_reason_to_stop(
 ) -> None:
     server.otherwise = reply("One ", "two.", End())
     deltas = await asked(providers, MODELS["compatible"], "Hi.")
-    assert said(deltas) == "One two."
+    assert text_of(deltas) == "One two."
     assert stopped(deltas) == "end_turn"
 
 
@@ -313,7 +313,7 @@ async def test_whatever_a_server_answers_is_an_error_that_callers_know(
     server.otherwise = reply(Raw(garbage), End())
     told = ""
     try:
-        told = said(await asked(providers, name, "Hi."))
+        told = text_of(await asked(providers, name, "Hi."))
     except Failed as error:
         told = error.code
     assert told in ("", "provider_broke")
@@ -343,7 +343,7 @@ async def test_a_server_that_says_that_it_is_at_work_is_not_silent(
     working = [step for _ in range(6) for step in (Ping(), Pause(SILENT_S / 4))]
     server.otherwise = reply("One ", *working, "two.")
     async with opened(server, SILENT_S) as providers:
-        assert said(await asked(providers, name, "Hi.")) == "One two."
+        assert text_of(await asked(providers, name, "Hi.")) == "One two."
 
 
 async def test_an_answer_that_takes_longer_than_a_silence_may_is_no_silence(
@@ -352,7 +352,7 @@ async def test_an_answer_that_takes_longer_than_a_silence_may_is_no_silence(
     slow = [step for word in "abcdef" for step in (f"{word} ", Pause(SILENT_S / 4))]
     server.otherwise = reply(*slow)
     async with opened(server, SILENT_S) as providers:
-        assert said(await asked(providers, name, "Hi.")) == "a b c d e f "
+        assert text_of(await asked(providers, name, "Hi.")) == "a b c d e f "
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -371,6 +371,6 @@ async def test_a_connection_has_a_deadline_of_its_own(server: ModelServer, kind:
     http = (await provider._get_clients())._http  # noqa: SLF001
     http.event_hooks = {**http.event_hooks, "request": [*http.event_hooks["request"], note]}
     async with aclosing(provider.stream(asking(model, "Hi."))) as answer:
-        assert said([delta async for delta in answer]) == "Hello."
+        assert text_of([delta async for delta in answer]) == "Hello."
     await provider.close()
     assert [(each["connect"], each["read"]) for each in deadlines] == [(CONNECT_S, 60.0)]

@@ -18,8 +18,8 @@ from provider_asking import (
     calls,
     failed,
     found,
-    said,
     stopped,
+    text_of,
     thought,
 )
 
@@ -119,7 +119,7 @@ async def test_thoughts_come_apart_from_what_is_said(
     deltas = await asked(providers, name, "Is it?", thinking=True)
     assert thought(deltas) == "let me see"
     assert len([d for d in deltas if isinstance(d, ThinkingText) and d.text]) == 3
-    assert said(deltas) == "Yes."
+    assert text_of(deltas) == "Yes."
     order = [type(d) for d in deltas if isinstance(d, ThinkingText | Text)]
     assert order == sorted(order, key=lambda kind: kind is Text)
 
@@ -134,7 +134,7 @@ async def test_the_use_of_a_tool_comes_whole(
     server.script(reply("Let me look.", *uses))
     deltas = await asked(providers, name, "Look.", tools=[EXECUTE])
     assert [call[:3] for call in calls(deltas)] == [(u.id, u.name, u.arguments) for u in uses]
-    assert said(deltas) == "Let me look."
+    assert text_of(deltas) == "Let me look."
     assert stopped(deltas) == "tool_use"
 
 
@@ -164,7 +164,7 @@ async def test_the_use_of_a_tool_that_was_cut_off_is_left_out(
     server.script(reply("So: ", Use("bash_execute", '{"command": "rm -r'), stop="max_tokens"))
     deltas = await asked(providers, MODELS[kind], "Look.", tools=[EXECUTE])
     assert calls(deltas) == []
-    assert said(deltas) == "So: "
+    assert text_of(deltas) == "So: "
     assert stopped(deltas) == "max_tokens"
 
 
@@ -186,7 +186,7 @@ async def test_an_empty_answer_is_an_answer(
 ) -> None:
     server.script(reply())
     deltas = await asked(providers, name, "Hi.")
-    assert said(deltas) == ""
+    assert text_of(deltas) == ""
     assert stopped(deltas) == "end_turn"
 
 
@@ -195,7 +195,7 @@ async def test_a_sign_of_life_is_nothing_that_is_said(
 ) -> None:
     for kind in ("anthropic", "openai", "compatible"):
         server.script(reply(Ping(), "One ", Ping(), "two."))
-        assert said(await asked(providers, MODELS[kind], "Count.")) == "One two."
+        assert text_of(await asked(providers, MODELS[kind], "Count.")) == "One two."
 
 
 # --- what is sent --------------------------------------------------------------------------------
@@ -484,7 +484,7 @@ async def test_a_proxy_is_not_asked_for_what_is_on_this_machine(
         monkeypatch.setenv(variable, "http://127.0.0.1:9")
     for variable in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(variable, raising=False)
-    assert said(await asked(providers, name, "Hi.")) == "Hello."
+    assert text_of(await asked(providers, name, "Hi.")) == "Hello."
 
 
 async def test_connections_are_kept_and_closed(
@@ -494,7 +494,7 @@ async def test_connections_are_kept_and_closed(
         await asked(providers, name, "Hi.")
     assert server.connections == 1
     await found(providers, name).close()
-    assert said(await asked(providers, name, "Hi.")) == "Hello."
+    assert text_of(await asked(providers, name, "Hi.")) == "Hello."
     assert server.connections == 2
 
 
@@ -504,7 +504,7 @@ async def test_many_may_ask_at_once(server: ModelServer, providers: Providers, n
     asks = [asyncio.create_task(asked(providers, name, "Hi.")) for _ in range(8)]
     await server.asked(8)
     gate.set()
-    assert [said(deltas) for deltas in await asyncio.gather(*asks)] == ["One two."] * 8
+    assert [text_of(deltas) for deltas in await asyncio.gather(*asks)] == ["One two."] * 8
 
 
 # --- leaving early -------------------------------------------------------------------------------
