@@ -1,7 +1,7 @@
-"""The root of the command line.
+"""The root command.
 
-Importing this module must stay cheap, because every start of `substrate --stdio` does it: a
-subcommand, the HTTP server and rich are imported only when they are asked for, by name.
+Every start of `substrate --stdio` imports this module, so the import must stay cheap: subcommands,
+the HTTP server and rich are imported by name on first use.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ __all__ = (
     "FILES",
     "cli",
     "files_of",
-    "given_flags",
     "loaded_of",
     "main",
     "may_ask",
     "server_entry",
+    "setting_flags",
     "setting_option",
     "settings_of",
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: The types of the settings. Root flags with these names are settings; the others are about one
-#: start.
+#: Types of the settings. A root flag with one of these names sets a setting; every other root flag
+#: applies to a single start.
 HINTS = typing.get_type_hints(Settings)
 
-#: Subcommands by name, each a click command in a module of its own.
+#: Import path of every subcommand's click command, by name.
 COMMANDS = {
     "arbor": "substrate.cli.commands.arbor:arbor",
     "attach": "substrate.cli.commands.runs:attach",
@@ -75,21 +75,21 @@ COMMANDS = {
     "watch": "substrate.cli.commands.runs:watch",
 }
 
-#: Commands that use nothing of the project folder.
-WITHOUT_FOLDER = frozenset({"completion", "mcp", "new", "trust"})
-#: Commands that report on the folder, and so do not ask about it.
+#: Commands that read nothing from the project folder.
+IGNORES_FOLDER = frozenset({"completion", "mcp", "new", "trust"})
+#: Commands that report on the project folder and therefore never ask whether to trust it.
 REPORTS = frozenset({"config", "doctor"})
-#: Decides about the folder; imported only if there is something to decide.
-START = "substrate.security.folder_trust.decision:files_at_start"
-#: Where the words after the name of a subcommand stay for the root command.
+#: Decides whether to trust the project folder. Imported only if the folder has files to trust.
+TRUST_REVIEW = "substrate.security.folder_trust.decision:files_at_start"
+#: Key in `ctx.meta` of the arguments after the subcommand's name.
 REST = "substrate.cli.main.rest"
-#: Where the files of the folder, and what the settings were read from, stay for subcommands.
+#: Keys in `ctx.meta` of the project files and of the loaded settings, for subcommands.
 FILES = "substrate.cli.main.files"
 LOADED = "substrate.cli.main.loaded"
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are used."""
+    """Group that imports a command on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return sorted(COMMANDS)
@@ -103,7 +103,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        ctx.meta[REST] = args[1:]  # click hides it from the root command
+        ctx.meta[REST] = args[1:]  # click does not pass these to the root command
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -119,12 +119,14 @@ class LazyGroup(click.Group):
 def setting_option(
     flag: str, text: str, *, name: str = "", metavar: str | None = None, default: str = ""
 ) -> Callable[[F], F]:
-    """The flag of a setting. Its type, bounds and default are those of the setting; `default` is
-    for one that its value does not explain."""
+    """Return the option for a setting, with the setting's type, bounds and default.
+
+    `default` replaces a default value that does not explain itself in the help text.
+    """
     name = name or flag.removeprefix("--").replace("-", "_")
     hint, field = HINTS[name], Settings.__dataclass_fields__[name]
     default = default or (f"{field.default:g}" if hint is float else str(field.default))
-    shown = f"{text}  [default: {default}]"
+    with_default = f"{text}  [default: {default}]"
     if hint is bool:
         return click.option(flag, name, is_flag=True, default=None, help=text)
     if hint == tuple[str, ...]:
@@ -135,7 +137,7 @@ def setting_option(
     elif hint in (int, float):
         bounds = field.metadata.get("ge"), field.metadata.get("le")
         kind = click.IntRange(*bounds) if hint is int else click.FloatRange(*bounds)
-    return click.option(flag, name, type=kind, metavar=metavar, help=shown)
+    return click.option(flag, name, type=kind, metavar=metavar, help=with_default)
 
 
 @click.group(
@@ -144,25 +146,27 @@ def setting_option(
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": None},
 )
 @click.version_option(__version__, prog_name="substrate")
-@click.option("--stdio", is_flag=True, help="Speak newline-delimited JSON-RPC on stdin and stdout.")
-@click.option("--mcp", is_flag=True, help="With --stdio: speak MCP, as hosts for models do.")
+@click.option("--stdio", is_flag=True, help="Serve newline-delimited JSON-RPC on stdin and stdout.")
+@click.option("--mcp", is_flag=True, help="With --stdio: serve MCP instead, for MCP hosts.")
 @setting_option(
-    "--watch", "With --stdio: start a server beside it, to watch its runs in a browser."
+    "--watch", "With --stdio: also start an HTTP server, to watch the runs in a browser."
 )
-@setting_option("--port", "Port to listen on.")
+@setting_option("--port", "Port to listen on; 0 picks a free port.")
 @setting_option(
-    "--bind", "Address to listen on; one that others reach needs --allow-host.", metavar="ADDRESS"
+    "--bind",
+    "Address to listen on. An address that other machines can reach requires --allow-host.",
+    metavar="ADDRESS",
 )
-@setting_option("--auth", "Whether callers need a token; off on this machine only.")
+@setting_option("--auth", "Require a token from clients. off is for loopback addresses only.")
 @setting_option(
     "--allow-host",
-    "Another name that the server is called by. May be repeated.",
+    "Additional host name of the server, as in example.org. Repeatable.",
     name="hosts",
     metavar="NAME",
 )
 @setting_option(
     "--allow-origin",
-    "A web page elsewhere that may call, as in https://example.org. May be repeated.",
+    "Origin of a web page that may call the server, as in https://example.org. Repeatable.",
     name="origins",
     metavar="ORIGIN",
 )
@@ -170,53 +174,53 @@ def setting_option(
     "--token",
     envvar=TOKEN,
     metavar="TOKEN",
-    help="Token for the server that a command asks.  [default: the one in its lock file]",
+    help="Token for the server that a command connects to.  [default: from its lock file]",
 )
 @setting_option(
     "--activation",
-    "Load an activation: module:Class, or a Python file. May be repeated.",
+    "Load an activation: module:Class, module, or the path of a Python file. Repeatable.",
     metavar="MODULE:CLASS",
 )
 @click.option(
     "--trust",
     is_flag=True,
-    help="Load substrate.toml and activations.d of this folder for this start, whatever they hold.",
+    help="Trust substrate.toml and activations.d of this folder for this start.",
 )
-@setting_option("--bash-sandbox", "Confine bash commands with bubblewrap.")
+@setting_option("--bash-sandbox", "Run bash commands in a bubblewrap sandbox.")
 @setting_option(
     "--database",
-    "Where trees are kept: a file, or postgresql://...",
+    "Database for trees and chats: a file, or postgresql://...",
     metavar="FILE|URL",
-    default="your data folder",
+    default="a file in your data folder",
 )
-@setting_option("--mcp-tool-names", "How tools are called over MCP; some hosts refuse dots.")
-@setting_option("--mcp-progress", "Whom progress is sent to over MCP.")
+@setting_option("--mcp-tool-names", "Separator in MCP tool names. Some hosts reject dots.")
+@setting_option("--mcp-progress", "When to send MCP progress: if the client asked, or always.")
 @setting_option(
     "--mcp-progress-rate",
-    "Progress notifications a second for one call; 0 for one an event.",
+    "Maximum MCP progress notifications per second and call; 0 sends one per event.",
     metavar="PER_SECOND",
 )
 @setting_option(
     "--eof-grace",
-    "How long runs may go on after the input of --stdio ends.",
+    "How long runs may continue after stdin of --stdio closes.",
     name="eof_grace_s",
     metavar="SECONDS",
 )
 @setting_option(
     "--idle-exit",
-    "End the server after so long without a connection.",
+    "Stop the server after this time without connections and runs.",
     name="idle_exit_s",
     metavar="SECONDS",
     default="never",
 )
-@setting_option("--log-level", "What is logged to stderr.")
-@setting_option("--log-format", "Lines for a person or for a program.")
+@setting_option("--log-level", "Minimum level of log records on stderr.")
+@setting_option("--log-format", "Format of log records on stderr.")
 @click.pass_context
 def cli(
     ctx: click.Context, /, *, stdio: bool, mcp: bool, token: str | None, trust: bool, **flags: Any
 ) -> None:
-    """Tools that stream. With no command: serve HTTP and WebSocket on 127.0.0.1."""
-    del token  # of use to commands only, which look for it themselves
+    """Tools that stream. Without a command: serve HTTP and WebSocket on 127.0.0.1."""
+    del token  # only commands use it, and they read it from the root context
     ctx.meta[FILES] = files = _project_files(ctx, trust=trust, asks=may_ask(ctx, stdio=stdio))
     try:
         loaded = read_settings(flags, files.settings)
@@ -228,7 +232,7 @@ def cli(
     set_up_logging(settings.log_level, settings.log_format)
     for variable in loaded.unknown:
         advice = did_you_mean(variable, map(variable_of, setting_names()))
-        announce(f"{variable} is set, but is no setting{advice}", "WARNING")
+        announce(f"Unknown environment variable {variable} is ignored{advice}", "WARNING")
     if (skipped := files.skipped) is not None and ctx.invoked_subcommand not in REPORTS:
         about = "; ".join(skipped.details)
         announce(
@@ -240,16 +244,16 @@ def cli(
     if ctx.invoked_subcommand is not None:
         return
     if flags["watch"] and not stdio:
-        raise click.UsageError("--watch goes with --stdio; a server itself can always be watched.")
+        raise click.UsageError("--watch requires --stdio. An HTTP server always shows its runs.")
     serve = server_entry(ctx, stdio=stdio, mcp=mcp)
     tune_garbage_collector()
     serve(settings, files)
 
 
 def server_entry(ctx: click.Context, *, stdio: bool, mcp: bool) -> Callable[..., None]:
-    """The function that serves over the transport that these flags name; raises UsageError."""
+    """Return the function that serves over the selected transport. Raises UsageError."""
     if mcp and not stdio:
-        raise click.UsageError("--mcp goes with --stdio; over HTTP, MCP is always at /mcp.", ctx)
+        raise click.UsageError("--mcp requires --stdio. Over HTTP, MCP is always at /mcp.", ctx)
     entry = "substrate.server.serve:serve_http"
     if stdio:
         entry = "substrate.stdio:serve_mcp_stdio" if mcp else "substrate.stdio:serve_stdio"
@@ -261,42 +265,46 @@ def server_entry(ctx: click.Context, *, stdio: bool, mcp: bool) -> Callable[...,
 
 
 def files_of(ctx: click.Context) -> ProjectFiles:
-    """What may be loaded from the project folder. A completion, for which the root command does
-    not run, finds out without a question."""
+    """Return what may be loaded from the project folder.
+
+    Shell completion does not invoke the root command, so it decides here, without a question.
+    """
     if FILES not in ctx.meta:
         trust = bool(ctx.find_root().params.get("trust"))
         files = _project_files(ctx, trust=trust, asks=False)
-        ctx.meta[FILES] = _with_origin(files, read_settings(given_flags(ctx), files.settings))
-    known: ProjectFiles = ctx.meta[FILES]
-    return known
+        ctx.meta[FILES] = _with_origin(files, read_settings(setting_flags(ctx), files.settings))
+    files_found: ProjectFiles = ctx.meta[FILES]
+    return files_found
 
 
 def loaded_of(ctx: click.Context) -> Loaded:
-    """The settings with their origins."""
+    """Return the settings with their origins."""
     if LOADED not in ctx.meta:
-        ctx.meta[LOADED] = read_settings(given_flags(ctx), files_of(ctx).settings)
+        ctx.meta[LOADED] = read_settings(setting_flags(ctx), files_of(ctx).settings)
     loaded: Loaded = ctx.meta[LOADED]
     return loaded
 
 
 def _project_files(ctx: click.Context, *, trust: bool, asks: bool) -> ProjectFiles:
-    if ctx.invoked_subcommand in WITHOUT_FOLDER:
+    if ctx.invoked_subcommand in IGNORES_FOLDER:
         return ProjectFiles()
     project = Path.cwd()
-    # Nothing else is imported, opened or asked in a folder without such files. With --trust, files
-    # that come later are trusted too.
+    # A folder without such files costs no import, no file access and no question. With --trust,
+    # files that appear later are trusted too.
     if not trust and not files_to_trust(project):
         return ProjectFiles()
-    files_at_start: Callable[..., ProjectFiles] = resolve(START)
+    files_at_start: Callable[..., ProjectFiles] = resolve(TRUST_REVIEW)
     return files_at_start(project, once=trust, may_ask=asks)
 
 
 def may_ask(ctx: click.Context, *, stdio: bool) -> bool:
-    """Whether this start may ask a question: what speaks a protocol, reports, or only prints help
-    may not."""
+    """Return whether this start may ask the user a question.
+
+    A protocol on stdio, a report and a help text must not be interrupted.
+    """
     command, rest = ctx.invoked_subcommand, ctx.meta.get(REST, [])
-    speaks = stdio or (command == "dev" and "--stdio" in rest)
-    return not speaks and command not in REPORTS and rest[:1] not in (["-h"], ["--help"])
+    on_stdio = stdio or (command == "dev" and "--stdio" in rest)
+    return not on_stdio and command not in REPORTS and rest[:1] not in (["-h"], ["--help"])
 
 
 def _with_origin(files: ProjectFiles, loaded: Loaded) -> ProjectFiles:
@@ -308,21 +316,21 @@ def _with_origin(files: ProjectFiles, loaded: Loaded) -> ProjectFiles:
 
 
 def settings_of(ctx: click.Context) -> Settings:
-    """The settings that the root command has read, or would have: a completion runs nothing."""
+    """Return the settings of the root command, which shell completion does not invoke."""
     settings = ctx.find_object(Settings)
     return settings or loaded_of(ctx).settings
 
 
-def given_flags(ctx: click.Context) -> dict[str, Any]:
-    """The flags of the root command that are settings."""
+def setting_flags(ctx: click.Context) -> dict[str, Any]:
+    """Return the values of the root flags that set a setting."""
     return {name: value for name, value in ctx.find_root().params.items() if name in HINTS}
 
 
 def tune_garbage_collector() -> None:
-    """Leave out of every collection what was made at start, and collect less often.
+    """Exempt the objects created at start from garbage collection, and collect less often.
 
-    A stream makes and drops objects by the million and hardly any of them are cyclic; with the
-    defaults a third of its time went into looking at them.
+    A stream creates and drops objects by the million, and hardly any are cyclic. With Python's
+    defaults, a third of the time went into examining them.
     """
     gc.collect()
     gc.freeze()

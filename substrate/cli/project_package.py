@@ -1,8 +1,9 @@
-"""The package that is written in the current folder, for `substrate dev` and `substrate check`.
+"""The package in the current folder, for `substrate dev` and `substrate check`.
 
-Without a path these two mean the folder they are started in, which may be a stranger's: its
-package is imported only if the folder is trusted always or for this start, or if the person agrees.
-A digest does not cover it: it is there to be changed, and imports what it likes of the folder.
+Without a path, both commands load the package of the current folder, which may come from an
+untrusted source. It is imported only if the folder is trusted always or for this start, or if the
+user agrees. Trust in file digests does not cover the package: its files change during development,
+and it may import anything in the folder.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from substrate.devtools.plugin_sources import PluginSources, find_package
 from substrate.security.folder_trust.decision import can_prompt, decide
 from substrate.settings import ProjectFiles
 
-__all__ = ("UNTRUSTED", "files_for_author", "project_package")
+__all__ = ("UNTRUSTED", "author_files", "project_package")
 
 UNTRUSTED = (
-    "The package that pyproject.toml names was not loaded: this folder is not trusted. Run "
-    "`substrate trust --always` in it, or name it: `substrate {command} .`"
+    "The package named in pyproject.toml was not loaded because this folder is not trusted. Run "
+    "`substrate trust --always` here, or pass the path: `substrate {command} .`"
 )
 
 
-def files_for_author(ctx: click.Context) -> ProjectFiles:
-    """What may be loaded from the folder, files that come later included."""
+def author_files(ctx: click.Context) -> ProjectFiles:
+    """Return what may be loaded from the folder, including files that are created later."""
     files = files_of(ctx)
-    if files == ProjectFiles():  # there were none, so no record was looked for
+    if files == ProjectFiles():  # no files existed, so the trust record was not read
         found = decide(Path.cwd())
         if found.live:
             ctx.meta[FILES] = files = found
@@ -36,14 +37,14 @@ def files_for_author(ctx: click.Context) -> ProjectFiles:
 
 
 def project_package(ctx: click.Context, *, stdio: bool = False) -> tuple[PluginSources, bool]:
-    """The package of the current folder, and whether there is one that may not be loaded.
+    """Return the package of the current folder, and whether a package was left out as untrusted.
 
     Raises NoSource if pyproject.toml cannot be read.
     """
     package = find_package(Path.cwd())
     if package is None:
         return PluginSources(), False
-    if files_for_author(ctx).live or (_can_ask(ctx, stdio=stdio) and _agreed(package)):
+    if author_files(ctx).live or (_can_ask(ctx, stdio=stdio) and _confirm(package)):
         return package, False
     return PluginSources(), True
 
@@ -52,11 +53,11 @@ def _can_ask(ctx: click.Context, *, stdio: bool) -> bool:
     return may_ask(ctx.find_root(), stdio=stdio) and can_prompt()
 
 
-def _agreed(package: PluginSources) -> bool:
+def _confirm(package: PluginSources) -> bool:
     names = escape_controls(", ".join(package.names))
     click.echo(
         f"pyproject.toml in {escape_controls(str(Path.cwd()))} names activations: {names}.",
         err=True,
     )
-    click.echo("Importing this package runs its code with your rights.", err=True)
+    click.echo("Importing this package runs its code with your permissions.", err=True)
     return click.confirm("Import it for this start?", default=False, err=True)

@@ -1,7 +1,7 @@
-"""A method's JSON Schema as the options of a command.
+"""Command-line options derived from a method's JSON Schema.
 
-Each parameter is an option, `max_output_bytes` written `--max-output-bytes` or with underscores;
-values without an option fill the parameters in order; `--params` gives the whole object.
+Each parameter is an option: `max_output_bytes` is `--max-output-bytes` or `--max_output_bytes`.
+Values without an option fill the parameters in order. `--params` passes the whole object.
 """
 
 from __future__ import annotations
@@ -25,31 +25,33 @@ from plexus.rpc import wire
 __all__ = (
     "ParameterOption",
     "Shape",
-    "as_written",
-    "dashed",
+    "format_value",
+    "option_name",
     "parameter_options",
     "params_option",
     "read_json",
     "read_params",
     "shape_of",
-    "type_in_words",
+    "type_label",
     "values_argument",
 )
 
-#: Names that no parameter can have: those with a leading underscore are reserved.
+#: No parameter can have these names: a leading underscore is reserved.
 VALUES, PARAMS = "_values", "_params"
 
 
 class ParameterOption(click.Option):
-    """One parameter of a method. Its texts become values in `read_params`, not before, because
-    values without an option are read in the same way."""
+    """Option for a parameter of a method.
+
+    `read_params` parses its text, because values without an option are parsed in the same way.
+    """
 
     def __init__(
         self, name: str, schema: Mapping[str, Any], shape: Shape, *, required: bool, negatable: bool
     ) -> None:
-        flag = "--" + dashed(name)
+        flag = "--" + option_name(name)
         if shape.is_flag and negatable:
-            flag += "/--no-" + dashed(name)
+            flag += "/--no-" + option_name(name)
         options: dict[str, Any] = {"is_flag": True} if shape.is_flag else {"metavar": shape.metavar}
         super().__init__(
             [flag, name],
@@ -61,17 +63,17 @@ class ParameterOption(click.Option):
             **options,
         )
         self.shape = shape
-        self.wanted = required
+        self.is_required = required
 
     def values(self, ctx: click.Context) -> Any:
-        """What was given, as the schema wants it; raises BadParameter."""
-        given = ctx.params[self.name]
+        """Return the value for the schema. Raises BadParameter."""
+        value = ctx.params[self.name]
         if self.shape.is_flag:
-            return given
-        return [self.read(text, ctx) for text in given] if self.multiple else self.read(given, ctx)
+            return value
+        return [self.read(text, ctx) for text in value] if self.multiple else self.read(value, ctx)
 
     def read(self, text: str, ctx: click.Context) -> Any:
-        """One value; raises BadParameter."""
+        """Parse a value. Raises BadParameter."""
         try:
             return self.shape.read(text)
         except ValueError as error:
@@ -85,13 +87,13 @@ class ParameterOption(click.Option):
         return [CompletionItem(c) for c in self.shape.choices if c.startswith(incomplete)]
 
 
-def dashed(name: str) -> str:
-    """A parameter's name as an option has it."""
+def option_name(name: str) -> str:
+    """Return the option name of a parameter, without dashes in front."""
     return name.replace("_", "-")
 
 
 def parameter_options(schema: Mapping[str, Any]) -> list[ParameterOption]:
-    """An option for each parameter, in the order of the method's signature."""
+    """Return an option for each parameter, in the order of the method's signature."""
     properties: Mapping[str, Any] = schema.get("properties", {})
     definitions = schema.get("$defs", {})
     required = schema.get("required", ())
@@ -108,24 +110,24 @@ def parameter_options(schema: Mapping[str, Any]) -> list[ParameterOption]:
 
 
 def values_argument(options: Sequence[ParameterOption]) -> click.Argument:
-    """Whatever is given without an option."""
-    names = [f"[{o.name.upper()}]" for o in options if o.wanted]
+    """Return the argument for values without an option."""
+    names = [f"[{o.name.upper()}]" for o in options if o.is_required]
     rest = ["..."] if len(names) < len(options) or any(o.multiple for o in options) else []
     return click.Argument([VALUES], nargs=-1, metavar=" ".join(names + rest), required=False)
 
 
 def params_option() -> click.Option:
-    """`--params`."""
+    """Return the option `--params`."""
     return click.Option(
         ["--params", PARAMS],
         metavar="JSON",
-        help="All parameters as one JSON object; - reads it from stdin.",
+        help="All parameters as a JSON object; - reads it from stdin.",
     )
 
 
 def read_params(ctx: click.Context, options: Sequence[ParameterOption]) -> dict[str, Any]:
-    """The parameters that the command line gives; raises click's usage errors."""
-    params = _whole_object(ctx)
+    """Return the parameters from the command line. Raises click's usage errors."""
+    params = _read_object(ctx)
     params |= {
         option.name: option.values(ctx)
         for option in options
@@ -133,20 +135,20 @@ def read_params(ctx: click.Context, options: Sequence[ParameterOption]) -> dict[
     }
     _fill(params, list(ctx.params[VALUES]), options, ctx)
     if not params.keys() <= {option.name for option in options}:
-        # The method refuses the name it does not know, with the nearest one that it does: more use
-        # than that the right one is missing.
+        # The method rejects the unknown name and suggests a similar one, which helps more than an
+        # error about the missing parameter.
         return params
     for option in options:
-        if option.wanted and option.name not in params:
+        if option.is_required and option.name not in params:
             raise click.UsageError(
-                f"{option.name} is missing: give it as --{dashed(option.name)} "
+                f"Missing parameter {option.name}. Pass it as --{option_name(option.name)} "
                 f"{option.shape.metavar}, or as a plain value.",
                 ctx,
             )
     return params
 
 
-def _whole_object(ctx: click.Context) -> dict[str, Any]:
+def _read_object(ctx: click.Context) -> dict[str, Any]:
     text = ctx.params.get(PARAMS)
     if text is None:
         return {}
@@ -156,7 +158,7 @@ def _whole_object(ctx: click.Context) -> dict[str, Any]:
         raise click.BadParameter(str(error), ctx, param_hint="'--params'") from None
     if not isinstance(params, dict):
         raise click.BadParameter(
-            "It must be a JSON object, as in '{\"name\": 1}'.", ctx, param_hint="'--params'"
+            "must be a JSON object, as in '{\"name\": 1}'.", ctx, param_hint="'--params'"
         )
     return params
 
@@ -167,24 +169,23 @@ def _fill(
     options: Sequence[ParameterOption],
     ctx: click.Context,
 ) -> None:
-    """Give the values that have no name to the parameters in their order."""
+    """Assign the values without an option to the parameters in order. Raises UsageError."""
     for option in options:
         if not values:
             return
         if option.name in params:
             raise click.UsageError(
-                f"{option.name} is given twice: as {values[0]!r} and by its name. Values without "
-                "a name fill the parameters in order.",
+                f"Parameter {option.name} is set twice: by the plain value {values[0]!r} and by "
+                "its option. Plain values fill the parameters in order.",
                 ctx,
             )
-        if option.multiple:  # a list takes all there are
+        if option.multiple:  # a list takes all remaining values
             params[option.name] = [option.read(text, ctx) for text in values]
             return
         params[option.name] = option.read(values.pop(0), ctx)
     if values:
         raise click.UsageError(
-            f"There are too many values: {values[0]!r} belongs to no parameter. "
-            "Text with spaces needs quotes.",
+            f"Too many values: {values[0]!r} has no parameter. Put text with spaces in quotes.",
             ctx,
         )
 
@@ -192,7 +193,7 @@ def _fill(
 def _help(schema: Mapping[str, Any], *, required: bool) -> str:
     remarks = ["required"] if required else []
     if schema.get("default") is not None:
-        remarks.append(f"default: {as_written(schema['default'])}")
+        remarks.append(f"default: {format_value(schema['default'])}")
     least, most = schema.get("minimum"), schema.get("maximum")
     if least is not None:
         remarks.append(f"at least {least}")
@@ -207,34 +208,34 @@ def _help(schema: Mapping[str, Any], *, required: bool) -> str:
 
 Schema = Mapping[str, Any]
 
-#: What an integer can be on our wire; anything beyond would arrive as a float.
+#: Range of an integer on the wire; anything beyond would arrive as a float.
 SMALLEST, LARGEST = -(2**63), 2**64 - 1
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
-#: How a person writes the value that is none.
+#: Text for the null value.
 NULL = "null"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shape:
-    """How one value is written on a command line."""
+    """Format of a value on the command line."""
 
-    #: What stands for the value in a help text.
+    #: Placeholder in help texts.
     metavar: str
-    #: The value that a text means; raises ValueError that says what is wrong with it.
+    #: Parse a text. Raises ValueError with the reason.
     read: Callable[[str], Any]
-    #: All the texts there are, if they can be counted.
+    #: All valid texts, if they are a fixed set.
     choices: tuple[str, ...] = ()
     is_flag: bool = False
-    #: Whether it is a list, whose entries are written one by one.
+    #: Whether the value is a list whose entries are passed one by one.
     is_list: bool = False
     is_path: bool = False
 
 
 def shape_of(schema: Schema, definitions: Schema) -> Shape:
-    """How a value of this schema is written."""
+    """Return the command-line format of a schema's values."""
     plain, nullable = _without_null(resolve_reference(schema, definitions), definitions)
     shape = _plain_shape(plain, definitions)
-    # Where leaving it out means null, "null" is a text like any other.
+    # If the default is null, the text "null" has no special meaning.
     if nullable and not shape.is_list and schema.get("default", "") is not None:
         return dataclasses.replace(shape, read=partial(_read_nullable, shape.read))
     return shape
@@ -242,7 +243,7 @@ def shape_of(schema: Schema, definitions: Schema) -> Shape:
 
 def _plain_shape(schema: Schema, definitions: Schema) -> Shape:
     if "enum" in schema or "const" in schema:
-        values = {as_written(value): value for value in schema.get("enum", [schema.get("const")])}
+        values = {format_value(value): value for value in schema.get("enum", [schema.get("const")])}
         names = tuple(values)
         return Shape(f"[{'|'.join(names)}]", partial(_read_choice, values), choices=names)
     kind = schema.get("type")
@@ -264,28 +265,28 @@ def _plain_shape(schema: Schema, definitions: Schema) -> Shape:
 
 
 def _without_null(schema: Schema, definitions: Schema) -> tuple[Schema, bool]:
-    """The schema of what is not null, and whether null is allowed."""
+    """Return the schema without null, and whether null is allowed."""
     members = [resolve_reference(member, definitions) for member in schema.get("anyOf", ())]
     others = [member for member in members if member.get("type") != "null"]
     nullable = len(others) < len(members)
     return (others[0] if len(others) == 1 else schema), nullable
 
 
-def as_written(value: Any) -> str:
-    """How a value is written on a command line: text bare, all else as JSON."""
+def format_value(value: Any) -> str:
+    """Format a value for the command line: a string as it is, anything else as JSON."""
     return value if isinstance(value, str) else wire.encode(value).decode()
 
 
-def type_in_words(schema: Schema, definitions: Schema) -> str:
-    """What a value of this schema is, for a reader: `text or null`, `list of integer`."""
+def type_label(schema: Schema, definitions: Schema) -> str:
+    """Return a readable type of a schema: `text or null`, `list of integer`."""
     plain, nullable = _without_null(resolve_reference(schema, definitions), definitions)
     if "enum" in plain or "const" in plain:
-        words = " | ".join(as_written(v) for v in plain.get("enum", [plain.get("const")]))
+        words = " | ".join(format_value(v) for v in plain.get("enum", [plain.get("const")]))
     elif plain.get("type") == "array":
-        words = f"list of {type_in_words(plain.get('items', {}), definitions)}"
+        words = f"list of {type_label(plain.get('items', {}), definitions)}"
     elif "anyOf" in plain:
         members = [m for m in plain["anyOf"] if m.get("type") != "null"]
-        words = " or ".join(type_in_words(member, definitions) for member in members)
+        words = " or ".join(type_label(member, definitions) for member in members)
     else:
         kind = str(plain.get("type", "any JSON"))
         words = "text" if kind == "string" else kind
@@ -334,14 +335,14 @@ def _read_boolean(text: str) -> bool:
 
 
 def read_json(text: str) -> Any:
-    """The JSON value that this text is; raises ValueError that says how to write one."""
+    """Parse a JSON value. Raises ValueError with a hint about quoting."""
     try:
         return wire.decode_value(text.encode(), Limits())
     except PlexusError as error:
         raise ValueError(f"{error.message}.") from None
     except ValueError as error:
         raise ValueError(
-            f"{text!r} is not JSON ({error}). Text needs its quotes, as in '\"text\"'."
+            f"{text!r} is not JSON ({error}). A string needs quotes, as in '\"text\"'."
         ) from None
 
 

@@ -1,6 +1,7 @@
-"""What a shell offers for the names of runs, open questions and sessions.
+"""Shell completion of run numbers, pending approvals and session names.
 
-A server is asked if one answers at once; whatever goes wrong, nothing is offered and nothing said.
+Names come from a server that answers within a deadline. On any error there are no completions and
+no message.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from plexus.errors import PlexusError
 from substrate.cli.main import files_of, settings_of
 from substrate.cli.target.local import LocalTarget
 from substrate.cli.target.protocol import Target, result_of
-from substrate.cli.target.selection import need_server, running_server
+from substrate.cli.target.selection import require_server, running_server
 from substrate.cli.terminal.tables import is_work
 
 __all__ = ("complete_approval", "complete_run", "complete_session")
 
-#: How long a shell waits for the offers.
-SUGGEST_S: Final = 1.0
-MOST: Final = 200
+#: Deadline of a completion.
+COMPLETE_S: Final = 1.0
+MAX_ITEMS: Final = 200
 
 
 def complete_run(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The numbers of runs, with what they do."""
-    runs = _asked_server(ctx, "plexus.runs", {}) or []
+    """Complete the number of a run."""
+    runs = _call_server(ctx, "plexus.runs", {}) or []
     return [
         CompletionItem(str(run["run"]), help=f"{run['method']} ({run['state']})")
         for run in runs
@@ -40,8 +41,8 @@ def complete_run(ctx: click.Context, _: click.Parameter, incomplete: str) -> lis
 def complete_approval(
     ctx: click.Context, _: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """The questions that are open."""
-    pending = _asked_server(ctx, "approvals.pending", {}) or {}
+    """Complete the id of a pending approval."""
+    pending = _call_server(ctx, "approvals.pending", {}) or {}
     return [
         CompletionItem(each["approval_id"], help=each["message"])
         for each in pending.get("approvals", ())
@@ -52,14 +53,14 @@ def complete_approval(
 def complete_session(
     ctx: click.Context, _: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """The names of sessions."""
-    params = {"limit": MOST}
+    """Complete the name of a chat session."""
+    params = {"limit": MAX_ITEMS}
     if ctx.params.get("local") or (ctx.params.get("url") is None and running_server(ctx) is None):
         own = LocalTarget(settings_of(ctx), Path.cwd(), files_of(ctx))
         ctx.call_on_close(own.close)
-        page = _asked(own, "chat.list", params)
+        page = _call_in_time(own, "chat.list", params)
     else:
-        page = _asked_server(ctx, "chat.list", params)
+        page = _call_server(ctx, "chat.list", params)
     return [
         CompletionItem(each["name"], help=each["model"])
         for each in (page or {}).get("sessions", ())
@@ -67,15 +68,15 @@ def complete_session(
     ]
 
 
-def _asked_server(ctx: click.Context, method: str, params: dict[str, Any]) -> Any:
+def _call_server(ctx: click.Context, method: str, params: dict[str, Any]) -> Any:
     with suppress(click.ClickException):
-        return _asked(need_server(ctx, ctx.params.get("url")), method, params)
+        return _call_in_time(require_server(ctx, ctx.params.get("url")), method, params)
     return None
 
 
-def _asked(target: Target, method: str, params: dict[str, Any]) -> Any:
+def _call_in_time(target: Target, method: str, params: dict[str, Any]) -> Any:
     async def bounded() -> Any:
-        async with asyncio.timeout(SUGGEST_S):
+        async with asyncio.timeout(COMPLETE_S):
             return await result_of(target, method, params)
 
     with suppress(PlexusError, TimeoutError, click.ClickException):

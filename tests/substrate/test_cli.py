@@ -62,7 +62,10 @@ def test_an_unknown_variable_is_a_warning_that_names_the_nearest(
     monkeypatch.setenv("SUBSTRATE_PROT", "1")
     called = invoke("list", "--json")
     assert called.exit_code == 0
-    assert "SUBSTRATE_PROT is set, but is no setting. Did you mean SUBSTRATE_PORT?" in called.stderr
+    assert (
+        "Unknown environment variable SUBSTRATE_PROT is ignored. Did you mean SUBSTRATE_PORT?"
+        in called.stderr
+    )
     assert "SUBSTRATE_PROT" not in called.stdout
 
 

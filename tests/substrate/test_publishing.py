@@ -591,7 +591,7 @@ def test_watch_without_stdio_says_what_it_goes_with(project: Path) -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert "--watch goes with --stdio" in done.stderr
+    assert "--watch requires --stdio" in done.stderr
 
 
 # The server is left to itself on purpose, and is ended below.

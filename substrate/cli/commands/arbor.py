@@ -1,4 +1,4 @@
-"""`substrate arbor`: a backup of the trees, and a look at one."""
+"""`substrate arbor`: back up the stored trees, and draw a tree."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from substrate.cli.target.selection import Choice, choose_target, target_options
 
 __all__ = ("arbor",)
 
-#: The lines that lead to a branch, and what stands behind a text.
+#: The lines that lead to a branch, and the annotations after a node's text.
 GUIDES = re.compile(r"(?:│   |    )*(?:├── |└── )?")
 REMARK = re.compile(
     r"  \(replaced\)|  [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$|\[unresolved .*|… \d+ .*"
 )
-#: What is kept free beside a node's text, for the lines that lead to it.
+#: Columns reserved for the lines that lead to a node's text.
 INDENT = 24
 
 
-@click.group(short_help="Look after stored trees.")
+@click.group(short_help="Back up and draw stored trees.")
 def arbor() -> None:
-    """Look after the trees that `arbor` keeps."""
+    """Back up and draw the trees that `arbor` stores."""
 
 
-@arbor.command(short_help="Copy all trees into a file.")
+@arbor.command(short_help="Back up all trees to a file.")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("-f", "--force", is_flag=True, help="Replace FILE if it is there.")
+@click.option("-f", "--force", is_flag=True, help="Replace FILE if it exists.")
 @click.pass_context
 def backup(ctx: click.Context, *, file: Path, force: bool) -> None:
-    """Copy all trees into FILE, as they are at one moment, while servers go on writing.
+    """Write a consistent snapshot of all trees to FILE while servers continue writing.
 
-    The copy is a database like the one it was made of: `--database FILE` opens it.
+    The backup is a complete database: `--database FILE` opens it.
     """
     if file.exists() and not force:
-        raise click.ClickException(f"{file} is there already; --force replaces it.")
+        raise click.ClickException(f"{file} already exists. Use --force to replace it.")
     trees = Arbor(settings_of(ctx).database)
     if trees.is_empty():
-        raise click.ClickException("There is nothing to copy: no tree was ever made here.")
+        raise click.ClickException("Nothing to back up: the database does not exist yet.")
     try:
         asyncio.run(_backup(trees, file))
     except PlexusError as error:
@@ -64,30 +64,32 @@ async def _backup(trees: Arbor, file: Path) -> None:
     short_help="Draw a tree.",
     params=[
         click.Argument(["tree_id"], metavar="TREE"),
-        click.Option(["--node", "node_id"], metavar="NODE", help="Draw what is below this node."),
+        click.Option(
+            ["--node", "node_id"], metavar="NODE", help="Draw only the nodes below this node."
+        ),
         click.Option(["--ids"], is_flag=True, help="Show each node's id."),
         click.Option(
             ["--limit"],
             type=click.IntRange(1, 1000),
             default=200,
             show_default=True,
-            help="How many nodes are drawn.",
+            help="Maximum number of nodes to draw.",
         ),
         *target_options(),
     ],
 )
 @click.pass_context
 def tree(ctx: click.Context, /, *, local: bool, url: str | None, **params: Any) -> None:
-    """Draw the tree TREE."""
+    """Draw the tree with the id TREE."""
     target = choose_target(ctx, Choice(local, url))
-    wanted = {name: value for name, value in params.items() if value is not None}
+    arguments = {name: value for name, value in params.items() if value is not None}
     on_terminal = sys.stdout.isatty()
     if on_terminal:
         from rich.console import Console
 
-        wanted["width"] = max(Console().width - INDENT, 40)
+        arguments["width"] = max(Console().width - INDENT, 40)
     try:
-        drawing = str(target.run(result_of(target, "arbor.tree_render", wanted)))
+        drawing = str(target.run(result_of(target, "arbor.tree_render", arguments)))
     except PlexusError as error:
         raise click.ClickException(error.message) from error
     if on_terminal:
@@ -97,7 +99,7 @@ def tree(ctx: click.Context, /, *, local: bool, url: str | None, **params: Any) 
 
 
 def _print(drawing: str) -> None:
-    """The drawing with its lines in the background."""
+    """Print the drawing with dimmed lines."""
     from rich.console import Console
     from rich.text import Text
 

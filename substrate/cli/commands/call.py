@@ -1,8 +1,8 @@
-"""`substrate call`: call a method and see its events.
+"""`substrate call`: call a method and show its events.
 
-A method is a command of this group, made from its JSON Schema when it is named: options, help,
-checks and completion follow from that. Flags of `call` itself are taken before and after the
-method's name; a parameter that is called like one of them wins after it.
+Each method is a command of this group, built from its JSON Schema on use: options, help, checks
+and completion follow from the schema. Flags of `call` itself are accepted before and after the
+method's name; after it, a parameter of the same name takes precedence.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from plexus.errors import InvalidParams, PlexusError, UnknownMethod
 from substrate.cli.commands.list import print_namespaces
 from substrate.cli.main import files_of, settings_of
 from substrate.cli.schema_options import (
-    dashed,
+    option_name,
     parameter_options,
     params_option,
     read_params,
     values_argument,
 )
-from substrate.cli.target.catalogue import find_method, method_names, nearest
+from substrate.cli.target.catalogue import find_method, method_names, suggest
 from substrate.cli.target.local import LocalTarget
 from substrate.cli.target.protocol import Target
 from substrate.cli.target.selection import Choice, choose_target, target_options
-from substrate.cli.terminal.display import Display, Streams, choose_display, faults_in
+from substrate.cli.terminal.display import Display, Streams, choose_display, parameter_errors
 from substrate.cli.terminal.prompter import Prompter
 from substrate.cli.terminal.run_follower import INTERRUPTED, RunFollower
 
@@ -39,18 +39,20 @@ TARGET = "substrate.target"
 
 
 def output_options() -> list[click.Option]:
-    """The flags that choose how events are shown."""
+    """Return the options that select the output format."""
     return [
-        click.Option(["--json", "_json"], is_flag=True, help="Each event as a line of JSON."),
-        click.Option(["--text", "_text"], is_flag=True, help="Readable, also when piped."),
+        click.Option(["--json", "_json"], is_flag=True, help="Print each event as a line of JSON."),
+        click.Option(
+            ["--text", "_text"], is_flag=True, help="Print readable text, also when piped."
+        ),
     ]
 
 
 class CallGroup(click.Group):
-    """A group whose commands are the methods there are."""
+    """Group whose commands are the methods of the target."""
 
     def invoke(self, ctx: click.Context) -> None:
-        """Find the method and call it; Ctrl-C before the call has begun ends it the same way."""
+        """Find the method and call it. Ctrl-C before the call starts has the same exit code."""
         try:
             super().invoke(ctx)
         except KeyboardInterrupt:
@@ -59,22 +61,22 @@ class CallGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command of the method that is named first."""
+        """Return the command for the method named by the first argument."""
         name, *rest = args
         choice = Choice(bool(ctx.params.get("local")), ctx.params.get("url"))
-        late = _late_choice(rest)
-        if late is not None and choice == Choice() and not _has_own(ctx, name, late):
-            choice = late
+        trailing = _trailing_choice(rest)
+        if trailing is not None and choice == Choice() and not _has_parameter(ctx, name, trailing):
+            choice = trailing
         target = _target(ctx, choice)
         method = find_method(target.catalogue, name)
         if method is None:
             if ctx.resilient_parsing:
                 return None, None, rest
-            raise click.UsageError(_no_such_method(ctx, target, name), ctx)
+            raise click.UsageError(_unknown_method(ctx, target, name), ctx)
         return method, MethodCommand(target, target.catalogue.method(method)), rest
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names of methods, and the flags of `call`."""
+        """Complete method names and the flags of `call`."""
         methods = [
             CompletionItem(method.name, help=method.summary)
             for namespace in _target(ctx, Choice()).catalogue.namespaces()
@@ -84,36 +86,37 @@ class CallGroup(click.Group):
         return methods + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
-        """The help says where the methods are listed, and lists none."""
+        """Refer to `substrate list` instead of listing every method."""
         with formatter.section("Methods"):
             formatter.write_text(
-                "`substrate list` shows them, `substrate call METHOD --help` the parameters of one."
+                "`substrate list` lists all methods; `substrate call METHOD --help` shows the "
+                "parameters of one method."
             )
 
 
 class MethodCommand(click.Command):
-    """One method."""
+    """Command that calls one method."""
 
-    def __init__(self, target: Target, described: Mapping[str, Any]) -> None:
-        self.described = described
+    def __init__(self, target: Target, schema: Mapping[str, Any]) -> None:
+        self.schema = schema
         self.target = target
-        self.parameters = parameter_options(described["params"])
-        taken = {option.name for option in self.parameters}
-        ours = [params_option(), *output_options(), *target_options()]
-        self.ours = [option for option in ours if not taken.intersection(_flag_names(option))]
+        self.parameters = parameter_options(schema["params"])
+        names = {option.name for option in self.parameters}
+        common = [params_option(), *output_options(), *target_options()]
+        self.common = [option for option in common if not names.intersection(_flag_names(option))]
         super().__init__(
-            described["name"],
+            schema["name"],
             # `--max_output_bytes` is `--max-output-bytes`.
-            context_settings={"token_normalize_func": dashed},
-            params=[*self.parameters, values_argument(self.parameters), *self.ours],
-            help=described["description"],
+            context_settings={"token_normalize_func": option_name},
+            params=[*self.parameters, values_argument(self.parameters), *self.common],
+            help=schema["description"],
         )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Parameters first, then what every method has."""
+        """Write the method's parameters first, then the options common to all methods."""
         for title, options in (
             ("Parameters", self.parameters),
-            ("Options", [*self.ours, self.get_help_option(ctx)]),
+            ("Options", [*self.common, self.get_help_option(ctx)]),
         ):
             records = [option.get_help_record(ctx) for option in options if option is not None]
             if any(records):
@@ -121,22 +124,21 @@ class MethodCommand(click.Command):
                     formatter.write_dl([record for record in records if record is not None])
 
     def invoke(self, ctx: click.Context) -> None:
-        """Call the method and end with its exit code."""
-        ctx.exit(self.play(ctx))
+        """Call the method and exit with its exit code."""
+        ctx.exit(self.call_method(ctx))
 
-    def play(self, ctx: click.Context) -> int:
-        """Call the method; the exit code. Raises click's errors if it is refused."""
+    def call_method(self, ctx: click.Context) -> int:
+        """Call the method. Returns the exit code. Raises click's errors if it is rejected."""
         params = read_params(ctx, self.parameters)
         streams = Streams()
         display = _display(ctx, streams)
         follower = RunFollower(self.target, display, Prompter.at_terminal(streams.err))
-        # What has neither events nor a result of its own follows a run that somebody else began.
-        follows = self.described.keys().isdisjoint(("events", "result"))
-        name = self.described["name"]
+        # A method with neither events nor a result follows a run that another client started.
+        follows = self.schema.keys().isdisjoint(("events", "result"))
         try:
-            return self.target.run(follower.play(name, params, follows=follows))
+            return self.target.run(follower.follow(self.schema["name"], params, detach=follows))
         except (InvalidParams, UnknownMethod) as error:
-            raise click.UsageError(_with_faults(error), ctx) from error
+            raise click.UsageError(_error_text(error), ctx) from error
         except PlexusError as error:
             raise click.ClickException(f"{error.message} ({error.code})") from error
 
@@ -151,8 +153,8 @@ def _flag_names(option: click.Option) -> list[str]:
     return [flag.removeprefix("--") for flag in option.opts]
 
 
-def _late_choice(rest: Sequence[str]) -> Choice | None:
-    """What is said about the target after the method's name, before its options are known."""
+def _trailing_choice(rest: Sequence[str]) -> Choice | None:
+    """Return the target selected after the method's name, before its options are known."""
     local, url = False, None
     for word, following in zip_longest(rest, rest[1:]):
         if word == "--":
@@ -165,46 +167,47 @@ def _late_choice(rest: Sequence[str]) -> Choice | None:
     return Choice(local, url) if local or url else None
 
 
-def _has_own(ctx: click.Context, name: str, late: Choice) -> bool:
-    """Whether the method has a parameter of its own that is called like the flag.
+def _has_parameter(ctx: click.Context, name: str, trailing: Choice) -> bool:
+    """Return whether the method has a parameter with the same name as the flag.
 
-    Looked up where the method would be called without the flag, or, for `--local`, here.
+    The method is looked up on the target without the flag, or locally for `--local`.
     """
-    catalogue = _target(ctx, Choice(local=late.url is None)).catalogue
+    catalogue = _target(ctx, Choice(local=trailing.url is None)).catalogue
     method = find_method(catalogue, name)
     if method is None:
         return False
     own = catalogue.method(method)["params"].get("properties", {})
-    return (late.local and "local" in own) or (late.url is not None and "url" in own)
+    return (trailing.local and "local" in own) or (trailing.url is not None and "url" in own)
 
 
 def _target(ctx: click.Context, choice: Choice) -> Target:
-    """The target of this choice; made once."""
-    known: dict[Choice, Target] = ctx.meta.setdefault(TARGET, {})
-    if choice not in known:
-        known[choice] = choose_target(ctx, choice)
-    return known[choice]
+    """Return the target of a choice, created once per command."""
+    targets: dict[Choice, Target] = ctx.meta.setdefault(TARGET, {})
+    if choice not in targets:
+        targets[choice] = choose_target(ctx, choice)
+    return targets[choice]
 
 
-def _no_such_method(ctx: click.Context, target: Target, name: str) -> str:
+def _unknown_method(ctx: click.Context, target: Target, name: str) -> str:
     names = method_names(target.catalogue)
     inside = [known for known in names if known.startswith(f"{name}.")]
     if inside:
-        return f"{name} is a namespace. Its methods are: {', '.join(inside)}."
+        return f"{name!r} is a namespace. Its methods are: {', '.join(inside)}."
     if target.command is not None:
         own = LocalTarget(settings_of(ctx), Path.cwd(), files_of(ctx))
         ctx.call_on_close(own.close)
         here = find_method(own.catalogue, name)
         if here is not None:
-            return f"{target.name} does not have {here}; --local runs it here.".capitalize()
-    advice = nearest(name, names) or "`substrate list` shows what there is."
-    return f"There is no method {name}. {advice}"
+            message = f"{target.name} does not have {here}. Use --local to run it here."
+            return message[0].upper() + message[1:]
+    advice = suggest(name, names) or "`substrate list` shows all methods."
+    return f"Unknown method {name!r}. {advice}"
 
 
-def _with_faults(error: PlexusError) -> str:
-    """The message, with every fault where there are several."""
-    faults = faults_in(error.data)
-    return "\n  ".join(["The parameters do not fit:", *faults]) if faults else error.message
+def _error_text(error: PlexusError) -> str:
+    """Return the message, or a list if several parameters are invalid."""
+    errors = parameter_errors(error.data)
+    return "\n  ".join(["Invalid parameters:", *errors]) if errors else error.message
 
 
 @click.command(
@@ -216,13 +219,13 @@ def _with_faults(error: PlexusError) -> str:
 )
 @click.pass_context
 def call(ctx: click.Context, /, **_: Any) -> None:
-    """Call METHOD and show its events as they come.
+    """Call METHOD and show its events as they arrive.
 
-    Parameters are options (`--command ls`) or plain values in their order. On a terminal events
-    are readable; piped, or with --json, each is a line of JSON. Ctrl-C stops the run. The exit
-    code is 0 if the run did its work, 1 if it failed, 2 for a wrong call, 130 after Ctrl-C.
+    Pass parameters as options (`--command ls`) or as plain values in order. On a terminal events
+    are readable text; piped, or with --json, each is a line of JSON. Ctrl-C stops the run. Exit
+    codes: 0 success, 1 failure, 2 invalid call, 130 interrupted by Ctrl-C.
 
-    `substrate completion` sets up a shell to complete methods and their parameters.
+    `substrate completion` sets up shell completion of methods and parameters.
     """
     if ctx.invoked_subcommand is None:
         choice = Choice(bool(ctx.params.get("local")), ctx.params.get("url"))

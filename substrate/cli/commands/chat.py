@@ -1,4 +1,4 @@
-"""`substrate chat`: a conversation in the terminal, or one message of it."""
+"""`substrate chat`: an interactive conversation with a model, or a single message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from plexus.errors import PlexusError
 from substrate.cli.shell_completion import complete_session
-from substrate.cli.target.catalogue import nearest
+from substrate.cli.target.catalogue import suggest
 from substrate.cli.target.protocol import Target, result_of
 from substrate.cli.target.selection import Choice, choose_target, target_options
 from substrate.cli.terminal.chat_client import ChatClient, Session
@@ -21,20 +21,26 @@ from substrate.cli.terminal.run_follower import INTERRUPTED
 
 __all__ = ("chat",)
 
-#: What the first session is called if nobody says.
+#: Name of the first session if none is given.
 FIRST: Final = "chat"
 PAGE: Final = 1000
 
 
 @click.command(
-    short_help="Talk with a model.",
+    short_help="Chat with a model.",
     params=[
         click.Argument(["session"], required=False, shell_complete=complete_session),
-        click.Option(["-m", "--message"], metavar="TEXT", help="Say this, and leave."),
-        click.Option(["--model"], metavar="MODEL", help="Who answers, as in anthropic:..."),
-        click.Option(["--new"], is_flag=True, help="Begin a session; SESSION is its name."),
         click.Option(
-            ["--json", "as_json"], is_flag=True, help="With one message: events as lines of JSON."
+            ["-m", "--message"],
+            metavar="TEXT",
+            help="Send this message, print the answer and exit.",
+        ),
+        click.Option(["--model"], metavar="MODEL", help="Model to use, as in anthropic:..."),
+        click.Option(["--new"], is_flag=True, help="Create a session named SESSION."),
+        click.Option(
+            ["--json", "as_json"],
+            is_flag=True,
+            help="With a single message: print events as lines of JSON.",
         ),
         *target_options(),
     ],
@@ -51,31 +57,31 @@ def chat(
     local: bool,
     url: str | None,
 ) -> None:
-    """Talk in SESSION, or in the one that was used last.
+    """Chat with a model in SESSION, or in the most recently used session.
 
-    At a terminal every line is a message; /help shows what else there is, Ctrl-C stops an answer,
-    which is kept, and Ctrl-D leaves. One message alone is given with -m or through a pipe; then
-    stdout has the answer and nothing else.
+    On a terminal every line is a message. /help lists the commands, Ctrl-C stops an answer (the
+    partial answer is kept), Ctrl-D leaves. To send a single message, use -m or a pipe: stdout then
+    contains only the answer.
     """
     if message is None and not stdin_is_terminal():
-        message = _piped()
+        message = _read_stdin()
         if not message.strip():
-            raise click.UsageError("There is nothing to say: stdin is empty. Give it with -m.", ctx)
+            raise click.UsageError("No message: stdin is empty. Pass a message with -m.", ctx)
     if as_json and message is None:
-        raise click.UsageError("--json is for one message: give it with -m or in a pipe.", ctx)
+        raise click.UsageError("--json requires a single message, with -m or from a pipe.", ctx)
     target = choose_target(ctx, Choice(local, url))
     try:
-        found = open_session(target, session, model, new=new, somebody=message is None)
+        found = open_session(target, session, model, new=new, interactive=message is None)
         client = ChatClient(target, Streams(), found, as_json=as_json)
         if message is not None:
-            ctx.exit(client.play("chat.send", message=message))
+            ctx.exit(client.run_turn("chat.send", message=message))
         ChatRepl(client).run()
     except KeyboardInterrupt:
         ctx.exit(INTERRUPTED)
 
 
-def _piped() -> str:
-    """The message that comes through a pipe, without the newline that ends its last line."""
+def _read_stdin() -> str:
+    """Return the message from a pipe, without its final newline."""
     try:
         return sys.stdin.buffer.read().decode(errors="replace").removesuffix("\n")
     except (AttributeError, ValueError):
@@ -86,21 +92,21 @@ def _piped() -> str:
 
 
 def open_session(
-    target: Target, name: str | None, model: str | None, *, new: bool, somebody: bool
+    target: Target, name: str | None, model: str | None, *, new: bool, interactive: bool
 ) -> Session:
-    """The session that is meant, which may be made for it; raises ClickException.
+    """Return the requested session, creating it if necessary. Raises ClickException.
 
-    Without a name it is the one that was used last. `somebody` can be asked whether one that is
-    not there shall be begun.
+    Without a name it is the most recently used session. If `interactive`, the user is asked before
+    a missing session is created.
     """
     try:
         if new:
             return _create(target, name or time.strftime("%Y%m%d-%H%M%S"), model)
         found = _latest(target) if name is None else _find(target, name)
-        if found is None and (name is None or (somebody and _agreed(name))):
+        if found is None and (name is None or (interactive and _confirm(name))):
             return _create(target, name or FIRST, model)
         if found is None:
-            raise click.ClickException(_missing(target, str(name)))
+            raise click.ClickException(_unknown_session(target, str(name)))
         if model is not None and model != found["model"]:
             params = {"session": found["name"], "model": model}
             found = target.run(result_of(target, "chat.configure", params))
@@ -115,8 +121,8 @@ def _create(target: Target, name: str, model: str | None) -> Session:
     return session
 
 
-def _agreed(name: str) -> bool:
-    return click.confirm(f"There is no session {name!r}. Begin it?", True)
+def _confirm(name: str) -> bool:
+    return click.confirm(f"Session {name!r} does not exist. Create it?", True)
 
 
 def _latest(target: Target) -> Session | None:
@@ -144,6 +150,6 @@ def _sessions(target: Target) -> Iterator[Session]:
         after = {"after": page["next"]}
 
 
-def _missing(target: Target, name: str) -> str:
-    advice = nearest(name, [each["name"] for each in _sessions(target)])
-    return f"there is no session {name!r}. {advice} `--new` begins it.".replace("  ", " ")
+def _unknown_session(target: Target, name: str) -> str:
+    advice = suggest(name, [each["name"] for each in _sessions(target)])
+    return f"Unknown session {name!r}. {advice} Use --new to create it.".replace("  ", " ")

@@ -1,4 +1,4 @@
-"""`substrate check`: what clients and models would stumble over, before they do."""
+"""`substrate check`: find problems in activations that clients and models would run into."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from plexus.registry.signature import MethodSpec
 from plexus.runtime.hub import Plexus
 from substrate.build_hub import built_in_hub, finder
 from substrate.cli.main import files_of, settings_of
-from substrate.cli.project_package import UNTRUSTED, files_for_author, project_package
+from substrate.cli.project_package import UNTRUSTED, author_files, project_package
 from substrate.cli.terminal.display import coloured
 from substrate.cli.terminal.tables import print_json_line
 from substrate.devtools.lint import Finding, check_methods
@@ -36,39 +36,39 @@ from substrate.settings import ProjectFiles, Settings
 
 __all__ = ("check",)
 
-#: The rule that an activation which cannot be loaded breaks.
+#: Rule of the finding for an activation that cannot be loaded.
 LOAD = "load"
 COLOURS = {"error": "red", "warning": "yellow"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What was found in the sources."""
+    """Methods and findings of the loaded sources."""
 
     methods: list[MethodSpec]
     findings: list[Finding]
 
 
-@click.command(short_help="Look for what clients would stumble over in activations.")
+@click.command(short_help="Check activations for problems.")
 @click.argument("source", required=False, metavar="[PATH|MODULE]")
-@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each finding.")
-@click.option("--strict", is_flag=True, help="Fail for warnings too.")
+@click.option("--json", "as_json", is_flag=True, help="Print each finding as a line of JSON.")
+@click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
 @click.option(
     "--server",
     default="substrate",
     show_default=True,
     metavar="NAME",
-    help="What the host calls the server: it is part of the name of every tool.",
+    help="Name of the server in the MCP host. It is part of every tool name.",
 )
 @click.pass_context
 def check(
     ctx: click.Context, *, source: str | None, as_json: bool, strict: bool, server: str
 ) -> None:
-    """Load the activations of PATH and say what clients and models would stumble over.
+    """Load the activations of PATH and report problems for clients and models.
 
-    PATH is a Python file, a folder of them, or a project whose pyproject.toml names activations;
-    MODULE is module or module:Class. Without either it is the project in this folder. The exit
-    code is 1 if there is an error, and with --strict if there is anything at all.
+    PATH is a Python file, a folder of Python files, or a project whose pyproject.toml names
+    activations. MODULE is module or module:Class. Without either, the project in this folder is
+    checked. The exit code is 1 for an error, and with --strict for any finding.
     """
     try:
         settings = settings_of(ctx)
@@ -76,7 +76,7 @@ def check(
             sources, refused = find_sources(source), False
         else:
             package, refused = project_package(ctx)
-            sources = project_sources(settings, files_for_author(ctx)).merged_with(package)
+            sources = project_sources(settings, author_files(ctx)).merged_with(package)
     except NoSource as error:
         raise click.UsageError(str(error), ctx) from error
     if refused:
@@ -85,12 +85,12 @@ def check(
         if refused or files_of(ctx).skipped is not None:
             raise click.UsageError("Nothing was checked: the folder is not trusted.", ctx)
         raise click.UsageError(
-            f"There are no activations here: no file in {settings.activations_folder}/ and no "
-            "package that names any. Name a file, a folder or a module, or begin with "
+            f"No activations found: no file in {settings.activations_folder}/ and no package that "
+            "names any. Pass a file, a folder or a module, or create a package with "
             "`substrate new NAME`.",
             ctx,
         )
-    with redirect_stdout(sys.stderr):  # stdout carries the findings, and not what plugins print
+    with redirect_stdout(sys.stderr):  # stdout carries only the findings, not plugins' output
         loaded = asyncio.run(_load(sources, settings, files_of(ctx)))
     found = [*loaded.findings, *check_methods(loaded.methods, server)]
     found.sort(key=lambda each: (each.level, str(each.place or ""), each.rule))
@@ -103,8 +103,10 @@ def check(
 
 
 async def _load(sources: PluginSources, settings: Settings, files: ProjectFiles) -> LoadResult:
-    """Everything that the sources hold, registered after the built-in activations; on a loop, as
-    on a server."""
+    """Register the activations of the sources after the built-in activations.
+
+    This runs on an event loop because a server does the same.
+    """
     find = finder(settings, Path.cwd(), files)
     sources.add_to_sys_path()
     hub = built_in_hub(settings, Path.cwd())
@@ -144,8 +146,8 @@ def _register(
                 "warning",
                 "namespace-taken",
                 cls.__name__,
-                f"{cls.namespace} is built in, and this takes its place",
-                "choose another namespace, unless that is meant",
+                f"replaces the built-in activation {cls.namespace}",
+                "choose another namespace unless the replacement is intended",
                 place,
             )
         )
@@ -164,14 +166,14 @@ def _register(
 
 
 def _clash(methods: Iterable[MethodSpec], known: Sequence[MethodSpec]) -> Finding | None:
-    """Two methods that clients cannot tell apart, of which the hub takes only the first."""
+    """Return a finding if clients cannot tell two methods apart; the hub accepts only the first."""
     flat = {spec.name.replace(".", "_"): spec for spec in known}
     for spec in methods:
         other = flat.get(spec.name.replace(".", "_"))
         if other is not None:
-            message = f"clients cannot tell it from {other.name}: dots are written as underscores"
+            message = f"clients cannot tell it from {other.name}: dots become underscores"
             if other.name == spec.name:
-                message = f"there are two of this name; the other is {type(other.owner).__name__}'s"
+                message = f"duplicate name, also defined by {type(other.owner).__name__}"
             place = location_of_class(type(spec.owner))
             advice = "rename one of the two"
             return Finding("error", "name-collision", spec.name, message, advice, place)
@@ -184,13 +186,13 @@ def _broken(subject: str, error: PlexusError, files: Iterable[Path]) -> Finding:
         LOAD,
         display_path(Path(subject)) if "/" in subject else subject,
         " ".join(error.message.split()),
-        "put it right; a server would skip this activation",
+        "fix it; a server would skip this activation",
         location_of_error(error, files),
     )
 
 
 def _files_of(error: BaseException) -> list[Path]:
-    """The files that an error came through, without those of Python and of ours."""
+    """Return the files in an error's traceback, without Python's import machinery and plexus."""
     cause = error.__cause__
     frames = traceback.extract_tb(None if cause is None else cause.__traceback__)
     ours = Path(__file__).parents[3]
@@ -216,8 +218,8 @@ def _print(found: Sequence[Finding], loaded: LoadResult, *, as_json: bool) -> No
         click.echo(f"{where}{level}: {each.subject}: {each.message} [{each.rule}]")
         click.echo(f"    {each.advice}")
     counted = {level: sum(each.level == level for each in found) for level in ("error", "warning")}
-    said = ", ".join(_plural(number, level) for level, number in counted.items() if number)
-    click.echo(f"{_plural(len(loaded.methods), 'method')}: {said or 'nothing to put right'}")
+    summary = ", ".join(_plural(number, level) for level, number in counted.items() if number)
+    click.echo(f"{_plural(len(loaded.methods), 'method')}: {summary or 'no problems'}")
 
 
 def _fields(finding: Finding) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`substrate codegen`: a typed client of what there is, written from its schema."""
+"""`substrate codegen`: generate a typed client from the schema."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from substrate.cli.target.catalogue import nearest
+from substrate.cli.target.catalogue import suggest
 from substrate.cli.target.selection import Choice, choose_target, target_options
 from substrate.devtools.codegen.interface import BadName, UnknownNamespace
 from substrate.devtools.codegen.python import write_python
@@ -24,26 +24,26 @@ LANGUAGES: Final[dict[str, Callable[..., str]]] = {
 
 
 @click.command(
-    short_help="Write a typed client.",
+    short_help="Generate a typed client.",
     params=[
         click.Argument(["language"], type=click.Choice(sorted(LANGUAGES))),
         click.Option(
             ["-o", "--output"],
             type=click.Path(dir_okay=False, path_type=Path),
             metavar="FILE",
-            help="Where to write it.  [default: stdout]",
+            help="File to write.  [default: stdout]",
         ),
         click.Option(
             ["--namespace", "namespaces"],
             multiple=True,
             metavar="NAMESPACE",
-            help="Only this one and those inside it. May be repeated.",
+            help="Include only this namespace and its children. Repeatable.",
         ),
         click.Option(
             ["--check"],
             type=click.Path(dir_okay=False, path_type=Path),
             metavar="FILE",
-            help="Write nothing; exit with 1 if the file is not what would be written.",
+            help="Write nothing; exit with 1 if FILE differs from the generated client.",
         ),
         *target_options(),
     ],
@@ -59,23 +59,23 @@ def codegen(
     local: bool,
     url: str | None,
 ) -> None:
-    """Write a client in LANGUAGE, in one file, with a type for everything in the schema.
+    """Generate a client in LANGUAGE as a single file, with a type for everything in the schema.
 
-    The same schema gives the same file to the byte. The schema is that of the server if one runs,
-    and else of what is found here.
+    The schema comes from the running server, if any, else from this project. The same schema
+    always produces the same bytes.
     """
     if output is not None and check is not None:
-        raise click.UsageError("--output and --check exclude each other.", ctx)
+        raise click.UsageError("--output and --check cannot be used together.", ctx)
     chosen = sorted(set(namespaces))
     command = ["substrate", "codegen", language]
     command += [word for name in chosen for word in ("--namespace", name)]
     catalogue = choose_target(ctx, Choice(local, url)).catalogue
     try:
-        text = LANGUAGES[language](catalogue.described(), chosen, command)
+        text = LANGUAGES[language](catalogue.schema(), chosen, command)
     except UnknownNamespace as error:
         known = [namespace.path for namespace in catalogue.namespaces()]
-        advice = nearest(error.name, known) or "`substrate list` shows what there is."
-        raise click.UsageError(f"There is no namespace {error.name}. {advice}", ctx) from error
+        advice = suggest(error.name, known) or "`substrate list` shows all namespaces."
+        raise click.UsageError(f"Unknown namespace {error.name!r}. {advice}", ctx) from error
     except BadName as error:
         raise click.ClickException(f"{error}.") from error
     if check is not None:
@@ -87,19 +87,19 @@ def codegen(
 
 
 def _check(file: Path, text: str, command: list[str]) -> None:
-    again = f"`{shlex.join([*command, '-o', str(file)])}` writes it."
+    again = f"Generate it with `{shlex.join([*command, '-o', str(file)])}`."
     try:
         found = file.read_bytes()
     except FileNotFoundError as error:
-        raise click.ClickException(f"{file} is not there. {again}") from error
+        raise click.ClickException(f"{file} does not exist. {again}") from error
     except OSError as error:
-        raise click.ClickException(f"{file} cannot be read: {error.strerror}") from error
+        raise click.ClickException(f"Cannot read {file}: {error.strerror}") from error
     if found != text.encode():
-        raise click.ClickException(f"{file} is stale. {again}")
+        raise click.ClickException(f"{file} is out of date. {again}")
 
 
 def _write(file: Path, text: str) -> None:
     try:
         file.write_bytes(text.encode())
     except OSError as error:
-        raise click.ClickException(f"{file} cannot be written: {error.strerror}") from error
+        raise click.ClickException(f"Cannot write {file}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""`substrate completion`: the script with which a shell completes our commands."""
+"""`substrate completion`: print a shell completion script."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from click.shell_completion import get_completion_class
 
 __all__ = ("completion",)
 
-#: What the scripts set to have this program give offers, as click makes it of our name.
+#: Variable that makes this program print completions; click derives it from the program's name.
 VARIABLE = "_SUBSTRATE_COMPLETE"
 
 
-@click.command(short_help="Print the completion script for a shell.")
+@click.command(short_help="Print a shell completion script.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, *, shell: str) -> None:
-    """Print the script with which SHELL completes commands, methods, parameters, runs and sessions.
+    """Print a script that completes commands, methods, parameters, runs and sessions in SHELL.
 
     \b
     bash   eval "$(substrate completion bash)"                in ~/.bashrc
@@ -23,8 +23,8 @@ def completion(ctx: click.Context, *, shell: str) -> None:
     fish   substrate completion fish | source                 in ~/.config/fish/config.fish
     """
     script = get_completion_class(shell)
-    assert script is not None, "click knows these shells"
+    assert script is not None, "click supports these shells"
     root = ctx.find_root().command
-    # Not `source()`: for bash that also warns about the version of the bash that is on PATH.
-    made = script(root, {}, "substrate", VARIABLE)
-    click.echo(made.source_template % made.source_vars(), nl=False)
+    # `source()` would also warn about the version of the bash on PATH.
+    generator = script(root, {}, "substrate", VARIABLE)
+    click.echo(generator.source_template % generator.source_vars(), nl=False)

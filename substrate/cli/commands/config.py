@@ -1,5 +1,4 @@
-"""`substrate config`: every setting, its value, where that comes from and what it means; and the
-limits, each with its reason and with what happens past it."""
+"""`substrate config`: show settings and limits with values, origins and explanations."""
 
 from __future__ import annotations
 
@@ -14,20 +13,20 @@ from typing import Any
 import click
 
 from substrate.cli.main import files_of, loaded_of, settings_of
-from substrate.cli.schema_options import as_written
+from substrate.cli.schema_options import format_value
 from substrate.cli.terminal.tables import new_table, print_columns, print_json_line
 from substrate.server.limits import ServerLimits
 from substrate.settings import FILE, Loaded, Settings, allowed, setting_names
 
-__all__ = ("config", "limit_rows", "meanings")
+__all__ = ("config", "field_comments", "limit_rows")
 
-#: What stands between the reason for a limit and what happens past it.
+#: Separates the reason for a limit from the consequence of exceeding it.
 PAST = "Past it: "
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """One setting."""
+    """A setting."""
 
     setting: str
     value: Any
@@ -38,7 +37,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LimitRow:
-    """One limit."""
+    """A limit."""
 
     limit: str
     value: Any
@@ -48,17 +47,17 @@ class LimitRow:
 
     @property
     def amount(self) -> str:
-        return f"{as_written(self.value)} {self.unit}".strip()
+        return f"{format_value(self.value)} {self.unit}".strip()
 
 
-@click.group(short_help="Show every setting and where it comes from.", invoke_without_command=True)
-@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each setting.")
+@click.group(short_help="Show settings and limits.", invoke_without_command=True)
+@click.option("--json", "as_json", is_flag=True, help="Print each setting as a line of JSON.")
 @click.pass_context
 def config(ctx: click.Context, *, as_json: bool) -> None:
-    """Show every setting with its value, where it comes from, and what it means.
+    """Show every setting with its value, origin and meaning.
 
-    Flags win over SUBSTRATE_* variables, which win over substrate.toml in this folder. A limit is
-    SUBSTRATE_LIMITS__NAME as a variable and stands under [limits] in the file.
+    Flags take precedence over SUBSTRATE_* variables, and those over substrate.toml in this folder.
+    Set a limit with the variable SUBSTRATE_LIMITS__NAME, or under [limits] in the file.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -74,13 +73,13 @@ def config(ctx: click.Context, *, as_json: bool) -> None:
         click.echo(f"{skipped.message} {skipped.next}", err=True)
 
 
-@config.command(short_help="Show every limit, its reason, and what happens past it.")
-@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each limit.")
+@config.command(short_help="Show limits, their reasons and what happens when exceeded.")
+@click.option("--json", "as_json", is_flag=True, help="Print each limit as a line of JSON.")
 @click.pass_context
 def limits(ctx: click.Context, *, as_json: bool) -> None:
-    """Show every limit with its value, its reason, and what is said past it.
+    """Show every limit with its value, its reason, and what happens when it is exceeded.
 
-    SUBSTRATE_LIMITS__NAME sets one, and so does its name under [limits] in substrate.toml.
+    Set a limit with the variable SUBSTRATE_LIMITS__NAME, or under [limits] in substrate.toml.
     """
     rows = limit_rows(settings_of(ctx).limits)
     if as_json:
@@ -93,16 +92,16 @@ def limits(ctx: click.Context, *, as_json: bool) -> None:
 
 
 def limit_rows(in_force: ServerLimits) -> list[LimitRow]:
-    """Every limit, in the order of the table."""
+    """Return all limits in declaration order."""
     rows = []
-    for name, text in meanings(ServerLimits).items():
+    for name, text in field_comments(ServerLimits).items():
         reason, _, past = text.partition(PAST)
         rows.append(LimitRow(name, getattr(in_force, name), unit_of(name), reason.strip(), past))
     return rows
 
 
 def unit_of(name: str) -> str:
-    """What a limit counts, by the end of its name."""
+    """Return the unit of a limit, derived from the suffix of its name."""
     if name.endswith("_per_s"):
         return "a second"
     if name.endswith("_s"):
@@ -114,9 +113,12 @@ def _rows(loaded: Loaded, ctx: click.Context) -> list[Row]:
     flags = {
         option.name: option.opts[0] for option in ctx.find_root().command.params if option.name
     }
-    explained = {
-        **meanings(Settings),
-        **{f"limits.{name}": text for name, text in meanings(ServerLimits).items()},
+    comments = {
+        **field_comments(Settings),
+        **{
+            f"limits.{name}": text.replace(PAST, "When exceeded: ")
+            for name, text in field_comments(ServerLimits).items()
+        },
     }
     rows = []
     for name in setting_names():
@@ -126,15 +128,15 @@ def _rows(loaded: Loaded, ctx: click.Context) -> list[Row]:
         origin = loaded.origins.get(name, "default")
         if origin == "flag":
             origin = flags.get(name, origin)
-        rows.append(Row(name, value, origin, allowed(name), explained.get(name, "")))
+        rows.append(Row(name, value, origin, allowed(name), comments.get(name, "")))
     return rows
 
 
-def meanings(cls: type) -> dict[str, str]:
-    """What each field of a dataclass means: the `#:` comment above it, read from the source.
+def field_comments(cls: type) -> dict[str, str]:
+    """Return the `#:` comment above each field of a dataclass, read from the source.
 
-    The fields of a base class come first. A field without a comment shares that of the field
-    above. Without the source nothing is known.
+    Fields of a base class come first. A field without a comment shares the comment of the field
+    above. Without source code the result is empty.
     """
     found: dict[str, str] = {}
     for owner in reversed(cls.__mro__):
@@ -148,7 +150,7 @@ def meanings(cls: type) -> dict[str, str]:
 
 
 def _comments(source: str) -> dict[str, str]:
-    """The comment above each field in the source of a dataclass."""
+    """Return the comment above each field in the source of a dataclass."""
     found: dict[str, str] = {}
     comment: list[str] = []
     fresh = True
@@ -163,11 +165,13 @@ def _comments(source: str) -> dict[str, str]:
 
 
 def _print_plain(rows: Sequence[Row]) -> None:
-    print_columns([(row.setting, as_written(row.value), row.origin, row.meaning) for row in rows])
+    print_columns([(row.setting, format_value(row.value), row.origin, row.meaning) for row in rows])
 
 
 def _print_limits_plain(rows: Sequence[LimitRow]) -> None:
-    print_columns([(row.limit, row.amount, f"{row.reason} {PAST}{row.past}") for row in rows])
+    print_columns(
+        [(row.limit, row.amount, f"{row.reason} When exceeded: {row.past}") for row in rows]
+    )
 
 
 def _print_limit_table(rows: Sequence[LimitRow]) -> None:
@@ -177,8 +181,8 @@ def _print_limit_table(rows: Sequence[LimitRow]) -> None:
     table = new_table()
     table.add_column("Limit", style="green", no_wrap=True)
     table.add_column("Value", no_wrap=True)
-    table.add_column("Why")
-    table.add_column("Past it")
+    table.add_column("Reason")
+    table.add_column("When exceeded")
     for row in rows:
         table.add_row(row.limit, row.amount, Text(row.reason), Text(row.past))
     Console().print(table)
@@ -195,16 +199,14 @@ def _print_table(rows: Sequence[Row]) -> None:
     table.add_column("Meaning")
     for row in rows:
         changed = row.origin != "default"
-        limit = row.setting.startswith("limits.")  # they are all alike: numbers above zero
+        limit = row.setting.startswith("limits.")  # every limit is a number above zero
         table.add_row(
             Text(row.setting),
-            Text(as_written(row.value), style="bold yellow" if changed else ""),
+            Text(format_value(row.value), style="bold yellow" if changed else ""),
             Text(row.origin, style="yellow" if changed else "dim"),
             Text.assemble(row.meaning, ("" if limit else f" ({row.allowed})", "dim")),
         )
     console = Console()
     console.print(table)
     if not any(row.origin == FILE for row in rows):
-        console.print(
-            Text(f"\nThere is no {FILE} in {Path.cwd()}, or it sets nothing.", style="dim")
-        )
+        console.print(Text(f"\nNo {FILE} in {Path.cwd()}, or it sets nothing.", style="dim"))

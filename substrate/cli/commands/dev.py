@@ -1,4 +1,4 @@
-"""`substrate dev`: serve, and load activations again as they are written."""
+"""`substrate dev`: serve activations and reload them when their files change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from plexus.runtime.hub import Plexus
 from plexus.text import escape_controls
 from substrate.build_hub import MakeHub, built_in_hub, finder
 from substrate.cli.main import server_entry, setting_option, settings_of
-from substrate.cli.project_package import UNTRUSTED, files_for_author, project_package
+from substrate.cli.project_package import UNTRUSTED, author_files, project_package
 from substrate.devtools.plugin_sources import NoSource, PluginSources, find_sources, project_sources
 from substrate.devtools.reload import Reloader
 from substrate.settings import ProjectFiles, Settings
@@ -22,28 +22,27 @@ from substrate.telemetry.logging import announce
 __all__ = ("dev",)
 
 
-@click.command(short_help="Serve, and reload activations as their files change.")
+@click.command(short_help="Serve, and reload activations when files change.")
 @click.argument("source", required=False, metavar="[PATH|MODULE]")
-@click.option("--stdio", is_flag=True, help="Speak newline-delimited JSON-RPC on stdin and stdout.")
-@click.option("--mcp", is_flag=True, help="With --stdio: speak MCP, as hosts for models do.")
-@setting_option("--port", "Port to listen on.")
+@click.option("--stdio", is_flag=True, help="Serve newline-delimited JSON-RPC on stdin and stdout.")
+@click.option("--mcp", is_flag=True, help="With --stdio: serve MCP instead, for MCP hosts.")
+@setting_option("--port", "Port to listen on; 0 picks a free port.")
 @click.pass_context
 def dev(
     ctx: click.Context, *, source: str | None, stdio: bool, mcp: bool, port: int | None
 ) -> None:
-    """Serve what `substrate` would and the activations of PATH, and load those again whenever
-    their files change.
+    """Serve like `substrate`, plus the activations of PATH, and reload those when files change.
 
-    PATH is a Python file, a folder of them, or a project whose pyproject.toml names activations;
-    MODULE is module or module:Class. Without either it is the project in this folder. Runs that
-    are under way go on, clients are told, and a file with an error is reported while what was
-    there before stays.
+    PATH is a Python file, a folder of Python files, or a project whose pyproject.toml names
+    activations. MODULE is module or module:Class. Without either, the project in this folder is
+    served. After a reload, active runs continue and clients are notified. If a file has an error,
+    the error is reported and the previous version stays loaded.
 
     \b
-    In Claude Code, with changes as you make them:
+    To develop with Claude Code:
       claude mcp add NAME -- substrate dev --stdio --mcp /path/to/project
     """
-    settings, files = settings_of(ctx), files_for_author(ctx)
+    settings, files = settings_of(ctx), author_files(ctx)
     if port is not None:
         settings = dataclasses.replace(settings, port=port)
     root = ctx.find_root().params
@@ -62,19 +61,20 @@ def dev(
     sources = sources.merged_with(author)
     if fixed:
         announce(
-            "The files of this folder are trusted as they are now, and are not loaded again when "
-            "they change. `substrate trust --always` changes that."
+            "The files of this folder are trusted only in their current version, so changes are "
+            "not reloaded. Run `substrate trust --always` to reload them."
         )
     if not (sources.current() or fixed or refused or files.skipped):
         announce(
-            "There are no activations here yet: they can be files in "
-            f"{settings.activations_folder}/, and `substrate new NAME` writes a package."
+            "This folder has no activations yet. Add Python files to "
+            f"{settings.activations_folder}/, or create a package with `substrate new NAME`."
         )
     serve(settings, files, _maker(fixed, sources))
 
 
 def _sources(settings: Settings, files: ProjectFiles) -> tuple[tuple[str, ...], PluginSources]:
-    """What is loaded once, because it is trusted only as it is now, and what is watched."""
+    """Return what is loaded once, because only its current version is trusted, and what is watched
+    for changes."""
     here = project_sources(settings, files)
     fixed = files.plugins
     if files.names_activations and not files.live:
@@ -83,7 +83,7 @@ def _sources(settings: Settings, files: ProjectFiles) -> tuple[tuple[str, ...], 
 
 
 def _maker(fixed: Sequence[str], sources: PluginSources) -> MakeHub:
-    """What makes a hub whose activations are those of the sources, as they are at any moment."""
+    """Return a function that builds a hub whose activations follow the sources' files."""
 
     def make(
         settings: Settings, project: Path, files: ProjectFiles

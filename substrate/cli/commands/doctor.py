@@ -1,7 +1,7 @@
-"""`substrate doctor`: checks of machine, server, storage, plugins, models and MCP hosts.
+"""`substrate doctor`: check machine, server, storage, plugins, models and MCP hosts.
 
-A check returns results and raises nothing: an error is a result. Nothing is changed, except that
-stale lock files are removed, as every reader of them does.
+A check returns results and never raises: an error is a result. Checks change nothing, except that
+reading a stale lock file removes it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from plexus.version import __version__
 from substrate.cli.main import files_of, settings_of
 from substrate.cli.mcp_hosts.hosts import (
     HOSTS,
-    Refused,
-    entry_fault,
+    NotEditable,
+    entry_error,
     entry_summary,
     find_entries,
     is_own_entry,
@@ -47,32 +47,33 @@ __all__ = ("doctor",)
 
 Level = Literal["ok", "warning", "problem"]
 
-#: Connections, and the files and pipes of commands; less makes a busy server refuse.
+#: Needed for connections and for the files and pipes of commands. With fewer, a busy server
+#: rejects clients.
 OPEN_FILES: Final = 1024
-#: What should be free where trees are kept.
+#: Free disk space that the data folder should have.
 FREE_BYTES: Final = 200 * 1024 * 1024
 MIB: Final = 1024 * 1024
-OLDEST: Final = (3, 11)
+MIN_PYTHON: Final = (3, 11)
 COLOURS: Final = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
-    """The result of one check."""
+    """Result of a check."""
 
     check: str
     level: Level
     message: str
-    #: What to do about it.
+    #: What to do next.
     next: str = ""
 
 
-@click.command(short_help="Check what is well, and say what to do about the rest.")
-@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each finding.")
+@click.command(short_help="Diagnose problems and suggest fixes.")
+@click.option("--json", "as_json", is_flag=True, help="Print each result as a line of JSON.")
 @click.pass_context
 def doctor(ctx: click.Context, *, as_json: bool) -> None:
-    """Check this machine, the server on the port of the settings, what is stored, plugins, models
-    and the entries in MCP hosts. The exit code is 1 if there is a problem."""
+    """Check this machine, the server on the configured port, storage, plugins, models and MCP host
+    entries. The exit code is 1 if there is a problem."""
     counts = dict.fromkeys(COLOURS, 0)
     for result in _checks(ctx):
         counts[result.level] += 1
@@ -100,7 +101,7 @@ def _checks(ctx: click.Context) -> Iterator[Check]:
     if server is not None:
         yield from activation_checks("server", server)
     yield from activation_checks("project", here)
-    # The keys and the settings of whoever answers are what counts.
+    # The process that answers chats needs the API keys and settings.
     yield from model_checks(here if server is None else server)
     yield from client_checks()
 
@@ -118,46 +119,46 @@ def _print(result: Check) -> None:
 
 
 def machine_checks() -> Iterator[Check]:
-    """Python, the event loop, how many files may be open."""
+    """Check Python, the event loop and the limit on open files."""
     version = f"Python {platform.python_version()}, substrate {__version__}"
-    if sys.version_info >= OLDEST:
+    if sys.version_info >= MIN_PYTHON:
         yield Check("python", "ok", version)
     else:
         yield Check("python", "problem", version, "Install Python 3.11 or newer.")
     if sys.platform == "win32" or importlib.util.find_spec("uvloop") is not None:
-        yield Check("uvloop", "ok", "the fast event loop is there")
+        yield Check("uvloop", "ok", "uvloop is installed")
     else:
         yield Check(
             "uvloop",
             "warning",
-            "the server runs on asyncio's own, slower loop",
+            "not installed; the server uses the slower event loop of asyncio",
             "pip install uvloop",
         )
-    import resource  # not there on Windows, where nothing of this runs anyway
+    import resource  # Unix only, like the program itself
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= OPEN_FILES:
-        yield Check("open files", "ok", f"at most {soft}")
+        yield Check("open files", "ok", f"limit {soft}")
         return
     possible = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
     next_step = f"Run `ulimit -n {possible}` before starting the server."
-    yield Check("open files", "warning", f"only {soft} at once", next_step)
+    yield Check("open files", "warning", f"limit only {soft}", next_step)
 
 
 def sandbox_checks(settings: Settings) -> Iterator[Check]:
-    """Whether commands can be confined. Whether the sandbox that is set works, its probe says."""
+    """Check whether bubblewrap is installed. bash's health check tests the configured sandbox."""
     found = shutil.which("bwrap")
     if found is not None:
         yield Check(
             "sandbox", "ok", f"bubblewrap is {found}; bash_sandbox is {settings.bash_sandbox}"
         )
     elif settings.bash_sandbox == "off":
-        yield Check("sandbox", "ok", "off; there is no bubblewrap for --bash-sandbox")
+        yield Check("sandbox", "ok", "off; bubblewrap for --bash-sandbox is not installed")
     else:
         yield Check(
             "sandbox",
             "problem",
-            f"bash_sandbox is {settings.bash_sandbox}, and there is no bwrap on PATH",
+            f"bash_sandbox is {settings.bash_sandbox}, but bwrap is not on PATH",
             "Install bubblewrap, or set bash_sandbox to off.",
         )
 
@@ -168,22 +169,22 @@ def sandbox_checks(settings: Settings) -> Iterator[Check]:
 def server_checks(
     settings: Settings, target: ServerTarget | None
 ) -> tuple[list[Check], Target | None]:
-    """Who is on the port; and the server, if it is ours and lets us in."""
+    """Check the server on the port. Returns results, and the target if it can be called."""
     port, host = settings.port, connect_address(settings.bind)
     if target is None:
-        return [_who_else(port, host)], None
+        return [_port_check(port, host)], None
     running = find_running(port)
-    whose = "it has no lock file of yours" if running is None else f"process {running.pid}"
-    said = identity_of(port, host) or {}
-    version = str(said.get("version", "of an unknown version"))
+    whose = "without a lock file of yours" if running is None else f"process {running.pid}"
+    identity = identity_of(port, host) or {}
+    version = str(identity.get("version", "of unknown version"))
     results = [Check("server", "ok", f"substrate {version} on port {port}, {whose}")]
     if version != __version__:
         results = [
             Check(
                 "server",
                 "warning",
-                f"the server on port {port} is {version}, and this is {__version__}",
-                "Stop it and start it again.",
+                f"the server on port {port} has version {version}, this program {__version__}",
+                "Restart the server.",
             )
         ]
     try:
@@ -193,41 +194,41 @@ def server_checks(
             Check(
                 "token",
                 "problem",
-                f"the server does not let us in: {error.message}",
-                "Give its token with `substrate --token TOKEN doctor`.",
+                f"the server rejected the token: {error.message}",
+                "Pass its token: `substrate --token TOKEN doctor`.",
             )
         )
         return results, None
-    return [*results, Check("token", "ok", "the server takes it")], target
+    return [*results, Check("token", "ok", "accepted by the server")], target
 
 
-def _who_else(port: int, host: str) -> Check:
-    """No server of ours is there; perhaps somebody else is."""
+def _port_check(port: int, host: str) -> Check:
+    """Report whether a port without a Substrate server is used by another program."""
     if port == 0:
-        return Check("server", "ok", "the port is 0: none can be found")
+        return Check("server", "ok", "the port is 0, so no server can be found")
     import socket
 
     try:
         socket.create_connection((host, port), 0.3).close()
     except OSError:
-        return Check("server", "ok", f"none runs on port {port}; `substrate` starts one")
+        return Check("server", "ok", f"not running on port {port}; start it with `substrate`")
     return Check(
         "server",
         "problem",
-        f"something that is no substrate answers on port {port}",
+        f"another program listens on port {port}",
         f"Stop it, or use another port: `substrate --port {port + 1 if port < 65535 else 4444}`.",
     )
 
 
 def lock_checks() -> Iterator[Check]:
-    """The lock files of servers; those that were left behind are removed by looking at them."""
+    """Check the lock files of servers. Reading a stale lock file removes it."""
     folder = lock_folder()
     if not folder.is_dir():
-        yield Check("lock files", "ok", "there are none")
+        yield Check("lock files", "ok", "none")
         return
     if stat.S_IMODE(folder.stat().st_mode) & 0o077:
         yield Check(
-            "lock files", "problem", f"others can look into {folder}", f"chmod 700 {folder}"
+            "lock files", "problem", f"other users can read {folder}", f"chmod 700 {folder}"
         )
     running = 0
     for path in sorted(folder.glob("*.json")):
@@ -235,34 +236,35 @@ def lock_checks() -> Iterator[Check]:
         if found is not None:
             running += 1
         elif path.exists():
-            yield Check("lock files", "warning", f"{path} is no lock file", f"rm {path}")
+            yield Check("lock files", "warning", f"{path} is not a lock file", f"rm {path}")
         else:
             yield Check(
                 "lock files",
                 "warning",
-                f"the server on port {path.stem} had left its lock file behind; it is removed now",
-                "Nothing: it was killed, or the machine went down.",
+                f"removed the stale lock file of a server on port {path.stem}",
+                "Nothing to do: the server was killed, or the machine went down.",
             )
-    yield Check("lock files", "ok", f"{running} of servers that run, in {folder}")
+    yield Check("lock files", "ok", f"{running} of running servers in {folder}")
 
 
-# --- what is stored -------------------------------------------------------------------------------
+# --- storage --------------------------------------------------------------------------------------
 
 
 def store_checks(settings: Settings) -> Iterator[Check]:
-    """The folder, and the store in it."""
+    """Check the data folder and the database."""
     folder = data_folder()
-    there = next(each for each in (folder, *folder.parents) if each.exists())
-    if not os.access(there, os.W_OK):
-        yield Check("data", "problem", f"{there} cannot be written to", f"chown -R $USER {there}")
+    existing = next(each for each in (folder, *folder.parents) if each.exists())
+    if not os.access(existing, os.W_OK):
+        next_step = f"chown -R $USER {existing}"
+        yield Check("data", "problem", f"{existing} is not writable", next_step)
     else:
-        free = shutil.disk_usage(there).free
+        free = shutil.disk_usage(existing).free
         level: Level = "ok" if free >= FREE_BYTES else "warning"
-        next_step = "" if level == "ok" else "Make some room."
+        next_step = "" if level == "ok" else "Free some disk space."
         yield Check("data", level, f"{folder}, {free // MIB} MiB free", next_step)
     trees = Arbor(settings.database)
     if trees.is_empty():
-        yield Check("store", "ok", "nothing is kept yet")
+        yield Check("store", "ok", "empty")
         return
     try:
         detail, size = asyncio.run(_probe_store(trees))
@@ -270,8 +272,8 @@ def store_checks(settings: Settings) -> Iterator[Check]:
         yield Check(
             "store",
             "problem",
-            f"it cannot be opened: {error}",
-            "Look at the file, or name another with `substrate --database FILE`.",
+            f"cannot open the database: {error}",
+            "Check the file, or use another with `substrate --database FILE`.",
         )
         return
     yield Check("store", "ok", detail + ("" if size is None else f", {size / MIB:.1f} MiB"))
@@ -288,62 +290,62 @@ async def _probe_store(trees: Arbor) -> tuple[str, int | None]:
 
 
 def trust_checks(files: ProjectFiles, project: Path) -> Iterator[Check]:
-    """Whether the code and the settings of the project folder are loaded."""
+    """Check whether the code and settings of the project folder are loaded."""
     skipped = files.skipped
-    there = " and ".join(files_to_trust(project))
+    found = " and ".join(files_to_trust(project))
     if skipped is not None:
         about = "; ".join(skipped.details)
         yield Check("trust", "warning", f"{skipped.message} ({about})", skipped.next)
-    elif not there:
+    elif not found:
         yield Check("trust", "ok", "this folder has no substrate.toml and no activations.d")
     elif files.live:
         how = "for this start" if files.once else "always"
-        yield Check("trust", "ok", f"{there} are loaded: the folder is trusted {how}")
+        yield Check("trust", "ok", f"{found} loaded: the folder is trusted {how}")
     else:
-        yield Check("trust", "ok", f"{there} are loaded, just as they were trusted")
+        yield Check("trust", "ok", f"{found} loaded, unchanged since they were trusted")
 
 
 # --- plugins, activations and models --------------------------------------------------------------
 
 
 def plugin_checks(target: Target) -> list[Check]:
-    """Plugins of this project that could not be loaded."""
+    """Report the plugins of this project that could not be loaded."""
     broken = [
         Check(
             "plugins",
             "problem",
             f"{each.source} was skipped: {each.reason}",
-            "Mend it, or take it away.",
+            "Fix it or remove it.",
         )
         for each in target.broken
     ]
     return broken or [
-        Check("plugins", "ok", f"{len(target.catalogue.namespaces())} namespaces, none broken")
+        Check("plugins", "ok", f"{len(target.catalogue.namespaces())} namespaces loaded")
     ]
 
 
 def activation_checks(where: str, target: Target) -> Iterator[Check]:
-    """What every activation says of itself."""
+    """Report the health of every activation."""
     try:
         report = target.run(result_of(target, "health.check", {}))
     except (click.ClickException, PlexusError) as error:
-        next_step = "Look at the server's log."
+        next_step = "Check the server's log."
         yield Check(where, "problem", f"health.check failed: {error.message}", next_step)
         return
-    unwell: Sequence[dict[str, Any]] = [each for each in report["activations"] if not each["ok"]]
-    for each in unwell:
+    unhealthy: Sequence[dict[str, Any]] = [each for each in report["activations"] if not each["ok"]]
+    for each in unhealthy:
         yield Check(
             where,
             "problem",
             f"{each['namespace']}: {each['detail']}",
-            f"`substrate schema {each['namespace']}` says what it is.",
+            f"`substrate schema {each['namespace']}` describes the activation.",
         )
-    if not unwell:
-        yield Check(where, "ok", f"all {len(report['activations'])} activations are well")
+    if not unhealthy:
+        yield Check(where, "ok", f"all {len(report['activations'])} activations are healthy")
 
 
 def model_checks(target: Target) -> Iterator[Check]:
-    """Where models can come from. Only that of the default has to be ready."""
+    """Check the model providers. Only the provider of the default model has to be ready."""
     try:
         models = target.run(result_of(target, "chat.models", {}))
     except (click.ClickException, PlexusError) as error:
@@ -352,23 +354,25 @@ def model_checks(target: Target) -> Iterator[Check]:
     default = str(models["default"]).partition(":")[0]
     known = {each["provider"] for each in models["providers"]}
     if default not in known:
-        there = f"There are {', '.join(sorted(known))}."
-        yield Check("chat", "problem", f"chat_model is {models['default']!r}", there)
+        next_step = f"Set chat_model to a model of {', '.join(sorted(known))}."
+        message = f"unknown provider in chat_model {models['default']!r}"
+        yield Check("chat", "problem", message, next_step)
     for each in models["providers"]:
         name, advice = each["provider"], str(each.get("advice") or "")
         if each["ready"]:
             yield Check("chat", "ok", f"{name} is ready, as in {each['example']}")
         elif name == default:
-            yield Check("chat", "problem", f"{models['default']} answers, and is not ready", advice)
+            message = f"the default model {models['default']} is not ready"
+            yield Check("chat", "problem", message, advice)
         else:
-            yield Check("chat", "ok", f"{name} is not set up", advice)
+            yield Check("chat", "ok", f"{name} is not configured", advice)
 
 
 # --- MCP hosts ------------------------------------------------------------------------------------
 
 
 def client_checks() -> Iterator[Check]:
-    """Every host, in every file that it has."""
+    """Check the entries for this program in all configuration files of all hosts."""
     for key, host in HOSTS.items():
         found = False
         for scope, place in host.files.items():
@@ -380,17 +384,18 @@ def client_checks() -> Iterator[Check]:
                 entries = find_entries(host, path.read_text())
             except FileNotFoundError:
                 continue
-            except (OSError, UnicodeDecodeError, Refused) as error:
-                yield Check(key, "problem", f"{path} cannot be read: {error}", "Mend the file.")
+            except (OSError, UnicodeDecodeError, NotEditable) as error:
+                yield Check(key, "problem", f"cannot read {path}: {error}", "Fix the file.")
                 found = True
                 continue
             for name, entry in entries.items():
                 if is_own_entry(name, entry):
                     found = True
                     where = f"{name} in {path}"
-                    if (fault := entry_fault(host, entry)) is not None:
+                    if (fault := entry_error(host, entry)) is not None:
                         yield Check(key, "problem", f"{where} {fault}", install)
                     else:
                         yield Check(key, "ok", f"{where} {entry_summary(entry)}")
         if not found:
-            yield Check(key, "ok", f"{host.title} does not know us", f"substrate mcp install {key}")
+            message = f"no entry in {host.title}"
+            yield Check(key, "ok", message, f"substrate mcp install {key}")

@@ -1,4 +1,4 @@
-"""`substrate list`: what there is to call."""
+"""`substrate list`: list namespaces and methods."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ __all__ = ("list_methods", "print_namespaces")
     "list",
     short_help="List namespaces and methods.",
     params=[
-        click.Option(["--json", "as_json"], is_flag=True, help="A line of JSON for each method."),
+        click.Option(
+            ["--json", "as_json"], is_flag=True, help="Print each method as a line of JSON."
+        ),
         *target_options(),
     ],
 )
 @click.pass_context
 def list_methods(ctx: click.Context, *, as_json: bool, local: bool, url: str | None) -> None:
-    """List namespaces and methods: those of the server if one runs, and those found here."""
+    """List namespaces and methods of the running server, if any, and of this project."""
     target = choose_target(ctx, Choice(local, url))
     namespaces = target.catalogue.namespaces()
     only_here = [] if target.command is None else _only_here(ctx, target)
@@ -39,15 +41,17 @@ def list_methods(ctx: click.Context, *, as_json: bool, local: bool, url: str | N
     if only_here:
         names = ", ".join(method.name for namespace in only_here for method in namespace.methods)
         message = (
-            f"{target.name.capitalize()} does not have {names}, which was found here: "
-            "call it with --local, or start the server again."
+            f"{target.name.capitalize()} does not have {names}, which this project has. "
+            "Call it with --local, or restart the server."
         )
         click.echo(coloured(message, "yellow"), err=True)
 
 
 def _only_here(ctx: click.Context, target: Target) -> list[NamespaceInfo]:
-    """What the project here has and the server has not: it may have been started before, or
-    elsewhere."""
+    """Return what this project has and the server lacks.
+
+    The server may have been started earlier, or in another folder.
+    """
     own = LocalTarget(settings_of(ctx), Path.cwd(), files_of(ctx))
     ctx.call_on_close(own.close)
     report_broken(own.broken)
@@ -64,18 +68,18 @@ def _only_here(ctx: click.Context, target: Target) -> list[NamespaceInfo]:
 
 
 def print_namespaces(namespaces: Sequence[NamespaceInfo], *, as_json: bool) -> None:
-    """Print all of them."""
+    """Print namespaces with their methods."""
     if as_json:
         for namespace in namespaces:
             for method in namespace.methods:
-                print_json_line(_described(namespace, method))
+                print_json_line(_method_fields(namespace, method))
     elif sys.stdout.isatty():
         _print_table(namespaces)
     else:
         _print_plain(namespaces)
 
 
-def _described(namespace: NamespaceInfo, method: MethodInfo) -> dict[str, Any]:
+def _method_fields(namespace: NamespaceInfo, method: MethodInfo) -> dict[str, Any]:
     return {
         "name": method.name,
         "namespace": namespace.path,

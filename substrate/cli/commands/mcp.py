@@ -1,7 +1,7 @@
-"""`substrate mcp`: tell an MCP host about this server.
+"""`substrate mcp`: add this server to an MCP host.
 
-Nothing of a host's is changed before it was shown and agreed to, and what cannot be changed
-safely is not changed: then the person gets what to paste.
+Every change to a host's configuration is shown and confirmed first. If a file cannot be edited
+safely, it is left unchanged and the user gets a snippet to paste.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import click
 from click.core import ParameterSource
 
 from plexus.rpc import wire
-from substrate.cli.mcp_hosts.config_file import ChangedMeanwhile, ConfigFile
+from substrate.cli.mcp_hosts.config_file import ConfigFile, FileChanged
 from substrate.cli.mcp_hosts.hosts import (
     HOSTS,
     Entry,
     Host,
-    Refused,
+    NotEditable,
     add_entry,
     find_entry,
-    merged,
+    merge_entry,
     own_command,
 )
 from substrate.cli.terminal.display import coloured, stdin_is_terminal
@@ -35,25 +35,25 @@ from substrate.settings import files_to_trust
 
 __all__ = ("mcp",)
 
-#: How long a host's own command may take. It starts a runtime and rewrites a file.
+#: Timeout of a host's own command, which starts a runtime and rewrites a file.
 COMMAND_S = 60.0
 COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Consent:
-    """Whether a change that was shown may be made."""
+    """Whether a displayed change may be applied."""
 
     yes: bool
     dry_run: bool
 
-    def given(self, question: str) -> bool:
-        """Ask, if nothing else decides; ends the command if the answer is no."""
+    def confirm(self, question: str) -> bool:
+        """Ask the user unless a flag decides. Exits the command if the answer is no."""
         if self.dry_run or self.yes:
             return not self.dry_run
         if not stdin_is_terminal():
             raise click.ClickException(
-                "Nothing was changed: there is no terminal to ask on. Run it again with --yes."
+                "Nothing was changed: confirmation requires a terminal. Run it again with --yes."
             )
         if click.confirm(question):
             return True
@@ -63,78 +63,81 @@ class Consent:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Installation:
-    """An entry, and where it belongs."""
+    """An entry and the file it belongs to."""
 
     host: Host
     path: Path
     name: str
     entry: Entry
 
-    def in_file(self, consent: Consent) -> None:
-        """Change the host's file."""
+    def install_in_file(self, consent: Consent) -> None:
+        """Edit the host's file."""
         try:
             file = ConfigFile(self.path)
             changed = add_entry(self.host, _text_of(file), self.name, self.entry)
-        except Refused as error:
-            self._hand_over(f"{self.path} is left alone: {error}.")
+        except NotEditable as error:
+            self._print_snippet(f"{self.path} was not changed: {error}.")
         except OSError as error:
-            self._hand_over(f"{self.path} cannot be read: {error.strerror}.")
+            self._print_snippet(f"Cannot read {self.path}: {error.strerror}.")
         if file.former is not None and changed == file.text():
-            self._report_identical()
+            self._report_unchanged()
             return
         _show(file, changed)
-        if not consent.given(f"Write {self.path}?"):
+        if not consent.confirm(f"Write {self.path}?"):
             return
         try:
             file.replace(changed)
-        except ChangedMeanwhile:
+        except FileChanged:
             raise click.ClickException(
-                f"{self.path} was changed by somebody else in the meantime, and is left as it is. "
-                "Run this again."
+                f"{self.path} was changed by another program in the meantime. Nothing was written. "
+                "Run the command again."
             ) from None
         except OSError as error:
-            self._hand_over(f"{error.filename or self.path} cannot be written: {error.strerror}.")
+            self._print_snippet(
+                f"{error.filename or self.path} cannot be written: {error.strerror}."
+            )
         click.echo(f"Wrote {self.path}.")
         if file.former is not None:
-            click.echo(f"What it was before is in {file.backup}.")
+            click.echo(f"Saved the previous version as {file.backup}.")
         click.echo(self.host.next_step)
 
-    def by_commands(self, consent: Consent) -> None:
-        """Let the host's own commands do it."""
+    def install_with_commands(self, consent: Consent) -> None:
+        """Use the host's own commands."""
         former = None
         try:
             file = ConfigFile(self.path)
             changed = add_entry(self.host, _text_of(file), self.name, self.entry)
             former = find_entry(self.host, file.text(), self.name)
-        except (Refused, OSError):
-            pass  # then the host's command has to say what is wrong with the host's file
-        wanted = merged(former, self.entry)
+        except (NotEditable, OSError):
+            pass  # the host's command reports what is wrong with the file
+        updated = merge_entry(former, self.entry)
         if former is not None:
-            if wanted == former:
-                self._report_identical()
+            if updated == former:
+                self._report_unchanged()
                 return
             _show(file, changed)
         assert self.host.commands is not None
-        commands = self.host.commands(self.name, wanted, former)
-        click.echo("To be run:")
+        commands = self.host.commands(self.name, updated, former)
+        click.echo("Commands to run:")
         for command in commands:
             click.echo(f"  {shlex.join(command)}")
-        if not consent.given("Run this?"):
+        if not consent.confirm("Run them?"):
             return
         for number, command in enumerate(commands):
-            fault = _run(command)
-            if fault is not None:
-                lost = f"\nThe former entry was: {wire.encode(former).decode()}" if number else ""
-                self._hand_over(f"{shlex.join(command)} {fault}{lost}")
-        click.echo(f"{self.host.title} has {self.name} now.")
+            error = _run(command)
+            if error is not None:
+                removed = wire.encode(former).decode()
+                lost = f"\nThe previous entry was: {removed}" if number else ""
+                self._print_snippet(f"{shlex.join(command)} {error}{lost}")
+        click.echo(f"Added {self.name} to {self.host.title}.")
         click.echo(self.host.next_step)
 
-    def _report_identical(self) -> None:
-        click.echo(f"{self.path} has {self.name} already, just like this: nothing to do.")
+    def _report_unchanged(self) -> None:
+        click.echo(f"{self.path} already contains this entry for {self.name}. Nothing to do.")
 
-    def _hand_over(self, reason: str) -> NoReturn:
-        """Leave it to the person, with all that is needed."""
-        click.echo(f"Error: {reason}\nTo do it yourself, put this into {self.path}:", err=True)
+    def _print_snippet(self, reason: str) -> NoReturn:
+        """Print the reason and a snippet to paste, and exit."""
+        click.echo(f"Error: {reason}\nTo add it manually, put this into {self.path}:", err=True)
         click.echo(self.host.snippet(self.name, self.entry), nl=False)
         raise click.exceptions.Exit(1)
 
@@ -144,20 +147,20 @@ class Installation:
 
 def _checked_name(_: click.Context, __: click.Parameter, name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]*", name):
-        raise click.BadParameter("a name is made of letters, digits, '-' and '_'.")
+        raise click.BadParameter("a name consists of letters, digits, '-' and '_'.")
     return name
 
 
 def _checked_flags(
     ctx: click.Context, _: click.Parameter, flags: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Flags that the server would refuse are refused now: inside a host nobody sees why."""
+    """Reject flags that the server would reject, because a host would hide the error."""
     root = ctx.find_root()
     for option in root.command.params:
         source = root.get_parameter_source(option.name or "")
         if source is ParameterSource.COMMANDLINE:
             raise click.UsageError(
-                f"Flags for the server go to the end: {ctx.command_path} ... -- {option.opts[0]}",
+                f"Put flags for the server at the end: {ctx.command_path} ... -- {option.opts[0]}",
                 ctx,
             )
     click.Command("substrate", params=root.command.params).make_context("substrate", list(flags))
@@ -165,7 +168,7 @@ def _checked_flags(
 
 
 def entry_parameters() -> list[click.Parameter]:
-    """What describes an entry."""
+    """Return the parameters that describe an entry."""
     return [
         click.Argument(["host"], type=click.Choice(list(HOSTS)), metavar="HOST"),
         click.Argument(
@@ -180,13 +183,13 @@ def entry_parameters() -> list[click.Parameter]:
             default="substrate",
             show_default=True,
             callback=_checked_name,
-            help="What the host calls this server.",
+            help="Name of this server in the host.",
         ),
         click.Option(
             ["--scope"],
             type=click.Choice(["user", "project"]),
-            help="For you everywhere, or for everybody who works in this folder.  "
-            "[default: user; for vscode project]",
+            help="user: for you in every folder. project: for all users of this folder.  "
+            "[default: user; project for vscode]",
         ),
     ]
 
@@ -197,20 +200,20 @@ def mcp() -> None:
 
 
 @mcp.command(
-    short_help="Write the entry into a host's configuration.",
+    short_help="Add this server to a host's configuration.",
     params=[
         *entry_parameters(),
-        click.Option(["-y", "--yes"], is_flag=True, help="Do not ask."),
-        click.Option(["--dry-run"], is_flag=True, help="Show what would be changed, and stop."),
+        click.Option(["-y", "--yes"], is_flag=True, help="Apply the change without asking."),
+        click.Option(["--dry-run"], is_flag=True, help="Show the change without applying it."),
     ],
 )
 def install(
     *, host: str, flags: tuple[str, ...], name: str, scope: str | None, yes: bool, dry_run: bool
 ) -> None:
-    """Add this server to HOST: show what would be changed, ask, and change it.
+    """Add this server to HOST. The change is shown first and applied after confirmation.
 
-    HOST is claude-code, claude-desktop, codex, vscode or gemini. Flags for the server go to the
-    end, behind two dashes:
+    HOST is claude-code, claude-desktop, codex, vscode or gemini. Put flags for the server at the
+    end, after two dashes:
 
     \b
         substrate mcp install claude-code -- --activation my.module:Class
@@ -219,19 +222,19 @@ def install(
     installation = _installation(host, scope, name, flags)
     consent = Consent(yes, dry_run)
     if scope == "user" and row.program and shutil.which(row.program):
-        installation.by_commands(consent)
+        installation.install_with_commands(consent)
     else:
-        installation.in_file(consent)
+        installation.install_in_file(consent)
     if "--trust" not in flags:
         _offer_trust(asks=not (yes or dry_run))
 
 
-@mcp.command(short_help="Print the entry, to be pasted.", params=entry_parameters())
+@mcp.command(short_help="Print the entry for a host.", params=entry_parameters())
 def show(*, host: str, flags: tuple[str, ...], name: str, scope: str | None) -> None:
-    """Print what HOST has to be told, for you to paste.
+    """Print the configuration entry for HOST, to paste it yourself.
 
-    HOST is claude-code, claude-desktop, codex, vscode or gemini. Flags for the server go to the
-    end, behind two dashes:
+    HOST is claude-code, claude-desktop, codex, vscode or gemini. Put flags for the server at the
+    end, after two dashes:
 
     \b
         substrate mcp show claude-code -- --activation my.module:Class
@@ -241,15 +244,17 @@ def show(*, host: str, flags: tuple[str, ...], name: str, scope: str | None) -> 
 
 
 def _offer_trust(*, asks: bool) -> None:
-    """Ask whether to trust the current folder, if a server that a host starts in it would skip its
-    files; without a terminal, and with --yes, only say how."""
+    """Offer to trust the current folder if a server that a host starts there would skip its files.
+
+    Without a terminal, and with --yes, only print how to do it.
+    """
     here = Path.cwd()
     if not files_to_trust(here):
         return
     skipped = decide(here, ask=ask if asks and can_prompt() else None, warn=click.echo).skipped
     if skipped is not None:
         click.echo(
-            f"Note: in this folder the server starts without some of its files. {skipped.message} "
+            f"Note: in this folder the server starts without some files. {skipped.message} "
             f"{skipped.next}",
             err=True,
         )
@@ -258,7 +263,7 @@ def _offer_trust(*, asks: bool) -> None:
 def _scope_of(host: str, scope: str | None) -> str:
     scopes = list(HOSTS[host].files)
     if scope is not None and scope not in scopes:
-        raise click.UsageError(f"{host} has no {scope} scope: leave --scope out.")
+        raise click.UsageError(f"{host} has no {scope} scope. Omit --scope.")
     return scope or scopes[0]
 
 
@@ -268,32 +273,32 @@ def _installation(host: str, scope: str, name: str, flags: tuple[str, ...]) -> I
     entry = row.entry(own_command(shared=shared), flags)
     if shared and Path(entry["command"]).is_absolute():
         message = (
-            f"Note: this substrate is not on PATH, so the entry says where it is on this machine, "
-            f"{entry['command']}. Others who share the file may have it elsewhere."
+            f"Note: this substrate is not on PATH, so the entry contains its path on this machine, "
+            f"{entry['command']}. The path may differ for other users of the file."
         )
         click.echo(coloured(message, "yellow"), err=True)
     return Installation(row, row.files[scope](), name, entry)
 
 
-# --- what it stands on -----------------------------------------------------------------------
+# --- files and commands ----------------------------------------------------------------------
 
 
 def _text_of(file: ConfigFile) -> str:
     try:
         return file.text()
     except UnicodeDecodeError as error:
-        raise Refused("it is not UTF-8") from error
+        raise NotEditable("it is not UTF-8") from error
 
 
 def _show(file: ConfigFile, changed: str) -> None:
     if file.target != file.path.absolute():
-        click.echo(f"{file.path} leads to {file.target}.")
+        click.echo(f"{file.path} is a link to {file.target}.")
     for line in file.diff(changed):
         click.echo(coloured(line, COLOURS.get(line[:1])))
 
 
 def _run(command: list[str]) -> str | None:
-    """Run a host's command to its end; what went wrong, if anything did."""
+    """Run a host's command. Returns an error as a predicate, or None on success."""
     program, *arguments = command
     try:
         ended = subprocess.run(
@@ -305,7 +310,7 @@ def _run(command: list[str]) -> str | None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"has not ended within {COMMAND_S:g} seconds."
+        return f"timed out after {COMMAND_S:g} seconds."
     except OSError as error:
         return f"could not be started: {error.strerror}."
     if ended.returncode == 0:

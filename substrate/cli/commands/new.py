@@ -1,7 +1,7 @@
-"""`substrate new`: write the package of a new activation, with a test that passes.
+"""`substrate new`: create the package of a new activation, with passing tests.
 
-The files are in `substrate/devtools/templates/activation`, under their own names with `.txt` at
-the end, so that nothing takes them for source; NAME in a path is the name that is given.
+The templates are in `substrate/devtools/templates/activation`. Their names end with `.txt` so that
+no tool treats them as source; NAME in a path stands for the activation's name.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from substrate.devtools.source_location import display_path
 from substrate.security.folder_trust.decision import real_folder, unsafe_reason
 from substrate.security.folder_trust.records import RecordError, write_record
 
-__all__ = ("TAKEN", "fault_of", "new")
+__all__ = ("RESERVED", "name_error", "new")
 
-#: With the name of a method and what hosts put before it, it has to fit into 64 characters.
-LONGEST = 24
-#: Namespaces that are there already, and packages that would be hidden or would hide this one.
-TAKEN = frozenset(
+#: With a host's prefix and a method name, a tool name must fit into 64 characters.
+MAX_NAME_CHARS = 24
+#: Existing namespaces, and packages that would shadow the new package or be shadowed by it.
+RESERVED = frozenset(
     {
         *("activations", "mcp_view", "native_rpc", "plexus", "substrate"),
         *("approvals", "arbor", "bash", "chat", "claudecode", "health"),
@@ -38,74 +38,75 @@ TAKEN = frozenset(
 )
 
 
-def fault_of(name: str) -> str | None:
-    """What is wrong with a name, as the end of a sentence; None if nothing is."""
+def name_error(name: str) -> str | None:
+    """Return why a name is invalid, as a predicate; None if it is valid."""
     if not name.isascii() or not is_name(name):
-        return "is not lower case letters, digits and underscores, beginning with a letter"
-    if len(name) > LONGEST:
-        return f"is over {LONGEST} characters long, and hosts put more before and after it"
+        return "must consist of lower case letters, digits and underscores, and start with a letter"
+    if len(name) > MAX_NAME_CHARS:
+        return f"has more than {MAX_NAME_CHARS} characters, too many for tool names in MCP hosts"
     if "__" in name or name.endswith("_"):
-        return "has underscores where hosts put theirs"
+        return "has a double or final underscore, which MCP hosts use as a separator"
     if keyword.iskeyword(name) or keyword.issoftkeyword(name) or name in sys.stdlib_module_names:
-        return "is a word, or a module, of Python itself"
-    if name in TAKEN:
-        return "is taken by Substrate itself"
+        return "is a Python keyword or a module of the standard library"
+    if name in RESERVED:
+        return "is reserved by Substrate"
     installed = importlib.util.find_spec(name)
     if installed is not None and installed.origin is not None:
-        return "is a module that is installed here"
+        return "is the name of an installed module"
     return None
 
 
 def _checked_name(_: click.Context, __: click.Parameter, name: str) -> str:
-    fault = fault_of(name)
-    if fault is None:
+    error = name_error(name)
+    if error is None:
         return name
     nearest = re.sub(r"_+", "_", re.sub(r"\W+|(?<=[a-z])(?=[A-Z])", "_", name)).strip("_").lower()
-    if fault_of(nearest) is None and nearest != name:
-        raise click.BadParameter(f"{name!r} {fault}. Try {nearest}.")
+    if name_error(nearest) is None and nearest != name:
+        raise click.BadParameter(f"{name!r} {error}. Try {nearest}.")
     raise click.BadParameter(
-        f"{name!r} {fault}. A good name is one or two words, as in weather or build_logs."
+        f"{name!r} {error}. Use one or two words, as in weather or build_logs."
     )
 
 
-@click.command(short_help="Write the package of a new activation.")
+@click.command(short_help="Create a package for a new activation.")
 @click.argument("name", callback=_checked_name)
 @click.option(
     "--folder",
     type=click.Path(path_type=Path),
-    help="The folder to make.  [default: one of that name here]",
+    help="Folder to create.  [default: ./NAME]",
 )
 def new(*, name: str, folder: Path | None) -> None:
-    """Write a package with an activation NAME: one method that streams, one that returns a value,
+    """Create a package with the activation NAME: a streaming method, a method that returns a value,
     a test of each, and a README.
 
-    NAME is lower case letters, digits and underscores. A folder that exists is left alone.
+    NAME consists of lower case letters, digits and underscores. An existing folder is never
+    overwritten.
     """
     target = (folder or Path(name)).absolute()
     try:
         target.mkdir(parents=True)
-        files = [_write(target, path, text) for path, text in _rendered(name)]
+        files = [_write(target, path, text) for path, text in _render_files(name)]
     except FileExistsError:
         raise click.ClickException(
-            f"{display_path(target)} exists already, and is left as it is. Choose another --folder."
+            f"{display_path(target)} already exists. Choose another folder with --folder."
         ) from None
     except OSError as error:
         raise click.ClickException(
-            f"{error.filename or target} cannot be written: {error.strerror}."
+            f"Cannot write {error.filename or target}: {error.strerror}."
         ) from error
     for file in files:
         click.echo(f"Wrote {display_path(file)}")
     _trust(target)
     click.echo(
         f"\nNext, in {display_path(target)}:\n"
-        "  python -m pytest      # its tests pass\n"
-        "  substrate dev         # serve it, and load it again at every change\n"
-        "  pip install -e .      # install it, for every server in this environment"
+        "  python -m pytest      # run its tests\n"
+        "  substrate dev         # serve it, and reload it on every change\n"
+        "  pip install -e .      # install it for every server in this environment"
     )
 
 
 def _trust(target: Path) -> None:
-    """Let the author's own folder be loaded as it changes."""
+    """Trust the new folder always, so that changes are loaded."""
     folder = real_folder(target)
     reason = unsafe_reason(folder)
     try:
@@ -115,15 +116,15 @@ def _trust(target: Path) -> None:
         reason = str(error)
     if reason is None:
         click.echo(
-            f"Trusted {display_path(target)} always, so that its code is loaded as you write it: "
-            "`substrate trust --revoke` ends that."
+            f"Trusted {display_path(target)} always, so that your changes are loaded. "
+            "`substrate trust --revoke` undoes this."
         )
     else:
-        click.echo(f"Not trusted: {reason} `substrate dev .` loads it all the same.", err=True)
+        click.echo(f"Not trusted: {reason} `substrate dev .` still loads it.", err=True)
 
 
 def _write(target: Path, path: str, text: str) -> Path:
-    """Write a file that is not there yet; raises OSError."""
+    """Create a file. Raises OSError if it exists or cannot be written."""
     file = target / path
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("x", encoding="utf-8") as opened:
@@ -131,8 +132,8 @@ def _write(target: Path, path: str, text: str) -> Path:
     return file
 
 
-def _rendered(name: str) -> Iterator[tuple[str, str]]:
-    """The path and the text of every file."""
+def _render_files(name: str) -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of every file."""
     words = {
         "name": name,
         "project": name.replace("_", "-"),

@@ -1,4 +1,4 @@
-"""`substrate respond`: answer what runs ask."""
+"""`substrate respond`: answer the questions of runs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import click
 from plexus.errors import PlexusError
 from substrate.cli.schema_options import read_json
 from substrate.cli.shell_completion import complete_approval
-from substrate.cli.target.protocol import Target, ask, result_of
-from substrate.cli.target.selection import need_server, server_option, spelled
+from substrate.cli.target.protocol import Target, call_method, result_of
+from substrate.cli.target.selection import command_line, require_server, server_option
 from substrate.cli.terminal.display import DIM, coloured, pretty_json
 from substrate.cli.terminal.prompter import Prompter
 from substrate.cli.terminal.run_follower import INTERRUPTED
@@ -22,20 +22,20 @@ __all__ = ("respond",)
 
 Approval = Mapping[str, Any]
 
-#: Kinds of questions that are answered with yes or no, and nothing else.
+#: Kinds of questions whose only answers are yes and no.
 YES_OR_NO = ("confirm", "visit")
-#: More than anybody answers in one go.
-MOST = 1000
+#: Maximum number of questions to list.
+MAX_ITEMS = 1000
 
 
 @click.command(
-    short_help="Answer what runs ask.",
+    short_help="Answer the questions of runs.",
     params=[
         click.Argument(["approval"], required=False, shell_complete=complete_approval),
-        click.Option(["--yes/--no", "approve"], default=None, help="Approve it, or refuse it."),
-        click.Option(["--answer"], metavar="JSON", help="What the question wants to have."),
-        click.Option(["--message"], metavar="TEXT", help="With --no: why not."),
-        click.Option(["--json", "as_json"], is_flag=True, help="Lines of JSON; nobody is asked."),
+        click.Option(["--yes/--no", "approve"], default=None, help="Approve or reject."),
+        click.Option(["--answer"], metavar="JSON", help="Answer for the question, as JSON."),
+        click.Option(["--message"], metavar="TEXT", help="With --no: the reason."),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print JSON lines; do not prompt."),
         server_option(),
     ],
 )
@@ -50,27 +50,26 @@ def respond(
     as_json: bool,
     url: str | None,
 ) -> None:
-    """Answer what your runs on the server ask.
+    """Answer the questions of your runs on the server.
 
-    APPROVAL is the number of a question. Without one, everything that is open is listed, and on a
-    terminal you are asked one after the other; Ctrl-D declines, Ctrl-C leaves the rest open.
+    APPROVAL is the id of a question. Without it, all pending questions are listed; on a terminal
+    you are prompted for each. Ctrl-D declines a question, Ctrl-C leaves the rest pending.
     """
-    given = _given(ctx, approve, answer, message)
-    if given is not None and approval is None:
-        raise click.UsageError(
-            f"Say which question is meant; `{spelled(ctx, 'respond', '--json')}` lists them.", ctx
-        )
-    target = need_server(ctx, url)
-    if approval is not None and given is not None:
-        _answer(ctx, target, {"approval_id": approval, **given}, as_json=as_json)
+    decision = _decision(ctx, approve, answer, message)
+    if decision is not None and approval is None:
+        listing = command_line(ctx, "respond", "--json")
+        raise click.UsageError(f"Pass the id of the question. `{listing}` lists them.", ctx)
+    target = require_server(ctx, url)
+    if approval is not None and decision is not None:
+        _answer(ctx, target, {"approval_id": approval, **decision}, as_json=as_json)
         return
-    pending = ask(target, "approvals.pending", {"limit": MOST})["approvals"]
+    pending = call_method(target, "approvals.pending", {"limit": MAX_ITEMS})["approvals"]
     if approval is not None:
         pending = [each for each in pending if each["approval_id"] == approval]
         if not pending:
+            listing = command_line(ctx, "respond")
             raise click.ClickException(
-                f"nothing called {approval!r} waits for an answer. `{spelled(ctx, 'respond')}` "
-                "shows what does."
+                f"No pending question with the id {approval!r}. `{listing}` shows all of them."
             )
     prompter = None if as_json else Prompter.at_terminal(sys.stderr)
     if prompter is not None:
@@ -79,52 +78,53 @@ def respond(
     for each in pending:
         print_json_line(each)
     if pending and not as_json:
-        one = spelled(ctx, "respond", str(pending[0]["approval_id"]), "--yes")
-        click.echo(f"Nobody can be asked here. Answer with: {one}", err=True)
+        example = command_line(ctx, "respond", str(pending[0]["approval_id"]), "--yes")
+        click.echo(f"Prompting requires a terminal. Answer with: {example}", err=True)
 
 
-def _given(
+def _decision(
     ctx: click.Context, approve: bool | None, answer: str | None, message: str | None
 ) -> dict[str, Any] | None:
-    """What the flags say, as `approvals.respond` wants it; None if they say nothing."""
+    """Return the flags as parameters of `approvals.respond`, or None. Raises UsageError."""
     if message is not None and approve is not False:
-        raise click.UsageError("--message goes with --no.", ctx)
+        raise click.UsageError("--message requires --no.", ctx)
     if answer is None:
         if approve is None:
             return None
         return {"approve": approve} | ({} if message is None else {"message": message})
     if approve is False:
-        raise click.UsageError("--no and --answer exclude each other.", ctx)
+        raise click.UsageError("--no and --answer cannot be used together.", ctx)
     try:
         value = read_json(answer)
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, param_hint="'--answer'") from None
-    if isinstance(value, bool):  # a question of yes or no takes no other answer
+    if isinstance(value, bool):  # a yes/no question accepts no other answer
         return {"approve": value}
     return {"approve": value is not None} | ({} if value is None else {"answer": value})
 
 
 def _answer(ctx: click.Context, target: Target, params: dict[str, Any], *, as_json: bool) -> None:
+    listing = command_line(ctx, "respond", "--json")
     advice = {
-        "not_found": "It may have been answered by now.",
-        "invalid_params": f"`{spelled(ctx, 'respond', '--json')}` shows the schema of the answer.",
+        "not_found": "It may have been answered already.",
+        "invalid_params": f"`{listing}` shows the schema of the answer.",
     }
-    outcome = ask(target, "approvals.respond", params, advice)
+    outcome = call_method(target, "approvals.respond", params, advice)
     if as_json:
         print_json_line(outcome)
     else:
-        done = "approved" if outcome["approved"] else "refused"
-        click.echo(f"{outcome['approval_id']} is {done}.")
+        verb = "Approved" if outcome["approved"] else "Rejected"
+        click.echo(f"{verb} {outcome['approval_id']}.")
 
 
-# --- asking ---------------------------------------------------------------------------------------
+# --- prompts --------------------------------------------------------------------------------------
 
 
 def _ask_all(
     ctx: click.Context, target: Target, prompter: Prompter, pending: list[Approval]
 ) -> None:
     if not pending:
-        click.echo("Nothing waits for an answer.", err=True)
+        click.echo("No pending questions.", err=True)
     for number, each in enumerate(pending, 1):
         counted = f"{number} of {len(pending)}: " if len(pending) > 1 else ""
         title = f"{counted}run {each['run']}, {each['method']}"
@@ -134,12 +134,12 @@ def _ask_all(
         try:
             target.run(_ask_one(target, prompter, each))
         except KeyboardInterrupt:
-            click.echo("\nThe rest is left open.", err=True)
+            click.echo("\nThe remaining questions stay pending.", err=True)
             ctx.exit(INTERRUPTED)
 
 
 async def _ask_one(target: Target, prompter: Prompter, approval: Approval) -> None:
-    """Ask until the answer fits, or nobody waits for it any more."""
+    """Prompt until the answer is valid or the question is no longer pending."""
     while True:
         answer = await prompter.answer(approval)
         params: dict[str, Any] = {"approval_id": approval["approval_id"]}

@@ -1,4 +1,4 @@
-"""`substrate schema`: what a method takes and gives."""
+"""`substrate schema`: describe parameters, events and results of methods."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from substrate.cli.schema_options import as_written, type_in_words
-from substrate.cli.target.catalogue import Catalogue, find_method, method_names, nearest, walk
+from substrate.cli.schema_options import format_value, type_label
+from substrate.cli.target.catalogue import Catalogue, find_method, method_names, suggest, walk
 from substrate.cli.target.selection import Choice, choose_target, target_options
 from substrate.cli.terminal.display import pretty_json
 
@@ -44,7 +44,7 @@ def _complete_name(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
             metavar="[NAMESPACE[.METHOD]]",
             shell_complete=_complete_name,
         ),
-        click.Option(["--json", "as_json"], is_flag=True, help="JSON, also on a terminal."),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print JSON, also on a terminal."),
         *target_options(),
     ],
 )
@@ -52,9 +52,9 @@ def _complete_name(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
 def schema(
     ctx: click.Context, *, name: str | None, as_json: bool, local: bool, url: str | None
 ) -> None:
-    """Describe everything, one namespace, or one method with its parameters and events.
+    """Describe all methods, one namespace, or one method, with parameters and events.
 
-    On a terminal it is readable; piped, or with --json, it is the JSON Schema.
+    On a terminal the output is readable text. Piped, or with --json, it is the JSON Schema.
     """
     catalogue = choose_target(ctx, Choice(local, url)).catalogue
     found = _find(ctx, catalogue, name)
@@ -69,20 +69,20 @@ def schema(
 
 
 def _find(ctx: click.Context, catalogue: Catalogue, name: str | None) -> Described:
-    """The part of the schema that is named; raises UsageError with what may be meant."""
+    """Return the named part of the schema. Raises UsageError with similar names."""
     if name is None:
-        return catalogue.described()
+        return catalogue.schema()
     method = find_method(catalogue, name)
     if method is not None:
         return catalogue.method(method)
-    for node in walk(catalogue.described()["activations"]):
+    for node in walk(catalogue.schema()["activations"]):
         if node["namespace"] == name:
             return node
     namespaces = [namespace.path for namespace in catalogue.namespaces()]
-    advice = nearest(name, namespaces + method_names(catalogue))
+    advice = suggest(name, namespaces + method_names(catalogue))
     raise click.UsageError(
-        f"There is no namespace and no method {name}. "
-        + (advice or "`substrate list` shows what there is."),
+        f"Unknown namespace or method {name!r}. "
+        + (advice or "`substrate list` shows all methods."),
         ctx,
     )
 
@@ -117,7 +117,7 @@ def _print_method(console: Console, method: Described) -> None:
         console.print(indented(_events(method["events"]), 4))
     elif "result" in method:
         result = method["result"]
-        words = type_in_words(result, result.get("$defs", {}))
+        words = type_label(result, result.get("$defs", {}))
         console.print(indented(Text.assemble(("\nResult  ", "bold"), (words, "yellow"))))
     console.print()
 
@@ -138,10 +138,10 @@ def _parameters(params: Described) -> Table:
     grid = _grid()
     required = params.get("required", ())
     for name, entry in params.get("properties", {}).items():
-        remark = "required" if name in required else f"default {as_written(entry.get('default'))}"
+        remark = "required" if name in required else f"default {format_value(entry.get('default'))}"
         grid.add_row(
             Text(name, style="green"),
-            Text(type_in_words(entry, params.get("$defs", {})), style="yellow"),
+            Text(type_label(entry, params.get("$defs", {})), style="yellow"),
             Text.assemble(f"{entry.get('description', '')} ", (f"({remark})", "dim")),
         )
     return grid
@@ -155,7 +155,7 @@ def _events(events: Described) -> Table:
         properties = event.get("properties", {})
         definitions = event.get("$defs", {})
         fields = ", ".join(
-            f"{name}: {type_in_words(entry, definitions)}"
+            f"{name}: {type_label(entry, definitions)}"
             for name, entry in properties.items()
             if name != "type"
         )

@@ -1,4 +1,4 @@
-"""`substrate token`: the token of the server that runs, and further tokens."""
+"""`substrate token`: show the server token, and manage additional tokens and browser sessions."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from substrate.security.tokens import Token, TokenFile
 
 __all__ = ("token",)
 
-#: How long the server may take to replace its token.
+#: Timeout of the request that replaces the server's token.
 ROTATE_S: Final = 10.0
-#: What stands for every scope.
-EVERYTHING: Final = "*"
+#: Stands for all scopes.
+ALL_SCOPES: Final = "*"
 SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
 
 @click.group(
     invoke_without_command=True,
-    short_help="Print the server's token, or make tokens for others.",
+    short_help="Show the server token, or manage additional tokens.",
 )
 @click.option(
-    "--link", is_flag=True, help="Print the address that opens the server in a browser with it."
+    "--link", is_flag=True, help="Print a link that opens the server in a browser, with the token."
 )
 @click.pass_context
 def token(ctx: click.Context, *, link: bool) -> None:
-    """Print the token of the server that runs on the port of the settings.
+    """Print the token of the running server on the configured port.
 
     \b
     curl -H "Authorization: Bearer $(substrate token)" ...
@@ -50,9 +50,11 @@ def token(ctx: click.Context, *, link: bool) -> None:
 @token.command(short_help="Replace the server's token.")
 @click.pass_context
 def rotate(ctx: click.Context) -> None:
-    """Have the running server replace its token, and print the new one. The old one, and the
-    browser sessions that were begun with it, are refused from then on: what is open with them ends
-    within a second, and their runs are cancelled."""
+    """Replace the token of the running server, and print the new one.
+
+    The old token and the browser sessions created with it stop working: their connections close
+    within a second and their runs are cancelled.
+    """
     running = _running(ctx)
     connection = HTTPConnection(
         connect_address(settings_of(ctx).bind), running.port, timeout=ROTATE_S
@@ -60,77 +62,86 @@ def rotate(ctx: click.Context) -> None:
     headers = {"Authorization": f"Bearer {running.token}", "Content-Type": "application/json"}
     try:
         connection.request("POST", "/token/rotate", b"{}", headers)
-        answer = connection.getresponse()
-        said = answer.read().decode(errors="replace")
+        response = connection.getresponse()
+        body = response.read().decode(errors="replace")
     except (OSError, HTTPException) as error:
-        raise click.ClickException(f"the server on port {running.port}: {error}") from error
+        message = f"Cannot reach the server on port {running.port}: {error}"
+        raise click.ClickException(message) from error
     finally:
         connection.close()
-    if answer.status != 200:
-        raise click.ClickException(f"the server on port {running.port} refused: {said}")
+    if response.status != 200:
+        raise click.ClickException(f"The server on port {running.port} refused: {body}")
     click.echo(_running(ctx).token)
 
 
-@token.command(short_help="Make a further token and print it once.")
+@token.command(short_help="Create an additional token and print it once.")
 @click.argument("name")
 @click.option(
     "--scope",
     "scopes",
     multiple=True,
     metavar="SCOPE",
-    help="What it may call, besides what only reads; '*' for everything. May be repeated.",
+    help="Scope to allow in addition to reading; '*' allows everything. Repeatable.",
 )
 @click.option(
     "--as",
     "principal",
-    metavar="WHO",
-    help="Whose runs, sessions and trees it reaches; 'local' for your own.  [default: NAME]",
+    metavar="PRINCIPAL",
+    help="Principal whose runs, sessions and trees it can access; 'local' is you.  [default: NAME]",
 )
-@click.option("--expires", metavar="TIME", help="How long it lives, as in 12h, 30d or 8w.")
+@click.option(
+    "--expires", metavar="TIME", help="Lifetime, as in 12h, 30d or 8w.  [default: unlimited]"
+)
 def create(
     *, name: str, scopes: tuple[str, ...], principal: str | None, expires: str | None
 ) -> None:
-    """Make a token called NAME. It is printed once and kept nowhere; every server of yours takes
-    it from now on. `substrate schema` shows the scope of each method."""
-    allowed = None if EVERYTHING in scopes else frozenset(scopes) or frozenset({"read"})
+    """Create a token named NAME. It is printed once and never stored in clear text.
+
+    All your servers accept it immediately. `substrate schema` shows the scope of each method.
+    """
+    allowed = None if ALL_SCOPES in scopes else frozenset(scopes) or frozenset({"read"})
     try:
-        secret = TokenFile().add(name, allowed, principal=principal, lifetime_s=_lifetime(expires))
+        secret = TokenFile().add(
+            name, allowed, principal=principal, lifetime_s=_parse_lifetime(expires)
+        )
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(secret)
 
 
-@token.command("list", short_help="List the further tokens and the browser sessions.")
-@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each.")
+@token.command("list", short_help="List additional tokens and browser sessions.")
+@click.option("--json", "as_json", is_flag=True, help="Print each as a line of JSON.")
 def list_tokens(*, as_json: bool) -> None:
-    """List the further tokens and the browser sessions, without their secrets."""
+    """List additional tokens and browser sessions, without their secrets."""
     tokens = _tokens(TokenFile())
     sessions = _sessions(SessionFile(), tokens)
     if as_json:
         for token in tokens:
-            print_json_line(_described(token))
+            print_json_line(_token_fields(token))
         for session in sessions:
-            print_json_line(_described_session(session, tokens))
+            print_json_line(_session_fields(session, tokens))
         return
     for token in tokens:
-        scopes = " ".join(_described(token)["scopes"] or ["everything"])
-        click.echo(f"{token.name}  as {token.principal.name}  {scopes}  {_ending(token)}")
+        scopes = " ".join(_token_fields(token)["scopes"] or ["everything"])
+        click.echo(f"{token.name}  as {token.principal.name}  {scopes}  {_format_expiry(token)}")
     for session in sessions:
-        described = _described_session(session, tokens)
+        fields = _session_fields(session, tokens)
         click.echo(
-            f"{session.name}  as {session.principal}  begun {_moment(session.created_s)} with "
-            f"{described['begun_with']}  last used {_moment(session.used_s)}  "
-            f"until {_moment(session.expires_s)}  {session.user_agent}".rstrip()
+            f"{session.name}  as {session.principal}  created {_format_time(session.created_s)} "
+            f"with {fields['begun_with']}  last used {_format_time(session.used_s)}  "
+            f"until {_format_time(session.expires_s)}  {session.user_agent}".rstrip()
         )
     if not tokens and not sessions:
-        click.echo("There are none. `substrate token create NAME` makes one.", err=True)
+        click.echo("No tokens. Create one with `substrate token create NAME`.", err=True)
 
 
-@token.command(short_help="Remove a further token, or end a browser session.")
+@token.command(short_help="Revoke an additional token or a browser session.")
 @click.argument("name")
 def revoke(*, name: str) -> None:
-    """Remove the token NAME, or end the browser session NAME. It is refused from now on: what is
-    open with it ends within a second, and its runs are cancelled. With a token its sessions end."""
+    """Revoke the token or browser session NAME. Sessions created with a revoked token end too.
+
+    Open connections close within a second, and their runs are cancelled.
+    """
     file = SessionFile() if is_session_name(name) else TokenFile()
     try:
         found = file.revoke(name)
@@ -139,7 +150,7 @@ def revoke(*, name: str) -> None:
     if not found:
         kind = "session" if is_session_name(name) else "token"
         raise click.ClickException(
-            f"there is no {kind} called {name!r}; `substrate token list` shows them."
+            f"Unknown {kind} {name!r}. `substrate token list` shows all tokens and sessions."
         )
 
 
@@ -147,18 +158,18 @@ def revoke(*, name: str) -> None:
 
 
 def _running(ctx: click.Context) -> RunningServer:
-    """The server on the port of the settings; raises ClickException."""
+    """Return the running server on the configured port. Raises ClickException."""
     settings = settings_of(ctx)
     running = find_running(settings.port)
     if running is not None:
         return running
     if find_server(settings.port, connect_address(settings.bind)):
         raise click.ClickException(
-            f"the server on port {settings.port} has no lock file of yours: it asks for no token, "
-            "or somebody else started it."
+            f"The server on port {settings.port} has no lock file of yours: it requires no token, "
+            "or another user started it."
         )
     raise click.ClickException(
-        f"no server of yours runs on port {settings.port}. Start one with `substrate`, or name "
+        f"No server of yours runs on port {settings.port}. Start one with `substrate`, or select "
         "another port with `substrate --port PORT token`."
     )
 
@@ -183,7 +194,7 @@ def _sessions(file: SessionFile, tokens: list[Token]) -> list[Session]:
         raise click.ClickException(f"{file.path}: {error}") from error
 
 
-def _described(token: Token) -> dict[str, Any]:
+def _token_fields(token: Token) -> dict[str, Any]:
     return {
         "kind": "token",
         "name": token.name,
@@ -195,8 +206,8 @@ def _described(token: Token) -> dict[str, Any]:
     }
 
 
-def _described_session(session: Session, tokens: list[Token]) -> dict[str, Any]:
-    """A session has the scopes of the token that it was begun with."""
+def _session_fields(session: Session, tokens: list[Token]) -> dict[str, Any]:
+    """Return a session with the scopes of the token that created it."""
     source = next((each for each in tokens if each.digest == session.token), None)
     begun_with = (
         f"the server on port {session.port}" if source is None else f"the token {source.name}"
@@ -220,24 +231,24 @@ def _scopes(token: Token) -> list[str] | None:
     return None if scopes is None else sorted(scopes)
 
 
-def _ending(token: Token) -> str:
+def _format_expiry(token: Token) -> str:
     if token.expires_s is None:
-        return "until it is revoked"
-    when = _moment(token.expires_s)
+        return "until revoked"
+    when = _format_time(token.expires_s)
     return f"expired {when}" if token.expired(time.time()) else f"until {when}"
 
 
-def _moment(time_s: float) -> str:
+def _format_time(time_s: float) -> str:
     return datetime.fromtimestamp(time_s).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-def _lifetime(text: str | None) -> float | None:
+def _parse_lifetime(text: str | None) -> float | None:
     if text is None:
         return None
     found = re.fullmatch(r"([1-9][0-9]{0,5})([smhdw])", text)
     if found is None:
         raise click.BadParameter(
-            f"{text!r} is no time: a number and one of {', '.join(SECONDS)}, as in 30d.",
+            f"{text!r} is not a lifetime: use a number and one of {', '.join(SECONDS)}, as in 30d.",
             param_hint="--expires",
         )
     return float(int(found[1]) * SECONDS[found[2]])

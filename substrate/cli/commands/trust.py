@@ -1,4 +1,4 @@
-"""`substrate trust`: let a folder's own code and settings be loaded."""
+"""`substrate trust`: trust the code and settings of a folder."""
 
 from __future__ import annotations
 
@@ -23,24 +23,27 @@ from substrate.settings import FILE, Settings, files_to_trust
 __all__ = ("trust",)
 
 
-@click.command(short_help="Let this folder's code and settings be loaded.")
+@click.command(short_help="Trust the code and settings of a folder.")
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
-@click.option("--always", is_flag=True, help="Whatever it holds, now and later: for its authors.")
-@click.option("--list", "lists", is_flag=True, help="List the folders that are trusted.")
-@click.option("--revoke", is_flag=True, help="Trust the folder no longer.")
-@click.option("--json", "as_json", is_flag=True, help="With --list: a line of JSON for each.")
+@click.option(
+    "--always", is_flag=True, help="Also trust all future changes. For folders that you write."
+)
+@click.option("--list", "lists", is_flag=True, help="List the trusted folders.")
+@click.option("--revoke", is_flag=True, help="Stop trusting the folder.")
+@click.option("--json", "as_json", is_flag=True, help="With --list: print lines of JSON.")
 def trust(*, folder: Path | None, always: bool, lists: bool, revoke: bool, as_json: bool) -> None:
-    """Trust FOLDER, or the current one, as it is now: load its substrate.toml and activations.d.
+    """Trust the current version of substrate.toml and activations.d in FOLDER, or in this folder.
 
-    Read what is printed, and the files, first: they run with your rights. When one of them changes,
-    none is loaded until you trust the folder again. Folders inside of it are not covered.
+    The files run with your permissions: read them, and the printed summary, before you rely on
+    them. If any of them changes, none is loaded until you trust the folder again. Subfolders are
+    not covered.
     """
     if always + lists + revoke > 1:
-        raise click.UsageError("--always, --list and --revoke exclude each other.")
+        raise click.UsageError("--always, --list and --revoke cannot be used together.")
     if as_json and not lists:
-        raise click.UsageError("--json goes with --list.")
+        raise click.UsageError("--json requires --list.")
     if lists and folder is not None:
-        raise click.UsageError("--list shows every folder: leave FOLDER out.")
+        raise click.UsageError("--list lists every folder. Omit FOLDER.")
     target = real_folder(folder or Path.cwd())
     try:
         if lists:
@@ -48,7 +51,7 @@ def trust(*, folder: Path | None, always: bool, lists: bool, revoke: bool, as_js
         elif revoke:
             _revoke(target)
         elif not target.is_dir():
-            raise click.UsageError(f"There is no folder {folder}.")
+            raise click.UsageError(f"{folder} is not a folder.")
         elif always:
             _trust_always(target)
         else:
@@ -61,37 +64,35 @@ def _trust_now(folder: Path) -> None:
     shown = escape_controls(str(folder))
     if not files_to_trust(folder):
         click.echo(
-            f"{shown} has no {FILE} and no {Settings.activations_folder}: there is nothing to "
-            "trust. An author who is about to write them can use --always."
+            f"{shown} has no {FILE} and no {Settings.activations_folder}, so there is nothing to "
+            "trust. If you are going to create them, use --always."
         )
         return
     try:
         contents = read_contents(folder)
     except Unreadable as error:
         raise click.ClickException(
-            f"{escape_controls(str(error))}. Nothing was trusted. Remove it, or make it smaller."
+            f"{escape_controls(str(error))}. Nothing was trusted. Remove the file or shorten it."
         ) from error
     for line in format_contents(contents):
         click.echo(line)
     if (reason := unsafe_reason(folder)) is not None:
-        click.echo(
-            f"Note: {escape_controls(reason)}. What is changed will not be loaded.", err=True
-        )
+        click.echo(f"Note: {escape_controls(reason)}. Changed files will not be loaded.", err=True)
     write_record(folder, contents.digests(), contents.replaces())
-    click.echo(f"{shown} is trusted with these files as they are now.")
+    click.echo(f"Trusted the current version of these files in {shown}.")
 
 
 def _trust_always(folder: Path) -> None:
     if (reason := unsafe_reason(folder)) is not None:
         raise click.ClickException(
-            f"{escape_controls(reason)}, so this folder cannot be trusted always. Make it yours "
-            "alone, or leave out --always to trust the files as they are now."
+            f"{escape_controls(reason)}, so this folder cannot be trusted always. Restrict it to "
+            "your user, or omit --always to trust the current version of the files."
         )
     write_record(folder, None)
     click.echo(
-        f"{escape_controls(str(folder))} is trusted always: its {FILE} and "
-        f"{Settings.activations_folder} are loaded whatever they hold. "
-        "`substrate trust --revoke` ends that."
+        f"Trusted {escape_controls(str(folder))} always: its {FILE} and "
+        f"{Settings.activations_folder} are loaded, including future changes. "
+        "`substrate trust --revoke` undoes this."
     )
 
 
@@ -99,22 +100,22 @@ def _revoke(folder: Path) -> None:
     shown = escape_controls(str(folder))
     if not remove_record(folder):
         raise click.ClickException(
-            f"{shown} is not trusted. `substrate trust --list` shows the folders that are."
+            f"{shown} is not trusted. `substrate trust --list` lists the trusted folders."
         )
-    click.echo(f"{shown} is no longer trusted. A server that runs keeps what it has loaded.")
+    click.echo(f"{shown} is no longer trusted. A running server keeps what it has loaded.")
 
 
 def _list(*, as_json: bool) -> None:
-    records, faults = list_records()
+    records, errors = list_records()
     for record in records:
         if as_json:
             print_json_line(_fields(record))
         else:
             click.echo(_line(record))
-    for fault in faults:
-        click.echo(f"Warning: {escape_controls(fault)}", err=True)
+    for error in errors:
+        click.echo(f"Warning: {escape_controls(error)}", err=True)
     if not records and not as_json:
-        click.echo("No folder is trusted. `substrate trust` trusts the current one.", err=True)
+        click.echo("No trusted folders. `substrate trust` trusts the current folder.", err=True)
 
 
 def _fields(record: Record) -> dict[str, object]:
@@ -128,7 +129,7 @@ def _fields(record: Record) -> dict[str, object]:
 
 
 def _line(record: Record) -> str:
-    how = "always" if record.always else f"{len(record.files)} files as they were"
+    how = "always" if record.always else f"{len(record.files)} files at their trusted version"
     since = datetime.fromtimestamp(record.since_s).astimezone().strftime("%Y-%m-%d %H:%M")
-    gone = "" if Path(record.folder).is_dir() else "  (there is no such folder)"
+    gone = "" if Path(record.folder).is_dir() else "  (missing)"
     return f"{escape_controls(record.folder)}  {how}  since {since}{gone}"

@@ -1,7 +1,7 @@
-"""A configuration file of another program: read once, shown as a difference, replaced whole.
+"""A configuration file of another program: read once, shown as a diff, replaced atomically.
 
-At every moment there is the old file or the new one, never a half of one; the old one stays
-beside it as `.bak`. A link stays a link.
+Readers see either the old file or the new file, never a partial file. The old file is kept as
+`.bak` in the same folder. A symbolic link stays a link.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ("ChangedMeanwhile", "ConfigFile")
+__all__ = ("ConfigFile", "FileChanged")
 
 LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
-class ChangedMeanwhile(Exception):
-    """The file is no longer what it was when it was read."""
+class FileChanged(Exception):
+    """The file has changed since it was read."""
 
 
 class ConfigFile:
-    """One file, as it was when it was read."""
+    """A file with its content at the time it was read."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file; raises OSError if it is there and cannot be read."""
-        #: What a person calls it.
+        """Read the file. Raises OSError if it exists and cannot be read."""
+        #: The path as the user knows it.
         self.path = path
-        #: What it is, behind any links.
+        #: The path with links resolved.
         self.target = Path(os.path.realpath(path))
         self.former = self._read()
 
@@ -46,11 +46,11 @@ class ConfigFile:
             return None
 
     def text(self) -> str:
-        """The content; raises UnicodeDecodeError."""
+        """Return the content. Raises UnicodeDecodeError."""
         return (self.former or b"").decode()
 
     def diff(self, text: str) -> Iterator[str]:
-        """The lines of a unified diff from the content to this text."""
+        """Yield the lines of a unified diff from the content to this text."""
         before = "/dev/null" if self.former is None else str(self.path)
         old, new = LINE.findall(self.text()), LINE.findall(text)
         for line in difflib.unified_diff(old, new, before, str(self.path)):
@@ -59,25 +59,25 @@ class ConfigFile:
                 yield "\\ No newline at end of file"
 
     def replace(self, text: str) -> None:
-        """Put this text in place of the content, which is kept as the backup.
+        """Replace the content, and keep the old content as the backup.
 
-        Raises ChangedMeanwhile if the file is no longer what was read, and OSError.
+        Raises FileChanged if the file has changed since it was read, and OSError.
         """
         self.target.parent.mkdir(parents=True, exist_ok=True)
         if self._read() != self.former:
-            raise ChangedMeanwhile
+            raise FileChanged
         if self.former is not None:
-            # Its folder would let us replace it, but somebody has made it read-only.
+            # The folder's permissions would allow a replacement, but the file is read-only.
             if not os.access(self.target, os.W_OK):
                 raise PermissionError(errno.EACCES, "it is read-only", str(self.target))
             self._write(self.backup, self.former)
         self._write(self.target, text.encode())
 
     def _write(self, path: Path, data: bytes) -> None:
-        """Write a whole file under another name, and give it its name when it is complete."""
+        """Write a temporary file, and rename it when it is complete."""
         owner = None if self.former is None else self.target.stat()
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-        # There may be secrets in the file: nobody may read the new one who cannot read the old.
+        # The file may contain secrets: the new file must not be more readable than the old one.
         mode = 0o666 if owner is None else 0o600
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         try:
@@ -85,8 +85,7 @@ class ConfigFile:
                 file.write(data)
                 file.flush()
                 if owner is not None:
-                    # Only the superuser can give a file to somebody else, and must. Windows
-                    # knows nothing of this.
+                    # Only the superuser can change the owner, and has to. Windows has no chown.
                     with contextlib.suppress(PermissionError, AttributeError):
                         os.chown(temporary, owner.st_uid, owner.st_gid)
                     temporary.chmod(owner.st_mode & 0o7777)
@@ -97,7 +96,7 @@ class ConfigFile:
         self._sync_folder(path.parent)
 
     def _sync_folder(self, folder: Path) -> None:
-        """Make the new name last too, where the system has a way to ask for that."""
+        """Flush the rename to disk, where the system supports it."""
         with contextlib.suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY)
             try:

@@ -1,6 +1,6 @@
-"""The MCP hosts that are known here: where each keeps its servers, and how an entry looks.
+"""The supported MCP hosts: configuration files, and the format of a server entry.
 
-A host is a row in a table. What is done with the rows is the same for all of them.
+Each host is a row of a table; the code is the same for all hosts.
 """
 
 from __future__ import annotations
@@ -22,63 +22,62 @@ __all__ = (
     "UNDERSCORES",
     "Entry",
     "Host",
-    "Refused",
+    "NotEditable",
     "add_entry",
     "config_folder",
-    "entry_fault",
+    "entry_error",
     "entry_summary",
     "find_entries",
     "find_entry",
     "is_own_entry",
-    "merged",
+    "merge_entry",
     "own_command",
 )
 
 Entry = dict[str, Any]
 
 
-class Refused(Exception):
-    """A file is written in a way in which it cannot be changed safely; the message says why."""
+class NotEditable(Exception):
+    """The file cannot be edited safely. The message contains the reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Host:
-    """One host."""
+    """An MCP host."""
 
     title: str
-    #: Its file in each scope that it has; the first scope is the one that is meant by default.
+    #: Configuration file by scope. The first scope is the default.
     files: Mapping[str, Callable[[], Path]]
-    #: What a person does next.
+    #: What the user does after the installation.
     next_step: str
-    #: The key that its servers are under.
+    #: Key of the servers in the file.
     section: str = "mcpServers"
     syntax: ModuleType = json_text
-    #: What every entry says besides the command.
+    #: Constant fields of every entry.
     constants: tuple[tuple[str, str], ...] = ()
-    #: Flags for us: some hosts refuse names of tools with a dot in them.
+    #: Flags for this program. Some hosts reject tool names with dots.
     flags: tuple[str, ...] = ()
-    #: The host's own program, and the commands of it that put an entry into the user's file, in
-    #: place of a former one if there is one. That is better than changing a file that the host
-    #: keeps writing to.
+    #: The host's program, and the commands that add or replace an entry in the user's file. Using
+    #: them is safer than editing a file that the host itself writes to.
     program: str = ""
     commands: Callable[[str, Entry, Entry | None], list[list[str]]] | None = None
 
     def entry(self, command: Sequence[str], arguments: Sequence[str]) -> Entry:
-        """What the host is told about us."""
+        """Return the entry for this program."""
         program, *first = command
         args = [*first, "--stdio", "--mcp", *self.flags, *arguments]
         return {**dict(self.constants), "command": program, "args": args}
 
     def snippet(self, name: str, entry: Entry) -> str:
-        """A file that holds this entry only, for a person to paste."""
+        """Return the text of a file with only this entry, for pasting."""
         text: str = self.syntax.snippet(self.section, name, entry)
         return text
 
 
-# --- where files are -------------------------------------------------------------------------
+# --- locations -------------------------------------------------------------------------------
 
 
-def _home(*parts: str) -> Callable[[], Path]:
+def _in_home(*parts: str) -> Callable[[], Path]:
     return lambda: Path.home().joinpath(*parts)
 
 
@@ -91,12 +90,12 @@ def _config(*parts: str) -> Callable[[], Path]:
 
 
 def _variable(name: str, default: str, file: str) -> Callable[[], Path]:
-    """A file in the folder that a variable names, or else in one under the home folder."""
+    """Return a file in the folder named by a variable, or in a default folder of the home."""
     return lambda: Path(os.environ.get(name) or Path.home() / default) / file
 
 
 def config_folder(platform: str, variables: Mapping[str, str]) -> Path:
-    """Where programs with windows keep their configuration on this platform."""
+    """Return the configuration folder of desktop applications on a platform."""
     if platform == "darwin":
         return Path.home() / "Library" / "Application Support"
     if platform == "win32":
@@ -105,8 +104,11 @@ def config_folder(platform: str, variables: Mapping[str, str]) -> Path:
 
 
 def _claude(name: str, entry: Entry, former: Entry | None) -> list[list[str]]:
-    """Claude Code adds what is new to it only; an entry with all that a person has put into it
-    is added as JSON."""
+    """Return the commands for Claude Code.
+
+    `claude mcp add` cannot replace an entry, so an existing entry is removed and added again as
+    JSON, with the fields that the user has set.
+    """
     scope = ["--scope", "user", name]
     if former is None:
         return [["claude", "mcp", "add", *scope, "--", entry["command"], *entry["args"]]]
@@ -116,7 +118,7 @@ def _claude(name: str, entry: Entry, former: Entry | None) -> list[list[str]]:
     ]
 
 
-#: For the hosts that refuse a dot in the name of a tool.
+#: Flags for hosts that reject dots in tool names.
 UNDERSCORES = ("--mcp-tool-names", "underscore")
 
 HOSTS = {
@@ -133,7 +135,7 @@ HOSTS = {
     "claude-desktop": Host(
         "Claude Desktop",
         {"user": _config("Claude", "claude_desktop_config.json")},
-        "Quit Claude Desktop and start it again.",
+        "Restart Claude Desktop.",
         flags=UNDERSCORES,
     ),
     "codex": Host(
@@ -156,7 +158,7 @@ HOSTS = {
     "gemini": Host(
         "Gemini CLI",
         {
-            "user": _home(".gemini", "settings.json"),
+            "user": _in_home(".gemini", "settings.json"),
             "project": _project(".gemini", "settings.json"),
         },
         "Start Gemini CLI; /mcp shows the server.",
@@ -168,27 +170,28 @@ HOSTS = {
 
 
 def own_command(*, shared: bool) -> list[str]:
-    """How this program is started: the path of its executable, as it was called.
+    """Return the command that starts this program: the path of its executable, as it was called.
 
-    Links are not followed: what they lead to goes away at an update sooner than they do. In a
-    file that is shared with others it is the bare name, if that means the same executable here.
+    Links are not resolved, because an update is more likely to remove the link's target than the
+    link. In a shared file the command is the bare name, if PATH finds the same executable.
     """
     called = sys.argv[0] if Path(sys.argv[0]).stem == "substrate" else ""
-    beside = str(Path(sys.executable).with_name("substrate"))
+    same_folder = str(Path(sys.executable).with_name("substrate"))
     on_path = shutil.which("substrate")
-    found = shutil.which(called) or shutil.which(beside) or on_path
+    found = shutil.which(called) or shutil.which(same_folder) or on_path
     if found is None:
-        # -P: a host starts it in any folder, whose modules must not be imported in place of ours.
+        # -P: a host starts it in any folder, whose modules must not shadow ours.
         return [sys.executable, "-P", "-m", "substrate"]
     if shared and on_path is not None and Path(on_path).samefile(found):
         return ["substrate"]
     return [str(Path(found).absolute())]
 
 
-def merged(former: Any, entry: Entry) -> Entry:
-    """The entry, with what a person has added to the former one: variables, a timeout.
+def merge_entry(former: Any, entry: Entry) -> Entry:
+    """Return the entry with the fields that the user added to the former entry.
 
-    An entry without a command is about a server elsewhere; nothing of that fits to ours.
+    These are variables or a timeout, for example. A former entry without a command refers to a
+    remote server, so its fields do not apply.
     """
     if isinstance(former, dict) and "command" in former:
         return {**former, **entry}
@@ -196,13 +199,13 @@ def merged(former: Any, entry: Entry) -> Entry:
 
 
 def find_entries(host: Host, text: str) -> dict[str, Any]:
-    """Everything that the text of a host's file has by name; raises Refused."""
+    """Return all entries of a host's file by name. Raises NotEditable."""
     servers = _read(host, text).get(host.section)
     return servers if isinstance(servers, dict) else {}
 
 
 def find_entry(host: Host, text: str, name: str) -> Any:
-    """What the text of a host's file has under this name, or None; raises Refused."""
+    """Return the entry with this name, or None. Raises NotEditable."""
     return find_entries(host, text).get(name)
 
 
@@ -210,14 +213,14 @@ def _read(host: Host, text: str) -> dict[str, Any]:
     try:
         document: dict[str, Any] = host.syntax.read(text) if text.strip() else {}
     except ValueError as error:
-        raise Refused(str(error)) from error
+        raise NotEditable(str(error)) from error
     return document
 
 
 def add_entry(host: Host, text: str, name: str, entry: Entry) -> str:
-    """The text of a host's file with this entry in it, and nothing else changed.
+    """Return the text of a host's file with this entry, and nothing else changed.
 
-    Raises Refused if that cannot be done; the result has been read again and compared.
+    The result is parsed again and compared. Raises NotEditable if the edit cannot be done.
     """
     if not text.strip():
         return host.snippet(name, entry)
@@ -225,30 +228,30 @@ def add_entry(host: Host, text: str, name: str, entry: Entry) -> str:
     document = _read(host, text)
     servers = document.get(section, {})
     if not isinstance(servers, dict):
-        raise Refused(f"{section} is there, but holds no servers by name")
+        raise NotEditable(f"{section} exists, but is not an object of servers by name")
     former = servers.get(name)
-    wanted = merged(former, entry)
-    if former == wanted:
+    updated = merge_entry(former, entry)
+    if former == updated:
         return text
     changed = text
     try:
-        if former is None or wanted is entry:
+        if former is None or updated is entry:
             changed = syntax.put(changed, (section, name), entry)
         else:
             for key, value in entry.items():
                 if former.get(key) != value:
                     changed = syntax.put(changed, (section, name, key), value)
     except ValueError as error:
-        raise Refused(str(error)) from error
-    if _read_again(host, changed) != {**document, section: {**servers, name: wanted}}:
-        raise Refused(f"{section} is written there in a way that cannot be changed safely")
+        raise NotEditable(str(error)) from error
+    if _reparse(host, changed) != {**document, section: {**servers, name: updated}}:
+        raise NotEditable(f"{section} is written in a form that cannot be edited safely")
     return changed
 
 
-def _read_again(host: Host, changed: str) -> dict[str, Any] | None:
+def _reparse(host: Host, changed: str) -> dict[str, Any] | None:
     try:
         return _read(host, changed)
-    except Refused:
+    except NotEditable:
         return None
 
 
@@ -256,35 +259,35 @@ def _read_again(host: Host, changed: str) -> dict[str, Any] | None:
 
 
 def is_own_entry(name: str, entry: Any) -> bool:
-    """Whether an entry is called like us, or starts us."""
+    """Return whether an entry is named after this program, or starts it."""
     if not isinstance(entry, dict):
         return name == "substrate"
     words = [str(entry.get("command", "")), *_arguments(entry)]
     return name == "substrate" or any(Path(word).name == "substrate" for word in words)
 
 
-def entry_fault(host: Host, entry: Any) -> str | None:
-    """What keeps an entry from working, as the end of a sentence about it; None if nothing does."""
+def entry_error(host: Host, entry: Any) -> str | None:
+    """Return why an entry cannot work, as a predicate; None if it can."""
     if not isinstance(entry, dict):
-        return "is no entry"
+        return "is not an object"
     if "command" not in entry:
         return None if _address(entry) else "has neither a command nor a url"
     command, arguments = str(entry["command"]), _arguments(entry)
     if shutil.which(command) is None:
-        return f"starts {command}, which is not there"
+        return f"starts {command}, which does not exist"
     missing = [flag for flag in ("--stdio", "--mcp") if flag not in arguments]
     if missing:
-        return f"does not say {' '.join(missing)}"
+        return f"lacks the flags {' '.join(missing)}"
     if host.flags == UNDERSCORES and _tool_names(arguments) == "dot":
-        return f"gives tools names with dots, which {host.title} refuses"
+        return f"uses tool names with dots, which {host.title} rejects"
     return None
 
 
 def entry_summary(entry: Entry) -> str:
-    """What an entry without a fault does, as the end of a sentence about it."""
+    """Return what a valid entry does, as a predicate."""
     if "command" in entry:
         return f"starts {entry['command']}"
-    return f"asks the server at {_address(entry)}"
+    return f"connects to the server at {_address(entry)}"
 
 
 def _address(entry: Entry) -> Any:
@@ -297,11 +300,11 @@ def _arguments(entry: Entry) -> list[str]:
 
 
 def _tool_names(arguments: Sequence[str]) -> str:
-    """How tools are called by a server that is started so; the last flag counts."""
-    flag, spelling = UNDERSCORES[0], "dot"
+    """Return the separator in tool names for these flags. The last flag counts."""
+    flag, separator = UNDERSCORES[0], "dot"
     for number, word in enumerate(arguments):
         if word == flag and number + 1 < len(arguments):
-            spelling = arguments[number + 1]
+            separator = arguments[number + 1]
         elif word.startswith(f"{flag}="):
-            spelling = word.partition("=")[2]
-    return spelling
+            separator = word.partition("=")[2]
+    return separator

@@ -1,8 +1,7 @@
-"""Changing one value in the text of a JSON file, and leaving every other byte as it is.
+"""Edit one value in the text of a JSON file and leave every other byte unchanged.
 
-A file of somebody else's has an order, an indentation and habits that writing it anew would
-lose. So the text is read as strict JSON first, which makes finding a place in it simple: nothing
-here needs to cope with what is no JSON.
+Serialising another program's file again would lose its order, indentation and style. The text is
+first parsed as strict JSON, so the code that locates a position only has to handle valid JSON.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ __all__ = ("put", "read", "snippet")
 
 TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 UNIT = "  "
-#: A person's own file is no message of a stranger; a history of years may be in it. The depth is
-#: what the decoder can do.
+#: The user's own file is trusted, and may have grown for years. The depth is the decoder's limit.
 LIMITS = Limits(
     message_depth=1024,
     message_containers=sys.maxsize,
@@ -32,17 +30,17 @@ LIMITS = Limits(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Member:
-    """One member of an object, and where its parts are in the text."""
+    """A member of an object, and the position of its value in the text."""
 
     key: str
-    #: The white space before the key.
+    #: White space before the key.
     lead: str
     start: int
     end: int
 
 
 def read(text: str) -> dict[str, Any]:
-    """What the text says; raises ValueError if that is no object, or is no strict JSON."""
+    """Parse the text. Raises ValueError if it is not strict JSON, or not an object."""
     try:
         value = wire.decode_value(text.encode(), LIMITS, exact=False)
     except ValueError as error:
@@ -50,25 +48,27 @@ def read(text: str) -> dict[str, Any]:
             f"it is not strict JSON, which has no comments and no trailing commas ({error})"
         ) from error
     if not isinstance(value, dict):
-        raise ValueError("it is JSON, but no object")  # noqa: TRY004 - the text is at fault
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - the text is at fault
     return value
 
 
 def snippet(section: str, name: str, entry: Mapping[str, Any]) -> str:
-    """A whole file with this entry in it and nothing else."""
+    """Return the text of a file with only this entry."""
     return _pretty({section: {name: entry}}, "", UNIT) + "\n"
 
 
 def put(text: str, path: Sequence[str], value: Any) -> str:
-    """The text with this value at the end of this path of keys; raises ValueError if something on
-    the way there is no object. The text must be what `read` can read."""
+    """Return the text with this value at this path of keys.
+
+    The text must be accepted by `read`. Raises ValueError if a value on the path is not an object.
+    """
     opening = root = text.index("{")
     end = len(text)
     for depth, key in enumerate(path):
         if text[opening] != "{":
-            raise ValueError(f"{'.'.join(path[:depth])} is no object")
+            raise ValueError(f"{'.'.join(path[:depth])} is not an object")
         members = _members(text, opening)
-        # Of a key that stands there twice the last one counts, for us as for everybody.
+        # Of a duplicate key the last one counts, as in other parsers.
         found = next((each for each in reversed(members) if each.key == key), None)
         if found is None:
             for missing in reversed(path[depth + 1 :]):
@@ -76,11 +76,11 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
             return _insert(text, opening, key, value, _unit(text, root))
         opening, end = found.start, found.end
     rendered = _render(value, text[opening:end], _indentation(text, opening), _unit(text, root))
-    return text[:opening] + _with_ends_of(text, rendered) + text[end:]
+    return text[:opening] + _match_line_ends(text, rendered) + text[end:]
 
 
 def _insert(text: str, opening: int, key: str, value: Any, unit: str) -> str:
-    """Add a member behind the last one, written like it."""
+    """Add a member after the last one, in the same style."""
     members = _members(text, opening)
     tail = ""
     if members:
@@ -91,7 +91,7 @@ def _insert(text: str, opening: int, key: str, value: Any, unit: str) -> str:
         at, comma = opening + 1, ""
         closing = text.index("}", at)
         alone = opening == text.index("{")
-        # The rest of a file that stands on one line shows that it is meant to.
+        # If the rest of the file is on one line, the new member stays on that line.
         if alone or "\n" in text.strip():
             outer = _indentation(text, opening)
             lead, tail = f"\n{outer}{unit}", f"\n{outer}"
@@ -101,11 +101,11 @@ def _insert(text: str, opening: int, key: str, value: Any, unit: str) -> str:
     inner = lead.rpartition("\n")[2]
     rendered = _render(value, lead, inner, unit)
     added = f"{comma}{lead}{wire.encode(key).decode()}: {rendered}{tail}"
-    return text[:at] + _with_ends_of(text, added) + text[at:]
+    return text[:at] + _match_line_ends(text, added) + text[at:]
 
 
 def _members(text: str, opening: int) -> list[Member]:
-    """The members of the object that opens here."""
+    """Return the members of the object that starts at `opening`."""
     members: list[Member] = []
     depth = 0
     key: str | None = None
@@ -131,7 +131,7 @@ def _members(text: str, opening: int) -> list[Member]:
 
 
 def _unit(text: str, root: int) -> str:
-    """One step of indentation: that of the first member of all."""
+    """Return one level of indentation: that of the file's first member."""
     first = next(iter(_members(text, root)), None)
     if first is None or "\n" not in first.lead:
         return UNIT
@@ -139,13 +139,13 @@ def _unit(text: str, root: int) -> str:
 
 
 def _indentation(text: str, at: int) -> str:
-    """The white space that the line of this place begins with."""
+    """Return the indentation of the line at this position."""
     line = text[text.rfind("\n", 0, at) + 1 : at]
     return line[: len(line) - len(line.lstrip())]
 
 
 def _render(value: Any, style: str, indentation: str, unit: str) -> str:
-    """The value over several lines, if what it stands beside or replaces has several."""
+    """Format the value on several lines if its neighbour or predecessor spans several."""
     if "\n" in style:
         return _pretty(value, indentation, unit)
     lines = wire.encode_pretty(value).decode().split("\n")
@@ -162,6 +162,6 @@ def _pretty(value: Any, indentation: str, unit: str) -> str:
     return "\n".join(lines)
 
 
-def _with_ends_of(text: str, added: str) -> str:
-    """The lines of what is added end like those of the text."""
+def _match_line_ends(text: str, added: str) -> str:
+    """Return the added text with the line endings of the file."""
     return added.replace("\n", "\r\n") if "\r\n" in text else added

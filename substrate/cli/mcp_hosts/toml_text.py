@@ -1,7 +1,7 @@
-"""Changing one table in the text of a TOML file, and leaving every other byte as it is.
+"""Edit one table in the text of a TOML file and leave every other byte unchanged.
 
-A statement is as many lines as the parser of the standard library needs to accept them, so that
-strings and arrays over several lines are never mistaken for anything else.
+A statement consists of as many lines as tomllib needs to accept it, so multi-line strings and
+arrays are recognised correctly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 class Statement(NamedTuple):
-    """A header, a pair, a comment or a blank line, with the end of its last line."""
+    """A header, a key-value pair, a comment or a blank line, including its line ending."""
 
     text: str
     value: dict[str, Any]
@@ -30,7 +30,7 @@ class Statement(NamedTuple):
 
     @property
     def table(self) -> tuple[str, ...]:
-        """The table that a header opens; of an array of tables the array's path."""
+        """Path of the table that a header starts; for an array of tables the array's path."""
         path: list[str] = []
         value: Any = self.value
         while isinstance(value, dict) and value:
@@ -40,7 +40,7 @@ class Statement(NamedTuple):
 
     @property
     def comment(self) -> str:
-        """What stands behind the value of a pair, with the white space before it."""
+        """Comment after the value of a pair, with the white space before it."""
         for mark in re.finditer(r"[ \t]*#", self.text):
             if _parsed(self.text[: mark.start()]) == self.value:
                 return self.text[mark.start() :].rstrip("\r\n")
@@ -48,7 +48,7 @@ class Statement(NamedTuple):
 
 
 def read(text: str) -> dict[str, Any]:
-    """What the text says; raises ValueError if it is no TOML."""
+    """Parse the text. Raises ValueError if it is not TOML."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -56,20 +56,19 @@ def read(text: str) -> dict[str, Any]:
 
 
 def snippet(section: str, name: str, entry: Mapping[str, Any]) -> str:
-    """A whole file with this entry in it and nothing else."""
+    """Return the text of a file with only this entry."""
     return f"[{section}.{name}]\n" + _pairs(entry)
 
 
 def put(text: str, path: Sequence[str], value: Any) -> str:
-    """The text with this value at this path: a table in a section, or one key of such a table.
+    """Return the text with this value at this path: a table in a section, or a key of such a table.
 
-    Raises ValueError if a key is to be changed in a table that has no header of its own. A text
-    whose last line has no end will have none afterwards either.
+    A missing final newline stays missing. Raises ValueError if the key's table has no header.
     """
     section, name, *keys = path
     end = "\r\n" if "\r\n" in text else "\n"
-    unended = bool(text) and not text.endswith("\n")
-    statements = _statements(text + end * unended)
+    unterminated = bool(text) and not text.endswith("\n")
+    statements = _statements(text + end * unterminated)
     pieces = [each.text for each in statements]
     header, pairs = _find(statements, (section, name))
     if header is None:
@@ -90,11 +89,11 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
             indentation = pieces[old][: len(pieces[old]) - len(pieces[old].lstrip(" \t"))]
             pieces[old] = f"{indentation}{key} = {_value(value)}{statements[old].comment}{end}"
     result = "".join(pieces)
-    return result.removesuffix(end) if unended else result
+    return result.removesuffix(end) if unterminated else result
 
 
 def _find(statements: Sequence[Statement], table: tuple[str, ...]) -> tuple[int | None, list[int]]:
-    """Where the header of this table is, and where the pairs below it are."""
+    """Return the index of the table's header, and the indices of its pairs."""
     header = None
     pairs = []
     for index, statement in enumerate(statements):
@@ -132,7 +131,7 @@ def _pairs(entry: Mapping[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:
-    """A text or a list of texts: TOML knows all the escapes that JSON writes."""
+    """Format a string or a list of strings. TOML supports all escapes of JSON."""
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
     return wire.encode(value).decode()

@@ -1,7 +1,7 @@
-"""What a hub offers, as the commands want to know it: namespaces, their methods, their names.
+"""The catalogue of a target: namespaces, methods and their schemas.
 
-It is read either from a hub in this process, where names and summaries cost nothing and schemas
-are made one by one, or from the schema that a server gives as a whole.
+It is read from a hub in this process, which creates schemas one at a time, or from the complete
+schema of a server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = (
     "SchemaCatalogue",
     "find_method",
     "method_names",
-    "nearest",
+    "suggest",
     "walk",
 )
 
@@ -31,7 +31,7 @@ Described = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MethodInfo:
-    """A method, without its schema."""
+    """A method without its schema."""
 
     name: str
     summary: str
@@ -41,7 +41,7 @@ class MethodInfo:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NamespaceInfo:
-    """An activation in its place, without those inside it."""
+    """An activation at its path, without its children."""
 
     path: str
     version: str
@@ -50,20 +50,20 @@ class NamespaceInfo:
 
 
 class Catalogue(Protocol):
-    """What there is to call."""
+    """Namespaces and methods that can be called."""
 
     def namespaces(self) -> list[NamespaceInfo]:
-        """Every namespace, sorted, those inside another after it."""
+        """Return all namespaces, sorted, parents before children."""
 
-    def described(self) -> Described:
-        """The whole schema."""
+    def schema(self) -> Described:
+        """Return the complete schema."""
 
     def method(self, name: str) -> Described:
-        """The schema of the method that has exactly this name."""
+        """Return the schema of the method with exactly this name."""
 
 
 class HubCatalogue:
-    """What a hub in this process offers."""
+    """Catalogue of a hub in this process."""
 
     def __init__(self, hub: Plexus) -> None:
         self._hub = hub
@@ -84,7 +84,7 @@ class HubCatalogue:
             for node in sorted(self._hub.nodes(), key=lambda node: node.path)
         ]
 
-    def described(self) -> Described:
+    def schema(self) -> Described:
         return self._hub.schema()
 
     def method(self, name: str) -> Described:
@@ -92,10 +92,10 @@ class HubCatalogue:
 
 
 class SchemaCatalogue:
-    """What a schema says that there is."""
+    """Catalogue read from a complete schema."""
 
-    def __init__(self, described: Described) -> None:
-        self._described = described
+    def __init__(self, schema: Described) -> None:
+        self._schema = schema
 
     def namespaces(self) -> list[NamespaceInfo]:
         return [
@@ -113,16 +113,16 @@ class SchemaCatalogue:
                     for entry in node["methods"]
                 ),
             )
-            for node in walk(self._described["activations"])
+            for node in walk(self._schema["activations"])
         ]
 
-    def described(self) -> Described:
-        return self._described
+    def schema(self) -> Described:
+        return self._schema
 
     def method(self, name: str) -> Described:
         found: Described = next(
             entry
-            for node in walk(self._described["activations"])
+            for node in walk(self._schema["activations"])
             for entry in node["methods"]
             if entry["name"] == name
         )
@@ -130,31 +130,31 @@ class SchemaCatalogue:
 
 
 def walk(activations: Iterable[Described]) -> Iterator[Described]:
-    """Every activation of a schema, children after their parents."""
+    """Yield every activation of a schema, parents before children."""
     for node in activations:
         yield node
         yield from walk(node.get("children", ()))
 
 
 def method_names(catalogue: Catalogue) -> list[str]:
-    """The names of all methods, sorted."""
+    """Return the names of all methods, sorted."""
     return sorted(
         method.name for namespace in catalogue.namespaces() for method in namespace.methods
     )
 
 
 def find_method(catalogue: Catalogue, name: str) -> str | None:
-    """The dotted name that is meant, which may be spelt with underscores; None if there is none."""
+    """Return the dotted name of a method, which may have underscores instead; None if unknown."""
     names = method_names(catalogue)
     if name in names:
         return name
     return next((known for known in names if known.replace(".", "_") == name), None)
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """A sentence with the names that look like this one; empty if none does."""
+def suggest(name: str, names: Iterable[str]) -> str:
+    """Return a sentence with similar names, or an empty string."""
     names = list(names)
-    # Somebody who left the namespace out, or got only that right, is helped too.
+    # A name without its namespace, or with a similar last part, also finds its method.
     last_parts = [known for known in names if known.rpartition(".")[2] == name]
     close = last_parts or difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if not close:

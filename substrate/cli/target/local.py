@@ -1,4 +1,4 @@
-"""A hub in this process, as a target of commands."""
+"""Target that runs methods on a hub in this process."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LocalItem:
-    """An event that is still the object the method made."""
+    """Event as the object that the method created."""
 
     own: Event
 
     @property
     def event(self) -> Mapping[str, Any]:
-        """The event as it would be on the wire."""
+        """Fields of the event as on the wire."""
         fields: Mapping[str, Any] = wire.decode_plain(self.own)
         return fields
 
     @property
     def time_ms(self) -> int | None:
-        """Nothing: a run of this process is shown while it is made."""
+        """None: a run of this process is shown while it happens."""
         return None
 
     @property
     def text(self) -> str | None:
-        """What the event says of itself."""
+        """Readable form of the event."""
         return self.own.as_text() or self.own.as_line()
 
 
 class LocalCall:
-    """A run of the hub in this process."""
+    """Call of a method of the hub in this process."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -59,7 +59,7 @@ class LocalCall:
         return self._call.run.id
 
     async def items(self) -> AsyncIterator[LocalItem]:
-        """What the run says, up to and with its terminal."""
+        """Yield the events of the run, up to and including its terminal."""
         batches = self._call.run.batches(self._call.after, owner=self._call.owned)
         async with aclosing(batches):
             async for batch in batches:
@@ -67,31 +67,31 @@ class LocalCall:
                     yield LocalItem(event)
 
     async def cancel(self, reason: str) -> None:
-        """Stop the run; its terminal still comes."""
+        """Cancel the run. Its terminal still arrives."""
         self._call.run.cancel(reason)
 
     async def answer(self, request: str, answer: Any) -> None:
-        """Answer what the run asks."""
+        """Answer a question of the run."""
         self._call.run.answer(request, answer)
 
 
 class LocalTarget:
-    """A hub of our own, for as long as the command lives."""
+    """Hub that lives as long as the command."""
 
     name = "this project"
-    #: Nobody else can reach a run of this process.
+    #: No other process can reach a run of this process.
     command = None
 
     def __init__(self, settings: Settings, project: Path, files: ProjectFiles = NO_FILES) -> None:
         self._runner = asyncio.Runner()
         with _without_stdout():
-            # Plugins are made where they will run: on the loop.
+            # Plugins are created on the event loop that will run them.
             self._hub, self.broken = self._runner.run(_build(settings, project, files))
         self.catalogue = HubCatalogue(self._hub)
 
     @asynccontextmanager
     async def call(self, method: str, params: dict[str, Any]) -> AsyncIterator[LocalCall]:
-        """Begin a call; leaving it stops the run. Raises PlexusError if it is refused."""
+        """Start a call. Leaving the context cancels the run. Raises PlexusError if rejected."""
         call = self._hub.call(method, params)
         try:
             yield LocalCall(call)
@@ -100,12 +100,12 @@ class LocalTarget:
                 call.run.cancel("its caller left")
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine that calls; what methods print goes to stderr meanwhile."""
+        """Run a coroutine that calls methods. What methods print goes to stderr."""
         with _without_stdout():
             return self._runner.run(work)
 
     def close(self) -> None:
-        """End what still runs, and let the activations clean up."""
+        """Cancel active runs and close the activations."""
         self._runner.run(self._hub.close())
         close_runner(self._runner, self._hub)
 
@@ -117,5 +117,5 @@ async def _build(
 
 
 def _without_stdout() -> redirect_stdout[Any]:
-    """Stdout carries the command's answer: what somebody's plugin prints is beside it."""
+    """Redirect stdout to stderr, because stdout carries only the command's output."""
     return redirect_stdout(sys.stderr)

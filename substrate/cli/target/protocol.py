@@ -1,7 +1,7 @@
-"""What commands call methods on: the protocol of a target, and calls that return one value.
+"""The protocol of a target that commands call methods on, and calls that return one value.
 
 A running server and a hub in this process implement the same protocol, so that no command depends
-on which of them it calls.
+on which one it calls.
 """
 
 from __future__ import annotations
@@ -16,54 +16,54 @@ from plexus.errors import PlexusError
 from plexus.registry.plugins import BrokenPlugin
 from substrate.cli.target.catalogue import Catalogue
 
-__all__ = ("Item", "OpenCall", "Target", "ask", "result_of", "text_of")
+__all__ = ("Item", "OpenCall", "Target", "call_method", "result_of", "text_of")
 
 T = TypeVar("T")
 
 
 class Item(Protocol):
-    """One event of a run."""
+    """Event of a run."""
 
     @property
     def event(self) -> Mapping[str, Any]:
-        """The event as it is on the wire."""
+        """Fields of the event as on the wire."""
 
     @property
     def time_ms(self) -> int | None:
-        """When it was written, in milliseconds since the epoch, if the call asked for that."""
+        """Time of the event in milliseconds since the epoch, if the call requested times."""
 
     @property
     def text(self) -> str | None:
-        """How the event itself says that a person would read it; None if that is not known."""
+        """Readable form of the event; None if unknown."""
 
 
 class OpenCall(Protocol):
-    """A call that was accepted."""
+    """Call that was accepted."""
 
     @property
     def run(self) -> int:
-        """The run's number."""
+        """Number of the run."""
 
     def items(self) -> AsyncIterator[Item]:
-        """What the run says, up to and with its terminal."""
+        """Yield the events of the run, up to and including its terminal."""
 
     async def cancel(self, reason: str) -> None:
-        """Stop the run; its terminal still comes."""
+        """Cancel the run. Its terminal still arrives."""
 
     async def answer(self, request: str, answer: Any) -> None:
-        """Answer what the run asks; raises PlexusError if the answer does not fit."""
+        """Answer a question of the run. Raises PlexusError if the answer is invalid."""
 
 
 class Target(Protocol):
-    """Somewhere to call methods."""
+    """Server or hub that commands call methods on."""
 
     @property
     def name(self) -> str:
-        """How to speak of it, as in "the server on port 4444"."""
+        """Name for messages, as in "the server on port 4444"."""
 
     @property
     def command(self) -> Sequence[str] | None:
-        """The `substrate call` that reaches the same runs from elsewhere; None if none can."""
+        """The `substrate call` that reaches the same runs from another process, or None."""
 
     @property
     def broken(self) -> Sequence[BrokenPlugin]:
@@ -71,31 +71,31 @@ class Target(Protocol):
 
     @property
     def catalogue(self) -> Catalogue:
-        """What there is to call."""
+        """Namespaces and methods of the target."""
 
     def call(self, method: str, params: dict[str, Any]) -> AbstractAsyncContextManager[OpenCall]:
-        """Begin a call; leaving it stops the run. Entering raises PlexusError if it is refused."""
+        """Start a call. Leaving the context cancels the run. Raises PlexusError if rejected."""
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine that calls."""
+        """Run a coroutine that calls methods."""
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
 
 
 async def result_of(target: Target, method: str, params: dict[str, Any]) -> Any:
-    """What a method gives; raises PlexusError if it fails or is stopped."""
-    _, terminal = await _played(target, method, params)
+    """Call a method and return its result. Raises PlexusError if it fails or is cancelled."""
+    _, terminal = await _collect(target, method, params)
     return terminal.get("result")
 
 
 async def text_of(target: Target, method: str, params: dict[str, Any]) -> str:
-    """All the text that a method yields; raises PlexusError if it fails or is stopped."""
-    text, _ = await _played(target, method, params)
+    """Call a method and return all its text. Raises PlexusError if it fails or is cancelled."""
+    text, _ = await _collect(target, method, params)
     return text
 
 
-async def _played(
+async def _collect(
     target: Target, method: str, params: dict[str, Any]
 ) -> tuple[str, Mapping[str, Any]]:
     texts: list[str] = []
@@ -111,14 +111,17 @@ async def _played(
     raise PlexusError(f"{method} was cancelled", code="cancelled")
 
 
-def ask(
+def call_method(
     target: Target, method: str, params: dict[str, Any], advice: dict[str, str] | None = None
 ) -> Any:
-    """The same for a command: raises ClickException with the advice for this code of an error."""
+    """Call a method for a command and return its result.
+
+    Raises ClickException with the advice for the error's code.
+    """
     try:
         return target.run(result_of(target, method, params))
     except PlexusError as error:
         next_step = (advice or {}).get(error.code, "")
         message = error.message.rstrip(".")
-        said = f"{message}. {next_step}" if next_step else f"{message} ({error.code})"
-        raise click.ClickException(said) from error
+        text = f"{message}. {next_step}" if next_step else f"{message} ({error.code})"
+        raise click.ClickException(text) from error

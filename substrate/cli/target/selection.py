@@ -1,8 +1,8 @@
 """Selection of the target of a command: a running server, or a hub in this process.
 
-A server is used if one answers on the port of the settings, because the runs that other clients
-watch are there. Flags that only make sense for a local hub (`--local`, `--activation`,
-`--bash-sandbox`, `--database`) select this process.
+If a server answers on the configured port, commands use it, because other clients watch its runs.
+Flags that only apply to a local hub (`--local`, `--activation`, `--bash-sandbox`, `--database`)
+select this process.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from substrate.security.exposure import connect_address, url_host
 __all__ = (
     "Choice",
     "choose_target",
-    "need_server",
+    "command_line",
     "report_broken",
+    "require_server",
     "running_server",
     "server_option",
-    "spelled",
     "target_options",
 )
 
-#: Root flags that shape a hub; a server has its own settings and would ignore them.
+#: Root flags that configure a hub. A server has its own settings and would ignore them.
 HUB_FLAGS = {
     "activation": "--activation",
     "bash_sandbox": "--bash-sandbox",
@@ -43,43 +43,42 @@ HUB_FLAGS = {
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What the person said about where to call."""
+    """Target requested on the command line."""
 
     local: bool = False
     url: str | None = None
 
 
 def target_options() -> list[click.Option]:
-    """The flags that make a `Choice`, as every command has them."""
+    """Return the options that select a target."""
     return [
-        click.Option(["--local"], is_flag=True, help="Never ask a server: use this process."),
+        click.Option(["--local"], is_flag=True, help="Run in this process, without a server."),
         server_option(),
     ]
 
 
 def server_option() -> click.Option:
-    """The flag that names a server, for a command that needs one."""
+    """Return the option that selects a server."""
     return click.Option(
-        ["--url"], metavar="URL", help="Ask this server: ws://host:port or http://host:port."
+        ["--url"], metavar="URL", help="Use this server: ws://host:port or http://host:port."
     )
 
 
 def choose_target(ctx: click.Context, choice: Choice) -> Target:
-    """Find the server, or build the hub; it is closed with the context. Raises click's errors."""
+    """Find the server, or build a hub that is closed with the context. Raises click's errors."""
     settings = settings_of(ctx)
     given = ctx.find_root().params
     hub_flags = [flag for name, flag in HUB_FLAGS.items() if given.get(name)]
     target: Target | None = None
     if choice.url is not None:
-        about_here = ["--local"] if choice.local else hub_flags
-        if about_here:
+        local_flags = ["--local"] if choice.local else hub_flags
+        if local_flags:
             raise click.UsageError(
-                f"{about_here[0]} is about a hub in this process and --url about a server; "
-                "leave one out.",
+                f"{local_flags[0]} runs in this process and --url selects a server. Omit one.",
                 ctx,
             )
         target = _named_server(ctx, choice.url)
-    # A completion is wanted at once, and a server that hangs must not hold up a shell.
+    # Shell completion must be fast, and a server that hangs must not block the shell.
     elif not (choice.local or hub_flags or ctx.resilient_parsing):
         target = running_server(ctx)
     if target is None:
@@ -90,21 +89,21 @@ def choose_target(ctx: click.Context, choice: Choice) -> Target:
     return target
 
 
-def need_server(ctx: click.Context, url: str | None) -> ServerTarget:
-    """The server that is named, or else runs; raises ClickException that says what to do."""
+def require_server(ctx: click.Context, url: str | None) -> ServerTarget:
+    """Return the selected or running server. Raises ClickException if no server runs."""
     if url is not None:
         return _named_server(ctx, url)
     server = running_server(ctx)
     if server is None:
         raise click.ClickException(
-            f"no server runs on port {settings_of(ctx).port}. Start one with `substrate`, or name "
-            "another with `substrate --port PORT` or --url."
+            f"No server runs on port {settings_of(ctx).port}. Start one with `substrate`, or "
+            "select another with `substrate --port PORT` or --url."
         )
     return server
 
 
-def spelled(ctx: click.Context, command: str, *words: str) -> str:
-    """A command that reaches the same server as this one, ready to be typed."""
+def command_line(ctx: click.Context, command: str, *words: str) -> str:
+    """Return a command line that uses the same server as this command."""
     url, port = ctx.params.get("url"), ctx.find_root().params.get("port")
     before = ["--port", str(port)] if url is None and port is not None else []
     after = [] if url is None else ["--url", url]
@@ -112,7 +111,7 @@ def spelled(ctx: click.Context, command: str, *words: str) -> str:
 
 
 def running_server(ctx: click.Context) -> ServerTarget | None:
-    """The server that answers on the port of the settings, if one does."""
+    """Return the server that answers on the configured port, or None."""
     settings = settings_of(ctx)
     host = connect_address(settings.bind)
     if not find_server(settings.port, host):
@@ -126,7 +125,7 @@ def running_server(ctx: click.Context) -> ServerTarget | None:
 
 
 def _named_server(ctx: click.Context, address: str) -> ServerTarget:
-    """The server at this address, whether it is there or not; raises UsageError."""
+    """Return the server at an address, without connecting to it. Raises UsageError."""
     try:
         url = server_url(address)
     except ValueError as error:
@@ -137,7 +136,7 @@ def _named_server(ctx: click.Context, address: str) -> ServerTarget:
 
 
 def report_broken(broken: Sequence[BrokenPlugin]) -> None:
-    """Say which plugins were skipped, and why."""
+    """Print which plugins were skipped, and why."""
     for plugin in broken:
         message = f"Plugin skipped: {plugin.source}: {plugin.reason}"
         click.echo(coloured(message, "yellow"), err=True)

@@ -1,4 +1,4 @@
-"""A server that is running, as a target of commands."""
+"""Target that calls methods on a running server."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ __all__ = ("ServerTarget", "find_server", "identity_of", "server_url")
 
 T = TypeVar("T")
 
-#: What `substrate.server.app` says it is. A test sees that the two agree; importing it from there
-#: would import the whole HTTP server.
+#: Name in the identity document of `substrate.server.app`. A test compares the two; importing the
+#: constant would import the whole HTTP server.
 IDENTITY: Final = "substrate"
-#: How long a server on this machine may take to say who it is; every command waits for it.
+#: Timeout for the identity of a local server. Every command waits for it.
 PROBE_S: Final = 0.3
-#: What this machine calls itself.
+#: Host names of this machine.
 LOCAL_NAMES: Final = frozenset({"127.0.0.1", "localhost", "::1"})
-#: More than enough for the answer that is expected.
+#: Maximum size of the identity document.
 PROBE_BYTES: Final = 64 * 1024
 
 
 def find_server(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether a server of ours answers on this port."""
+    """Return whether a Substrate server answers on this port."""
     return identity_of(port, host) is not None
 
 
 def identity_of(port: int, host: str = "127.0.0.1") -> dict[str, Any] | None:
-    """What a server of ours on this port says of itself; None if there is none."""
+    """Return the identity document of the Substrate server on this port, or None."""
     if port == 0:
         return None
     try:
-        # Mostly nobody is there; the HTTP client is imported only if somebody is.
+        # Usually nothing listens, and the import of the HTTP client is saved.
         socket.create_connection((host, port), PROBE_S).close()
     except OSError:
         return None
@@ -59,33 +59,35 @@ def identity_of(port: int, host: str = "127.0.0.1") -> dict[str, Any] | None:
         connection.request("GET", "/", headers={"accept": "application/json"})
         body = wire.decode_value(connection.getresponse().read(PROBE_BYTES), Limits())
     except (OSError, HTTPException, PlexusError, ValueError):
-        return None  # somebody else
+        return None  # another program
     finally:
         connection.close()
     return body if isinstance(body, dict) and body.get("name") == IDENTITY else None
 
 
 def server_url(address: str) -> str:
-    """An address as the client takes it; raises ValueError for what is none."""
+    """Return the URL for the client library. Raises ValueError for an invalid address."""
     url = address if "://" in address else f"ws://{address}"
     parts = urlsplit(url)
     if parts.scheme not in ("ws", "wss", "http", "https") or not parts.hostname:
-        raise ValueError(f"{address!r} is not like ws://127.0.0.1:4444 or http://127.0.0.1:4444.")
+        raise ValueError(
+            f"{address!r} is not a server URL, as in ws://127.0.0.1:4444 or http://127.0.0.1:4444."
+        )
     return url
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServerItem:
-    """An event as it came over the wire."""
+    """Event as received from the server."""
 
     event: Mapping[str, Any]
     time_ms: int | None = None
-    #: The server does not send how an event would be read.
+    #: The server does not send a readable form.
     text: str | None = None
 
 
 class ServerCall:
-    """A run on the server, that this client began or follows."""
+    """Call of a method on the server."""
 
     def __init__(self, client: Client, call: Call) -> None:
         self._client = client
@@ -93,21 +95,21 @@ class ServerCall:
 
     @property
     def run(self) -> int:
-        """The run's number."""
+        """Number of the run."""
         number = self._call.run
         assert number is not None, "the server has accepted the call"
         return number
 
     async def items(self) -> AsyncIterator[ServerItem]:
-        """What the run says, up to and with its terminal."""
+        """Yield the events of the run, up to and including its terminal."""
         terminal: ClientItem | None = None
         try:
             async with aclosing(self._call.__aiter__()) as items:
                 async for item in items:
                     yield ServerItem(dict(item), item.time_ms)
         except PlexusError:
-            # The client raises what a run failed with. Here that is an item like any other,
-            # unless it failed without one: the server is gone.
+            # The client library raises the error of a failed run. Here the terminal is an item
+            # like any other. Without a terminal, the connection to the server was lost.
             terminal = self._call.terminal
             if terminal is None:
                 raise
@@ -115,36 +117,34 @@ class ServerCall:
             yield ServerItem(dict(terminal), terminal.time_ms)
 
     async def cancel(self, reason: str) -> None:
-        """Stop the run; its terminal still comes."""
+        """Cancel the run. Its terminal still arrives."""
         await self._call.cancel(reason)
 
     async def answer(self, request: str, answer: Any) -> None:
-        """Answer what the run asks."""
+        """Answer a question of the run."""
         await self._client.respond(self.run, request, answer)
 
 
 class ServerTarget:
-    """A server, reached over a connection for each thing that is asked of it."""
+    """Server, with a separate connection for each call."""
 
-    #: A server reports its plugins itself, when it starts.
+    #: A server reports its plugins when it starts.
     broken: Sequence[BrokenPlugin] = ()
 
     def __init__(
         self, url: str, name: str, command: Sequence[str], token: str | None = None
     ) -> None:
-        """`token` is sent to the server; without one, the one in the lock file of a server of
-        this user on this machine."""
+        """Without `token`, the token from the lock file of a local server of this user is used."""
         self._url = url
         self._token = token or _token_of(url)
-        #: For how long the server may be away in the middle of a call; None for as long as the
-        #: client thinks right.
+        #: How long to reconnect during a call; None for the default of the client library.
         self.reconnect_s: float | None = None
         self.name = name
         self.command = command
 
     @cached_property
     def catalogue(self) -> SchemaCatalogue:
-        """What the server offers; raises ClickException if it cannot be reached."""
+        """Catalogue of the server. Raises ClickException if the server cannot be reached."""
         return SchemaCatalogue(self.run(self._schema()))
 
     async def _schema(self) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class ServerTarget:
 
     @asynccontextmanager
     async def call(self, method: str, params: dict[str, Any]) -> AsyncIterator[ServerCall]:
-        """Begin a call; leaving it stops the run. Raises PlexusError if it is refused."""
+        """Start a call. Leaving the context cancels the run. Raises PlexusError if rejected."""
         async with (
             connect(self._url, token=self._token, reconnect_s=self.reconnect_s) as client,
             client.call(method, params) as call,
@@ -161,25 +161,28 @@ class ServerTarget:
             yield ServerCall(client, call)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine that calls; raises ClickException if the server is not there."""
+        """Run a coroutine that calls methods. Raises ClickException if the server is unreachable or
+        rejects the token."""
         try:
             return asyncio.run(work)
         except ConnectionLost as error:
             raise click.ClickException(
-                f"{error.message}. Is {self.name} running? --local does without one."
+                f"{error.message}. Is {self.name} running? --local works without a server."
             ) from error
         except Denied as error:
             raise click.ClickException(
-                f"{error.message}. Give its token with `substrate --token TOKEN` or in {TOKEN}."
+                f"{error.message}. Pass its token with `substrate --token TOKEN` or in {TOKEN}."
             ) from error
 
     def close(self) -> None:
-        """Nothing is held between calls."""
+        """Do nothing: no resources are held between calls."""
 
 
 def _token_of(url: str) -> str | None:
-    """The token of a server on this machine, as its lock file has it. No other machine is ever
-    sent one from there."""
+    """Return the token from the lock file of a server on this machine.
+
+    A token from a lock file is never sent to another machine.
+    """
     parts = urlsplit(url)
     if parts.hostname not in LOCAL_NAMES:
         return None

@@ -1,4 +1,8 @@
-"""A chat session at the terminal: requests about it, and turns that are displayed."""
+"""Client of a chat session: requests to its methods, and turns displayed at the terminal.
+
+On a terminal Markdown is lightly rendered; piped, stdout gets the answer unchanged. Answers of a
+model are untrusted text, so control characters are removed before they reach a terminal.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +21,8 @@ from substrate.cli.terminal.display import (
     JsonLines,
     Readable,
     Streams,
-    short,
-    turn_in_line,
+    format_turn,
+    truncate,
 )
 from substrate.cli.terminal.markdown import MarkdownStream
 from substrate.cli.terminal.prompter import Prompter
@@ -27,27 +31,27 @@ from substrate.cli.terminal.run_follower import FAILED, REASONS, RunFollower
 if TYPE_CHECKING:  # rich is imported when there is a terminal to print on
     from rich.console import Console
 
-__all__ = ("ChatClient", "Session", "TurnDisplay", "harmless")
+__all__ = ("ChatClient", "Session", "TurnDisplay", "strip_controls")
 
 Session = dict[str, Any]
 Event = Mapping[str, Any]
 
-#: Characters that move the cursor, change colours or worse; not the end of a line, nor a tab.
-STEERING: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-#: The first line of what a tool gave is shown, however narrow the terminal is, up to this.
-LEAST: Final = 40
+#: Control characters and bidirectional overrides, except newline and tab.
+CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+#: Minimum number of characters shown of a tool's output, however narrow the terminal is.
+MIN_WIDTH: Final = 40
 
-#: What to do about some errors, besides what they say themselves.
+#: Advice added to the messages of some errors.
 NEXT_STEPS = {
-    "turn_under_way": "Wait for it, or stop it: `substrate runs`, `substrate cancel RUN`.",
-    "missing_key": "`substrate doctor` shows which models can be asked.",
-    "not_installed": "`substrate doctor` shows which models can be asked.",
-    "unknown_model": "`/model` shows where models come from.",
+    "turn_under_way": "Wait for it, or cancel it: `substrate runs`, `substrate cancel RUN`.",
+    "missing_key": "`substrate doctor` shows which models are ready.",
+    "not_installed": "`substrate doctor` shows which models are ready.",
+    "unknown_model": "`/model` lists the model providers.",
 }
 
 
 class ChatClient:
-    """The client of one session at a time on one target."""
+    """Client of one session at a time on one target."""
 
     def __init__(
         self, target: Target, streams: Streams, session: Session, *, as_json: bool
@@ -59,52 +63,52 @@ class ChatClient:
 
     @property
     def name(self) -> str:
-        """The session's name."""
+        """Name of the session."""
         return str(self.session["name"])
 
-    def ask(self, method: str, **params: Any) -> Any:
-        """What a method says of this session; raises PlexusError."""
+    def request(self, method: str, **params: Any) -> Any:
+        """Call a method for this session and return its result. Raises PlexusError."""
         return self.target.run(result_of(self.target, method, {"session": self.name, **params}))
 
-    def ask_plain(self, method: str, **params: Any) -> Any:
-        """What a method says that is about no session; raises PlexusError."""
+    def request_any(self, method: str, **params: Any) -> Any:
+        """Call a method without a session and return its result. Raises PlexusError."""
         return self.target.run(result_of(self.target, method, params))
 
     def text_of(self, method: str, **params: Any) -> str:
-        """All the text that a method gives for this session; raises PlexusError."""
+        """Call a method for this session and return its text. Raises PlexusError."""
         return self.target.run(text_of(self.target, method, {"session": self.name, **params}))
 
-    def play(self, method: str, **params: Any) -> int:
-        """Show a turn; the exit code. What is refused is told and is no exception."""
+    def run_turn(self, method: str, **params: Any) -> int:
+        """Run and show a turn. Returns the exit code. A rejected call is reported, not raised."""
         display: Display = JsonLines(self.streams) if self._as_json else TurnDisplay(self.streams)
         follower = RunFollower(self.target, display, Prompter.at_terminal(self.streams.err))
         try:
             params = {"session": self.name, **params}
-            return self.target.run(follower.play(method, params, follows=False))
+            return self.target.run(follower.follow(method, params, detach=False))
         except PlexusError as error:
-            self.complain(error)
+            self.report_error(error)
             return FAILED
         finally:
             if isinstance(display, TurnDisplay):
                 display.end()
 
-    def complain(self, error: PlexusError) -> None:
-        """Say what went wrong, and what to do next."""
+    def report_error(self, error: PlexusError) -> None:
+        """Print an error, and what to do next."""
         next_step = NEXT_STEPS.get(error.code, "")
-        said = f"{error.message.rstrip('.')}. {next_step}" if next_step else error.message
-        self.streams.remark(f"Error ({error.code}): {said}", "red")
+        text = f"{error.message.rstrip('.')}. {next_step}" if next_step else error.message
+        self.streams.remark(f"Error ({error.code}): {text}", "red")
 
 
 # --- turns ----------------------------------------------------------------------------------------
 
 
-def harmless(text: str) -> str:
-    """The text without what would steer a terminal."""
-    return STEERING.sub("", text)
+def strip_controls(text: str) -> str:
+    """Return the text without characters that control a terminal."""
+    return CONTROLS.sub("", text)
 
 
 class TurnDisplay(Readable):
-    """A turn of a conversation."""
+    """Display of a turn: the answer on stdout, the model's other activity on stderr."""
 
     def __init__(self, streams: Streams) -> None:
         super().__init__(streams)
@@ -114,7 +118,7 @@ class TurnDisplay(Readable):
             from rich.console import Console
 
             self._console = Console(file=streams.out, highlight=False, soft_wrap=True)
-        self._shows |= {
+        self._handlers |= {
             "content": self._show_content,
             "tool_start": self._show_nothing,
         }
@@ -122,18 +126,18 @@ class TurnDisplay(Readable):
     def show(self, event: Event, text: str | None) -> None:
         """Show one event."""
         if self._console is not None and event.get("type") == "thinking":
-            event = {**event, "text": harmless(str(event.get("text", "")))}
+            event = {**event, "text": strip_controls(str(event.get("text", "")))}
         super().show(event, text)
 
-    def settle(self) -> None:
-        """End the answer so far, with what was held back of it."""
-        self._print(self._markdown.rest())
+    def finish_line(self) -> None:
+        """Print the pending part of the answer, and end the line."""
+        self._print(self._markdown.flush())
         self._markdown = MarkdownStream()
-        super().settle()
+        super().finish_line()
 
     def end(self) -> None:
-        """The turn is over. In a pipe, the last line is ended too."""
-        self.settle()
+        """End the turn. In a pipe, also end the last line."""
+        self.finish_line()
         if self._in_line:
             self._write("\n")
 
@@ -142,7 +146,7 @@ class TurnDisplay(Readable):
         if self._console is None:
             self._write(text)
         else:
-            self._print(self._markdown.feed(harmless(text)))
+            self._print(self._markdown.feed(strip_controls(text)))
 
     def _print(self, pieces: Iterable[tuple[str, str]]) -> None:
         if self._console is None:
@@ -156,8 +160,8 @@ class TurnDisplay(Readable):
             self._in_line = not piece.endswith("\n")
 
     def _show_tool_use(self, event: Event) -> None:
-        given = wire.encode(event["input"]).decode()
-        self._line(f"-> {event['tool_name']} {given}", "cyan")
+        arguments = wire.encode(event["input"]).decode()
+        self._line(f"-> {event['tool_name']} {arguments}", "cyan")
 
     def _show_tool_result(self, event: Event) -> None:
         mark, colour = ("!!", "red") if event.get("is_error") else ("<-", "cyan")
@@ -165,7 +169,7 @@ class TurnDisplay(Readable):
         self._line(f"{mark} {first}" + (" ..." if more else ""), colour)
 
     def _show_complete(self, event: Event) -> None:
-        line = turn_in_line({k: v for k, v in event.items() if k != "position"})
+        line = format_turn({k: v for k, v in event.items() if k != "position"})
         if line is None:
             super()._show_complete(event)
         else:
@@ -174,9 +178,9 @@ class TurnDisplay(Readable):
     def _show_cancelled(self, event: Event) -> None:
         reason = event.get("reason")
         why = "" if reason in (None, REASONS[signal.SIGINT]) else f" ({reason})"
-        self.remark(f"Stopped{why}; what there is of the answer is kept.", "yellow")
+        self.remark(f"Stopped{why}. The partial answer is kept.", "yellow")
 
     def _line(self, text: str, colour: str) -> None:
-        """A remark that fits into one line of the terminal."""
-        width = max(shutil.get_terminal_size().columns - 1, LEAST)
-        self.remark(short(harmless(text), width), colour)
+        """Print a remark, truncated to the width of the terminal."""
+        width = max(shutil.get_terminal_size().columns - 1, MIN_WIDTH)
+        self.remark(truncate(strip_controls(text), width), colour)

@@ -1,6 +1,6 @@
-"""A conversation at the terminal: what is typed is said, or is a command that begins with a slash.
+"""Interactive chat at the terminal: a line is a message, or a command that starts with a slash.
 
-Messages of one's own are numbered from the last one back: 1 is the latest.
+The user's messages are numbered backwards: 1 is the latest.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import click
 
 from plexus.errors import PlexusError
 from plexus.private_files import open_private, state_folder
-from substrate.cli.terminal.chat_client import ChatClient, harmless
-from substrate.cli.terminal.display import DIM, coloured, short
+from substrate.cli.terminal.chat_client import ChatClient, strip_controls
+from substrate.cli.terminal.display import DIM, coloured, truncate
 from substrate.security.private_files import ensure_private_folder
 
 __all__ = (
@@ -30,22 +30,22 @@ __all__ = (
 
 Message = dict[str, Any]
 
-#: How many messages are shown at the beginning, and by /history unless it is told otherwise.
-RECALLED: Final = 2
-SHOWN: Final = 20
+#: Number of messages shown at the start, and by /history without a count.
+INITIAL_MESSAGES: Final = 2
+HISTORY_MESSAGES: Final = 20
 PAGE: Final = 200
 
 
 class Quit(Exception):
-    """The person wants to go."""
+    """The user leaves the chat."""
 
 
 class ReplError(Exception):
-    """A command cannot be done; the message says why, and what to do."""
+    """A command failed. The message contains the reason and what to do."""
 
 
 class Command(NamedTuple):
-    """What can be typed behind a slash."""
+    """A slash command."""
 
     usage: str
     meaning: str
@@ -53,67 +53,69 @@ class Command(NamedTuple):
 
 
 class ChatRepl:
-    """Reads lines, and does what they say, until the person goes."""
+    """Read-eval-print loop of a chat."""
 
     def __init__(self, client: ChatClient) -> None:
         self._client = client
         self._commands = {
-            "help": Command("", "show this", self._help),
-            "sessions": Command("[NAME]", "list sessions, or go to one", self._sessions),
+            "help": Command("", "show this help", self._help),
+            "sessions": Command("[NAME]", "list sessions, or switch to one", self._sessions),
             "history": Command("[COUNT]", "show the last messages", self._history),
-            "branches": Command("[N]", "list branches, or go to one", self._branches),
-            "regenerate": Command("", "have the last message answered again", self._regenerate),
-            "edit": Command("N [TEXT]", "say message N of yours otherwise", self._edit),
-            "back": Command("[N]", "go on before the last N messages of yours", self._back),
-            "model": Command("[MODEL]", "show who answers, or change it", self._model),
-            "export": Command("FILE", "write it as Markdown, or as JSON to *.json", self._export),
-            "quit": Command("", "leave; Ctrl-D does it too", self._quit),
+            "branches": Command("[N]", "list branches, or switch to one", self._branches),
+            "regenerate": Command("", "answer the last message again", self._regenerate),
+            "edit": Command("N [TEXT]", "replace your message N and answer it", self._edit),
+            "back": Command("[N]", "continue before your last N messages", self._back),
+            "model": Command("[MODEL]", "show the model, or change it", self._model),
+            "export": Command(
+                "FILE", "export the chat as Markdown, or as JSON to *.json", self._export
+            ),
+            "quit": Command("", "leave (also Ctrl-D)", self._quit),
         }
         self._editor = LineEditor([f"/{name}" for name in self._commands])
 
     def run(self) -> None:
         """Read and execute lines until the user leaves."""
         session = self._client.session
-        self._say(f"{session['name']} with {session['model']}. /help shows what else there is.")
-        self._attempt(lambda: self._print_messages(self._messages(RECALLED), RECALLED))
+        self._say(f"Session {session['name']} with {session['model']}. /help lists the commands.")
+        self._try(lambda: self._print_messages(self._messages(INITIAL_MESSAGES), INITIAL_MESSAGES))
         try:
             while True:
                 try:
                     line = self._editor.read(f"{self._client.name}> ")
                 except KeyboardInterrupt:
-                    self._say("\nCtrl-D or /quit leaves.")
+                    self._say("\nPress Ctrl-D or type /quit to leave.")
                     continue
-                self._attempt(partial(self._obey, line))
+                self._try(partial(self._execute, line))
         except (EOFError, Quit):
             self._say("")
         finally:
             self._editor.close()
 
-    def _attempt(self, work: Callable[[], None]) -> None:
-        """Do something; what goes wrong is told, and the conversation goes on."""
+    def _try(self, work: Callable[[], None]) -> None:
+        """Run a function and report its errors, so that the chat continues."""
         try:
             work()
         except PlexusError as error:
-            self._client.complain(error)
+            self._client.report_error(error)
         except (ReplError, OSError) as error:
             self._client.streams.remark(str(error), "red")
         except click.ClickException as error:
             self._client.streams.remark(error.message, "red")
         except (KeyboardInterrupt, click.Abort):
-            self._say("\nLeft as it was.")
+            self._say("\nCancelled.")
 
-    def _obey(self, line: str) -> None:
+    def _execute(self, line: str) -> None:
         if not line.strip():
             return
         if not line.startswith("/") or line.startswith("//"):
             text = line[1:] if line.startswith("//") else line
-            self._client.play("chat.send", message=text)
+            self._client.run_turn("chat.send", message=text)
             return
         name, _, rest = line[1:].partition(" ")
         command = self._commands.get(name)
         if command is None:
             raise ReplError(
-                f"There is no command /{name}; /help shows them. //{name} says it as it is."
+                f"Unknown command /{name}. /help lists the commands; //{name} sends it as text."
             )
         command.do(rest.strip())
 
@@ -124,7 +126,8 @@ class ChatRepl:
         for name, each in self._commands.items():
             click.echo(f"  /{f'{name} {each.usage}':<{width}}  {each.meaning}")
         self._say(
-            "Everything else is said. Ctrl-C stops an answer; a \\ at the end continues a line."
+            "Any other line is sent as a message. Ctrl-C stops an answer. "
+            "A \\ at the end continues the line."
         )
 
     def _quit(self, _: str) -> None:
@@ -132,73 +135,75 @@ class ChatRepl:
 
     def _sessions(self, name: str) -> None:
         if name:
-            self._client.session = self._client.ask("chat.get", session=name)
-            self._print_messages(self._messages(RECALLED), RECALLED)
+            self._client.session = self._client.request("chat.get", session=name)
+            self._print_messages(self._messages(INITIAL_MESSAGES), INITIAL_MESSAGES)
             return
-        page = self._client.ask_plain("chat.list", limit=PAGE)
+        page = self._client.request_any("chat.list", limit=PAGE)
         for each in page["sessions"]:
             mark = "*" if each["name"] == self._client.name else " "
             busy = "  (a turn is under way)" if each["busy"] else ""
-            click.echo(f"{mark} {harmless(each['name'])}  {coloured(each['model'], DIM)}{busy}")
+            click.echo(
+                f"{mark} {strip_controls(each['name'])}  {coloured(each['model'], DIM)}{busy}"
+            )
         if page.get("next") is not None:
-            self._say(f"There are more; these are the first {PAGE}.")
+            self._say(f"Only the first {PAGE} sessions are shown.")
 
     def _history(self, count: str) -> None:
-        most = _number(count, SHOWN)
-        self._print_messages(self._messages(most), most)
+        limit = _number(count, HISTORY_MESSAGES)
+        self._print_messages(self._messages(limit), limit)
 
     def _branches(self, number: str) -> None:
-        branches = self._client.ask("chat.branches", limit=PAGE)["branches"]
+        branches = self._client.request("chat.branches", limit=PAGE)["branches"]
         if number:
-            wanted = _number(number, 1)
-            if wanted > len(branches):
-                raise ReplError(f"There is no branch {wanted}; /branches shows them.")
-            self._go(branches[wanted - 1]["node_id"])
+            index = _number(number, 1)
+            if index > len(branches):
+                raise ReplError(f"Unknown branch {index}. /branches lists the branches.")
+            self._move_to(branches[index - 1]["node_id"])
             return
         for index, each in enumerate(branches, 1):
             mark = "*" if each["current"] else " "
             names = ", ".join(n for n in each["sessions"] if n != self._client.name)
             where = f"  (session {names})" if names else ""
-            excerpt = harmless(each["excerpt"]).replace("\n", " ")
+            excerpt = strip_controls(each["excerpt"]).replace("\n", " ")
             click.echo(f"{mark} {index:>3}  {each['messages']:>3} messages  {excerpt}{where}")
 
     def _regenerate(self, _: str) -> None:
-        self._client.play("chat.regenerate")
+        self._client.run_turn("chat.regenerate")
 
     def _edit(self, rest: str) -> None:
         number, _, text = rest.partition(" ")
-        mine = self._mine(_number(number, 1))
+        mine = self._own_message(_number(number, 1))
         if not text.strip():
-            text = self._editor.read("say instead> ", mine.get("text") or "")
-        self._client.play("chat.edit", node_id=mine["node_id"], message=text)
+            text = self._editor.read("edit> ", mine.get("text") or "")
+        self._client.run_turn("chat.edit", node_id=mine["node_id"], message=text)
 
     def _back(self, number: str) -> None:
-        node = self._mine(_number(number, 1))["node_id"]
-        tree = self._client.ask("chat.get")["position"]["tree_id"]
+        node = self._own_message(_number(number, 1))["node_id"]
+        tree = self._client.request("chat.get")["position"]["tree_id"]
         while True:
             place = {"tree_id": tree, "node_id": node}
-            parent = self._client.ask_plain("arbor.node_get_parent", **place)["parent"]
+            parent = self._client.request_any("arbor.node_get_parent", **place)["parent"]
             node = parent["node_id"]
-            # What was attached to a message stands before it, and goes with it.
+            # Attachments of a message are its parents, and belong to it.
             if (parent.get("metadata") or {}).get("kind") != "attachment":
                 break
-        self._go(node)
+        self._move_to(node)
 
     def _model(self, model: str) -> None:
         if model:
-            self._client.session = self._client.ask("chat.configure", model=model)
-            self._say(f"{self._client.session['model']} answers from now on.")
+            self._client.session = self._client.request("chat.configure", model=model)
+            self._say(f"Model changed to {self._client.session['model']}.")
             return
         click.echo(f"* {self._client.session['model']}")
-        for each in self._client.ask_plain("chat.models")["providers"]:
+        for each in self._client.request_any("chat.models")["providers"]:
             state = "ready" if each["ready"] else f"not ready: {each.get('advice')}"
             click.echo(f"  {each['example']}  {coloured(state, DIM)}")
 
     def _export(self, file: str) -> None:
         if not file:
-            raise ReplError("Say where to: /export FILE.")
+            raise ReplError("Pass a file name: /export FILE.")
         path = Path(file).expanduser()
-        if path.exists() and not click.confirm(f"{path} is there already. Replace it?"):
+        if path.exists() and not click.confirm(f"{path} already exists. Replace it?"):
             return
         form = "json" if path.suffix == ".json" else "markdown"
         path.write_text(self._client.text_of("chat.export", format=form))
@@ -207,33 +212,32 @@ class ChatRepl:
     # --- messages -----------------------------------------------------------------------------
 
     def _messages(self, at_least: int) -> list[Message]:
-        """The last messages, the oldest first: all there are, or at least so many."""
+        """Return the last messages, oldest first: all, or at least this number."""
         found: list[Message] = []
         before: dict[str, Any] = {}
         while len(found) < at_least:
-            page = self._client.ask("chat.history", limit=min(max(at_least, 1), PAGE), **before)
+            page = self._client.request("chat.history", limit=min(max(at_least, 1), PAGE), **before)
             found = [*page["messages"], *found]
             if page.get("next") is None:
                 break
             before = {"before": page["next"]}
         return found
 
-    def _mine(self, number: int) -> Message:
-        """The message of one's own with this number; raises ReplError."""
-        wanted = PAGE
+    def _own_message(self, number: int) -> Message:
+        """Return the user's message with this number. Raises ReplError."""
+        limit = PAGE
         while True:
-            messages = self._messages(wanted)
+            messages = self._messages(limit)
             mine = [each for each in messages if each["kind"] == "user"]
             if len(mine) >= number:
                 return mine[-number]
-            if len(messages) < wanted:
-                there = f"there are {len(mine)}" if mine else "there is none yet"
+            if len(messages) < limit:
                 raise ReplError(
-                    f"There is no message {number} of yours; {there}. /history shows them."
+                    f"Unknown message {number}: you have sent {len(mine)}. /history shows them."
                 )
-            wanted *= 4
+            limit *= 4
 
-    def _print_messages(self, messages: list[Message], most: int) -> None:
+    def _print_messages(self, messages: list[Message], limit: int) -> None:
         mine = sum(each["kind"] == "user" for each in messages)
         lines = []
         for each in messages:
@@ -244,42 +248,42 @@ class ChatRepl:
                 each.get("text") or each.get("tool_name") or f"({each.get('size', 0)} characters)"
             )
             status = f" ({each['status']})" if each.get("status") else ""
-            said = short(harmless(text).replace("\n", " "))
-            lines.append(f"{number:>3} {each['kind']}{status}: {said}")
-        for line in lines[-most:]:
+            excerpt = truncate(strip_controls(text).replace("\n", " "))
+            lines.append(f"{number:>3} {each['kind']}{status}: {excerpt}")
+        for line in lines[-limit:]:
             self._client.streams.remark(line, DIM)
 
-    def _go(self, node: str) -> None:
-        self._client.session = self._client.ask("chat.set_head", node_id=node)
-        messages = self._messages(RECALLED)
-        self._print_messages(messages, RECALLED)
+    def _move_to(self, node: str) -> None:
+        self._client.session = self._client.request("chat.set_head", node_id=node)
+        messages = self._messages(INITIAL_MESSAGES)
+        self._print_messages(messages, INITIAL_MESSAGES)
         if not messages:
-            self._say("At the beginning; nothing was said here yet.")
+            self._say("At the start of the session. There are no messages.")
 
     def _say(self, text: str) -> None:
         self._client.streams.remark(text, DIM)
 
 
 def _number(text: str, default: int) -> int:
-    """The number that was typed; raises ReplError."""
+    """Parse a positive number. Raises ReplError."""
     if not text:
         return default
     if not text.isdecimal() or int(text) < 1:
-        raise ReplError(f"{text!r} is no number from 1 on.")
+        raise ReplError(f"{text!r} is not a positive number.")
     return int(text)
 
 
 # --- lines ----------------------------------------------------------------------------------------
 
 
-#: How many lines are remembered.
-REMEMBERED: Final = 1000
-#: What a line ends with that goes on in the next.
-CONTINUED: Final = "\\"
+#: Maximum number of lines in the history file.
+HISTORY_LINES: Final = 1000
+#: At the end of a line: the message continues on the next line.
+CONTINUATION: Final = "\\"
 
 
 class LineEditor:
-    """The person's line. One at a time: readline belongs to the process."""
+    """Line input with history and completion. Only one per process, because readline is global."""
 
     def __init__(self, words: Sequence[str]) -> None:
         """`words` are completed with Tab at the beginning of a line."""
@@ -293,7 +297,7 @@ class LineEditor:
             self._readline.set_completer(self._complete)
             self._readline.set_completer_delims("")
             self._readline.parse_and_bind("tab: complete")
-            self._readline.set_history_length(REMEMBERED)
+            self._readline.set_history_length(HISTORY_LINES)
             with contextlib.suppress(OSError):
                 self._readline.read_history_file(str(self._file))
 
@@ -302,19 +306,19 @@ class LineEditor:
         return state_folder() / "chat_history"
 
     def read(self, prompt: str, text: str = "") -> str:
-        """What the person types, with this text there to begin with where that can be.
+        """Read a line, pre-filled with `text` if readline is available.
 
-        A line that ends with a backslash goes on in the next. Raises EOFError at Ctrl-D and
+        A line that ends with a backslash continues on the next line. Raises EOFError at Ctrl-D and
         KeyboardInterrupt at Ctrl-C.
         """
         lines = [self._line(prompt, text)]
-        while lines[-1].endswith(CONTINUED):
-            lines[-1] = lines[-1].removesuffix(CONTINUED)
+        while lines[-1].endswith(CONTINUATION):
+            lines[-1] = lines[-1].removesuffix(CONTINUATION)
             lines.append(self._line("... ", ""))
         return "\n".join(lines)
 
     def close(self) -> None:
-        """Keep the history, for its owner alone."""
+        """Save the history in a file that only the user can read."""
         if self._readline is None:
             return
         with contextlib.suppress(OSError):
@@ -341,12 +345,12 @@ class LineEditor:
             self._readline.set_startup_hook(None)
 
     def _complete(self, text: str, state: int) -> str | None:
-        fitting = [word for word in self._words if word.startswith(text)]
-        return fitting[state] if text and state < len(fitting) else None
+        matches = [word for word in self._words if word.startswith(text)]
+        return matches[state] if text and state < len(matches) else None
 
 
 def _bold(prompt: str) -> str:
-    """A prompt that stands out; readline is told which characters take no room."""
+    """Return a bold prompt, with the invisible characters marked for readline."""
     if os.environ.get("NO_COLOR"):
         return prompt
     return f"\001\033[1m\002{prompt}\001\033[0m\002"

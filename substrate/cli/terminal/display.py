@@ -1,8 +1,8 @@
-"""Events for a person, or for a program: how a run looks on stdout and stderr.
+"""Display of a run on stdout and stderr, as readable text or as JSON lines.
 
-For a program each event is a line of JSON, as it is on the wire, the terminal included. For a
-person the answer goes to stdout as it comes, chunk by chunk, and everything beside the answer to
-stderr. What an event says of itself is used where nothing better is known here.
+As JSON, each event is a line as on the wire, including the terminal. As text, the answer goes to
+stdout chunk by chunk, and everything else to stderr. Events of unknown types are shown in their
+own readable form.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import click
 
 from plexus.rpc import wire
 
-if TYPE_CHECKING:  # rich is imported when there is progress to be shown on a terminal
+if TYPE_CHECKING:  # rich is imported when progress is shown on a terminal
     from rich.progress import Progress
 
 __all__ = (
@@ -31,53 +31,53 @@ __all__ = (
     "Streams",
     "choose_display",
     "coloured",
-    "faults_in",
+    "format_turn",
+    "parameter_errors",
     "pretty_json",
-    "short",
     "stdin_is_terminal",
-    "turn_in_line",
+    "truncate",
 )
 
 Event = Mapping[str, Any]
 
 TERMINALS = ("complete", "error", "cancelled")
-#: Fields of a terminal that are no result: they say how a command ended.
+#: Fields of a terminal that describe how a command ended and are not part of a result.
 EXIT_FIELDS = frozenset(("type", "exit_code", "duration_ms", "truncated", "signal"))
-#: How much of a field is shown of an event that nobody knows; `--json` shows everything.
-SHORT = 200
-#: What stays in the background.
+#: Maximum characters shown of a field of an unknown event; `--json` shows everything.
+MAX_FIELD_CHARS = 200
+#: Colour of secondary text.
 DIM = "bright_black"
 LEVEL_COLOURS = {"warning": "yellow", "error": "red", "critical": "red", "debug": DIM}
 
 
 class Display(Protocol):
-    """Where a run is shown."""
+    """Output of a run."""
 
     def show(self, event: Event, text: str | None) -> None:
-        """Show one event; `text` is how it says itself that a person would read it."""
+        """Show an event. `text` is the event's own readable form."""
 
     def stamp(self, time_ms: int) -> None:
-        """Show when the next event was written, in milliseconds since the epoch."""
+        """Show the time of the next event, in milliseconds since the epoch."""
 
     def remark(self, message: str, colour: str | None = None) -> None:
-        """Say something beside the run."""
+        """Print a message that is not part of the run."""
 
-    def settle(self) -> None:
-        """Take away what moves, and leave the cursor at the beginning of a line."""
+    def finish_line(self) -> None:
+        """Hide the progress bar and move the cursor to the start of a line."""
 
     def end_line(self) -> None:
-        """The terminal itself has written into the line, as it does at Ctrl-C."""
+        """Start a new line after the terminal itself has written, as it does at Ctrl-C."""
 
 
 class Streams:
-    """Stdout and stderr as they are when the command begins: methods may not write to them."""
+    """Stdout and stderr at the start of the command. Methods must not write to them."""
 
     def __init__(self) -> None:
         self.out: IO[str] = sys.stdout
         self.err: IO[str] = sys.stderr
         for stream in (self.out, self.err):
             if isinstance(stream, io.TextIOWrapper):
-                # A terminal that cannot show a letter is no reason to stop.
+                # A character that the terminal cannot encode must not stop the output.
                 stream.reconfigure(errors="replace")
 
     def remark(self, message: str, colour: str | None = None) -> None:
@@ -85,7 +85,7 @@ class Streams:
 
 
 class JsonLines:
-    """One JSON object a line, each written out at once."""
+    """Display that writes each event immediately as a line of JSON."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
@@ -101,36 +101,36 @@ class JsonLines:
     def remark(self, message: str, colour: str | None = None) -> None:
         self._streams.remark(message, colour)
 
-    def settle(self) -> None:
-        """Nothing moves."""
+    def finish_line(self) -> None:
+        """Do nothing: there is no progress bar."""
 
     def end_line(self) -> None:
-        """Lines are whole."""
+        """Do nothing: every line is complete."""
 
 
 class Readable:
-    """A run as a person reads it."""
+    """Display of a run as text."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
         self._on_terminal = streams.out.isatty()
         self._bar = ProgressBar(streams.err) if streams.err.isatty() else None
-        #: Whether the cursor stands after text that did not end its line.
+        #: Whether the cursor is after text without a final newline.
         self._in_line = False
-        #: Whether that text is what a model thinks, on stderr.
+        #: Whether that text is a model's thinking, on stderr.
         self._thinking = False
-        self._shows: dict[str, Callable[[Event], None]] = {
+        self._handlers: dict[str, Callable[[Event], None]] = {
             "start": self._show_nothing,
             "content": lambda event: self._write(str(event["text"])),
             "stdout": lambda event: self._write(str(event["data"])),
-            "stderr": lambda event: self._write_beside(str(event["data"])),
+            "stderr": lambda event: self._write_error(str(event["data"])),
             "progress": self._show_progress,
             "log": self._show_log,
-            "request": self._show_nothing,  # whoever asks the person shows it
+            "request": self._show_nothing,  # the prompter shows it
             "image": lambda event: self._write_line(f"[image {event['mime_type']}]"),
             "audio": lambda event: self._write_line(f"[audio {event['mime_type']}]"),
             "gap": lambda event: self.remark(
-                f"[items {event['from']} to {event['to']} are no longer kept]", "yellow"
+                f"[items {event['from']} to {event['to']} are no longer available]", "yellow"
             ),
             "thinking": self._show_thinking,
             "tool_use": self._show_tool_use,
@@ -143,31 +143,31 @@ class Readable:
         }
 
     def show(self, event: Event, text: str | None) -> None:
-        """Show one event."""
+        """Show an event."""
         if self._thinking and event.get("type") != "thinking":
             self._end_thinking()
-        show = self._shows.get(str(event.get("type")))
+        show = self._handlers.get(str(event.get("type")))
         try:
             if show is not None:
                 show(event)
                 return
         except KeyError:
-            pass  # another event of the same name, with other fields
+            pass  # an event type of the same name with other fields
         self._show_unknown(event, text)
 
     def stamp(self, time_ms: int) -> None:
-        """Show the time at the beginning of a line, and not in the middle of one."""
+        """Show the time at the start of a line only."""
         if not self._in_line:
             at = time.strftime("%H:%M:%S", time.localtime(time_ms // 1000))
             self._write(click.style(f"{at}.{time_ms % 1000:03d} ", fg=DIM))
 
     def remark(self, message: str, colour: str | None = None) -> None:
-        """Say something on a line of its own, on stderr."""
-        self.settle()
+        """Print a message on a separate line on stderr."""
+        self.finish_line()
         self._streams.remark(message, colour)
 
-    def settle(self) -> None:
-        """Take the progress away, and end the line that is open on a terminal."""
+    def finish_line(self) -> None:
+        """Hide the progress bar, and end an unfinished line on a terminal."""
         if self._bar is not None:
             self._bar.hide()
         if self._in_line and self._on_terminal:
@@ -176,14 +176,14 @@ class Readable:
             self._in_line = False
 
     def end_line(self) -> None:
-        """Begin a new line after what the terminal has written."""
+        """Start a new line after what the terminal has written."""
         self._in_line = True
-        self.settle()
+        self.finish_line()
 
-    # --- what there is to write -----------------------------------------------------------------
+    # --- output ---------------------------------------------------------------------------------
 
     def _write(self, text: str) -> None:
-        """A piece of the answer."""
+        """Write a piece of the answer to stdout."""
         if not text:
             return
         if self._bar is not None:
@@ -197,8 +197,8 @@ class Readable:
             self._write("\n")
         self._write(text if text.endswith("\n") else text + "\n")
 
-    def _write_beside(self, text: str) -> None:
-        """A piece of what a command writes to its stderr."""
+    def _write_error(self, text: str) -> None:
+        """Write a piece of a command's stderr."""
         if self._bar is not None:
             self._bar.hide()
         self._streams.err.write(text)
@@ -211,7 +211,7 @@ class Readable:
     def _show_thinking(self, event: Event) -> None:
         text = str(event["text"])
         if not self._thinking:
-            self.settle()
+            self.finish_line()
         if self._bar is not None:
             self._bar.hide()
         click.echo(coloured(text, DIM), self._streams.err, nl=False)
@@ -221,17 +221,17 @@ class Readable:
     def _end_thinking(self) -> None:
         self._thinking = False
         if self._in_line:
-            self._write_beside("\n")
+            self._write_error("\n")
 
     def _show_usage(self, event: Event) -> None:
-        event["input_tokens"]  # else it is another event; the terminal sums up those of a turn
+        event["input_tokens"]  # KeyError marks another event type; the terminal has the sum
 
     def _show_progress(self, event: Event) -> None:
         done, total, message = event["done"], event.get("total"), event.get("message") or ""
         if self._bar is None:
             amount = f"{done:g}" if total is None else f"{done:g}/{total:g}"
             self._streams.remark(f"{amount} {message}".rstrip())
-        elif not self._in_line:  # a bar would wipe out the line that the answer has begun
+        elif not self._in_line:  # a bar would overwrite the unfinished line of the answer
             self._bar.show(done, total, message)
 
     def _show_log(self, event: Event) -> None:
@@ -246,12 +246,12 @@ class Readable:
         self.remark(f"{mark} {event['output']}", colour)
 
     def _show_complete(self, event: Event) -> None:
-        self.settle()
+        self.finish_line()
         if "result" in event:
             result = event["result"]
             if result is not None:
                 self._write_line(result if isinstance(result, str) else pretty_json(result))
-        elif (line := turn_in_line(event)) is not None:
+        elif (line := format_turn(event)) is not None:
             self.remark(line, DIM)
         elif event.get("exit_code"):
             cause = f" ({event['signal']})" if event.get("signal") else ""
@@ -261,8 +261,8 @@ class Readable:
 
     def _show_error(self, event: Event) -> None:
         self.remark(f"Error ({event['code']}): {event['message']}", "red")
-        for fault in faults_in(event.get("data")):
-            self.remark(f"  {fault}", "red")
+        for error in parameter_errors(event.get("data")):
+            self.remark(f"  {error}", "red")
 
     def _show_cancelled(self, event: Event) -> None:
         reason = event.get("reason")
@@ -273,31 +273,31 @@ class Readable:
 
 
 def coloured(message: str, colour: str | None) -> str:
-    """A remark in its colour, unless the person wants none (https://no-color.org)."""
+    """Return a message in a colour, unless NO_COLOR is set (https://no-color.org)."""
     if colour is None or os.environ.get("NO_COLOR"):
         return message
     return click.style(message, fg=colour)
 
 
 def stdin_is_terminal() -> bool:
-    """Whether a person can type an answer."""
+    """Return whether stdin is a terminal, so that the user can be asked."""
     try:
         return sys.stdin.isatty()
-    except (AttributeError, ValueError):  # there is no stdin, or it is closed
+    except (AttributeError, ValueError):  # stdin is missing or closed
         return False
 
 
 def choose_display(streams: Streams, *, as_json: bool, as_text: bool) -> Display:
-    """What was asked for, or else what suits stdout; raises UsageError."""
+    """Return the requested display, or the one that suits stdout. Raises UsageError."""
     if as_json and as_text:
-        raise click.UsageError("--json and --text exclude each other.")
+        raise click.UsageError("--json and --text cannot be used together.")
     if as_json or (not as_text and not streams.out.isatty()):
         return JsonLines(streams)
     return Readable(streams)
 
 
-def turn_in_line(event: Event) -> str | None:
-    """The terminal of a chat's turn in one line; None if it is that of something else."""
+def format_turn(event: Event) -> str | None:
+    """Format the terminal of a chat turn as one line; None for the terminal of another method."""
     usage, place = event.get("usage"), event.get("position")
     if not isinstance(usage, dict) or "stop_reason" not in event:
         return None
@@ -314,39 +314,39 @@ def turn_in_line(event: Event) -> str | None:
 
 
 def pretty_json(value: Any) -> str:
-    """Indented JSON for a person."""
+    """Return a value as indented JSON."""
     return wire.encode_pretty(value).decode()
 
 
-def faults_in(data: Any) -> list[str]:
-    """What was wrong with each parameter, if there was more than the message says already."""
+def parameter_errors(data: Any) -> list[str]:
+    """Return the error of each invalid parameter, if there are several."""
     errors = data.get("errors") if isinstance(data, dict) else None
     if not isinstance(errors, list) or len(errors) < 2:
         return []
-    return [f"{fault.get('at')}: {fault.get('fault')}" for fault in errors]
+    return [f"{error.get('at')}: {error.get('fault')}" for error in errors]
 
 
 def _fields_in_line(event: Event) -> str:
-    """An event that nobody knows: its type, then its fields."""
-    fields = (f"{name}={short(value)}" for name, value in event.items() if name != "type")
+    """Format an unknown event: its type, then its fields."""
+    fields = (f"{name}={truncate(value)}" for name, value in event.items() if name != "type")
     return "  ".join([str(event.get("type", "event")), *fields])
 
 
-def short(value: Any, most: int = SHORT) -> str:
-    """The beginning of a value, as it fits into a line."""
+def truncate(value: Any, limit: int = MAX_FIELD_CHARS) -> str:
+    """Format a value as text of limited length."""
     text = value if isinstance(value, str) else wire.encode(value).decode()
-    return text if len(text) <= most else text[: most - 3] + "..."
+    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 class ProgressBar:
-    """How far a run is, at the bottom of the terminal; gone as soon as anything is written."""
+    """Progress bar at the bottom of the terminal, hidden as soon as anything is written."""
 
     def __init__(self, err: IO[str]) -> None:
         self._err = err
         self._progress: Progress | None = None
 
     def show(self, done: float, total: float | None, message: str) -> None:
-        """Show or move the bar; a total that is not known makes it swing."""
+        """Show or update the bar. Without a total it is indeterminate."""
         if self._progress is None:
             self._progress = _make_progress(self._err)
             self._progress.add_task("", of="")
@@ -356,7 +356,7 @@ class ProgressBar:
         self._progress.update(task, completed=done, total=total, description=message, of=of)
 
     def hide(self) -> None:
-        """Take it away."""
+        """Hide the bar."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None

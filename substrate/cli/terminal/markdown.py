@@ -1,8 +1,8 @@
-"""Markdown that comes in pieces, as styled text for a terminal, piece by piece.
+"""Incremental rendering of Markdown as styled text for a terminal.
 
-Only what can be known at once is rendered: headings, bullets, fences, bold and code. What is held
-back is a few characters that may be the beginning of a mark. How the text is cut into pieces makes
-no difference to what comes out.
+Headings, bullets, fences, bold and code are rendered: they can be recognised without looking far
+ahead. At most a few characters that may start a mark are held back. The output does not depend on
+how the input is split into pieces.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 __all__ = ("MarkdownStream",)
 
-#: A piece of text, and how it looks in the words of rich; empty for plain.
+#: A piece of text and its rich style; empty for plain text.
 Styled = tuple[str, str]
 
 CODE: Final = "cyan"
@@ -21,24 +21,23 @@ BOLD: Final = "bold"
 HEADING: Final = "bold magenta"
 MARK: Final = "dim"
 
-#: The beginning of a line that says what the line is; the longest possible, so that no more than
-#: this is ever held back.
+#: Start of a line that determines its kind. Its maximum length bounds what is held back.
 LEAD: Final = re.compile(
     r"(?P<indent> {0,8})(?:(?P<fence>```)|(?P<heading>#{1,6} )|(?P<bullet>[-*+] ))"
 )
-#: What may become one of these when there is more of it.
+#: Possible prefix of such a start.
 MAYBE_LEAD: Final = re.compile(r" {0,8}(?:`{1,2}|#{1,6}|[-*+])?")
 
 
 class MarkdownStream:
-    """One answer."""
+    """Renderer of one answer."""
 
     def __init__(self) -> None:
-        #: What has come and was not given yet.
-        self._held = ""
+        #: Input that has not been rendered yet.
+        self._pending = ""
         self._line_begins = True
         self._heading = False
-        #: Whether the line is a fence, and whether we are between two fences.
+        #: Whether this line is a fence, and whether it is inside a fenced block.
         self._fence_line = False
         self._fenced = False
         self._bold = False
@@ -46,48 +45,51 @@ class MarkdownStream:
         self._after_space = True
 
     def feed(self, text: str) -> Iterator[Styled]:
-        """What is certain by now."""
-        self._held += text
-        return self._pieces(final=False)
+        """Add input and yield what can be rendered."""
+        self._pending += text
+        return self._render(final=False)
 
-    def rest(self) -> Iterator[Styled]:
-        """What was held back; nothing more is waited for."""
-        return self._pieces(final=True)
+    def flush(self) -> Iterator[Styled]:
+        """Yield the rest of the input. No more input follows."""
+        return self._render(final=True)
 
-    def _pieces(self, *, final: bool) -> Iterator[Styled]:
-        while self._held:
+    def _render(self, *, final: bool) -> Iterator[Styled]:
+        while self._pending:
             if self._line_begins:
-                if not final and MAYBE_LEAD.fullmatch(self._held):
+                if not final and MAYBE_LEAD.fullmatch(self._pending):
                     return
                 yield from self._lead()
                 continue
-            if self._held[0] == "\n":
-                yield self._taken(1), ""
+            if self._pending[0] == "\n":
+                yield self._consume(1), ""
                 self._end_line()
             elif self._fenced or self._fence_line:
-                yield self._taken(_until(self._held, "\n")), MARK if self._fence_line else CODE
-            elif self._held[0] == "`":
-                self._taken(1)
+                yield (
+                    self._consume(_find_first(self._pending, "\n")),
+                    MARK if self._fence_line else CODE,
+                )
+            elif self._pending[0] == "`":
+                self._consume(1)
                 self._code = not self._code
-            elif self._held[0] == "*" and not self._code:
-                if len(self._held) < 3 and not final and set(self._held) == {"*"}:
+            elif self._pending[0] == "*" and not self._code:
+                if len(self._pending) < 3 and not final and set(self._pending) == {"*"}:
                     return
                 yield from self._star()
             else:
                 stops = "\n`" if self._code else "\n`*"
-                piece = self._taken(_until(self._held, stops))
+                piece = self._consume(_find_first(self._pending, stops))
                 self._after_space = piece[-1].isspace()
                 yield piece, self._style()
 
     def _lead(self) -> Iterator[Styled]:
-        """The beginning of a line."""
+        """Render the start of a line."""
         self._line_begins = False
-        found = LEAD.match(self._held)
+        found = LEAD.match(self._pending)
         if found is None or (self._fenced and not found["fence"]):
             return
-        self._taken(found.end())
+        self._consume(found.end())
         if found["fence"]:
-            # The line that ends a block is part of it.
+            # The closing fence belongs to the block.
             self._fence_line, self._fenced = True, not self._fenced
             yield found[0], MARK
             return
@@ -99,9 +101,9 @@ class MarkdownStream:
             yield "• ", MARK
 
     def _star(self) -> Iterator[Styled]:
-        """Two stars begin and end bold text; others are stars."""
-        count = 2 if self._held.startswith("**") else 1
-        stars, follows = self._taken(count), self._held[:1]
+        """Render stars: two of them start or end bold text, others are literal."""
+        count = 2 if self._pending.startswith("**") else 1
+        stars, follows = self._consume(count), self._pending[:1]
         opens = not self._bold and bool(follows) and not follows.isspace()
         closes = self._bold and not self._after_space
         if count == 2 and (opens or closes):
@@ -119,11 +121,11 @@ class MarkdownStream:
         self._line_begins, self._after_space = True, True
         self._heading = self._fence_line = self._bold = self._code = False
 
-    def _taken(self, count: int) -> str:
-        taken, self._held = self._held[:count], self._held[count:]
-        return taken
+    def _consume(self, count: int) -> str:
+        consumed, self._pending = self._pending[:count], self._pending[count:]
+        return consumed
 
 
-def _until(text: str, stops: str) -> int:
-    """How far it is to the first of these characters."""
+def _find_first(text: str, stops: str) -> int:
+    """Return the index of the first of these characters, or the length of the text."""
     return next((i for i, character in enumerate(text) if character in stops), len(text))

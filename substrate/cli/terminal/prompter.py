@@ -1,7 +1,7 @@
-"""Prompts at the terminal for what a run asks.
+"""Prompts at the terminal for the questions of a run.
 
-Lines are read by the event loop and not by a thread, so that a question can be taken back at any
-moment: when its time is over, when somebody else has answered, or at Ctrl-C.
+The event loop reads lines, not a thread, so that a prompt can be cancelled at any time: at its
+deadline, when another client answers, or at Ctrl-C.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import IO, Any
 
-from substrate.cli.schema_options import Shape, as_written, shape_of
+from substrate.cli.schema_options import Shape, format_value, shape_of
 from substrate.cli.terminal.display import stdin_is_terminal
 
 __all__ = ("Prompter",)
@@ -23,18 +23,18 @@ YES, NO = ("y", "yes"), ("n", "no")
 
 
 class Declined(Exception):
-    """The person ended the input instead of answering."""
+    """The user closed the input instead of answering."""
 
 
 class Prompter:
-    """Puts the questions of a run to the user at the terminal."""
+    """Prompts the user at the terminal for the answers to a run's questions."""
 
     def __init__(self, err: IO[str], input_fd: int) -> None:
         self._err = err
         self._fd = input_fd
         self._typed = b""
-        #: One question at a time, however many a run asks.
-        self._turn = asyncio.Lock()
+        #: Only one prompt is shown at a time.
+        self._lock = asyncio.Lock()
 
     @classmethod
     def at_terminal(cls, err: IO[str]) -> Prompter | None:
@@ -43,17 +43,19 @@ class Prompter:
         return cls(err, sys.stdin.fileno()) if there else None
 
     async def answer(self, request: Request) -> Any:
-        """What the person answers, in the form that the request's schema asks for; None if the
-        person declines, which is Ctrl-D."""
-        asks: dict[str, Ask] = {
+        """Prompt for an answer that matches the request's schema.
+
+        Returns None if the user declines with Ctrl-D.
+        """
+        prompts: dict[str, Ask] = {
             "confirm": self._confirm,
             "select": self._select,
             "select_many": self._select_many,
             "form": self._form,
             "visit": self._visit,
         }
-        async with self._turn:
-            return await self._answer(asks.get(request["kind"], self._prompt), request)
+        async with self._lock:
+            return await self._answer(prompts.get(request["kind"], self._prompt), request)
 
     async def _answer(self, ask: Ask, request: Request) -> Any:
         try:
@@ -73,10 +75,10 @@ class Prompter:
                 return default
             if text in YES + NO:
                 return text in YES
-            self._say("Please type y or n; Ctrl-D declines.")
+            self._say("Type y or n. Ctrl-D declines.")
 
     async def _visit(self, request: Request) -> bool:
-        """An address to open; the person does that, or not."""
+        """Show a URL and ask whether the user opened it."""
         self._say(str((request.get("details") or {}).get("url", "")))
         return await self._confirm(request)
 
@@ -91,7 +93,7 @@ class Prompter:
             chosen = _pick(text.strip(), values)
             if chosen is not None:
                 return chosen
-            self._say(f"Please type a number from 1 to {len(values)}; Ctrl-D declines.")
+            self._say(f"Type a number from 1 to {len(values)}. Ctrl-D declines.")
 
     async def _select_many(self, request: Request) -> list[str]:
         values = self._list_options(request)
@@ -100,7 +102,7 @@ class Prompter:
             chosen = [_pick(part, values) for part in text.replace(",", " ").split()]
             if None not in chosen:
                 return [value for value in chosen if value is not None]
-            self._say("Please type numbers with spaces between them; Ctrl-D declines.")
+            self._say("Type numbers separated by spaces. Ctrl-D declines.")
 
     async def _form(self, request: Request) -> dict[str, Any]:
         self._say(request["message"])
@@ -121,9 +123,9 @@ class Prompter:
     async def _value(
         self, label: str, shape: Shape, default: Any, *, optional: bool = False
     ) -> Any:
-        """A value that the shape can read; an empty line is the default."""
+        """Prompt until the value can be parsed. An empty line selects the default."""
         choices = f" ({', '.join(shape.choices)})" if shape.choices else ""
-        shown = "" if default is None else f" [{as_written(default)}]"
+        shown = "" if default is None else f" [{format_value(default)}]"
         while True:
             text = await self._line(f"{label}{choices}{shown}: ")
             if not text and (default is not None or optional):
@@ -154,7 +156,7 @@ class Prompter:
         self._err.flush()
 
     async def _line(self, prompt: str) -> str:
-        """What the person types, without the newline; raises Declined at the end of input."""
+        """Read a line without its newline. Raises Declined at the end of input."""
         self._err.write(prompt)
         self._err.flush()
         loop = asyncio.get_running_loop()
@@ -180,7 +182,7 @@ def _set_done(future: asyncio.Future[None]) -> None:
 
 
 def _pick(text: str, values: list[str]) -> str | None:
-    """The option with this number or this value."""
+    """Return the option with this number or value, or None."""
     if text.isdigit() and 0 < int(text) <= len(values):
         return values[int(text) - 1]
     return text if text in values else None

@@ -1,10 +1,9 @@
-"""One call from start to end: its events on the display, its questions to the user.
+"""Follow a call from start to end: show its events, and prompt for its questions.
 
 Rules:
-- The first Ctrl-C stops the run where it runs and waits a moment for its terminal; the second
-  ends this process at once. What only follows somebody else's run just stops following.
-- The exit code says how the run ended: 0 it did its work, 1 it failed, 2 it was called wrongly,
-  128 + n a signal stopped it, which is 130 for Ctrl-C.
+- The first Ctrl-C cancels the run and waits briefly for its terminal; the second ends this process
+  immediately. A run of another client is only detached from.
+- Exit codes: 0 success, 1 failure, 2 invalid call, 128 + n for signal n, so 130 for Ctrl-C.
 """
 
 from __future__ import annotations
@@ -30,50 +29,53 @@ COMPLETE: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 128 + signal.SIGINT
-#: How long a run that was told to stop may take: what a hub grants it, and a little more.
+#: Timeout for a cancelled run: slightly more than the hub allows it.
 STOP_S: Final = 6.0
-#: After how long a person is told that a run takes its time to stop.
-PATIENCE_S: Final = 0.5
-#: The signals that stop a run, and what its terminal says then.
+#: Delay before a message that the run is still stopping.
+STOP_NOTICE_S: Final = 0.5
+#: Signals that cancel a run, and the reason in its terminal.
 REASONS: Final = {
     signal.SIGINT: "interrupted by its caller",
     signal.SIGTERM: "its caller was ended",
 }
 
-#: Whether a question, given as its event, still waits for an answer.
-IsOpen = Callable[[Mapping[str, Any]], Awaitable[bool]]
+#: Returns whether the question of a request event is still pending.
+IsPending = Callable[[Mapping[str, Any]], Awaitable[bool]]
 
 
 class RunFollower:
-    """Runs one call and shows it on this terminal."""
+    """Runs a call and shows it on this terminal."""
 
     def __init__(
         self,
         target: Target,
         display: Display,
         prompter: Prompter | None,
-        is_open: IsOpen | None = None,
+        is_pending: IsPending | None = None,
     ) -> None:
-        """`is_open` is asked before a question is put to the person: whoever follows a run from its
-        beginning sees those again that were answered long ago."""
-        self._is_open = is_open
+        """`is_pending` is checked before each prompt, because following a run from its start
+        replays questions that were answered long ago."""
+        self._is_pending = is_pending
         self._target = target
         self._display = display
         self._prompter = prompter
         self._call: OpenCall | None = None
-        self._asking: set[asyncio.Task[None]] = set()
+        self._questions: set[asyncio.Task[None]] = set()
 
-    async def play(self, method: str, params: dict[str, Any], *, follows: bool) -> int:
-        """Call and show everything; the exit code. Raises PlexusError if the call is refused."""
+    async def follow(self, method: str, params: dict[str, Any], *, detach: bool) -> int:
+        """Call a method and show all events. Returns the exit code.
+
+        With `detach`, a signal does not cancel the run. Raises PlexusError if the call is rejected.
+        """
         loop = asyncio.get_running_loop()
         following = loop.create_task(self._follow(method, params))
         interrupted: asyncio.Future[signal.Signals] = loop.create_future()
-        with self._signals_caught(interrupted):
+        with self._catch_signals(interrupted):
             either: list[asyncio.Future[Any]] = [following, interrupted]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if following.done():
                 return following.result()
-            return await self._stop(following, signal_number=interrupted.result(), leave=follows)
+            return await self._stop(following, signal_number=interrupted.result(), detach=detach)
 
     async def _follow(self, method: str, params: dict[str, Any]) -> int:
         code = FAILED
@@ -90,22 +92,23 @@ class RunFollower:
                     elif event.get("type") in TERMINALS:
                         code = exit_code(event)
         finally:
-            self._display.settle()
-            await self._stop_asking()
+            self._display.finish_line()
+            await self._cancel_questions()
         return code
 
     async def _stop(
-        self, following: asyncio.Task[int], *, signal_number: signal.Signals, leave: bool
+        self, following: asyncio.Task[int], *, signal_number: signal.Signals, detach: bool
     ) -> int:
-        await self._stop_asking()
+        await self._cancel_questions()
         self._display.end_line()
-        if self._call is not None and not leave:
+        if self._call is not None and not detach:
             with suppress(PlexusError, TimeoutError):
                 async with asyncio.timeout(STOP_S):
                     await self._call.cancel(REASONS[signal_number])
-                    await asyncio.wait([following], timeout=PATIENCE_S)
+                    await asyncio.wait([following], timeout=STOP_NOTICE_S)
                     if not following.done():
-                        self._display.remark("Stopping; Ctrl-C again ends it at once.", "yellow")
+                        message = "Stopping. Press Ctrl-C again to end immediately."
+                        self._display.remark(message, "yellow")
                         await asyncio.wait([following])
         following.cancel()
         await asyncio.wait([following])
@@ -114,11 +117,11 @@ class RunFollower:
         return 128 + signal_number
 
     @contextmanager
-    def _signals_caught(self, interrupted: asyncio.Future[signal.Signals]) -> Iterator[None]:
+    def _catch_signals(self, interrupted: asyncio.Future[signal.Signals]) -> Iterator[None]:
         """Resolve the future at the first signal; end the process at the second.
 
-        The handlers are Python's and not the loop's, so that a method which holds up the loop
-        of this process can be ended too.
+        The handlers are Python's, not the event loop's, so that a method that blocks the loop of
+        this process can be ended too.
         """
         loop = asyncio.get_running_loop()
         seen: list[int] = []
@@ -126,7 +129,7 @@ class RunFollower:
         def caught(number: int, _: FrameType | None) -> None:
             seen.append(number)
             if len(seen) > 1:
-                self._display.settle()
+                self._display.finish_line()
                 os._exit(128 + number)
             loop.call_soon_threadsafe(interrupted.set_result, signal.Signals(number))
 
@@ -140,13 +143,13 @@ class RunFollower:
     # --- questions ------------------------------------------------------------------------------
 
     def _ask(self, call: OpenCall, event: Mapping[str, Any]) -> None:
-        task = asyncio.get_running_loop().create_task(self._put(call, event))
-        self._asking.add(task)
-        task.add_done_callback(self._asking.discard)
+        task = asyncio.get_running_loop().create_task(self._handle_question(call, event))
+        self._questions.add(task)
+        task.add_done_callback(self._questions.discard)
 
-    async def _put(self, call: OpenCall, event: Mapping[str, Any]) -> None:
-        """Put a question to whoever can answer it."""
-        if self._is_open is not None and not await self._is_open(event):
+    async def _handle_question(self, call: OpenCall, event: Mapping[str, Any]) -> None:
+        """Prompt the user, or print how to answer, or decline."""
+        if self._is_pending is not None and not await self._is_pending(event):
             return
         if self._prompter is not None:
             await self._ask_user(call, event)
@@ -155,50 +158,50 @@ class RunFollower:
         else:
             self._display.remark(
                 f"{_question(event)}\n  Answer with: "
-                + answering_command(self._target.command, call.run, event),
+                + respond_command(self._target.command, call.run, event),
                 "yellow",
             )
 
     async def _ask_user(self, call: OpenCall, event: Mapping[str, Any]) -> None:
         assert self._prompter is not None
-        self._display.settle()
+        self._display.finish_line()
         while True:
             answer = await self._prompter.answer(event)
             try:
                 await call.answer(event["request"], answer)
             except InvalidParams as error:
                 self._display.remark(error.message, "red")
-            except PlexusError as error:  # it was answered by somebody else, or too late
+            except PlexusError as error:  # another client answered, or the deadline has passed
                 self._display.remark(error.message, "yellow")
                 return
             else:
                 return
 
     async def _decline(self, call: OpenCall, event: Mapping[str, Any]) -> None:
-        """Nobody is at a terminal, and nobody else can reach a run of this process."""
+        """Decline: there is no terminal, and no other process can reach a run of this process."""
         self._display.remark(
-            f"{_question(event)}\n  Nobody can answer here, so it is declined. Call "
+            f"{_question(event)}\n  Declined, because there is no terminal to answer on. Call it "
             "from a terminal, or start `substrate` and call the server.",
             "yellow",
         )
         with suppress(PlexusError):
             await call.answer(event["request"], None)
 
-    async def _stop_asking(self) -> None:
-        for task in list(self._asking):
+    async def _cancel_questions(self) -> None:
+        for task in list(self._questions):
             task.cancel()
             await asyncio.wait([task])
 
 
 def exit_code(terminal: Mapping[str, Any]) -> int:
-    """How a run ended, for a shell."""
+    """Return the exit code for a terminal."""
     if terminal["type"] == "complete":
         return FAILED if terminal.get("exit_code") else COMPLETE
     return USAGE if terminal.get("code") == InvalidParams.default_code else FAILED
 
 
-def answering_command(command: Sequence[str], run: int, request: Mapping[str, Any]) -> str:
-    """The command that answers a question, ready to be typed elsewhere."""
+def respond_command(command: Sequence[str], run: int, request: Mapping[str, Any]) -> str:
+    """Return a command line that answers a question from another terminal."""
     options = [option["value"] for option in request.get("options") or []]
     examples = {"confirm": True, "select": options[:1] and options[0], "select_many": options[:1]}
     answer = request.get("default")

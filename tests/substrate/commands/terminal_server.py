@@ -55,9 +55,9 @@ class Running:
 
     def ask(self, method: str, **params: Any) -> Any:
         """Call a method of the server without starting a process."""
-        return asyncio.run(self._asked(method, params))
+        return asyncio.run(self._call_in_time(method, params))
 
-    async def _asked(self, method: str, params: dict[str, Any]) -> Any:
+    async def _call_in_time(self, method: str, params: dict[str, Any]) -> Any:
         server = find_running(int(self.port))
         assert server is not None
         async with connect(f"ws://127.0.0.1:{self.port}", token=server.token) as client:

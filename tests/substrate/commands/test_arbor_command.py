@@ -95,7 +95,7 @@ def test_a_file_that_is_there_is_replaced_only_if_that_is_wanted(project: Path, 
 def test_without_a_store_there_is_nothing_to_copy(project: Path, tmp_path: Path) -> None:
     made = run("arbor", "backup", "copy.db", cwd=project, XDG_DATA_HOME=str(tmp_path / "data"))
     assert made.returncode == 1
-    assert "nothing to copy" in made.stderr
+    assert "Nothing to back up" in made.stderr
     assert not (tmp_path / "data").exists()
     assert not (project / "copy.db").exists()
 

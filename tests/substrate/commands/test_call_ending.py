@@ -109,7 +109,7 @@ def test_a_second_ctrl_c_does_not_wait(flags: list[str], tmp_path: Path) -> None
     with started(*flags, "call", "stubborn.wait", cwd=tmp_path) as process:
         process.out.wait_for("waiting")
         process.signal(signal.SIGINT)
-        process.err.wait_for("Ctrl-C again ends it at once")
+        process.err.wait_for("Press Ctrl-C again to end immediately")
         process.signal(signal.SIGINT)
         assert process.end() == 130
         assert "cancelled" not in process.out.rest()

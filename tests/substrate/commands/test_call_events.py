@@ -278,7 +278,7 @@ def test_a_person_at_a_terminal_is_asked(mode: str, tmp_path: Path) -> None:
         with terminal(*flags, "call", "asks.everything", "--json", cwd=tmp_path) as screen:
             for question, answer in [
                 (r"Really\? \[Y/n\] $", "what\n"),
-                (r"Please type y or n.*\s+Really\? \[Y/n\] $", "\n"),
+                (r"Type y or n.*\s+Really\? \[Y/n\] $", "\n"),
                 (r"Your name\?: $", "Zoë\n"),
                 (r"2\. Deep blue\s+Choose: $", "9\n"),
                 (r"number from 1 to 2.*\s+Choose: $", "2\n"),
@@ -344,4 +344,4 @@ def test_where_nobody_can_answer_it_is_declined_and_said(tmp_path: Path) -> None
     called = run("call", "asks.confirm", cwd=tmp_path)
     assert called.returncode == 1
     assert lines(called.stdout)[-1]["code"] == "declined"
-    assert "Nobody can answer here" in called.stderr
+    assert "Declined, because there is no terminal to answer on" in called.stderr

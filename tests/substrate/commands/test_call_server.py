@@ -55,7 +55,7 @@ def test_local_means_never_the_server(port: str, here: Path) -> None:
     for arguments in (["--local", "count.up", "1"], ["count.up", "1", "--local"]):
         called = run("--port", port, "call", *arguments, cwd=here)
         assert called.returncode == 2
-        assert "There is no method count.up" in called.stderr
+        assert "Unknown method 'count.up'" in called.stderr
 
 
 def test_what_only_the_project_has_is_told_apart_from_what_nobody_has(
@@ -66,7 +66,7 @@ def test_what_only_the_project_has_is_told_apart_from_what_nobody_has(
     nobodys = run("--port", port, "call", "count.pu", "1", cwd=here)
 
     assert (ours.returncode, nobodys.returncode) == (2, 2)
-    expected = f"The server on port {port} does not have more.up; --local runs it here."
+    expected = f"The server on port {port} does not have more.up. Use --local to run it here."
     assert expected in ours.stderr
     assert "Did you mean count.up?" in nobodys.stderr
     assert run("--port", port, "call", "more.up", "1", "--local", cwd=here).returncode == 0
@@ -78,7 +78,7 @@ def test_flags_that_shape_a_hub_keep_a_call_in_this_process(port: str, here: Pat
     assert run(*flags, "call", "mine.up", "1", cwd=here).returncode == 0
     both = run(*flags, "call", "--url", f"ws://127.0.0.1:{port}", "mine.up", "1", cwd=here)
     assert both.returncode == 2
-    assert "--activation is about a hub in this process and --url about a server" in both.stderr
+    assert "--activation runs in this process and --url selects a server" in both.stderr
 
 
 def test_faults_that_the_server_finds_are_shown_as_ours_are(port: str, here: Path) -> None:
@@ -94,14 +94,14 @@ def test_a_server_that_is_not_there_is_a_failure_with_advice(here: Path) -> None
         address = f"ws://127.0.0.1:{bound.getsockname()[1]}"
         called = run("call", "--url", address, "plexus.hash", cwd=here)
     assert called.returncode == 1
-    assert "--local does without one" in called.stderr
+    assert "--local works without a server" in called.stderr
     assert "Traceback" not in called.stderr
 
 
 def test_an_address_that_is_none_is_a_usage_error(here: Path) -> None:
     called = run("call", "--url", "ftp://somewhere", "plexus.hash", cwd=here)
     assert called.returncode == 2
-    assert "'ftp://somewhere' is not like ws://127.0.0.1:4444" in called.stderr
+    assert "'ftp://somewhere' is not a server URL, as in ws://127.0.0.1:4444" in called.stderr
 
 
 @contextmanager

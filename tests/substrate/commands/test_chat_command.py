@@ -97,7 +97,7 @@ def test_a_session_that_is_not_there_is_not_begun_by_mistake(
     assert run(*own, "chat", "tea", "--new", "-m", "x", cwd=tmp_path).returncode == 0
     missing = run(*own, "chat", "teas", "-m", "x", cwd=tmp_path)
     assert missing.returncode == 1
-    assert "there is no session 'teas'. Did you mean tea? `--new` begins it." in missing.stderr
+    assert "Unknown session 'teas'. Did you mean tea? Use --new to create it." in missing.stderr
     taken = run(*own, "chat", "tea", "--new", "-m", "x", cwd=tmp_path)
     assert taken.returncode == 1
     assert "session 'tea' already exists" in taken.stderr
@@ -133,16 +133,16 @@ def test_thoughts_and_tools_are_beside_the_answer(own: list[str], tmp_path: Path
 def test_a_conversation_streams_is_rendered_and_goes_on(flags: list[str], tmp_path: Path) -> None:
     with terminal(*flags, "chat", "tea", "--model", "echo:slow", cwd=tmp_path) as opened:
         screen = Screen(opened)
-        screen.see(r"There is no session 'tea'\. Begin it\? \[Y/n\]: ")
+        screen.see(r"Session 'tea' does not exist\. Create it\? \[Y/n\]: ")
         screen.type("\n")
-        screen.see("tea with echo:slow")
+        screen.see("Session tea with echo:slow")
         screen.say("the **third** `word`")
         answer = screen.see("tokens in, ")
         assert "You said: the third word" in answer
         assert "\x1b[1mthird\x1b[0m" in opened.screen.text
         # A command and what only looks like one.
         screen.say("/think about")
-        screen.see(r"There is no command /think; /help shows them\. //think says it as it is\.")
+        screen.see(r"Unknown command /think\. /help lists the commands; //think sends it as text\.")
         screen.say("//think about it")
         screen.see(r"\x1b\[90mabout ")
         screen.see("You said: about it")
@@ -159,12 +159,12 @@ def test_ctrl_c_stops_the_answer_which_is_kept(flags: list[str], tmp_path: Path)
         screen.say(" ".join(f"word{n}" for n in range(200)))
         screen.see("You said: word0 word1 word2 ")
         screen.type("\x03")
-        screen.see(r"Stopped; what there is of the answer is kept\.")
+        screen.see(r"Stopped\. The partial answer is kept\.")
         # At the prompt it only says how to leave.
         screen.see("tea> ")
         screen.type("half a line")
         screen.see("half a line")
-        screen.press("\x03", "Ctrl-D or /quit leaves")
+        screen.press("\x03", "Press Ctrl-D or type /quit to leave")
         screen.say("/history")
         seen = screen.see(r"assistant \(cancelled\): You said: word0 [^\n]*")
         assert "word199" not in seen.rpartition("assistant")[2]
@@ -204,17 +204,17 @@ def test_branches_are_made_listed_and_gone_to(own: list[str], tmp_path: Path) ->
         screen.see("You said: second")
         # The text of an old message is there to be changed.
         screen.say("/edit")
-        screen.see("say instead> .*second")
+        screen.see("edit> .*second")
         screen.type(" thoughts\n")
         screen.see("You said: second thoughts")
         screen.say("/back 2")
-        screen.see("nothing was said here yet")
+        screen.see("There are no messages")
         for line, complaint in [
-            ("/back", "there is none yet"),
-            ("/branches 99", "There is no branch 99"),
-            ("/edit x", "'x' is no number from 1 on"),
-            ("/export", "Say where to"),
-            ("/model nope", r"unknown_model.*`/model` shows"),
+            ("/back", "you have sent 0"),
+            ("/branches 99", "Unknown branch 99"),
+            ("/edit x", "'x' is not a positive number"),
+            ("/export", "Pass a file name"),
+            ("/model nope", r"unknown_model.*`/model` lists"),
         ]:
             screen.say(line)
             screen.see(complaint)
@@ -234,7 +234,7 @@ def test_it_is_exported_and_the_model_changed(own: list[str], tmp_path: Path) ->
         screen.see(r"Replace it\? \[y/N\]: ")
         screen.type("n\n")
         screen.say("/model echo:slow")
-        screen.see("echo:slow answers from now on")
+        screen.see("Model changed to echo:slow")
         screen.say("/model")
         screen.see(r"\* echo:slow")
         screen.say("/sessions")

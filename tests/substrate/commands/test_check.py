@@ -146,7 +146,7 @@ PLANTED: dict[str, tuple[str, str, tuple[str, str, int], str]] = {
         '"tidy"',
         '"health"',
         ("warning", "namespace-taken", 13),
-        "built in",
+        "built-in",
     ),
     "what cannot be registered": ("what: str", "what", ("error", "load", 28), "needs a type hint"),
     "what cannot be imported": (
@@ -294,7 +294,7 @@ def test_a_source_is_a_module_a_class_a_folder_or_a_file(
     for file in (tmp_path / "tidy.py", tmp_path / "activations.d" / "tidy.py"):
         file.write_text(CLEAN)
     done = run("check", *([source] if source else []), cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "2 methods: nothing to put right\n")
+    assert (done.returncode, done.stdout) == (0, "2 methods: no problems\n")
 
 
 def test_a_package_is_checked_by_its_folder(tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_a_package_is_checked_by_its_folder(tmp_path: Path) -> None:
     (tmp_path / "neat" / "__init__.py").write_text("from neat.inner import Tidy\n" + CLEAN)
     (tmp_path / "neat" / "inner.py").write_text(CLEAN)
     done = run("check", "neat", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "2 methods: nothing to put right\n")
+    assert (done.returncode, done.stdout) == (0, "2 methods: no problems\n")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""`docs/commands.md` lists every command with what its help says of it.
+"""`docs/commands.md` lists every command with the summary from its help text.
 
-`python tests/substrate/cli/commands/test_commands_document.py` writes it anew.
+`python tests/substrate/commands/test_commands_document.py` regenerates it.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import click
 
 from substrate.cli.main import cli
 
-#: The group whose commands are the methods there are.
+#: The group whose commands are the methods.
 METHODS = "call"
 DOCUMENT = Path(__file__).parents[3] / "docs" / "commands.md"
 
 HEAD = """\
 # Commands
 
-`substrate` with no command serves; `substrate COMMAND --help` says everything about one. Flags before the command are settings (`substrate config`): `substrate --port 4445 runs`.
+`substrate` without a command starts a server. `substrate COMMAND --help` explains a command. Flags before the command are settings (see `substrate config`): `substrate --port 4445 runs`.
 
-- Where it makes sense, a command asks the server that runs on the port of the settings, and else does the work itself; `--local` never asks one, `--url` names one. `runs`, `watch`, `attach`, `cancel` and `respond` are about a server's runs and need one.
-- On a terminal the output is for a person. Piped, or with `--json`, it is one JSON object a line.
-- Exit codes: 0 it went well, 1 it failed, 2 it was called wrongly, 130 after Ctrl-C.
+- If a server runs on the configured port, commands use it; otherwise they work in their own process. `--local` never uses a server, `--url` selects one. `runs`, `watch`, `attach`, `cancel` and `respond` need a server.
+- On a terminal the output is readable text. Piped, or with `--json`, it is one JSON object per line.
+- Exit codes: 0 success, 1 failure, 2 invalid call, 130 interrupted by Ctrl-C.
 
 | Command | |
 |---|---|
@@ -31,7 +31,7 @@ HEAD = """\
 
 
 def commands(group: click.Group, ctx: click.Context, path: str) -> Iterator[tuple[str, str]]:
-    """Every command inside this one, and the first paragraph of its help."""
+    """Yield every subcommand with the first paragraph of its help."""
     for name in group.list_commands(ctx):
         command = group.get_command(ctx, name)
         assert command is not None
@@ -53,8 +53,8 @@ def is_plain(parameter: click.Parameter) -> bool:
 
 def document() -> str:
     ctx = click.Context(cli, info_name="substrate")
-    rows = [(escaped(usage), escaped(said)) for usage, said in commands(cli, ctx, "substrate")]
-    return HEAD + "".join(f"| `{usage}` | {said} |\n" for usage, said in rows)
+    rows = [(escaped(usage), escaped(text)) for usage, text in commands(cli, ctx, "substrate")]
+    return HEAD + "".join(f"| `{usage}` | {text} |\n" for usage, text in rows)
 
 
 def escaped(text: str) -> str:
@@ -64,7 +64,7 @@ def escaped(text: str) -> str:
 
 def test_every_command_is_in_the_document_with_its_help() -> None:
     assert DOCUMENT.read_text() == document(), (
-        "run `python tests/substrate/cli/commands/test_commands_document.py`"
+        "run `python tests/substrate/commands/test_commands_document.py`"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from command_line import lines, run, terminal, without_colours
 
-from substrate.cli.commands.config import meanings
+from substrate.cli.commands.config import field_comments
 from substrate.server.limits import ServerLimits
 from substrate.settings import Settings, setting_names
 
@@ -67,14 +67,14 @@ def test_on_a_terminal_it_is_a_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cls", [Settings, ServerLimits])
 def test_meanings_are_the_comments_in_the_source(cls: type) -> None:
-    found = meanings(cls)
+    found = field_comments(cls)
     assert all(found.values())
     assert set(found) == set(cls.__dataclass_fields__)  # type: ignore[attr-defined]
 
 
 def test_without_the_source_meanings_are_just_missing() -> None:
     made = type("Made", (), {})
-    assert meanings(made) == {}
+    assert field_comments(made) == {}
 
 
 def test_every_limit_has_a_value_a_reason_and_what_happens_past_it(tmp_path: Path) -> None:
@@ -99,4 +99,4 @@ def test_limits_are_aligned_text_when_piped_and_a_table_on_a_terminal(tmp_path: 
     with terminal("config", "limits", cwd=tmp_path) as screen:
         code, shown = screen.end()
     assert code == 0
-    assert "Past it" in without_colours(shown)
+    assert "When exceeded" in without_colours(shown)

@@ -174,7 +174,7 @@ async def test_files_of_a_folder_come_and_go(talk: Path, tmp_path: Path) -> None
     folder = trust_always(tmp_path) / "activations.d"
     folder.mkdir()
     with developing(talk, cwd=tmp_path) as dev:
-        dev.says("no activations here yet")
+        dev.says("This folder has no activations yet")
         shutil.copy(talk, folder)
         dev.says("Loaded activations.d/talk.py")
         async with dev.client() as client:
@@ -304,7 +304,7 @@ async def test_a_namespace_that_is_renamed_leaves_none_behind(talk: Path, tmp_pa
     [
         (("no/such.py",), "neither a file nor a folder"),
         (("empty",), "substrate new NAME"),
-        (("--mcp",), "--mcp goes with --stdio"),
+        (("--mcp",), "--mcp requires --stdio"),
     ],
 )
 def test_what_makes_no_sense_is_refused(

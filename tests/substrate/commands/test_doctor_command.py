@@ -74,9 +74,9 @@ def test_a_server_of_ours_is_asked(tmp_path: Path) -> None:
         assert code == 0, findings
         [(level, said), (_, activations)] = of(findings, "server")
         assert (level, __version__ in said) == ("ok", True)
-        assert "activations are well" in activations
-        assert of(findings, "token") == [("ok", "the server takes it. ")]
-        assert of(findings, "lock files")[-1][1].startswith("1 of servers that run")
+        assert "activations are healthy" in activations
+        assert of(findings, "token") == [("ok", "accepted by the server. ")]
+        assert of(findings, "lock files")[-1][1].startswith("1 of running servers")
         wrong_code, wrong = examined(tmp_path, "--port", port, "--token", "wrong")
         assert wrong_code == 1
         [(level, said)] = of(wrong, "token")
@@ -90,7 +90,7 @@ def test_somebody_else_on_the_port_is_a_problem(tmp_path: Path) -> None:
     assert code == 1
     [(level, said)] = of(findings, "server")
     assert level == "problem"
-    assert "no substrate answers on port" in said
+    assert "another program listens on port" in said
     assert "use another port" in said
 
 
@@ -106,9 +106,9 @@ def test_a_lock_file_that_was_left_behind_is_told_of_once(tmp_path: Path, home: 
     code, findings = examined(tmp_path)
     assert code == 1
     said = [f"{level}: {text}" for level, text in of(findings, "lock files")]
-    assert said[0].startswith(f"problem: others can look into {folder}")
-    assert said[1].startswith("warning: the server on port 1 had left its lock file behind")
-    assert said[2] == f"warning: {folder}/2.json is no lock file. rm {folder}/2.json"
+    assert said[0].startswith(f"problem: other users can read {folder}")
+    assert said[1].startswith("warning: removed the stale lock file of a server on port 1")
+    assert said[2] == f"warning: {folder}/2.json is not a lock file. rm {folder}/2.json"
     assert not (folder / "1.json").exists()
     folder.chmod(0o700)
     (folder / "2.json").unlink()
@@ -133,7 +133,7 @@ def test_the_store_is_opened_and_one_that_cannot_be_is_a_problem(tmp_path: Path)
     assert code == 1
     [(level, said)] = of(findings, "store")
     assert level == "problem"
-    assert "cannot be opened" in said
+    assert "cannot open the database" in said
 
 
 def test_a_broken_plugin_is_a_problem(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_the_default_model_must_be_ready_and_the_others_may(tmp_path: Path) -> N
     assert code == 1
     problems = [text for level, text in of(findings, "chat") if level == "problem"]
     assert len(problems) == 1
-    assert problems[0].startswith("anthropic:claude-x answers, and is not ready. ")
+    assert problems[0].startswith("the default model anthropic:claude-x is not ready. ")
     assert "ANTHROPIC_API_KEY" in problems[0] or "pip install" in problems[0]
 
 
@@ -195,16 +195,19 @@ def test_an_entry_that_was_installed_is_well(tmp_path: Path) -> None:
         [(level, said)] = of(findings, host)
         assert level == "ok"
         assert "substrate in " in said
-    assert "does not know us" in of(findings, "claude-code")[0][1]
+    assert "no entry in Claude Code" in of(findings, "claude-code")[0][1]
 
 
 @pytest.mark.parametrize(
     ("entry", "complaint"),
     [
-        ({"command": "/nowhere/substrate", "args": ["--stdio", "--mcp"]}, "which is not there"),
-        ({"command": sys.executable, "args": ["-m", "substrate", "--stdio"]}, "not say --mcp"),
+        ({"command": "/nowhere/substrate", "args": ["--stdio", "--mcp"]}, "which does not exist"),
+        (
+            {"command": sys.executable, "args": ["-m", "substrate", "--stdio"]},
+            "the flags --mcp",
+        ),
         ({"env": {}}, "neither a command nor a url"),
-        ("text", "is no entry"),
+        ("text", "is not an object"),
     ],
 )
 def test_an_entry_that_cannot_work_is_a_problem(
@@ -227,7 +230,7 @@ def test_a_server_elsewhere_and_one_by_another_name_are_known(tmp_path: Path, ho
     code, findings = examined(tmp_path)
     assert code == 0, findings
     [server, mine] = of(findings, "claude-code")
-    assert "asks the server at http://127.0.0.1:4444/mcp" in server[1]
+    assert "connects to the server at http://127.0.0.1:4444/mcp" in server[1]
     assert mine[1].startswith("mine in .mcp.json")
 
 
@@ -239,7 +242,7 @@ def test_names_with_dots_are_a_problem_where_they_are_refused(tmp_path: Path) ->
     file.write_text(text)
     code, findings = examined(tmp_path)
     assert code == 1
-    assert "names with dots, which Claude Desktop refuses" in of(findings, "claude-desktop")[0][1]
+    assert "names with dots, which Claude Desktop rejects" in of(findings, "claude-desktop")[0][1]
     file.write_text(text.replace('"--mcp"', '"--mcp", "--mcp-tool-names=dash"'))
     assert examined(tmp_path)[0] == 0
 
@@ -260,4 +263,4 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path, home: Path) -> 
     (home / ".claude.json").write_text("{")
     code, findings = examined(tmp_path)
     assert code == 1
-    assert ".claude.json cannot be read" in of(findings, "claude-code")[0][1]
+    assert "cannot read " in of(findings, "claude-code")[0][1]

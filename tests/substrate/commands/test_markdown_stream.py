@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from substrate.cli.terminal.chat_client import harmless
+from substrate.cli.terminal.chat_client import strip_controls
 from substrate.cli.terminal.markdown import MarkdownStream
 
 
@@ -14,7 +14,7 @@ def rendered(*pieces: str) -> list[tuple[str, str]]:
     """What comes out, with neighbours of the same look put together."""
     stream = MarkdownStream()
     styled = [each for piece in pieces for each in stream.feed(piece)]
-    styled += stream.rest()
+    styled += stream.flush()
     joined: list[tuple[str, str]] = []
     for text, style in styled:
         if joined and joined[-1][1] == style:
@@ -73,9 +73,9 @@ def test_nothing_is_lost_but_marks(text: str) -> None:
 def test_little_is_held_back(text: str) -> None:
     stream = MarkdownStream()
     list(stream.feed(text))
-    assert len("".join(piece for piece, _ in stream.rest())) <= 16
+    assert len("".join(piece for piece, _ in stream.flush())) <= 16
 
 
 def test_what_would_steer_a_terminal_is_taken_out() -> None:
-    assert harmless("a\x1b]0;title\x07b\rc\x9b31m\td\n") == "a]0;titlebc31m\td\n"
-    assert harmless("Zoë 日本 👍") == "Zoë 日本 👍"
+    assert strip_controls("a\x1b]0;title\x07b\rc\x9b31m\td\n") == "a]0;titlebc31m\td\n"
+    assert strip_controls("Zoë 日本 👍") == "Zoë 日本 👍"

@@ -18,7 +18,7 @@ from command_line import WAIT_S, environment, terminal, without_colours
 
 from substrate.cli.commands import mcp as mcp_command
 from substrate.cli.main import cli
-from substrate.cli.mcp_hosts.config_file import ChangedMeanwhile, ConfigFile
+from substrate.cli.mcp_hosts.config_file import ConfigFile, FileChanged
 from substrate.cli.mcp_hosts.hosts import HOSTS
 
 LAUNCHER = f"#!{sys.executable}\nfrom substrate.cli.main import main\nmain()\n"
@@ -136,9 +136,9 @@ def test_an_unknown_host_is_answered_with_the_known(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["codex", "--scope", "project"], "codex has no project scope: leave --scope out"),
-        (["gemini", "--name", "my server"], "a name is made of letters, digits, '-' and '_'"),
-        (["gemini", "--name=-x"], "a name is made of"),
+        (["codex", "--scope", "project"], "codex has no project scope. Omit --scope"),
+        (["gemini", "--name", "my server"], "a name consists of letters, digits, '-' and '_'"),
+        (["gemini", "--name=-x"], "a name consists of"),
         (["gemini", "--", "--activaton", "a:A"], "Did you mean '--activation'?"),
         (["gemini", "--", "--port", "many"], "'many' is not a valid integer"),
         (["gemini", "now"], "unexpected extra argument (now)"),
@@ -156,7 +156,7 @@ def test_what_could_not_work_is_a_usage_error(
 def test_flags_for_the_server_before_the_command_are_not_dropped_in_silence() -> None:
     refused = CliRunner().invoke(cli, ["--bash-sandbox", "off", "mcp", "show", "gemini"])
     assert refused.exit_code == 2
-    assert "Flags for the server go to the end" in refused.stderr
+    assert "Put flags for the server at the end" in refused.stderr
 
 
 # --- files -----------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_other_servers_keep_every_byte(machine: Machine) -> None:
 
     backup = file.with_name("settings.json.bak")
     assert backup.read_text() == former
-    assert f"What it was before is in {backup}." in done.stdout
+    assert f"Saved the previous version as {backup}." in done.stdout
     assert stat.S_IMODE(file.stat().st_mode) == stat.S_IMODE(backup.stat().st_mode) == 0o600
     assert len(machine.files()) == 2, "nothing temporary is left"
 
@@ -238,7 +238,7 @@ def test_an_entry_that_is_there_already_is_left_alone(machine: Machine) -> None:
     for host in ("gemini", "codex", "claude-code"):
         again = machine.run("install", host)
         assert again.returncode == 0
-        assert "nothing to do" in again.stdout
+        assert "Nothing to do" in again.stdout
     assert machine.files() == before
 
 
@@ -258,7 +258,12 @@ def test_toml_keeps_every_other_byte(machine: Machine) -> None:
     ("host", "file", "text", "reason"),
     [
         ("vscode", "project/.vscode/mcp.json", '{\n  // mine\n  "servers": {},\n}\n', "comments"),
-        ("gemini", "home/.gemini/settings.json", '{"mcpServers": []}', "no servers by name"),
+        (
+            "gemini",
+            "home/.gemini/settings.json",
+            '{"mcpServers": []}',
+            "servers by name",
+        ),
         ("codex", "home/.codex/config.toml", "mcp_servers = { a = {} }\n", "safely"),
         ("codex", "home/.codex/config.toml", 'mcp_servers.substrate.command = "x"\n', "as a table"),
     ],
@@ -270,9 +275,9 @@ def test_a_file_that_cannot_be_changed_safely_is_left_alone(
     refused = machine.run("install", host, "--yes")
     assert refused.returncode == 1
     assert machine.files() == {file: text}
-    assert "is left alone" in refused.stderr
+    assert "was not changed" in refused.stderr
     assert reason in refused.stderr
-    assert "To do it yourself, put this into" in refused.stderr
+    assert "To add it manually, put this into" in refused.stderr
     assert refused.stdout == machine.run("show", host).stdout
 
 
@@ -295,7 +300,7 @@ def test_a_link_stays_and_what_it_leads_to_is_changed(machine: Machine) -> None:
     assert link.readlink() == Path("../dotfiles/gemini.json")
     assert json.loads(file.read_text()) == {"mcpServers": {"substrate": machine.entry()}}
     assert file.with_name("gemini.json.bak").read_text() == "{}\n"
-    assert f"{link} leads to {file}." in done.stdout
+    assert f"{link} is a link to {file}." in done.stdout
 
 
 def test_a_shared_file_has_the_path_only_if_the_name_means_something_else(machine: Machine) -> None:
@@ -368,7 +373,7 @@ def test_a_folder_that_cannot_be_made_is_a_clear_error(machine: Machine) -> None
     write(machine.home / ".gemini", "a file where a folder should be")
     refused = machine.run("install", "gemini", "--yes")
     assert refused.returncode == 1
-    assert "cannot be" in refused.stderr
+    assert "Cannot " in refused.stderr
     assert "Not a directory" in refused.stderr
     assert "Traceback" not in refused.stderr
     assert machine.run("show", "gemini").stdout in refused.stdout
@@ -405,7 +410,7 @@ def test_a_file_that_changed_since_it_was_shown_is_left_as_it_is(tmp_path: Path)
     path = tmp_path / "settings.json"
     file = ConfigFile(path)
     path.write_text('{"theirs": 1}')
-    with pytest.raises(ChangedMeanwhile):
+    with pytest.raises(FileChanged):
         file.replace("{}")
     assert path.read_text() == '{"theirs": 1}'
 
@@ -472,7 +477,7 @@ def test_an_entry_that_claude_code_has_already_needs_no_command(machine: Machine
     write(machine.home / ".claude.json", json.dumps({"mcpServers": {"substrate": entry}}))
     again = machine.run("install", "claude-code")
     assert (again.returncode, machine.claude_calls()) == (0, [])
-    assert "nothing to do" in again.stdout
+    assert "Nothing to do" in again.stdout
 
 
 def test_a_command_that_fails_is_reported_with_its_output(machine: Machine) -> None:
@@ -490,7 +495,7 @@ def test_a_former_entry_is_not_lost_if_the_new_one_is_refused(machine: Machine) 
     write(machine.home / ".claude.json", json.dumps({"mcpServers": {"substrate": former}}))
     failed = machine.run("install", "claude-code", "--yes")
     assert failed.returncode == 1
-    assert 'The former entry was: {"command":"old","args":[]}' in failed.stderr
+    assert 'The previous entry was: {"command":"old","args":[]}' in failed.stderr
 
 
 def test_a_command_that_does_not_end_is_given_up(
@@ -503,4 +508,4 @@ def test_a_command_that_does_not_end_is_given_up(
         cli, ["mcp", "install", "claude-code", "--yes"], env=environment(**machine.variables)
     )
     assert given_up.exit_code == 1
-    assert "has not ended within 0.2 seconds" in given_up.stderr
+    assert "timed out after 0.2 seconds" in given_up.stderr

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from substrate.cli.mcp_hosts import json_text, toml_text
 from substrate.cli.mcp_hosts.hosts import (
     HOSTS,
-    Refused,
+    NotEditable,
     add_entry,
     config_folder,
     find_entry,
@@ -232,7 +232,7 @@ def test_of_a_key_that_is_there_twice_the_last_one_is_changed() -> None:
     ],
 )
 def test_what_cannot_be_changed_safely_is_refused(text: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(NotEditable):
         added(text)
 
 
@@ -282,7 +282,7 @@ def test_adding_an_entry_removes_no_byte(entries: dict[str, Any], indent: int | 
 
 
 def test_a_path_through_something_else_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"a\.b is no object"):
+    with pytest.raises(ValueError, match=r"a\.b is not an object"):
         json_text.put('{"a": {"b": 1}}', ("a", "b", "c"), 2)
 
 
@@ -375,7 +375,7 @@ def test_a_table_for_a_server_elsewhere_gets_other_keys() -> None:
     ],
 )
 def test_a_form_that_cannot_be_replaced_is_refused(text: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(NotEditable):
         added_to_toml(text)
 
 
@@ -384,7 +384,7 @@ def test_any_text_is_written_so_that_toml_reads_it_back(program: str, args: list
     entry = {"command": program, "args": args}
     try:
         changed = add_entry(CODEX, MINE, "substrate", entry)
-    except Refused:
+    except NotEditable:
         assert "\x7f" in program + "".join(args)
     else:
         assert tomllib.loads(changed)["mcp_servers"]["substrate"] == entry

@@ -13,7 +13,7 @@ import pytest
 from command_line import environment, lines, run
 
 from substrate.build_hub import built_in_hub
-from substrate.cli.commands.new import TAKEN
+from substrate.cli.commands.new import RESERVED
 from substrate.settings import Settings
 
 FILES = {"README.md", "pyproject.toml", "src/weather/__init__.py", "tests/test_weather.py"}
@@ -68,7 +68,7 @@ def test_one_of_its_methods_streams_and_the_other_returns(weather: Path) -> None
 
 def test_there_is_nothing_in_it_to_put_right(weather: Path) -> None:
     checked = run("check", "--strict", str(weather), cwd=weather)
-    assert (checked.returncode, checked.stdout) == (0, "2 methods: nothing to put right\n")
+    assert (checked.returncode, checked.stdout) == (0, "2 methods: no problems\n")
 
 
 def test_its_code_has_the_style_of_ours(weather: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_folder_that_exists_is_left_as_it_is(tmp_path: Path, content: str | No
         (folder / "pyproject.toml").write_text(content)
     refused = run("new", "weather", cwd=tmp_path)
     assert refused.returncode == 1
-    assert "exists already" in refused.stderr
+    assert "already exists" in refused.stderr
     assert "--folder" in refused.stderr
     assert written(folder) == ({"pyproject.toml"} if content else set())
     if content:
@@ -152,7 +152,7 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused = run("new", "weather", "--folder", "file/weather", cwd=tmp_path)
     assert refused.returncode == 1
-    assert "cannot be written" in refused.stderr
+    assert "Cannot write" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
@@ -166,16 +166,16 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
         ("a__b", "Try a_b."),
         ("weather_", "Try weather."),
         ("../weather", "Try weather."),
-        ("9lives", "beginning with a letter"),
+        ("9lives", "start with a letter"),
         ("_x", "Try x."),
-        ("wetterüber", "A good name is"),
-        ("", "A good name is"),
-        ("import", "of Python itself"),
-        ("json", "of Python itself"),
-        ("bash", "taken by Substrate"),
-        ("plexus", "taken by Substrate"),
-        ("click", "installed here"),
-        ("a_name_that_is_longer_than_it_should_be", "over 24 characters"),
+        ("wetterüber", "Use one or two words"),
+        ("", "Use one or two words"),
+        ("import", "standard library"),
+        ("json", "standard library"),
+        ("bash", "reserved by Substrate"),
+        ("plexus", "reserved by Substrate"),
+        ("click", "installed module"),
+        ("a_name_that_is_longer_than_it_should_be", "more than 24 characters"),
     ],
 )
 def test_a_bad_name_is_refused_and_a_good_one_is_said(tmp_path: Path, name: str, said: str) -> None:
@@ -187,7 +187,7 @@ def test_a_bad_name_is_refused_and_a_good_one_is_said(tmp_path: Path, name: str,
 
 def test_every_namespace_that_is_built_in_is_taken(tmp_path: Path) -> None:
     hub = built_in_hub(Settings(database=str(tmp_path / "arbor.db")), tmp_path)
-    assert {path.partition(".")[0] for path, _ in hub.activations()} <= TAKEN
+    assert {path.partition(".")[0] for path, _ in hub.activations()} <= RESERVED
 
 
 def test_the_templates_are_part_of_the_wheel() -> None:

@@ -42,7 +42,7 @@ def test_what_is_trusted_is_loaded_and_reported_as_well(folder: Folder) -> None:
     assert {"planted.word", "named.word"} <= folder.methods()
     assert folder.executed() == ["named", "planted"]
     assert folder.notices() == []
-    assert "just as they were trusted" in folder.run("doctor", "--json").stdout
+    assert "unchanged since they were trusted" in folder.run("doctor", "--json").stdout
 
 
 def test_loading_it_changes_nothing_in_it(folder: Folder) -> None:
@@ -194,7 +194,7 @@ def test_another_folder_of_plugins_that_settings_name_is_pinned_too(folder: Fold
 def test_dev_loads_pinned_files_once_and_not_again_when_they_change(folder: Folder) -> None:
     talk = folder.plant("talk.py")
     with started("dev", "--port", "0", "talk.py", cwd=folder.path) as process:
-        process.err.wait_for(r"`substrate trust --always` changes that")
+        process.err.wait_for(r"`substrate trust --always` to reload them")
         process.err.wait_for(r"Loaded talk\.py")
         process.err.wait_for(r"http://127")
         assert folder.executed() == ["named", "planted", "talk"]

@@ -88,19 +88,19 @@ def test_ctrl_c_leaves_what_is_open_as_it_is(server: Running) -> None:
 def test_with_nothing_open_that_is_said(server: Running) -> None:
     assert server.run("respond", "--json").stdout == ""
     with terminal(*server.flags, "respond", cwd=server.project) as screen:
-        assert "Nothing waits for an answer." in screen.end()[1]
+        assert "No pending questions." in screen.end()[1]
     gone = server.run("respond", "1.1", "--yes")
     assert gone.returncode == 1
-    assert "It may have been answered by now." in gone.stderr
+    assert "It may have been answered already." in gone.stderr
 
 
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        (["--yes"], "Say which question is meant"),
-        (["1.1", "--no", "--answer", "1"], "--no and --answer exclude each other"),
-        (["1.1", "--message", "x"], "--message goes with --no"),
-        (["1.1", "--answer", "blue"], "Text needs its quotes"),
+        (["--yes"], "Pass the id of the question"),
+        (["1.1", "--no", "--answer", "1"], "--no and --answer cannot be used together"),
+        (["1.1", "--message", "x"], "--message requires --no"),
+        (["1.1", "--answer", "blue"], "A string needs quotes"),
     ],
 )
 def test_wrong_flags_are_a_usage_error(flags: list[str], complaint: str, server: Running) -> None:

@@ -65,14 +65,14 @@ def test_a_command_that_failed_is_listed_as_failed_with_its_exit_code(server: Ru
 
 def test_an_empty_list_says_where_there_are_more(server: Running) -> None:
     with terminal(*server.flags, "runs", "--state", "asking", cwd=server.project) as screen:
-        assert "There is no such run." in screen.end()[1]
+        assert "No runs found." in screen.end()[1]
     assert server.runs("--state", "asking") == []
 
 
 def test_a_run_is_stopped_with_the_reason_that_is_given(server: Running) -> None:
     with server.called("bash.execute", "sleep 100") as (process, number):
         stopped = server.run("cancel", str(number), "--reason", "enough")
-        assert stopped.stdout == f"Run {number} is told to stop.\n"
+        assert stopped.stdout == f"Run {number} is being cancelled.\n"
         assert process.end() == 1
         assert lines(process.out.rest())[-1] == {"type": "cancelled", "reason": "enough"}
         again = server.run("cancel", str(number), "--json")
@@ -93,4 +93,4 @@ def test_a_run_that_is_not_there_cannot_be_stopped(server: Running) -> None:
 def test_without_a_server_it_is_said_how_to_get_one(command: list[str], tmp_path: Path) -> None:
     refused = run(*command, cwd=tmp_path)
     assert refused.returncode == 1
-    assert "no server runs on port 0. Start one with `substrate`" in refused.stderr
+    assert "No server runs on port 0. Start one with `substrate`" in refused.stderr

@@ -71,7 +71,7 @@ def test_it_prints_the_token_of_the_running_server_and_nothing_else(
 def test_without_a_server_it_says_what_to_do(project: Path) -> None:
     done = run("--port", "1", "token", cwd=project)
     assert done.returncode == 1
-    assert "no server of yours runs on port 1" in done.stderr
+    assert "No server of yours runs on port 1" in done.stderr
     assert done.stdout == ""
 
 
@@ -80,7 +80,7 @@ def test_a_server_that_asks_for_none_has_none(project: Path) -> None:
         port = process.err.wait_for(r"http://127\.0\.0\.1:(\d+)")[1]
         done = run("--port", port, "token", cwd=project)
         assert done.returncode == 1
-        assert "asks for no token" in done.stderr
+        assert "requires no token" in done.stderr
         assert run("--port", port, "call", "count.up", "1", cwd=project).returncode == 0
 
 
@@ -146,10 +146,10 @@ def test_a_token_can_be_for_what_is_ones_own(port: str, project: Path) -> None:
         (["create", "Phone"], "is not a valid name"),
         (["create", "phone", "--scope", "a b"], "is not a valid scope"),
         (["create", "phone", "--as", "ada@example.org"], "is not a valid name"),
-        (["create", "phone", "--expires", "soon"], "is no time"),
-        (["create", "phone", "--expires", "0d"], "is no time"),
-        (["revoke", "phone"], "there is no token called 'phone'"),
-        (["revoke", "session:12345678"], "there is no session called 'session:12345678'"),
+        (["create", "phone", "--expires", "soon"], "is not a lifetime"),
+        (["create", "phone", "--expires", "0d"], "is not a lifetime"),
+        (["revoke", "phone"], "Unknown token 'phone'"),
+        (["revoke", "session:12345678"], "Unknown session 'session:12345678'"),
         (["create", "session:12345678"], "is not a valid name"),
     ],
 )

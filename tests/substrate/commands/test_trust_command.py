@@ -39,12 +39,14 @@ def test_trust_shows_what_it_covers_and_lists_it(folder: Folder) -> None:
     shown = folder.run("trust").stdout
     assert "activations.d/planted.py  " in shown
     assert '  | log_level = "info"' in shown
-    assert "is trusted with these files as they are now" in shown
+    assert "Trusted the current version of these files" in shown
     [listed] = map(json.loads, folder.run("trust", "--list", "--json").stdout.splitlines())
     assert listed["folder"] == str(folder.path)
     assert listed["files"] == ["activations.d/planted.py", "substrate.toml"]
     assert not listed["always"]
-    assert f"{folder.path}  2 files as they were" in folder.run("trust", "--list").stdout
+    assert (
+        f"{folder.path}  2 files at their trusted version" in folder.run("trust", "--list").stdout
+    )
 
 
 def test_always_covers_what_comes_later_and_revoke_ends_it(folder: Folder) -> None:
@@ -62,7 +64,7 @@ def test_a_folder_that_is_gone_can_be_revoked(folder: Folder, tmp_path: Path) ->
     folder.run("trust")
     shutil.rmtree(folder.path)
     listed = folder.run("trust", "--list", cwd=tmp_path).stdout
-    assert "(there is no such folder)" in listed
+    assert "(missing)" in listed
     assert folder.run("trust", "--revoke", str(folder.path), cwd=tmp_path).returncode == 0
     assert folder.run("trust", "--list", "--json", cwd=tmp_path).stdout == ""
 
@@ -308,4 +310,4 @@ def test_a_new_package_is_trusted_always_so_that_dev_loads_it(
     folder.run("trust", "--revoke", cwd=tmp_path / "weather")
     refused = folder.run("check", cwd=tmp_path / "weather")
     assert refused.returncode == 2
-    assert "name it: `substrate check .`" in refused.stderr
+    assert "pass the path: `substrate check .`" in refused.stderr

@@ -45,7 +45,7 @@ def test_on_a_terminal_a_change_is_a_line_and_says_how_to_answer(server: Running
         terminal(*server.flags, "watch", cwd=server.project) as screen,
     ):
         screen.screen.wait_for(rf"{number} +asking +asks.confirm")
-        screen.screen.wait_for(r"respond` answers")
+        screen.screen.wait_for(r"respond`\)")
         assert server.run("respond", f"{number}.1", "--yes").returncode == 0
         screen.screen.wait_for(rf"{number} +complete +asks.confirm")
         assert process.end() == 0
@@ -78,29 +78,29 @@ def entry(number: int, state: str) -> dict[str, Any]:
 def test_what_had_ended_before_is_not_told() -> None:
     changes = Changes()
     there = [entry(2, "running"), entry(1, "complete")]
-    assert list(changes.told(there, [])) == [entry(2, "running")]
+    assert list(changes.update(there, [])) == [entry(2, "running")]
     # Another item of it is no news here.
-    assert list(changes.told([entry(2, "running") | {"last_seq": 7}], [])) == []
-    assert list(changes.told([entry(2, "error")], [])) == [entry(2, "error")]
+    assert list(changes.update([entry(2, "running") | {"last_seq": 7}], [])) == []
+    assert list(changes.update([entry(2, "error")], [])) == [entry(2, "error")]
 
 
 def test_what_there_was_before_may_come_in_several_events() -> None:
     changes = Changes()
     many = [entry(number, "complete") for number in range(1, RUNS_PER_EVENT + 1)]
-    assert list(changes.told(many, [])) == []
-    assert list(changes.told([entry(RUNS_PER_EVENT + 1, "complete")], [])) == []
-    assert list(changes.told([entry(RUNS_PER_EVENT + 2, "complete")], [])) != []
+    assert list(changes.update(many, [])) == []
+    assert list(changes.update([entry(RUNS_PER_EVENT + 1, "complete")], [])) == []
+    assert list(changes.update([entry(RUNS_PER_EVENT + 2, "complete")], [])) != []
 
 
 def test_what_began_and_ended_between_two_looks_is_told_in_the_order_of_beginning() -> None:
     changes = Changes()
-    assert list(changes.told([], [])) == []
+    assert list(changes.update([], [])) == []
     news = [entry(3, "running"), entry(2, "error"), entry(1, "complete")]
-    assert [each["run"] for each in changes.told(news, [])] == [1, 2, 3]
+    assert [each["run"] for each in changes.update(news, [])] == [1, 2, 3]
 
 
 def test_a_run_that_was_forgotten_before_anybody_saw_its_end_is_told_as_that() -> None:
     changes = Changes()
-    list(changes.told([entry(1, "asking"), entry(2, "complete")], []))
-    assert list(changes.told([], [1, 2])) == [entry(1, "forgotten")]
-    assert list(changes.told([], [1])) == []
+    list(changes.update([entry(1, "asking"), entry(2, "complete")], []))
+    assert list(changes.update([], [1, 2])) == [entry(1, "forgotten")]
+    assert list(changes.update([], [1])) == []
