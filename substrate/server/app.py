@@ -40,7 +40,7 @@ from substrate.server.asgi import header, send_and_discard_body, send_bytes
 from substrate.server.limits import ServerLimits
 from substrate.server.listener import OpenConnections
 from substrate.server.mcp.endpoint import McpEndpoint
-from substrate.server.mcp.legacy_sse import PairMessages, PairStream
+from substrate.server.mcp.legacy_sse import MessagesEndpoint, SseEndpoint
 from substrate.server.mcp.sessions import Sessions
 from substrate.server.page.static_files import PageFiles, send_page
 from substrate.server.rpc_http import RpcEndpoint, RunEvents
@@ -122,7 +122,7 @@ def build_app(
 
     sessions = Sessions(hub.limits)
     credentials = CredentialWatch(access, (hub.runs, sessions))
-    pair = PairStream(mcp, opened, credentials)
+    legacy = SseEndpoint(mcp, opened, credentials)
     # Only the router: Starlette's application would answer exceptions before our error boundary.
     app = Router(
         routes=[
@@ -136,8 +136,8 @@ def build_app(
             Route("/metrics", metrics),
             Route("/rpc", RpcEndpoint(hub, credentials)),
             Route("/runs/{run}/events", RunEvents(hub, credentials)),
-            Route("/sse", pair),
-            Route("/messages", PairMessages(mcp, pair)),
+            Route("/sse", legacy),
+            Route("/messages", MessagesEndpoint(mcp, legacy)),
             WebSocketRoute(PUBLISHING_PATH, PublishingSocket(hub, credentials)),
             WebSocketRoute("/rpc", MessageSocket(hub, native_view, opened, credentials)),
             WebSocketRoute("/mcp", MessageSocket(hub, mcp_view, opened, credentials, "mcp")),

@@ -281,7 +281,7 @@ def test_a_person_is_asked_as_the_revision_allows(peer: Peer) -> None:
     else:
         # The client said that it could, but its revision cannot: whoever reads it is asked.
         assert peer.asked[before:] == []
-        found = re.search(r"run (\d+), request \"(\w+)\"[^$]* run \1, after (\d+)", text)
+        found = re.search(r"run (\d+), request \"(\w+)\"[^$]* run \1 and after (\d+)", text)
         assert found, text
         run, request, after = found.groups()
         reply = {"name": "Ada"}

@@ -206,7 +206,7 @@ def test_a_run_that_nobody_comes_back_to_is_stopped(hasty: Server, revision: str
     wait_for_state(hasty, "demo.wait", "cancelled")
     (answer,) = said(list(read_events(client.get(last.id))))
     assert (answer["id"], answer["error"]["code"]) == (1, -32603)
-    assert "come back" in answer["error"]["message"]
+    assert "did not reconnect" in answer["error"]["message"]
 
 
 def test_a_batch_that_nobody_comes_back_to_is_answered_as_one(hasty: Server) -> None:

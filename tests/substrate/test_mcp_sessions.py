@@ -19,8 +19,14 @@ from substrate.mcp_server import make_mcp_server
 from substrate.security.authentication import Access, Credential
 from substrate.security.credential_watch import CredentialWatch
 from substrate.server.mcp.endpoint import McpEndpoint
-from substrate.server.mcp.sessions import ENDED_S, ENDED_STREAMS, IDLE_S, HttpSession, Sessions
-from substrate.server.mcp.streams import KEPT_BYTES, EventLog
+from substrate.server.mcp.sessions import (
+    ENDED_RETENTION_S,
+    IDLE_TIMEOUT_S,
+    MAX_ENDED_STREAMS,
+    HttpSession,
+    Sessions,
+)
+from substrate.server.mcp.streams import RETAINED_BYTES, EventLog
 from substrate.server.peers import Peer
 from substrate.server.shutdown import OpenStreams
 
@@ -62,7 +68,7 @@ Settle = Callable[[str], tuple[Connection, McpConnection]]
 
 
 def begin(sessions: Sessions, settle: Settle, revision: str = "2025-11-25") -> HttpSession:
-    session = sessions.begin(settle(revision)[1].peer.session, LOCAL)
+    session = sessions.create(settle(revision)[1].peer.session, LOCAL)
     assert session is not None
     return session
 
@@ -70,7 +76,7 @@ def begin(sessions: Sessions, settle: Settle, revision: str = "2025-11-25") -> H
 def hold(session: HttpSession, settle: Settle) -> Connection:
     """Have something open in a session."""
     connection, view = settle("2025-11-25")
-    session.live[connection] = view
+    session.connections[connection] = view
     return connection
 
 
@@ -104,7 +110,7 @@ async def test_when_all_are_in_use_there_is_no_room(settle: Settle, clock: Clock
     sessions = Sessions(Limits(), 2, clock)
     for _ in range(2):
         hold(begin(sessions, settle), settle)
-    assert sessions.begin(Session(), LOCAL) is None
+    assert sessions.create(Session(), LOCAL) is None
 
 
 async def test_a_session_that_is_not_used_ends_and_one_with_a_stream_does_not(
@@ -113,16 +119,16 @@ async def test_a_session_that_is_not_used_ends_and_one_with_a_stream_does_not(
     sessions = Sessions(Limits(), clock=clock)
     unused, used, open_ = (begin(sessions, settle) for _ in range(3))
     connection = hold(open_, settle)
-    clock.now += IDLE_S / 2
+    clock.now += IDLE_TIMEOUT_S / 2
     sessions.find(used.id, LOCAL)
-    clock.now += IDLE_S / 2 + 1
-    sessions.forget_old()
+    clock.now += IDLE_TIMEOUT_S / 2 + 1
+    sessions.evict_expired()
     assert sessions.find(unused.id, LOCAL) is None
     assert sessions.find(used.id, LOCAL) is used
     assert sessions.find(open_.id, LOCAL) is open_
-    del open_.live[connection]
-    clock.now += IDLE_S + 1
-    sessions.forget_old()
+    del open_.connections[connection]
+    clock.now += IDLE_TIMEOUT_S + 1
+    sessions.evict_expired()
     assert sessions.find(open_.id, LOCAL) is None
 
 
@@ -163,7 +169,7 @@ async def test_one_principal_loses_no_session_to_another_that_has_more(
 
     def start(principal: Principal) -> HttpSession | None:
         clock.now += 1
-        return sessions.begin(settle("2025-11-25")[1].peer.session, principal)
+        return sessions.create(settle("2025-11-25")[1].peer.session, principal)
 
     mine = [start(ALICE) for _ in range(2)]
     for _ in range(50):
@@ -179,14 +185,14 @@ async def test_a_principal_whose_sessions_are_all_in_use_ends_none_of_one_that_h
     settle: Settle, clock: Clock
 ) -> None:
     sessions = Sessions(Limits(), 4, clock)
-    idle = sessions.begin(settle("2025-11-25")[1].peer.session, ALICE)
+    idle = sessions.create(settle("2025-11-25")[1].peer.session, ALICE)
     assert idle is not None
     for _ in range(3):
-        session = sessions.begin(settle("2025-11-25")[1].peer.session, BOB)
+        session = sessions.create(settle("2025-11-25")[1].peer.session, BOB)
         assert session is not None
         hold(session, settle)
-    assert sessions.begin(Session(), BOB) is None
-    assert sessions.begin(Session(), ALICE) is not None  # in the place of her own
+    assert sessions.create(Session(), BOB) is None
+    assert sessions.create(Session(), ALICE) is not None  # in the place of her own
     assert sessions.find(idle.id, ALICE) is None
 
 
@@ -194,17 +200,17 @@ async def test_what_ended_streams_of_one_principal_keep_costs_no_other(
     settle: Settle, clock: Clock
 ) -> None:
     sessions = Sessions(Limits(finished_bytes=100_000), clock=clock)
-    mine = sessions.begin(settle("2025-11-25")[1].peer.session, ALICE)
+    mine = sessions.create(settle("2025-11-25")[1].peer.session, ALICE)
     assert mine is not None
-    mine.whole([b"x" * 10_000])
+    mine.complete_stream([b"x" * 10_000])
     for _ in range(10):
-        theirs = sessions.begin(settle("2025-11-25")[1].peer.session, BOB)
+        theirs = sessions.create(settle("2025-11-25")[1].peer.session, BOB)
         assert theirs is not None
         for _ in range(5):
-            theirs.whole([b"y" * 20_000])
+            theirs.complete_stream([b"y" * 20_000])
     assert sessions.ended.size <= 100_000
     assert mine.find_stream(b"1:0") is not None
-    sessions.end(mine)
+    sessions.close(mine)
     assert sessions.ended.holders == 1
 
 
@@ -214,7 +220,7 @@ async def test_what_ended_streams_of_one_principal_keep_costs_no_other(
 async def test_streams_that_have_ended_are_kept_for_a_while(settle: Settle, clock: Clock) -> None:
     sessions = Sessions(Limits(), clock=clock)
     session = begin(sessions, settle)
-    body = session.whole([b"{}", b"[]"])
+    body = session.complete_stream([b"{}", b"[]"])
     assert body == b"id: 1:0\nretry: 300\ndata: \n\nid: 1:1\ndata: {}\n\nid: 1:2\ndata: []\n\n"
     found = session.find_stream(b"1:1")
     assert found is not None
@@ -225,8 +231,8 @@ async def test_streams_that_have_ended_are_kept_for_a_while(settle: Settle, cloc
         b"id: 1:1\nretry: 300\ndata: \n\n",
     )
     assert session.find_stream(b"1:2") is None
-    clock.now += ENDED_S + 1
-    sessions.forget_old()
+    clock.now += ENDED_RETENTION_S + 1
+    sessions.evict_expired()
     assert session.find_stream(b"1:1") is None
     assert sessions.ended.size == 0
 
@@ -236,11 +242,11 @@ async def test_of_streams_that_have_ended_only_so_many_are_kept(
 ) -> None:
     sessions = Sessions(Limits(), clock=clock)
     session, other = begin(sessions, settle), begin(sessions, settle)
-    other.whole([b"{}"])
-    for _ in range(ENDED_STREAMS + 5):
-        session.whole([b"{}"])
+    other.complete_stream([b"{}"])
+    for _ in range(MAX_ENDED_STREAMS + 5):
+        session.complete_stream([b"{}"])
     kept = [n for n in range(200) if session.find_stream(b"%d:0" % n) is not None]
-    assert kept == list(range(7, ENDED_STREAMS + 7))
+    assert kept == list(range(7, MAX_ENDED_STREAMS + 7))
     assert other.find_stream(b"1:0") is not None  # a busy client costs only itself
 
 
@@ -248,11 +254,11 @@ async def test_what_has_ended_is_bounded_in_bytes_too(settle: Settle, clock: Clo
     sessions = Sessions(Limits(finished_bytes=10_000), clock=clock)
     session = begin(sessions, settle)
     for _ in range(5):
-        session.whole([b"x" * 4000])
+        session.complete_stream([b"x" * 4000])
     assert sessions.ended.size <= 10_000
     assert session.find_stream(b"5:0") is not None
     assert session.find_stream(b"3:0") is None
-    sessions.end(session)
+    sessions.close(session)
     assert sessions.ended.size == 0
 
 
@@ -261,19 +267,19 @@ def test_a_log_keeps_the_newest_and_always_the_last() -> None:
     assert log.opening() == b"retry: 300\n\n"
     for _ in range(5000):
         log.append([b"x" * 1000])
-    assert log.size <= 2 * KEPT_BYTES
+    assert log.size <= 2 * RETAINED_BYTES
     assert log.last == 5000
     everything = log.after(0)
     assert everything.count(b"id: ") < 2100
     assert everything.endswith(b"id: 7:5000\ndata: %b\n\n" % (b"x" * 1000))
-    log.append([b"y" * 5 * KEPT_BYTES])
-    assert log.after(0) == b"id: 7:5001\ndata: %b\n\n" % (b"y" * 5 * KEPT_BYTES)
+    log.append([b"y" * 5 * RETAINED_BYTES])
+    assert log.after(0) == b"id: 7:5001\ndata: %b\n\n" % (b"y" * 5 * RETAINED_BYTES)
 
 
 async def test_numbers_of_streams_are_not_used_twice(settle: Settle, clock: Clock) -> None:
     sessions = Sessions(Limits(), clock=clock)
     first, second = begin(sessions, settle), begin(sessions, settle)
-    ids = [session.whole([b"{}"]).split(b":")[1] for session in (first, second, first)]
+    ids = [session.complete_stream([b"{}"]).split(b":")[1] for session in (first, second, first)]
     assert len(set(ids)) == 3
     assert second.find_stream(b"1:0") is None
 
@@ -283,10 +289,10 @@ async def test_an_ended_session_stops_what_is_open(settle: Settle, clock: Clock)
     session = begin(sessions, settle)
     connection, view = settle("2025-11-25")
     peer = Peer(nothing, connection, CredentialWatch(Access.open()), Credential(LOCAL))
-    stream = session.open_standing(connection, view, peer)
-    assert session.is_listening
-    sessions.end(session)
+    stream = session.open_standalone(connection, view, peer)
+    assert session.has_standalone_reader
+    sessions.close(session)
     assert peer.gone
-    assert not session.live
-    session.leave(stream, peer)  # and leaving afterwards is no mistake
+    assert not session.connections
+    session.detach(stream, peer)  # and leaving afterwards is no mistake
     assert stream.timer is None

@@ -1,8 +1,8 @@
-"""`/mcp`: Streamable HTTP, for clients with a handshake and for those without.
+"""`/mcp`: Streamable HTTP, for clients with and without a handshake.
 
-A message that says by itself, or by its header, that there was no handshake is answered by itself
-and nothing of it is kept. Every other needs a session, which `initialize` begins, except `ping`
-and the methods of the hub, which need none.
+A message that names a revision without a handshake, in itself or in its header, is handled without
+state. Every other message needs a session, which `initialize` creates, except `ping` and native
+methods of the hub.
 """
 
 from __future__ import annotations
@@ -38,7 +38,13 @@ from substrate.server.asgi import (
     send_too_big,
     send_wrong_method,
 )
-from substrate.server.mcp.responder import Answers, Post, Posted, Rest, http_status
+from substrate.server.mcp.responder import (
+    MessageOrBatch,
+    PostedMessage,
+    RemainingWork,
+    Responder,
+    http_status,
+)
 from substrate.server.mcp.sessions import HttpSession, Sessions
 from substrate.server.mcp.streams import EventLog
 from substrate.server.peers import Peer
@@ -48,20 +54,20 @@ from substrate.server.sse import EVENT_STREAM
 __all__ = ("McpEndpoint",)
 
 SESSION_ID: Final = b"mcp-session-id"
-#: What clients know an ended session by, beside the status.
+#: The error number of an unknown session, in addition to status 404.
 NO_SESSION: Final = -32001
-#: When to try again if there are too many sessions, in seconds.
+#: Seconds after which to retry if there are too many sessions.
 RETRY_S: Final = b"10"
 
-STREAMING: Final = "subscriptions/listen"
+LISTEN: Final = "subscriptions/listen"
 _HANDSHAKES: Final = frozenset(name.encode() for name in HANDSHAKES)
 
-#: How a request is answered, which is still to be done; streams are what is left of it then.
-Answering = Coroutine[Any, Any, Rest]
+#: The handling of a request. Its result is the remaining work, such as writing a stream.
+ResponseCoroutine = Coroutine[Any, Any, RemainingWork]
 
 
 class McpEndpoint:
-    """`/mcp`."""
+    """The endpoint `/mcp`."""
 
     def __init__(
         self,
@@ -75,30 +81,30 @@ class McpEndpoint:
         self._limits = server.hub.limits
         self._sessions = sessions
         self._credentials = credentials
-        self._answers = Answers(server, open_streams, credentials)
+        self._responder = Responder(server, open_streams, credentials)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one HTTP request."""
         verb = scope["method"]
         if verb == "POST":
-            answering = await self._post(scope, receive, send)
+            response = await self._post(scope, receive, send)
         elif verb == "GET":
-            answering = self._get(headers_of(scope), scope["credential"], receive, send)
+            response = self._get(headers_of(scope), scope["credential"], receive, send)
         elif verb == "DELETE":
-            answering = self._delete(headers_of(scope), scope["principal"], send)
+            response = self._delete(headers_of(scope), scope["principal"], send)
         else:
-            answering = send_wrong_method(send, "GET", "POST", "DELETE")
-        rest = await answering
-        if rest is not None:
-            await rest
+            response = send_wrong_method(send, "GET", "POST", "DELETE")
+        remaining = await response
+        if remaining is not None:
+            await remaining
 
     # --- messages -----------------------------------------------------------------------------
 
-    async def _post(self, scope: Scope, receive: Receive, send: Send) -> Answering:
+    async def _post(self, scope: Scope, receive: Receive, send: Send) -> ResponseCoroutine:
         headers = headers_of(scope)
         accept = parse_accept(headers.get(b"accept"))
         if not accept.json and not accept.stream:
-            error = "accept application/json or text/event-stream"
+            error = "Accept application/json or text/event-stream."
             return send_json(send, 406, {"error": error})
         limit = self._limits.message_bytes
         try:
@@ -108,7 +114,7 @@ class McpEndpoint:
         message = wire.decode(body, self._limits)
         if isinstance(message, wire.Invalid):
             return _refuse(send, 400, message.id, message.code, message.message, message.data)
-        post = Post(message, accept, receive, send, scope["credential"])
+        post = PostedMessage(message, accept, receive, send, scope["credential"])
         if _is_stateless(message, headers):
             return self._answer_stateless(post, scope)
         session_id = headers.get(SESSION_ID)
@@ -119,73 +125,73 @@ class McpEndpoint:
             return _refuse_unknown(send, message)
         return self._answer_in_session(post._replace(session=session), session)
 
-    def _answer_stateless(self, post: Post, scope: Scope) -> Answering:
+    def _answer_stateless(self, post: PostedMessage, scope: Scope) -> ResponseCoroutine:
         message, accept, _, send, _, _ = post
         if not isinstance(message, wire.Request):
             if isinstance(message, wire.Notification):
-                return self._note(message, post)
-            reason = "without a handshake each body is one request"
+                return self._accept_notification(message, post)
+            reason = "Without a handshake, each body must be a single request."
             return _refuse(send, 400, None, wire.INVALID_REQUEST, reason)
         mismatch = routing.check(self._server, message, scope["headers"])
         if mismatch is not None:
             return send_bytes(send, 400, mismatch)
         streaming = accept.stream
-        if message.method == STREAMING and not streaming:
+        if message.method == LISTEN and not streaming:
             if not accept.anything:
-                return send_json(send, 406, {"error": "accept text/event-stream to listen"})
+                return send_json(send, 406, {"error": "Accept text/event-stream to listen."})
             streaming = True
         view = self._view(Session(), post, streaming=streaming, stateless=True)
-        return self._answers.give(view, post)
+        return self._responder.respond(view, post)
 
-    def _answer_in_session(self, post: Post, session: HttpSession) -> Answering:
+    def _answer_in_session(self, post: PostedMessage, session: HttpSession) -> ResponseCoroutine:
         message, accept, _, send, _, _ = post
         if isinstance(message, wire.Notification) and self._is_native(message):
-            return self._note(message, post)
+            return self._accept_notification(message, post)
         if message.__class__ is not wire.Request and _deliver(message, session):
             return send_empty(send, 202)
         view = self._view(session.state, post, streaming=accept.stream)
-        return self._answers.give(view, post)
+        return self._responder.respond(view, post)
 
-    def _answer_without_session(self, post: Post) -> Answering:
+    def _answer_without_session(self, post: PostedMessage) -> ResponseCoroutine:
         message, accept, _, send, _, _ = post
         if isinstance(message, wire.Request) and message.method == "initialize":
-            return self._begin(post)
+            return self._initialize(post)
         if not isinstance(message, list):
             native = self._is_native(message)
             if native and isinstance(message, wire.Notification):
-                return self._note(message, post)
+                return self._accept_notification(message, post)
             ping = isinstance(message, wire.Request) and message.method == "ping"
             if not native and not ping:
                 request_id = message.id if isinstance(message, wire.Request) else None
                 return _refuse(send, 400, request_id, NOT_INITIALIZED, "Server not initialized")
         view = self._view(Session(), post, streaming=accept.stream)
-        return self._answers.give(view, post)
+        return self._responder.respond(view, post)
 
-    async def _begin(self, post: Post) -> None:
-        """Begin a session, if the handshake is a good one."""
+    async def _initialize(self, post: PostedMessage) -> None:
+        """Create a session, if `initialize` succeeds."""
         state = Session()
         view = self._view(state, post, streaming=False)
         connection = Connection(self._hub, view, post.principal)
         connection.receive(post.message)
         answer = connection.collect()
         if state.caller is None:
-            assert view.refusal is not None, "a handshake succeeds or is refused"
+            assert view.refusal is not None, "initialize succeeds or is refused"
             await send_bytes(post.send, http_status(view.refusal.code), answer[0])
             return
-        session = self._sessions.begin(state, post.principal)
+        session = self._sessions.create(state, post.principal)
         if session is None:
             reason = (
-                "All MCP sessions that you can have are in use. End one with DELETE /mcp, or try "
+                "All MCP sessions available to you are in use. End one with DELETE /mcp, or try "
                 "again later."
             )
             await send_json(post.send, 503, {"error": reason}, [(b"retry-after", RETRY_S)])
             return
-        await self._answers.send_whole(
+        await self._responder.send_complete(
             view, post._replace(session=session), answer, [(SESSION_ID, session.id)]
         )
 
-    async def _note(self, message: wire.Notification, post: Post) -> None:
-        """A notification that nothing under way waits for."""
+    async def _accept_notification(self, message: wire.Notification, post: PostedMessage) -> None:
+        """Handle a notification that concerns no request in progress."""
         view = self._view(Session(), post, streaming=False)
         connection = Connection(self._hub, view, post.principal)
         connection.receive(message)
@@ -193,9 +199,9 @@ class McpEndpoint:
         await send_empty(post.send, 202)
 
     def _view(
-        self, state: Session, post: Post, *, streaming: bool, stateless: bool = False
+        self, state: Session, post: PostedMessage, *, streaming: bool, stateless: bool = False
     ) -> McpConnection:
-        """A view for this message alone."""
+        """Return a view for a single message."""
         message = post.message
         native = None
         if not isinstance(message, list) and self._is_native(message):
@@ -212,7 +218,7 @@ class McpEndpoint:
         )
 
     def _is_native(self, message: wire.Message) -> bool:
-        """Whether it names a method of the hub itself."""
+        """Whether a message calls a native method of the hub."""
         if not isinstance(message, wire.Request | wire.Notification):
             return False
         name = message.method
@@ -224,36 +230,38 @@ class McpEndpoint:
             return False
         return True
 
-    # --- streams that are asked for -----------------------------------------------------------
+    # --- streams ------------------------------------------------------------------------------
 
     def _get(
         self, headers: dict[bytes, bytes], credential: Credential, receive: Receive, send: Send
-    ) -> Answering:
+    ) -> ResponseCoroutine:
         session_id = headers.get(SESSION_ID)
         if session_id is None or _names_stateless(headers):
-            # Not 401, nor anything else that a client could take for an invitation.
+            # Not 401, which a client could take as a request to authenticate.
             return send_wrong_method(send, "POST")
         session = self._sessions.find(session_id, credential.principal)
         if session is None:
             return _refuse_unknown(send, None)
         accept = parse_accept(headers.get(b"accept"))
         if not accept.stream and not accept.anything:
-            return send_json(send, 406, {"error": "accept text/event-stream"})
+            return send_json(send, 406, {"error": "Accept text/event-stream."})
         event_id = headers.get(b"last-event-id")
         found = None if event_id is None else session.find_stream(event_id)
         if found is None:
-            # Some clients come back for what they have had already: they may wait here, but
-            # not in place of whoever listens.
-            takes_part = event_id is None or not session.is_listening
-            return self._listen(session, credential, receive, send, takes_part=takes_part)
+            # Some clients reconnect for events that they have already received. They get a stream,
+            # but do not replace the reader of the standalone stream.
+            receives_changes = event_id is None or not session.has_standalone_reader
+            return self._listen(
+                session, credential, receive, send, receives_changes=receives_changes
+            )
         stream, after = found
         if isinstance(stream, EventLog):
             body = stream.opening(after) + stream.after(after)
             return send_bytes(send, 200, body, EVENT_STREAM)
         peer = Peer(receive, stream.connection, self._credentials, credential, resumable=True)
-        session.take_over(stream, peer)
+        session.attach(stream, peer)
         chunk = stream.log.opening(after) + stream.log.after(after)
-        return self._answers.stream(session, stream, peer, send, chunk)
+        return self._responder.stream(session, stream, peer, send, chunk)
 
     def _listen(
         self,
@@ -262,69 +270,76 @@ class McpEndpoint:
         receive: Receive,
         send: Send,
         *,
-        takes_part: bool,
-    ) -> Answering:
-        """The standing stream of a session; or one that only stands there."""
+        receives_changes: bool,
+    ) -> ResponseCoroutine:
+        """Open the standalone stream of a session, or a stream without events."""
         principal = credential.principal
         view = McpConnection(
-            self._server, session.state, principal=principal, change_notifications=takes_part
+            self._server, session.state, principal=principal, change_notifications=receives_changes
         )
         connection = Connection(self._hub, view, principal)
         peer = Peer(receive, connection, self._credentials, credential, resumable=True)
-        if takes_part:
+        if receives_changes:
             connection.perform([WatchChanges()])
-            stream = session.open_standing(connection, view, peer)
+            stream = session.open_standalone(connection, view, peer)
         else:
-            stream = session.open(connection, view, peer, standing=True)
-        return self._answers.stream(session, stream, peer, send, stream.opening())
+            stream = session.open_stream(connection, view, peer, standalone=True)
+        return self._responder.stream(session, stream, peer, send, stream.opening())
 
-    def _delete(self, headers: dict[bytes, bytes], principal: Principal, send: Send) -> Answering:
+    def _delete(
+        self, headers: dict[bytes, bytes], principal: Principal, send: Send
+    ) -> ResponseCoroutine:
         if _names_stateless(headers):
             return send_wrong_method(send, "POST")
         session_id = headers.get(SESSION_ID)
         if session_id is None:
-            return _refuse(send, 400, None, wire.INVALID_REQUEST, "say which session is to end")
+            return _refuse(
+                send, 400, None, wire.INVALID_REQUEST, "DELETE requires the header Mcp-Session-Id."
+            )
         session = self._sessions.find(session_id, principal)
         if session is None:
             return _refuse_unknown(send, None)
-        self._sessions.end(session)
+        self._sessions.close(session)
         return send_empty(send, 204)
 
 
-def _is_stateless(message: Posted, headers: dict[bytes, bytes]) -> bool:
-    """Whether there is no handshake behind this message."""
+def _is_stateless(message: MessageOrBatch, headers: dict[bytes, bytes]) -> bool:
+    """Whether a message belongs to a revision without a handshake."""
     named = _names_stateless(headers)
     if isinstance(message, list):
         return named or any(map(is_stateless, message))
     if message.__class__ is wire.Request and message.method == "initialize":
-        # It is a handshake, unless everything about it says that it cannot be one.
+        # It is a handshake, unless both its header and its `_meta` name a revision without one.
         return named and is_stateless(message._replace(method=""))
     return named or is_stateless(message)
 
 
-def _deliver(message: Posted, session: HttpSession) -> bool:
-    """Deliver what is for others, of a batch too where there are batches; whether that was all."""
+def _deliver(message: MessageOrBatch, session: HttpSession) -> bool:
+    """Deliver notifications and responses to the session. Returns whether nothing else remains.
+
+    This includes those in a batch, if the revision has batches.
+    """
     if isinstance(message, list) and not session.revision.batches:
         return False
     entries = message if isinstance(message, list) else [message]
-    notes = [entry for entry in entries if isinstance(entry, wire.Notification | wire.Response)]
-    for note in notes:
-        session.deliver(note)
-    return len(notes) == len(entries)
+    delivered = [entry for entry in entries if isinstance(entry, wire.Notification | wire.Response)]
+    for each in delivered:
+        session.deliver(each)
+    return len(delivered) == len(entries)
 
 
 def _refuse(
     send: Send, status: int, request_id: wire.Id, code: int, message: str, data: object = None
-) -> Answering:
+) -> ResponseCoroutine:
     return send_bytes(send, status, wire.encode_error(request_id, code, message, data))
 
 
-def _refuse_unknown(send: Send, message: Posted | None) -> Answering:
+def _refuse_unknown(send: Send, message: MessageOrBatch | None) -> ResponseCoroutine:
     request_id = message.id if isinstance(message, wire.Request) else None
     return _refuse(send, 404, request_id, NO_SESSION, "Session not found")
 
 
 def _names_stateless(headers: dict[bytes, bytes]) -> bool:
-    """Whether the header names a revision, known or not, that has no handshake."""
+    """Whether the header names a revision without a handshake, known or unknown."""
     version = headers.get(b"mcp-protocol-version")
     return version is not None and version not in _HANDSHAKES

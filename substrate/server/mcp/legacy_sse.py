@@ -1,9 +1,10 @@
-"""The old pair of routes: `GET /sse` is the stream, and `POST /messages` is where to post.
+"""The legacy SSE transport: `GET /sse` opens a stream, and `POST /messages` sends messages.
 
-The first event of the stream says where. Everything comes as an event there, also the answers to
-what was posted; losing the stream is losing the connection. Only revisions with a handshake are
-spoken here: a request without one is accepted, and its error comes on the stream. Clients that
-probe for the newest revision wait for that, and give up at a failed POST.
+The first event of the stream contains the URL to post to. All messages of the server are events of
+the stream, including answers to posted requests; losing the stream closes the connection. The
+transport supports only revisions with a handshake. A request of another revision is accepted and
+its error is sent on the stream, because clients that probe for the newest revision wait for that
+and fail if the POST does.
 """
 
 from __future__ import annotations
@@ -37,30 +38,33 @@ from substrate.server.asgi import (
     send_wrong_method,
 )
 from substrate.server.limits import ServerLimits
-from substrate.server.mcp.streams import Events, EventWriter
+from substrate.server.mcp.streams import EventWriter, PlainStream
 from substrate.server.peers import Peer
 from substrate.server.shutdown import OpenStreams
 
-__all__ = ("PairMessages", "PairStream")
+__all__ = ("MessagesEndpoint", "SseEndpoint")
 
-#: How much may wait to be written before no more messages are taken.
+#: Maximum unsent bytes of a stream. Above it, posted messages are rejected.
 UNSENT_BYTES: Final = 1024 * 1024
 
 
-class Opened(NamedTuple):
-    """A stream that is open, and whose it is."""
+class OpenStream(NamedTuple):
+    """An open stream and its principal."""
 
     connection: Connection
     principal: Principal
 
     def belongs_to(self, principal: Principal) -> bool:
-        """Whether this one may post to it: what is posted is done with the scopes of the
-        credential that opened the stream, so it must have them too."""
+        """Whether this principal may post to the stream.
+
+        Messages are handled with the scopes of the credential that opened the stream, so the
+        principal must have them too.
+        """
         return principal.covers(self.principal) and self.connection.revoked is None
 
 
-class NamedEvents(Events):
-    """Events as the pair has them: each says that it is a message. The stream stays open."""
+class LegacyStream(PlainStream):
+    """Events of the legacy transport, named `message`. The stream stays open."""
 
     __slots__ = ("_endpoint",)
 
@@ -69,21 +73,21 @@ class NamedEvents(Events):
         self._endpoint = endpoint
 
     def opening(self) -> bytes:
-        """The first bytes of the stream: where to post."""
+        """Return the first event: the URL to post to."""
         return b"event: endpoint\ndata: %b\n\n" % self._endpoint
 
     def frame(self, messages: list[bytes]) -> bytes:
-        """These messages as the next events."""
+        """Encode messages as the next events."""
         return b"".join([b"event: message\ndata: %b\n\n" % message for message in messages])
 
     @property
     def over(self) -> bool:
-        """Whether no more will come."""
+        """Whether the stream has ended."""
         return self.connection.finished
 
 
-class PairStream:
-    """`GET /sse`."""
+class SseEndpoint:
+    """The endpoint `GET /sse`."""
 
     def __init__(
         self, server: McpServer, open_streams: OpenStreams, credentials: CredentialWatch
@@ -91,17 +95,17 @@ class PairStream:
         self._server = server
         self._credentials = credentials
         self._writer = EventWriter(ServerLimits.of(server.hub.limits), open_streams)
-        #: What is open, by the names that clients post with.
-        self.opened: dict[bytes, Opened] = {}
+        #: Open streams by session id.
+        self.streams: dict[bytes, OpenStream] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one client until it is gone."""
+        """Serve one client until it disconnects."""
         if scope["method"] != "GET":
             await send_wrong_method(send, "GET")
             return
         accept = parse_accept(headers_of(scope).get(b"accept"))
         if not accept.stream and not accept.anything:
-            await send_json(send, 406, {"error": "accept text/event-stream"})
+            await send_json(send, 406, {"error": "Accept text/event-stream."})
             return
         hub = self._server.hub
         native = NativeConnection(MESSAGES, hub.limits, hub.new_id)
@@ -110,24 +114,24 @@ class PairStream:
         view = McpConnection(self._server, Session(), principal=principal, fallback=native)
         connection = Connection(hub, view, principal)
         name = os.urandom(16).hex().encode()
-        events = NamedEvents(connection, view, b"/messages?session_id=" + name)
-        self.opened[name] = Opened(connection, principal)
+        events = LegacyStream(connection, view, b"/messages?session_id=" + name)
+        self.streams[name] = OpenStream(connection, principal)
         async with Peer(receive, connection, self._credentials, credential) as peer:
             try:
                 await self._writer.write(events, peer, send, events.opening())
             finally:
-                del self.opened[name]
+                del self.streams[name]
 
 
-class PairMessages:
-    """`POST /messages?session_id=...`."""
+class MessagesEndpoint:
+    """The endpoint `POST /messages?session_id=...`."""
 
-    def __init__(self, server: McpServer, stream: PairStream) -> None:
+    def __init__(self, server: McpServer, endpoint: SseEndpoint) -> None:
         self._limits = server.hub.limits
-        self._stream = stream
+        self._endpoint = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take one message; its answer comes in the stream."""
+        """Accept one message. Its answer is sent on the stream."""
         if scope["method"] != "POST":
             await send_wrong_method(send, "POST")
             return
@@ -137,12 +141,14 @@ class PairMessages:
         except BodyTooBig:
             await send_too_big(send, limit)
             return
-        # As text, because bytes that are not ASCII cannot be parsed.
+        # Decode first, because `parse_qs` cannot parse bytes that are not ASCII.
         query = parse_qs(scope["query_string"].decode("latin-1"))
         name = query.get("session_id", [""])[-1].encode()
-        opened = self._stream.opened.get(name)
+        opened = self._endpoint.streams.get(name)
         if opened is None or not opened.belongs_to(scope["principal"]):
-            await send_json(send, 404, {"error": "there is no such session"})
+            await send_json(
+                send, 404, {"error": "Unknown session. Open a stream with GET /sse first."}
+            )
             return
         connection = opened.connection
         message = wire.decode(body, self._limits)
@@ -150,7 +156,12 @@ class PairMessages:
             error = wire.encode_error(message.id, message.code, message.message, message.data)
             await send_bytes(send, 400, error)
         elif connection.unsent > UNSENT_BYTES:
-            await send_json(send, 503, {"error": "read the stream first"}, [(b"retry-after", b"1")])
+            await send_json(
+                send,
+                503,
+                {"error": "Too many unread messages. Read the stream first."},
+                [(b"retry-after", b"1")],
+            )
         else:
             refused = _without_handshake(message)
             if refused is None:
@@ -161,9 +172,9 @@ class PairMessages:
 
 
 def _without_handshake(message: wire.Message | list[wire.Message]) -> bytes | None:
-    """Return the error for what names a revision without a handshake; None for everything else.
+    """Return the error for a message of a revision without a handshake; None for other messages.
 
-    It is empty for a notification, which wants no answer.
+    Empty for a notification, which has no answer.
     """
     for entry in message if isinstance(message, list) else [message]:
         if is_stateless(entry):
@@ -173,7 +184,7 @@ def _without_handshake(message: wire.Message | list[wire.Message]) -> bytes | No
             return wire.encode_error(
                 entry.id,
                 UNSUPPORTED_REVISION,
-                "this transport needs initialize; /mcp serves revisions without a handshake",
+                "This transport requires initialize. Use /mcp for revisions without a handshake.",
                 {"supported": list(HANDSHAKES), "requested": requested},
             )
     return None

@@ -1,7 +1,7 @@
-"""The answer to a message that was posted: one JSON text, or a stream of events.
+"""The HTTP response to a posted message: JSON, or a stream of events.
 
-Most calls are short. So every answer is waited for, for a moment: what is complete by then goes
-out in one piece, and only what takes longer becomes a stream, with its first bytes at once.
+Most calls are short, so the responder waits briefly for the answer. A complete answer is sent in
+one response; otherwise the response is a stream that starts immediately.
 """
 
 from __future__ import annotations
@@ -29,12 +29,20 @@ from substrate.security.credential_watch import CredentialWatch
 from substrate.server.asgi import Accept, Headers, send_bytes, send_empty
 from substrate.server.limits import ServerLimits
 from substrate.server.mcp.sessions import HttpSession
-from substrate.server.mcp.streams import Events, EventWriter, SessionEvents, unnumbered
+from substrate.server.mcp.streams import EventWriter, PlainStream, SessionStream, encode_events
 from substrate.server.peers import Peer
 from substrate.server.shutdown import OpenStreams
 from substrate.server.sse import EVENT_STREAM
 
-__all__ = ("STATUSES", "Answers", "Post", "Posted", "Rest", "http_status", "missing_scope")
+__all__ = (
+    "STATUSES",
+    "MessageOrBatch",
+    "PostedMessage",
+    "RemainingWork",
+    "Responder",
+    "http_status",
+    "missing_scope",
+)
 
 #: The HTTP status of an error code without a session; with a session, see `_status`. A code without
 #: a row is answered with 200, as JSON-RPC has it.
@@ -48,19 +56,19 @@ STATUSES: Final[dict[int, int]] = {
     MISSING_CAPABILITY: 400,
     UNSUPPORTED_REVISION: 400,
 }
-#: How long an answer that is to be a stream may take to come in one piece.
-MOMENT_S: Final = 0.005
+#: How long to wait for a complete answer before starting a stream.
+IMMEDIATE_S: Final = 0.005
 
-Posted = wire.Message | list[wire.Message]
-#: What is left to do when the message itself is of no more use: streams wait long, and should
-#: hold nothing but what they need.
-Rest = Coroutine[Any, Any, None] | None
+MessageOrBatch = wire.Message | list[wire.Message]
+#: The remaining work after a message was handled. A long-lived stream should not keep the message
+#: in memory.
+RemainingWork = Coroutine[Any, Any, None] | None
 
 
-class Post(NamedTuple):
-    """A message that was posted, and who waits for its answer."""
+class PostedMessage(NamedTuple):
+    """A posted message with its request context."""
 
-    message: Posted
+    message: MessageOrBatch
     accept: Accept
     receive: Receive
     send: Send
@@ -69,12 +77,12 @@ class Post(NamedTuple):
 
     @property
     def principal(self) -> Principal:
-        """Who posted it."""
+        """The principal of the request."""
         return self.credential.principal
 
 
-class Answers:
-    """Answers messages, each with a view of its own."""
+class Responder:
+    """Answers posted messages, each with a separate view."""
 
     def __init__(
         self, server: McpServer, open_streams: OpenStreams, credentials: CredentialWatch
@@ -84,22 +92,22 @@ class Answers:
         self._credentials = credentials
         self._writer = EventWriter(ServerLimits.of(server.hub.limits), open_streams)
 
-    async def give(self, view: McpConnection, post: Post) -> Rest:
-        """Have the view answer this message."""
+    async def respond(self, view: McpConnection, post: PostedMessage) -> RemainingWork:
+        """Answer a message with this view. Returns the remaining work, such as a stream."""
         session = post.session
         connection = Connection(self._hub, view, post.principal)
         connection.receive(post.message)
         if not view.idle:
             if session is not None:
-                session.live[connection] = view
-            await asyncio.sleep(0)  # a run that does not wait has ended after that
+                session.connections[connection] = view
+            await asyncio.sleep(0)  # runs that do not suspend end here
         messages = connection.collect()
         if view.streaming and not messages and not view.idle:
-            messages = await _wait_a_moment(view, connection)
+            messages = await _wait_briefly(view, connection)
         if view.idle:
             if session is not None:
-                session.live.pop(connection, None)
-            await self.send_whole(view, post, messages)
+                session.connections.pop(connection, None)
+            await self.send_complete(view, post, messages)
             return None
         if not view.streaming:
             return self._send_later(view, post, connection, messages)
@@ -111,36 +119,44 @@ class Answers:
             resumable=session is not None,
         )
         if session is None:
-            events = Events(connection, view)
+            events = PlainStream(connection, view)
             chunk = events.opening() + (events.frame(messages) if messages else b"")
-            return self._stream_once(events, peer, post.send, chunk)
-        stream = session.open(connection, view, peer)
-        stream.asked = _ids_of(post.message)
+            return self._stream_without_replay(events, peer, post.send, chunk)
+        stream = session.open_stream(connection, view, peer)
+        stream.request_ids = _request_ids(post.message)
         chunk = stream.opening() + (stream.frame(messages) if messages else b"")
         return self.stream(session, stream, peer, post.send, chunk)
 
-    async def _stream_once(self, events: Events, peer: Peer, send: Send, chunk: bytes) -> None:
-        """Write a stream that nobody can come back to: it is lost with its peer."""
+    async def _stream_without_replay(
+        self, events: PlainStream, peer: Peer, send: Send, chunk: bytes
+    ) -> None:
+        """Write a stream that cannot be resumed."""
         async with peer:
             await self._writer.write(events, peer, send, chunk)
 
     async def stream(
-        self, session: HttpSession, stream: SessionEvents, peer: Peer, send: Send, chunk: bytes
+        self, session: HttpSession, stream: SessionStream, peer: Peer, send: Send, chunk: bytes
     ) -> None:
-        """Write a stream of a session for this peer; what it does not take is kept."""
-        # Only where clients know how to come back, and only what they wait for the end of.
-        ends = session.revision.priming and not stream.standing
+        """Write a stream of a session. Events that the peer does not receive can be replayed."""
+        # Only in revisions whose clients reconnect, and only response streams.
+        ends = session.revision.priming and not stream.standalone
         for_s = self._server.options.stream_s if ends else None
         try:
             await self._writer.write(stream, peer, send, chunk, for_s)
         finally:
-            session.leave(stream, peer)
+            session.detach(stream, peer)
 
     async def _send_later(
-        self, view: McpConnection, post: Post, connection: Connection, messages: list[bytes]
+        self,
+        view: McpConnection,
+        post: PostedMessage,
+        connection: Connection,
+        messages: list[bytes],
     ) -> None:
-        """One answer for a client that takes no stream. It cannot come back for it either, so
-        hanging up ends what it waited for."""
+        """Send one answer to a client that accepts no stream.
+
+        The client cannot resume it, so a disconnect cancels the request.
+        """
         async with Peer(post.receive, connection, self._credentials, post.credential) as peer:
             peer.watch()
             try:
@@ -149,25 +165,25 @@ class Answers:
                     messages += connection.collect()
             finally:
                 if post.session is not None:
-                    post.session.live.pop(connection, None)
+                    post.session.connections.pop(connection, None)
             if peer.gone:
                 return
             if connection.revoked is None:
-                await self.send_whole(view, post, messages)
+                await self.send_complete(view, post, messages)
             else:
                 await send_bytes(post.send, 401, messages[-1] if messages else b"")
 
-    async def send_whole(
+    async def send_complete(
         self,
         view: McpConnection,
-        post: Post,
+        post: PostedMessage,
         messages: list[bytes],
         extra: Headers | None = None,
     ) -> None:
-        """Everything there is to say, in one piece."""
+        """Send a complete answer in one response."""
         message, accept, _, send, credential, session = post
         if not messages:
-            await send_empty(send, 202)  # what was asked for was cancelled meanwhile
+            await send_empty(send, 202)  # the request was cancelled
             return
         refusal = view.refusal
         status = 200 if refusal is None else _status(refusal.code, message, session)
@@ -176,31 +192,31 @@ class Answers:
             if challenge is not None:
                 status, extra = 403, challenge
         if len(messages) == 1 and (
-            status != 200 or (accept.json and not (accept.stream and _has_token(message)))
+            status != 200 or (accept.json and not (accept.stream and _requests_progress(message)))
         ):
             await send_bytes(send, status, messages[0], extra=extra)
             return
-        events = unnumbered(messages) if session is None else session.whole(messages)
+        events = encode_events(messages) if session is None else session.complete_stream(messages)
         await send_bytes(send, 200, events, EVENT_STREAM, extra)
 
 
 def http_status(code: int) -> int:
-    """Return the status of an answer with this error code."""
+    """Return the HTTP status for an error number."""
     return STATUSES.get(code, 200)
 
 
 def missing_scope(error: ProtocolError | None) -> str | None:
-    """Return the scope that a request was denied for; None if it was not."""
+    """Return the missing scope of a denied request; None if it was not denied."""
     if error is None or error.code != DENIED or not isinstance(error.data, dict):
         return None
     scope: str | None = error.data.get("scope")
     return scope
 
 
-async def _wait_a_moment(view: McpConnection, connection: Connection) -> list[bytes]:
-    """The first messages, if they come soon."""
+async def _wait_briefly(view: McpConnection, connection: Connection) -> list[bytes]:
+    """Return the first messages if they arrive soon."""
     loop = asyncio.get_running_loop()
-    end = loop.time() + MOMENT_S
+    end = loop.time() + IMMEDIATE_S
     while (left_s := end - loop.time()) > 0:
         await connection.ready(left_s)
         messages = connection.collect()
@@ -209,9 +225,12 @@ async def _wait_a_moment(view: McpConnection, connection: Connection) -> list[by
     return []
 
 
-def _status(code: int, message: Posted, session: HttpSession | None) -> int:
-    """Return the HTTP status of an answer with this error. With a session only refusing the
-    message as such is a failed request: 404 would mean that the session is gone."""
+def _status(code: int, message: MessageOrBatch, session: HttpSession | None) -> int:
+    """Return the HTTP status of an error answer.
+
+    With a session, only the refusal of a whole message is a failed HTTP request: 404 would mean
+    that the session does not exist.
+    """
     status = http_status(code)
     if session is None or status == 200:
         return status
@@ -220,15 +239,15 @@ def _status(code: int, message: Posted, session: HttpSession | None) -> int:
     return 400 if isinstance(message, wire.Request) and message.method == "initialize" else 200
 
 
-def _has_token(message: Posted) -> bool:
-    """Whether the client wants to be told of progress: then it expects a stream."""
+def _requests_progress(message: MessageOrBatch) -> bool:
+    """Whether the client requests progress notifications and therefore expects a stream."""
     if not isinstance(message, wire.Request) or not isinstance(message.params, dict):
         return False
     meta = message.params.get("_meta")
     return isinstance(meta, dict) and "progressToken" in meta
 
 
-def _ids_of(message: Posted) -> wire.Id | list[wire.Id]:
+def _request_ids(message: MessageOrBatch) -> wire.Id | list[wire.Id]:
     if isinstance(message, list):
         return [entry.id for entry in message if isinstance(entry, wire.Request)]
     return message.id if isinstance(message, wire.Request) else None

@@ -1,15 +1,14 @@
-"""Sessions over HTTP: what is open in each, what is kept for those who come back, and for how
-long.
+"""Sessions over HTTP: open streams, replay for clients that reconnect, and expiry.
 
 Rules:
-- A session belongs to the credential that began it. For any other it does not exist, also for
-  another token of the same principal. An OAuth login may come back with a refreshed token; one
-  with more scopes takes the session over, and from then on one with fewer does not find it.
-- A response whose client was cut off goes on. If nobody comes back for it in time, what it
-  waits for is stopped, and whoever comes later is told so.
-- Everything is bounded: the number of sessions, what a stream keeps, how many streams that have
-  ended are kept, and all of it by time. Every principal has a share of the sessions and of what
-  ended streams keep: only the principal that holds the most loses some to others.
+- A session belongs to the credential that created it and is invisible to all others, including
+  another token of the same principal. An OAuth login may use a refreshed token. A token with more
+  scopes takes the session over, after which a token with fewer scopes does not find it.
+- A response continues after its client is disconnected. If the client does not reconnect in time,
+  the call is cancelled, and a client that reconnects later gets an error.
+- The number of sessions, the retained bytes of a stream, and the number and retention time of ended
+  streams are limited. Every principal has a share of the sessions and of the retained bytes; above
+  a limit, the principal that uses the most is evicted from first.
 """
 
 from __future__ import annotations
@@ -30,23 +29,23 @@ from plexus.principal import Principal
 from plexus.rpc import wire
 from plexus.runtime.shares import FairCache, weight
 from substrate.driver import Connection
-from substrate.server.mcp.streams import EventLog, SessionEvents
+from substrate.server.mcp.streams import EventLog, SessionStream
 from substrate.server.peers import Peer
 
 __all__ = ("HttpSession", "Sessions")
 
-#: How many sessions there may be. A client has one, and some hosts forget to end theirs.
+#: Maximum number of sessions. A client has one, and some hosts do not end theirs.
 MAX_SESSIONS: Final = 1024
-#: How long a session lives without a request and without an open stream.
-IDLE_S: Final = 3600.0
-#: For how long, and how many in each session, streams are kept after their end: a client whose
-#: connection broke with the last bytes on the way comes back for them.
-ENDED_S: Final = 60.0
-ENDED_STREAMS: Final = 64
-#: How often is looked for what is too old.
-TICK_S: Final = 5.0
+#: How long a session lives without requests and open streams.
+IDLE_TIMEOUT_S: Final = 3600.0
+#: How long, and how many per session, ended streams are retained: a client whose connection broke
+#: before the last bytes arrived reconnects for them.
+ENDED_RETENTION_S: Final = 60.0
+MAX_ENDED_STREAMS: Final = 64
+#: The interval of evicting expired sessions and streams.
+CLEANUP_INTERVAL_S: Final = 5.0
 
-GIVEN_UP = "the client was cut off and did not come back in time; the call was stopped"
+NOT_RESUMED = "The call was cancelled: its client was disconnected and did not reconnect in time."
 
 
 class Sessions:
@@ -62,34 +61,38 @@ class Sessions:
         self.clock = clock
         self._max = max_sessions
         self._sessions: dict[bytes, HttpSession] = {}
-        #: Numbers of streams; no two sessions share one, so an id of another finds nothing.
+        #: Stream numbers, unique over all sessions, so that event ids of another session are
+        #: unknown.
         self._numbers = count(1)
-        #: What streams that have ended keep, in all sessions together.
+        #: The logs of ended streams of all sessions.
         self.ended: FairCache[int, EventLog] = FairCache(
-            max_sessions * ENDED_STREAMS, limits.finished_bytes
+            max_sessions * MAX_ENDED_STREAMS, limits.finished_bytes
         )
-        self._ticking = False
+        self._cleanup_scheduled = False
 
     def __iter__(self) -> Iterator[HttpSession]:
         return iter(self._sessions.values())
 
-    def begin(self, state: Session, principal: Principal) -> HttpSession | None:
-        """Begin a session; None if there are too many and none can be ended for it."""
+    def create(self, state: Session, principal: Principal) -> HttpSession | None:
+        """Create a session; None if the limit is reached and no session can be evicted."""
         if len(self._sessions) >= self._max:
-            idle = self._idle_for(principal)
+            idle = self._find_evictable(principal)
             if idle is None:
                 return None
-            self.end(idle)
+            self.close(idle)
         session = HttpSession(self, os.urandom(16).hex().encode(), state, principal)
         self._sessions[session.id] = session
-        if not self._ticking:
-            self._ticking = True
-            asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        if not self._cleanup_scheduled:
+            self._cleanup_scheduled = True
+            asyncio.get_running_loop().call_later(CLEANUP_INTERVAL_S, self._cleanup)
         return session
 
-    def _idle_for(self, principal: Principal) -> HttpSession | None:
-        """Return the session to end so that this principal gets one: the longest idle one of the
-        principal that has the most, and never of one that has fewer than this one."""
+    def _find_evictable(self, principal: Principal) -> HttpSession | None:
+        """Return the session to evict for a new session of this principal; None if there is none.
+
+        That is the session of the principal with the most sessions that has been idle longest. A
+        principal with fewer sessions than this principal loses none.
+        """
         held = Counter(session.principal.name for session in self._sessions.values())
         held[principal.name] += 1
         weights = {name: weight(name, count, self._max) for name, count in held.items()}
@@ -97,76 +100,78 @@ class Sessions:
         idle = [
             session
             for session in self._sessions.values()
-            if not session.live and weights[session.principal.name] >= least
+            if not session.connections and weights[session.principal.name] >= least
         ]
         return max(
             idle,
-            key=lambda session: (weights[session.principal.name], -session.used_at),
+            key=lambda session: (weights[session.principal.name], -session.last_used),
             default=None,
         )
 
     def find(self, session_id: bytes, principal: Principal) -> HttpSession | None:
-        """Return this session of this credential and mark it as used."""
+        """Return a session of this credential and mark it as used; None if it does not exist."""
         session = self._sessions.get(session_id)
         if session is None or not principal.covers(session.principal):
             return None
         session.principal = principal
-        session.used_at = self.clock()
+        session.last_used = self.clock()
         return session
 
-    def end(self, session: HttpSession) -> None:
-        """End a session and whatever is under way in it."""
+    def close(self, session: HttpSession) -> None:
+        """Close a session and cancel its calls."""
         del self._sessions[session.id]
         session.close()
 
     def credentials(self) -> set[bytes]:
-        """The credentials that have a session."""
+        """Return the credentials that have a session."""
         found = {session.principal.credential for session in self._sessions.values()}
         return {credential for credential in found if credential is not None}
 
     def revoke(self, credential: bytes, valid: Sequence[Principal], reason: str) -> None:
-        """End the sessions of this credential, except those that these principals may go on with;
-        what is open in them ends with an error."""
+        """Close the sessions of this credential, except those that a valid principal covers.
+
+        Open requests in them are answered with an error.
+        """
         for session in list(self._sessions.values()):
             owner = session.principal
             if owner.credential == credential and not any(each.covers(owner) for each in valid):
                 del self._sessions[session.id]
                 session.revoke(reason)
 
-    def new_number(self) -> int:
-        """The number of a new stream."""
+    def next_stream_number(self) -> int:
+        """Return the number for a new stream."""
         return next(self._numbers)
 
-    def _tick(self) -> None:
-        self.forget_old()
-        self._ticking = bool(self._sessions)
-        if self._ticking:
-            asyncio.get_running_loop().call_later(TICK_S, self._tick)
+    def _cleanup(self) -> None:
+        self.evict_expired()
+        self._cleanup_scheduled = bool(self._sessions)
+        if self._cleanup_scheduled:
+            asyncio.get_running_loop().call_later(CLEANUP_INTERVAL_S, self._cleanup)
 
-    def forget_old(self) -> None:
-        """End the sessions, and drop the streams, whose time is over."""
+    def evict_expired(self) -> None:
+        """Close expired sessions and drop expired streams."""
         now = self.clock()
         for session in list(self._sessions.values()):
-            session.forget_ended(now - ENDED_S)
-            if session.live:
-                session.used_at = now
-            elif session.used_at < now - IDLE_S:
-                self.end(session)
+            session.drop_ended(now - ENDED_RETENTION_S)
+            if session.connections:
+                session.last_used = now
+            elif session.last_used < now - IDLE_TIMEOUT_S:
+                self.close(session)
 
 
 class HttpSession:
-    """One session: its state, and its streams."""
+    """One session: its state and its streams."""
 
     __slots__ = (
         "_ended",
         "_sessions",
-        "_standing",
+        "_standalone",
         "_streams",
+        "connections",
         "id",
-        "live",
+        "last_used",
         "principal",
         "state",
-        "used_at",
     )
 
     def __init__(
@@ -177,77 +182,79 @@ class HttpSession:
         self.state = state
         state.outlives_connection = True
         self.principal = principal
-        self.used_at = sessions.clock()
-        #: The connections that are open, also those whose client was cut off.
-        self.live: dict[Connection, McpConnection] = {}
-        self._streams: dict[int, SessionEvents] = {}
-        #: What is kept of streams that have ended, the oldest first.
+        self.last_used = sessions.clock()
+        #: Open connections, including those whose client is disconnected.
+        self.connections: dict[Connection, McpConnection] = {}
+        self._streams: dict[int, SessionStream] = {}
+        #: The logs of ended streams, oldest first.
         self._ended: dict[int, EventLog] = {}
-        self._standing: SessionEvents | None = None
+        self._standalone: SessionStream | None = None
 
     @property
     def revision(self) -> Revision:
-        """The revision that the handshake agreed on."""
+        """The negotiated revision."""
         revision = self.state.revision
-        assert revision is not None, "there is no session before a handshake"
+        assert revision is not None, "a session is created by a handshake"
         return revision
 
     def deliver(self, message: wire.Notification | wire.Response) -> None:
-        """Give a message to every connection: those that it does not concern ignore it."""
+        """Deliver a message to every connection. Connections ignore messages for others."""
         if isinstance(message, wire.Notification):
             if message.method == "notifications/initialized":
                 self.state.initialized = True
                 return
             if message.method != "notifications/cancelled":
                 return
-        for connection, view in list(self.live.items()):
+        for connection, view in list(self.connections.items()):
             connection.receive(message)
             if view.idle:
                 connection.wake()
 
     def close(self) -> None:
-        """Stop everything that is under way here."""
+        """Cancel everything in progress."""
         for stream in self._streams.values():
             if stream.peer is not None:
                 stream.peer.dismiss()
-        for connection in list(self.live):
+        for connection in list(self.connections):
             connection.lost()
             connection.wake()
-        self._forget_everything()
+        self._clear()
 
     def revoke(self, reason: str) -> None:
-        """Stop everything here and answer what is pending with an error: those who read streams
-        write that, and end."""
-        for connection in list(self.live):
-            connection.revoke(reason)
-        self._forget_everything()
+        """Cancel everything in progress and answer pending requests with an error.
 
-    def _forget_everything(self) -> None:
+        The tasks that write the streams send the errors and end.
+        """
+        for connection in list(self.connections):
+            connection.revoke(reason)
+        self._clear()
+
+    def _clear(self) -> None:
         for stream in self._streams.values():
             if stream.timer is not None:
                 stream.timer.cancel()
-            stream.peer = None  # leaving it is of no concern to this session any more
+            stream.peer = None  # detaching it no longer concerns this session
         self._streams.clear()
-        self.live.clear()
+        self.connections.clear()
         self.state.close()
-        self.forget_ended(float("inf"))
+        self.drop_ended(float("inf"))
 
     # --- streams ------------------------------------------------------------------------------
 
-    def open(
-        self, connection: Connection, view: McpConnection, peer: Peer, *, standing: bool = False
-    ) -> SessionEvents:
-        """A new stream, read by this peer."""
-        stream = SessionEvents(connection, view, self._new_log(), peer, standing=standing)
+    def open_stream(
+        self, connection: Connection, view: McpConnection, peer: Peer, *, standalone: bool = False
+    ) -> SessionStream:
+        """Open a stream, read by this peer."""
+        stream = SessionStream(connection, view, self._new_log(), peer, standalone=standalone)
         self._streams[stream.log.number] = stream
-        self.live[connection] = view
+        self.connections[connection] = view
         return stream
 
-    def open_standing(
+    def open_standalone(
         self, connection: Connection, view: McpConnection, peer: Peer
-    ) -> SessionEvents:
-        """The standing stream, in place of the one that there was."""
-        before = self._standing
+    ) -> SessionStream:
+        """Open the standalone stream, replacing the previous one."""
+        before = self._standalone
         if before is not None:
             if before.timer is not None:
                 before.timer.cancel()
@@ -255,17 +262,19 @@ class HttpSession:
                 before.peer.dismiss()
                 before.peer = None
             self._end_stream(before)
-        self._standing = self.open(connection, view, peer, standing=True)
-        return self._standing
+        self._standalone = self.open_stream(connection, view, peer, standalone=True)
+        return self._standalone
 
     @property
-    def is_listening(self) -> bool:
-        """Whether somebody reads the standing stream."""
-        return self._standing is not None and self._standing.peer is not None
+    def has_standalone_reader(self) -> bool:
+        """Whether a client reads the standalone stream."""
+        return self._standalone is not None and self._standalone.peer is not None
 
-    def find_stream(self, event_id: bytes) -> tuple[SessionEvents | EventLog, int] | None:
-        """The stream that goes on after this event, or what is kept of it, and how much the
-        client has seen; None if there is no more to come."""
+    def find_stream(self, event_id: bytes) -> tuple[SessionStream | EventLog, int] | None:
+        """Return the open stream of an event, or the log of the ended one, and the last event seen.
+
+        None if the stream is unknown or has no further events.
+        """
         number, _, seen = event_id.partition(b":")
         if len(event_id) > 40 or not number.isdigit() or not seen.isdigit():
             return None
@@ -275,8 +284,8 @@ class HttpSession:
         log = self._ended.get(int(number))
         return None if log is None or int(seen) >= log.last else (log, int(seen))
 
-    def take_over(self, stream: SessionEvents, peer: Peer) -> None:
-        """From now on this peer reads the stream, and no other does."""
+    def attach(self, stream: SessionStream, peer: Peer) -> None:
+        """Make this peer the only reader of the stream."""
         if stream.timer is not None:
             stream.timer.cancel()
             stream.timer = None
@@ -284,75 +293,75 @@ class HttpSession:
             stream.peer.dismiss()
         stream.peer = peer
 
-    def leave(self, stream: SessionEvents, peer: Peer) -> None:
-        """This peer reads no more: the stream is over, or waits for somebody to come back."""
+    def detach(self, stream: SessionStream, peer: Peer) -> None:
+        """Handle a peer that stopped reading: end the stream, or wait for a reconnect."""
         if stream.peer is not peer:
-            return  # another reads it, or the session was closed
+            return  # another peer reads it, or the session was closed
         stream.peer = None
-        if stream.over or (stream.standing and stream is not self._standing):
+        if stream.over or (stream.standalone and stream is not self._standalone):
             self._end_stream(stream)
         else:
             loop = asyncio.get_running_loop()
-            stream.timer = loop.call_later(self._sessions.limits.orphan_s, self._give_up, stream)
+            stream.timer = loop.call_later(
+                self._sessions.limits.orphan_s, self._expire_stream, stream
+            )
 
-    def _give_up(self, stream: SessionEvents) -> None:
-        """Nobody came back."""
+    def _expire_stream(self, stream: SessionStream) -> None:
+        """Cancel the calls of a stream whose client has not reconnected in time."""
         connection = stream.connection
         while messages := connection.collect():
             stream.frame(messages)
         if not stream.view.idle:
             connection.lost()
-            stream.frame([_given_up(stream.asked)])
+            stream.frame([_not_resumed(stream.request_ids)])
         self._end_stream(stream)
 
-    def _end_stream(self, stream: SessionEvents) -> None:
+    def _end_stream(self, stream: SessionStream) -> None:
         del self._streams[stream.log.number]
-        del self.live[stream.connection]
-        if stream is self._standing:
-            self._standing = None
-        if stream.standing:
+        del self.connections[stream.connection]
+        if stream is self._standalone:
+            self._standalone = None
+        if stream.standalone:
             stream.connection.lost()
         else:
             self._keep(stream.log)
 
-    # --- what has ended -----------------------------------------------------------------------
+    # --- ended streams ------------------------------------------------------------------------
 
-    def whole(self, messages: list[bytes]) -> bytes:
-        """All bytes of a stream that is over when it begins; it is kept like any other."""
+    def complete_stream(self, messages: list[bytes]) -> bytes:
+        """Return all bytes of a stream that ends immediately. It is retained like any other."""
         log = self._new_log()
         body = log.opening() + log.append(messages)
         self._keep(log)
         return body
 
     def _new_log(self) -> EventLog:
-        return EventLog(self._sessions.new_number(), primes=self.revision.priming)
+        return EventLog(self._sessions.next_stream_number(), primes=self.revision.priming)
 
     def _keep(self, log: EventLog) -> None:
         log.ended_at = self._sessions.clock()
         self._ended[log.number] = log
-        self._sessions.ended.add(
-            log.number, self.principal.name, log, log.size, self._forget_evicted
-        )
-        if len(self._ended) > ENDED_STREAMS:
-            self._forget_oldest()
+        self._sessions.ended.add(log.number, self.principal.name, log, log.size, self._on_evicted)
+        if len(self._ended) > MAX_ENDED_STREAMS:
+            self._drop_oldest()
 
-    def _forget_evicted(self, log: EventLog) -> None:
+    def _on_evicted(self, log: EventLog) -> None:
         del self._ended[log.number]
 
-    def forget_ended(self, before: float) -> None:
-        """Drop what is kept of streams that ended before this time."""
+    def drop_ended(self, before: float) -> None:
+        """Drop the logs of streams that ended before this time."""
         while self._ended and next(iter(self._ended.values())).ended_at < before:
-            self._forget_oldest()
+            self._drop_oldest()
 
-    def _forget_oldest(self) -> None:
+    def _drop_oldest(self) -> None:
         number = next(iter(self._ended))
         del self._ended[number]
         self._sessions.ended.discard(number)
 
 
-def _given_up(asked: wire.Id | list[wire.Id]) -> bytes:
+def _not_resumed(asked: wire.Id | list[wire.Id]) -> bytes:
     if isinstance(asked, list):
         return wire.encode_batch(
-            wire.encode_error(request, wire.INTERNAL_ERROR, GIVEN_UP) for request in asked
+            wire.encode_error(request, wire.INTERNAL_ERROR, NOT_RESUMED) for request in asked
         )
-    return wire.encode_error(asked, wire.INTERNAL_ERROR, GIVEN_UP)
+    return wire.encode_error(asked, wire.INTERNAL_ERROR, NOT_RESUMED)

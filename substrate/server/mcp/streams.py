@@ -1,9 +1,9 @@
-"""Server-sent events: messages of a connection as events, with or without a way back.
+"""Streams of server-sent events, with or without replay.
 
-An event of a session has an id, `stream:number`, and what was sent is kept, within a bound, so
-that a client that was cut off goes on exactly after the last event it has seen. While nobody
-reads, nothing is collected either: the run behind a stream goes on until it is held back, and the
-reader that comes next finds everything.
+An event of a session has an id, `stream:number`. Sent events are retained up to a limit, so that a
+disconnected client resumes exactly after the last event it received. While no client reads, no
+messages are collected: the run continues until backpressure suspends it, and the next reader gets
+everything.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from substrate.server.peers import Peer
 from substrate.server.shutdown import OpenStreams
 from substrate.server.sse import write_events
 
-__all__ = ("EventLog", "EventWriter", "Events", "SessionEvents", "unnumbered")
+__all__ = ("EventLog", "EventWriter", "PlainStream", "SessionStream", "encode_events")
 
-#: Sent at once, so that proxies pass the headers on.
-GREETING = b": here\n\n"
-#: After how many milliseconds a client that was cut off should come back.
+#: Sent immediately, so that proxies forward the headers.
+OPENING_COMMENT = b": here\n\n"
+#: Milliseconds after which a disconnected client should reconnect.
 RETRY_MS = 300
-#: What a stream keeps for those who come back; what was written last is always kept.
-KEPT_BYTES = 1024 * 1024
-#: What a chunk weighs beside its bytes.
-CHUNK_WEIGHT = 128
+#: Maximum retained bytes of a stream. The last chunk is always retained.
+RETAINED_BYTES = 1024 * 1024
+#: Memory overhead of a chunk in bytes.
+CHUNK_OVERHEAD = 128
 EVENT_END = b"\n\n"
 
 
-def unnumbered(messages: list[bytes]) -> bytes:
-    """These messages as events without ids."""
+def encode_events(messages: list[bytes]) -> bytes:
+    """Encode messages as events without ids."""
     return b"data: %b\n\n" % b"\n\ndata: ".join(messages)
 
 
-class Events:
-    """Events without a way back."""
+class PlainStream:
+    """Events without ids, which cannot be replayed."""
 
     __slots__ = ("connection", "view")
 
@@ -49,73 +49,75 @@ class Events:
         self.view = view
 
     def opening(self) -> bytes:
-        """The first bytes of the stream."""
-        return GREETING
+        """Return the first bytes of the stream."""
+        return OPENING_COMMENT
 
     def frame(self, messages: list[bytes]) -> bytes:
-        """These messages as the next events."""
-        return unnumbered(messages)
+        """Encode messages as the next events."""
+        return encode_events(messages)
 
     @property
     def over(self) -> bool:
-        """Whether no more will come, once everything is collected."""
+        """Whether the stream has ended, once all messages are collected."""
         return self.view.idle or self.connection.finished
 
 
 class EventLog:
-    """The events of one stream, numbered from 1, the newest kept within a bound."""
+    """The events of one stream, numbered from 1. The newest are retained up to a limit."""
 
     __slots__ = ("_chunks", "_primes", "ended_at", "last", "number", "size")
 
     def __init__(self, number: int, *, primes: bool) -> None:
-        """`primes`: a stream begins with an event that has nothing but an id."""
+        """Create a log. `primes`: the stream starts with an empty event that has an id."""
         self.number = number
         self._primes = primes
-        #: What was written in one go: the number of its first event, and the bytes.
+        #: Written chunks: the number of the first event, and the bytes.
         self._chunks: list[tuple[int, bytes]] = []
-        #: The number of the newest event; 0 before the first.
+        #: The number of the newest event; 0 before the first event.
         self.last = 0
-        #: What is kept, in bytes.
+        #: The retained bytes.
         self.size = 0
         #: When the stream ended.
         self.ended_at = 0.0
 
     def opening(self, after: int = 0) -> bytes:
-        """The first bytes for a reader that has seen this much."""
+        """Return the first bytes for a reader that has received events up to this number."""
         if self._primes:
             return b"id: %d:%d\nretry: %d\ndata: \n\n" % (self.number, after, RETRY_MS)
         return b"retry: %d\n\n" % RETRY_MS
 
     def append(self, messages: list[bytes]) -> bytes:
-        """Keep these messages as the next events; returns how they are written."""
+        """Append messages as the next events. Returns their encoding."""
         first = self.last + 1
-        chunk = self._framed(first, messages)
+        chunk = self._encode(first, messages)
         self._chunks.append((first, chunk))
         self.last += len(messages)
-        self.size += len(chunk) + CHUNK_WEIGHT
-        if self.size > 2 * KEPT_BYTES:  # seldom: shortening a list at its front is linear
+        self.size += len(chunk) + CHUNK_OVERHEAD
+        if (
+            self.size > 2 * RETAINED_BYTES
+        ):  # rarely, because removing from the front of a list is linear
             self._trim()
         return chunk
 
     def _trim(self) -> None:
         count = 0
-        while self.size > KEPT_BYTES and count < len(self._chunks) - 1:
-            self.size -= len(self._chunks[count][1]) + CHUNK_WEIGHT
+        while self.size > RETAINED_BYTES and count < len(self._chunks) - 1:
+            self.size -= len(self._chunks[count][1]) + CHUNK_OVERHEAD
             count += 1
         del self._chunks[:count]
 
     def after(self, number: int) -> bytes:
-        """The events after this one, as far as they are kept."""
+        """Return the retained events after this number."""
         kept = [chunk for first, chunk in self._chunks if first > number]
         begun = next((each for each in reversed(self._chunks) if each[0] <= number), None)
         if begun is not None:
             first, chunk = begun
-            # No message has a newline in it, so an empty line is always the end of an event.
+            # Messages contain no newline, so an empty line always ends an event.
             kept.insert(0, EVENT_END.join(chunk.split(EVENT_END)[number + 1 - first :]))
         return b"".join(kept)
 
-    def _framed(self, first: int, messages: list[bytes]) -> bytes:
-        """Consecutive events, written by one formatting for all of them."""
+    def _encode(self, first: int, messages: list[bytes]) -> bytes:
+        """Encode consecutive events in one formatting operation."""
         count = len(messages)
         if count == 1:
             return b"id: %d:%d\ndata: %b\n\n" % (self.number, first, messages[0])
@@ -126,10 +128,10 @@ class EventLog:
         return (template * count) % tuple(values)
 
 
-class SessionEvents(Events):
-    """Events of a session, which are kept for those who come back."""
+class SessionStream(PlainStream):
+    """Events of a session, retained for clients that reconnect."""
 
-    __slots__ = ("asked", "log", "peer", "standing", "timer")
+    __slots__ = ("log", "peer", "request_ids", "standalone", "timer")
 
     def __init__(
         self,
@@ -138,45 +140,47 @@ class SessionEvents(Events):
         log: EventLog,
         peer: Peer,
         *,
-        standing: bool,
+        standalone: bool,
     ) -> None:
-        """A `standing` stream answers nothing, and does not end by having nothing to say."""
+        """Create a stream. A `standalone` stream answers no request and does not end when idle."""
         super().__init__(connection, view)
         self.log = log
-        self.standing = standing
-        #: The requests that are answered here; a list if they came as a batch.
-        self.asked: wire.Id | list[wire.Id] = None
-        #: Whoever reads at the moment.
+        self.standalone = standalone
+        #: The ids of the requests that the stream answers; a list for a batch.
+        self.request_ids: wire.Id | list[wire.Id] = None
+        #: The current reader.
         self.peer: Peer | None = peer
-        #: Runs while nobody does.
+        #: The timeout for a reconnect, set while there is no reader.
         self.timer: asyncio.TimerHandle | None = None
 
     def opening(self) -> bytes:
-        """The first bytes of the stream."""
+        """Return the first bytes of the stream."""
         return self.log.opening()
 
     def frame(self, messages: list[bytes]) -> bytes:
-        """These messages as the next events."""
+        """Encode messages as the next events."""
         return self.log.append(messages)
 
     @property
     def over(self) -> bool:
-        """Whether no more will come, once everything is collected."""
-        return self.connection.finished or (self.view.idle and not self.standing)
+        """Whether the stream has ended, once all messages are collected."""
+        return self.connection.finished or (self.view.idle and not self.standalone)
 
 
 class EventWriter:
-    """Writes streams of events as responses."""
+    """Writes streams of events as HTTP responses."""
 
     def __init__(self, limits: ServerLimits, open_streams: OpenStreams) -> None:
         self._limits = limits
         self._open = open_streams
 
     async def write(
-        self, events: Events, peer: Peer, send: Send, chunk: bytes, for_s: float | None = None
+        self, events: PlainStream, peer: Peer, send: Send, chunk: bytes, for_s: float | None = None
     ) -> None:
-        """Write these first bytes and then events as they come, until no more will come, the peer
-        is gone, or `for_s` has passed."""
+        """Write the first bytes and then events as they arrive.
+
+        Returns when the stream has ended, the peer has disconnected, or `for_s` has passed.
+        """
         self._open.add(events.connection)
         try:
             await write_events(events, peer, send, self._limits, chunk, for_s)
