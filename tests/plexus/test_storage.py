@@ -1,4 +1,4 @@
-"""Storage for any component: a small one of two tables, alone and beside arbor's."""
+"""Storage for any component: a small component of two tables, alone and together with arbor."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_a_migration_that_fails_leaves_nothing_behind(database: str) -> No
     broken = Component("boxes", (FIRST, Migration(both=("SELECT no_such_function()",))))
     with pytest.raises(Failed):
         await open_engine(database, broken)
-    boxes = await open_engine(database, BOXES)  # from the very first migration
+    boxes = await open_engine(database, BOXES)  # from the first migration
     await boxes.write(put(1, "whole", b"part"))
     assert await boxes.read(contents) == [("whole", b"part")]
     await boxes.close()
@@ -146,7 +146,7 @@ async def test_a_commit_notifies_subscribers_of_every_engine_of_the_component(
     here, there = asyncio.Event(), asyncio.Event()
     boxes.subscribe(here.set)
     unsubscribe = other.subscribe(there.set)
-    await asyncio.sleep(0.3)  # both have been called for what was there before
+    await asyncio.sleep(0.3)  # both have been notified of earlier commits
     here.clear()
     there.clear()
     await boxes.write(put(1, "new"))
@@ -203,11 +203,11 @@ def test_a_component_name_must_be_valid_in_sql(name: str) -> None:
         Component(name, ())
 
 
-# --- databases from before versions were kept per component --------------------------------------
+# --- databases that predate versions per component -----------------------------------------------
 
 
 def header_of(path: Path) -> tuple[object, object, set[object]]:
-    """The application and version of a file, and the names of the tables it had then and has."""
+    """Return the application id and version of a file, and the names of its tables."""
     connection = apsw.Connection(str(path))
     tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
     found = (

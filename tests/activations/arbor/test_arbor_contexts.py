@@ -1,4 +1,4 @@
-"""What leads to a node, the ends of branches, and finding nodes by their words."""
+"""Paths to nodes, leaves, and full-text search."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def grove(tmp_path: Path) -> AsyncIterator[Grove]:
 
 
 async def deep(grove: Grove, tree: str, depth: int, content: str = "x") -> list[str]:
-    """A chain of nodes."""
+    """Create a chain of nodes."""
     nodes = [{"content": content} | ({"parent": i - 1} if i else {}) for i in range(depth)]
     made: list[str] = (await grove.value("node_append", tree_id=tree, nodes=nodes))["node_ids"]
     return made

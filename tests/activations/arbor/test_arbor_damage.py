@@ -1,4 +1,4 @@
-"""Files that are damaged, removed or replaced from outside, and disks without room: reported."""
+"""Damaged, removed and replaced files, and full disks, are reported."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def left_behind(path: Path, commits: int = 5) -> Path:
 
 
 async def report_of(hub_of: OpenHub, path: Path) -> tuple[str, bool, str]:
-    """Return the status, and whether arbor is well with its reason."""
+    """Return the status, and whether arbor is healthy, with the reason."""
     end = await end_of(hub_of(Health(), Arbor(str(path))), "health.check")
     assert isinstance(end, Result)
     report = wire.decode_plain(end)["result"]
@@ -99,7 +99,7 @@ async def test_a_write_into_a_file_that_was_removed_or_replaced_is_not_acknowled
     with pytest.raises(Failed, match=f"{change.__name__}d"):
         await store.check()
     assert caplog.text.count("accepts no more changes") == 1
-    # Nor is anything read: it could be from the wrong file.
+    # Reads fail as well: they could read the wrong file.
     with pytest.raises(Failed, match=f"{change.__name__}d"):
         await store.get_tree(ME, tree.id)
 
@@ -136,7 +136,7 @@ async def test_processes_that_open_and_close_the_file_are_not_damage(
     await again.close()
 
 
-# --- a log that was left -------------------------------------------------------------------------
+# --- existing logs -------------------------------------------------------------------------------
 
 
 def garbage_everywhere(log: bytearray) -> None:
@@ -203,7 +203,7 @@ def torn_last_frame(log: bytearray) -> None:
 
 
 def nothing(_: bytearray) -> None:
-    """A process that was killed leaves a whole log."""
+    """Leave the log complete, as a killed process does."""
 
 
 def empty(log: bytearray) -> None:
@@ -233,7 +233,7 @@ async def test_the_log_of_a_crashed_process_is_not_damage(
 
 
 async def test_a_restarted_log_is_not_damage(path: Path) -> None:
-    """After a checkpoint a log is written from its beginning, over frames of the one before."""
+    """After a checkpoint, the log is overwritten from its beginning."""
     store = await open_store(str(path), purge_every_s=None)
     for _ in range(20):
         await store.create_tree(ME, "owner")
@@ -272,7 +272,7 @@ async def test_a_full_disk_is_unhealthy_until_space_is_freed(
         path = folder / "arbor.db"
         filler = folder / "filler"
         filler.write_bytes(bytes(MIN_FREE_BYTES + (1 << 20)))
-        # Also before anything is kept.
+        # Also before anything is stored.
         status, ok, detail = await report_of(open_hub, path)
         assert (status, ok) == ("degraded", False)
         assert "full" in detail

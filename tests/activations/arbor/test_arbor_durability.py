@@ -1,4 +1,4 @@
-"""What was acknowledged is there afterwards: after kill -9, on full disks and read-only ones.
+"""Acknowledged changes are durable: after kill -9, on full and on read-only disks.
 
 ARBOR_KILL_ROUNDS sets how often two processes under load are killed; 200 is the long form.
 """
@@ -28,7 +28,7 @@ from plexus.errors import Failed, PlexusError
 
 ME = "me"
 ROUNDS = int(os.environ.get("ARBOR_KILL_ROUNDS", "10"))
-ROUNDS_A_FILE = 20
+ROUNDS_PER_FILE = 20
 
 
 # --- kill -9 -------------------------------------------------------------------------------------
@@ -41,10 +41,12 @@ async def _new_tree(path: Path) -> Tree:
     return tree
 
 
-def _killed(path: Path, tree: Tree, seconds: float) -> dict[int, list[str]]:
-    """Two processes work until each has said something, and for so long after that; then they
-    are killed. What each has said, by its number."""
-    files = [path.with_name(f"said {number}") for number in range(2)]
+def _run_and_kill(path: Path, tree: Tree, seconds: float) -> dict[int, list[str]]:
+    """Run two processes until each has written output and this many seconds more, then kill them.
+
+    Returns the output of each process by its pid.
+    """
+    files = [path.with_name(f"output {number}") for number in range(2)]
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(file.open("w")) for file in files]
         workers = [start("churn", path, tree.id, output=file) for file in opened]
@@ -59,7 +61,7 @@ def _killed(path: Path, tree: Tree, seconds: float) -> dict[int, list[str]]:
         worker.communicate(timeout=30)
         assert worker.returncode == -signal.SIGKILL
     return {
-        worker.pid: file.read_text().split("\n")[:-1]  # without half a line
+        worker.pid: file.read_text().split("\n")[:-1]  # without an incomplete line
         for worker, file in zip(workers, files, strict=True)
     }
 
@@ -77,31 +79,31 @@ def _claims_of(path: Path, owner: str) -> int:
 
 @pytest.mark.timeout(60 + 5 * ROUNDS)
 def test_nothing_acknowledged_is_lost_when_processes_are_killed(tmp_path: Path) -> None:
-    for first in range(0, ROUNDS, ROUNDS_A_FILE):  # looking at all of a file takes time
+    for first in range(0, ROUNDS, ROUNDS_PER_FILE):  # checking a whole file takes time
         path = tmp_path / f"{first}.db"
         tree = asyncio.run(_new_tree(path))
         acknowledged = {tree.root}
-        rounds = range(first, min(ROUNDS, first + ROUNDS_A_FILE))
+        rounds = range(first, min(ROUNDS, first + ROUNDS_PER_FILE))
         for round_ in rounds:
-            acknowledged |= _kill_and_look(path, tree, acknowledged, f"in round {round_}")
+            acknowledged |= _kill_and_check(path, tree, acknowledged, f"in round {round_}")
         assert len(acknowledged) > 10 * len(rounds)
 
 
-def _kill_and_look(path: Path, tree: Tree, before: set[str], when: str) -> set[str]:
-    """One round; returns the nodes that were acknowledged in it."""
-    said = _killed(path, tree, random.uniform(0.02, 0.4))
-    lines = [line.split() for own in said.values() for line in own]
+def _kill_and_check(path: Path, tree: Tree, before: set[str], when: str) -> set[str]:
+    """Run one round. Returns the nodes that were acknowledged in it."""
+    output = _run_and_kill(path, tree, random.uniform(0.02, 0.4))
+    lines = [line.split() for own in output.values() for line in own]
     acknowledged = {what for kind, what in lines if kind == "node"}
     assert (before | acknowledged) - ids_in(path) == set(), when
     assert faults_in(path) == [], when
-    for pid, own in said.items():
+    for pid, own in output.items():
         claimed = sum(int(line.split()[1]) for line in own if line.startswith("claimed"))
         assert claimed - 1 <= _claims_of(path, f"worker {pid}") <= claimed + 2, when
     return acknowledged
 
 
 def test_a_commit_is_on_the_disk_before_it_is_acknowledged(tmp_path: Path) -> None:
-    """The log as it is at the moment of the answer, without what the process does later."""
+    """Check the log at the time of the acknowledgement, without later writes."""
 
     async def go() -> None:
         store = await open_store(str(tmp_path / "arbor.db"))
@@ -131,14 +133,14 @@ def test_a_log_truncated_anywhere_leaves_an_earlier_state(tmp_path: Path) -> Non
         log = (tmp_path / "arbor.db-wal").read_bytes()
         await store.close()
         cut = tmp_path / "cut.db"
-        # From the middle on, at odd places and at the ends of pages.
+        # From the middle, at arbitrary positions and at page boundaries.
         for length in range(len(log) // 2, len(log), 1999):
             cut.write_bytes(data)
             cut.with_name("cut.db-wal").write_bytes(log[:length])
             connection = apsw.Connection(str(cut))
             version = connection.pragma("user_version")
             connection.close()
-            if version:  # else the log ends before the file was made
+            if version:  # else the log ends before the file was created
                 assert faults_in(cut) == [], length
                 found = ids_in(cut)
                 there = [node in found for node in made]
@@ -153,7 +155,7 @@ def test_a_log_truncated_anywhere_leaves_an_earlier_state(tmp_path: Path) -> Non
 
 @contextlib.contextmanager
 def _small_files(size: int) -> Iterator[None]:
-    """No file may become larger than this."""
+    """Limit the size of files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -163,7 +165,7 @@ def _small_files(size: int) -> Iterator[None]:
 
 
 async def _fill(store: Store, tree: Tree) -> tuple[set[str], PlexusError]:
-    """Write until it is refused; what was acknowledged, and the refusal."""
+    """Write until a write fails. Returns the acknowledged nodes and the error."""
     made: set[str] = set()
     for _ in range(1000):
         try:

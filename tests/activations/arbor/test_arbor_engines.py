@@ -1,4 +1,4 @@
-"""What several stores on one database promise each other, in one process and in several."""
+"""Several stores on one database, in one process and in several."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def clock() -> list[int]:
-    """The time of day for every store of a test, in milliseconds."""
+    """Return the clock of all stores of a test, in milliseconds."""
     return [1_000_000_000_000]
 
 
@@ -79,7 +79,7 @@ async def everything(store: Store, tree: str, page: int = 1_000) -> list[Node]:
 
 
 async def check_whole(store: Store, tree: str) -> list[Node]:
-    """Every link of a tree leads somewhere, and every change has its number."""
+    """Check that every link of a tree is valid and every change has a number."""
     nodes = await everything(store, tree)
     ids = {node.id for node in nodes}
     assert len(ids) == len(nodes)
@@ -87,7 +87,7 @@ async def check_whole(store: Store, tree: str) -> list[Node]:
     assert all(node.parent in ids for node in nodes[1:])
     parents = {node.parent for node in nodes if node.content == "leaf"}
     branches = {node.id for node in nodes if node.content == "branch"}
-    assert parents == branches  # the two of an append come together or not at all
+    assert parents == branches  # the two nodes of an append are added together
     return nodes
 
 
@@ -253,17 +253,17 @@ async def test_a_follower_in_another_process_misses_nothing(
     store: Store, open_one: Open, tree: Tree
 ) -> None:
     other = await open_one()
-    rung = asyncio.Event()
-    leave = other.subscribe(rung.set)
+    notified = asyncio.Event()
+    unsubscribe = other.subscribe(notified.set)
     seen: list[int] = []
 
     async def follow() -> None:
         while len(seen) < 200:
-            rung.clear()
+            notified.clear()
             rows = await other.changes(ME, tree.id, seen[-1] if seen else tree.seq, 50)
             seen.extend(row.seq for row in rows)
             if not rows:
-                await rung.wait()
+                await notified.wait()
 
     async with asyncio.timeout(WAIT_S):
         following = asyncio.ensure_future(follow())
@@ -271,7 +271,7 @@ async def test_a_follower_in_another_process_misses_nothing(
             *(store.append(ME, tree.id, None, [NewNode("x"), NewNode("y")]) for _ in range(100))
         )
         await following
-    leave()
+    unsubscribe()
     assert seen == sorted(set(seen))
 
 
@@ -328,11 +328,11 @@ async def test_a_killed_process_loses_no_acknowledged_change(
             process("write", database, tree.id) as victim,
             process("write", database, tree.id, "10") as other,
         ):
-            said = [line_of(victim) for _ in range(after)]
+            output = [line_of(victim) for _ in range(after)]
             victim.kill()
             assert victim.stdout is not None
-            rest = victim.stdout.read().split("\n")[:-1]  # what is after the last end was cut off
-            return {*said, *rest, *(line_of(other) for _ in range(20))}
+            rest = victim.stdout.read().split("\n")[:-1]  # without an incomplete line
+            return {*output, *rest, *(line_of(other) for _ in range(20))}
 
     acknowledged: set[str] = set()
     for after in (1, 7, 20):

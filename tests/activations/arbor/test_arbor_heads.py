@@ -1,4 +1,4 @@
-"""Heads: names for places in trees, whoever is at work on one, and what it keeps meanwhile."""
+"""Heads, named pointers to nodes: names, leases, and the pieces of nodes in progress."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Clock:
         self.now = 1_000_000
 
     def __call__(self) -> int:
-        self.now += 1  # no two things happen at once
+        self.now += 1  # no two calls have the same time
         return self.now
 
 
@@ -60,7 +60,7 @@ async def store(database: str, clock: Clock) -> AsyncIterator[Store]:
     yield opened
     await opened.close()
     if "://" not in database:
-        # A change may be kept for longer than the node that it tells of.
+        # A change may be retained longer than its node.
         faults = [
             each for each in faults_in(Path(database)) if "a change of a missing node" not in each
         ]
@@ -69,7 +69,7 @@ async def store(database: str, clock: Clock) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def head(store: Store) -> Head:
-    """A head called `tea`, that nobody holds."""
+    """Create a head `tea` without a holder."""
     return await store.create_head(ME, CHAT, "tea", {"model": "echo"}, {"kind": "session"})
 
 
@@ -80,7 +80,7 @@ async def refusal(awaitable: Any) -> PlexusError:
 
 
 async def grown(store: Store, head: Head, *texts: str) -> list[Node]:
-    """A chain of nodes, with the head at its end and nobody holding it."""
+    """Add a chain of nodes, with the head at its end and without a holder."""
     await store.acquire_head(ME, CHAT, head.name, "grower")
     _, nodes = await store.advance(ME, head.id, "grower", [NewNode(text) for text in texts])
     await store.release_head(ME, head.id, "grower")
@@ -95,7 +95,7 @@ async def kinds(store: Store, tree: str, after: int = 0) -> list[tuple[str, str 
     return [(row.kind, row.node) for row in await store.changes(ME, tree, after, PAGE_ITEMS)]
 
 
-# --- making and finding --------------------------------------------------------------------------
+# --- creating and finding ------------------------------------------------------------------------
 
 
 async def test_a_new_head_points_to_the_root_of_its_new_tree(
@@ -173,7 +173,7 @@ async def test_a_name_is_unique(store: Store, head: Head) -> None:
         assert isinstance(error, Failed)
         assert (error.code, error.data) == ("name_taken", {"name": "tea"})
         assert "'tea' already" in error.message
-    assert await store.counts() == counts  # nothing of what was refused is left
+    assert await store.counts() == counts  # refused calls left nothing
     assert await store.list_heads(ME, CHAT, None, 10) == [other, head]
 
 
@@ -365,7 +365,7 @@ async def test_a_head_whose_tree_was_deleted_can_be_read_forked_and_deleted(
     assert (await store.delete_head(ME, CHAT, "tea")).id == head.id
 
 
-# --- being at work on one ------------------------------------------------------------------------
+# --- leases --------------------------------------------------------------------------------------
 
 
 async def test_a_head_has_one_holder_at_a_time(store: Store, head: Head, clock: Clock) -> None:
@@ -379,7 +379,7 @@ async def test_a_head_has_one_holder_at_a_time(store: Store, head: Head, clock: 
     assert (await refusal(store.delete_head(ME, CHAT, "tea"))).code == "held"
     again = await store.acquire_head(ME, CHAT, "tea", "one")
     assert again.held_ms == clock.now
-    await store.release_head(ME, head.id, "two")  # who does not hold it has nothing to let go of
+    await store.release_head(ME, head.id, "two")  # does nothing for another holder
     assert (await store.get_head(ME, CHAT, "tea")).holder == "one"
     await store.release_head(ME, head.id, "one")
     await store.release_head(ME, head.id, "one")
@@ -530,7 +530,7 @@ async def test_an_advance_that_fails_leaves_everything_as_it_was(store: Store, h
     assert await store.pieces(ME, head.id) == ["a piece"]
 
 
-# --- what happens to the tree below --------------------------------------------------------------
+# --- changes of the tree -------------------------------------------------------------------------
 
 
 async def test_heads_on_deleted_nodes_move_to_the_node_above(
@@ -601,7 +601,7 @@ async def test_removing_a_tree_removes_its_heads_and_pieces(
     assert (await store.create_head(ME, CHAT, "tea")).id != head.id
 
 
-# --- the way up ----------------------------------------------------------------------------------
+# --- paths ---------------------------------------------------------------------------------------
 
 
 async def test_the_last_part_of_a_path_is_read_in_order(store: Store, head: Head) -> None:

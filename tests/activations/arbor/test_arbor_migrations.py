@@ -1,4 +1,4 @@
-"""Files of other versions, and files of others."""
+"""Files of other versions, and files of other programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handles as text: every value comes back as it was, and what is none is refused."""
+"""The text form of handles: every value round-trips, and invalid text is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single nodes, as callers see them: added, read, edited, moved, deleted."""
+"""The methods of nodes: add, read, edit, move and delete."""
 
 from __future__ import annotations
 

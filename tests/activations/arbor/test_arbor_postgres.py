@@ -1,6 +1,6 @@
-"""The PostgreSQL engine: what is stored, what is told when the server is not there, and who waits.
+"""The PostgreSQL engine: durability, notifications, unavailable servers, errors and migrations.
 
-The server is a real one. Tests that stop or stall it have one of their own.
+The tests use a real server. Tests that stop or stall it start their own.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def open_for_test() -> AsyncIterator[Open]:
 
 @pytest.fixture
 def own_server() -> Iterator[PostgresServer]:
-    """A server that the test may stop."""
+    """Start a server that the test may stop."""
     if programs() is None:
         pytest.skip(MISSING)
     own = PostgresServer()
@@ -79,7 +79,7 @@ def url() -> str:
 
 
 def add(value: str) -> Callable[[Transaction], int]:
-    """A work that leaves a trace: a row of the table of changes."""
+    """Return a unit of work that adds a row to the table of changes."""
 
     def work(transaction: Transaction) -> int:
         row = transaction.one("UPDATE numbers SET value = value + 1 RETURNING value")
@@ -94,13 +94,13 @@ def add(value: str) -> Callable[[Transaction], int]:
 
 
 def added(transaction: Transaction) -> list[str]:
-    """The traces, in order."""
+    """Return the added rows, in order."""
     return [row[0] for row in transaction.all("SELECT node FROM changes ORDER BY seq")]
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_S):
-        while not condition():  # noqa: ASYNC110 - it is another thread's doing
+        while not condition():  # noqa: ASYNC110 - another thread changes it
             await asyncio.sleep(0.01)
 
 
@@ -160,24 +160,24 @@ async def test_work_that_raises_is_rolled_back_without_the_rest_of_its_group(
         add("refused")(transaction)
         raise NotFound("no such thing")
 
-    def break_down(transaction: Transaction) -> None:
+    def fail_in_database(transaction: Transaction) -> None:
         add("broken")(transaction)
         transaction.run("SELECT no_such_column FROM changes")
 
-    def only_look(_: Transaction) -> None:
+    def refuse_before_writing(_: Transaction) -> None:
         raise NotFound("no such thing either")
 
-    def have_a_defect(transaction: Transaction) -> None:
+    def raise_unexpected_error(transaction: Transaction) -> None:
         add("defect")(transaction)
         raise ZeroDivisionError
 
     first = asyncio.ensure_future(one.write(wait))
-    await asyncio.sleep(0.05)  # so that the others gather behind it
-    works: list[Callable[[Transaction], Any]] = [
-        add("a"), only_look, refuse, add("b"), break_down, add("c"), have_a_defect, add("d"),
-        refuse,
+    await asyncio.sleep(0.05)  # so that the others are queued behind it
+    units: list[Callable[[Transaction], Any]] = [
+        add("a"), refuse_before_writing, refuse, add("b"), fail_in_database, add("c"),
+        raise_unexpected_error, add("d"), refuse,
     ]  # fmt: skip
-    others = asyncio.gather(*map(one.write, works), return_exceptions=True)
+    others = asyncio.gather(*map(one.write, units), return_exceptions=True)
     await asyncio.sleep(0.05)
     held.set()
     await first
@@ -262,68 +262,68 @@ async def test_writers_of_two_processes_number_their_changes_in_the_order_of_com
         await asyncio.gather(*(each.write(add("x")) for each in [one, two] * 100))
         done = True
         await following
-    assert seen == list(range(1, 201))  # none was ever seen before an earlier one
+    assert seen == list(range(1, 201))  # never out of order
 
 
-# --- the bell ------------------------------------------------------------------------------------
+# --- notifications -------------------------------------------------------------------------------
 
 
 async def test_subscribers_in_another_process_are_notified(open_for_test: Open, url: str) -> None:
     one, two = await open_for_test(url), await open_for_test(url)
-    rung = asyncio.Event()
-    leave = two.subscribe(rung.set)
-    await asyncio.sleep(0.3)  # until it listens, and has looked at the table
-    rung.clear()
+    notified = asyncio.Event()
+    unsubscribe = two.subscribe(notified.set)
+    await asyncio.sleep(0.3)  # until it listens and has polled the table
+    notified.clear()
     begun = time.monotonic()
     await one.write(add("news"))
     async with asyncio.timeout(WAIT_S):
-        await rung.wait()
+        await notified.wait()
     assert time.monotonic() - begun < WAIT_S
-    leave()
+    unsubscribe()
 
 
 async def test_subscribers_are_notified_of_local_writes(open_for_test: Open, url: str) -> None:
     one = await open_for_test(url)
-    rings: list[None] = []
-    leave = one.subscribe(lambda: rings.append(None))
+    calls: list[None] = []
+    unsubscribe = one.subscribe(lambda: calls.append(None))
     await one.write(add("news"))
-    assert rings  # at once: not by way of the server
-    leave()
-    before = len(rings)
+    assert calls  # immediately, not through the server
+    unsubscribe()
+    before = len(calls)
     await one.write(add("more"))
-    assert len(rings) == before
+    assert len(calls) == before
 
 
 async def test_a_lost_notification_is_compensated_by_polling(open_for_test: Open, url: str) -> None:
     one = await open_for_test(url)
-    rung = asyncio.Event()
-    one.subscribe(rung.set)
+    notified = asyncio.Event()
+    one.subscribe(notified.set)
     await asyncio.sleep(0.3)
-    rung.clear()
-    # Somebody who died between his commit and his ring.
+    notified.clear()
+    # As if a process died between its commit and its notification.
     with psycopg.connect(url) as connection:
         connection.execute("INSERT INTO changes VALUES (77, 0, 'test', 'x', 0)")
         connection.execute("INSERT INTO writers VALUES ('another', 1, 0)")
     async with asyncio.timeout(WAIT_S):
-        await rung.wait()
+        await notified.wait()
 
 
 async def test_a_listener_that_lost_its_connection_reconnects(
     open_for_test: Open, url: str
 ) -> None:
     one, two = await open_for_test(url), await open_for_test(url)
-    rung = asyncio.Event()
-    two.subscribe(rung.set)
+    notified = asyncio.Event()
+    two.subscribe(notified.set)
     await asyncio.sleep(0.3)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
-    rung.clear()
+    notified.clear()
     await one.write(add("news"))
     async with asyncio.timeout(WAIT_S):
-        await rung.wait()
+        await notified.wait()
 
 
 async def test_many_writes_notify_other_processes_rarely(open_for_test: Open, url: str) -> None:
@@ -339,7 +339,7 @@ async def test_many_writes_notify_other_processes_rarely(open_for_test: Open, ur
     assert 1 <= len(notices) <= took / 0.02 + 2
 
 
-# --- a server that is not there ------------------------------------------------------------------
+# --- an unavailable server -----------------------------------------------------------------------
 
 
 async def test_calls_wait_for_a_server_that_restarts(
@@ -373,7 +373,7 @@ async def test_calls_wait_for_a_server_that_restarts(
         stop = True
         await asyncio.gather(*tasks)
         stored = await one.read(added)
-    # Nothing was lost, and nothing was written twice though its commit was cut off.
+    # Nothing was lost or written twice, although commits were interrupted.
     assert sorted(stored) == sorted(acknowledged)
 
 
@@ -421,7 +421,7 @@ async def test_an_unresponsive_server_is_disconnected(
         os.kill(pid, signal.SIGSTOP)
     try:
         async with asyncio.timeout(WAIT_S):
-            # New connections are served by new processes, so these calls succeed or fail by name.
+            # New connections have new server processes, so these calls succeed or raise Failed.
             results = await asyncio.gather(
                 one.write(add("during")), one.read(added), return_exceptions=True
             )
@@ -465,7 +465,7 @@ async def test_a_commit_whose_response_was_lost_is_neither_lost_nor_repeated(
     ]
 
 
-# --- refusals ------------------------------------------------------------------------------------
+# --- errors --------------------------------------------------------------------------------------
 
 
 async def test_a_wrong_password_is_reported_immediately() -> None:
@@ -524,7 +524,7 @@ async def test_a_database_that_becomes_read_only_refuses_writes_and_recovers(
 
 
 async def test_a_full_disk_is_reported_and_recovers(open_for_test: Open, url: str) -> None:
-    # The server's own error, raised where it would be: while a row is written.
+    # The server's own error, raised while a row is written.
     one = await open_for_test(url)
     await one.write(add("before"))
     with psycopg.connect(url, autocommit=True) as connection:
@@ -615,7 +615,9 @@ async def test_a_failed_migration_leaves_nothing_and_can_be_repeated(
     open_for_test: Open, url: str
 ) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("CREATE TABLE changes (in_the_way int)")  # met half-way
+        connection.execute(
+            "CREATE TABLE changes (in_the_way int)"
+        )  # makes the migration fail half-way
         with pytest.raises(Failed):
             await open_arbor(url)
         tables = connection.execute(
@@ -665,7 +667,7 @@ async def test_a_closed_engine_refuses_calls_and_can_be_closed_again(url: str) -
     await asyncio.sleep(0)
     await one.close()
     await one.close()
-    await asyncio.gather(*waiting)  # what waited was finished
+    await asyncio.gather(*waiting)  # queued work was finished
     with pytest.raises(Failed):
         await one.write(add("late"))
     again = await open_arbor(url)

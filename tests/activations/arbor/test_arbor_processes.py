@@ -1,4 +1,4 @@
-"""Several processes on one file at once: nothing is lost, and everybody hears of everything."""
+"""Several processes on one file: nothing is lost, and all are notified of all changes."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def test_four_processes_write_and_watch_and_lose_nothing(tmp_path: Path) -> None
     tree = asyncio.run(_new_tree(path))
     total = PROCESSES * NODES + 1
     workers = [start("watch", path, tree.id, str(NODES), str(total)) for _ in range(PROCESSES)]
-    said = tell(workers)
-    written = {line.split()[1] for lines in said for line in lines if line.startswith("wrote")}
+    output = tell(workers)
+    written = {line.split()[1] for lines in output for line in lines if line.startswith("wrote")}
     assert len(written) == PROCESSES * NODES
     assert written <= ids_in(path)
     orders = []
-    for lines in said:
+    for lines in output:
         seen = [line.split()[1] for line in lines if line.startswith("saw")]
         assert set(seen) == written | {tree.root}
         assert len(seen) == total
@@ -56,27 +56,27 @@ def test_processes_that_start_at_the_same_instant_migrate_once(tmp_path: Path, k
         path = tmp_path / f"{round_}.db"
         if kind == "old":
             shutil.copy(template, path)
-        said = tell([start("open", path) for _ in range(3)])
-        opened = {line for lines in said for line in lines if line.startswith("opened")}
+        output = tell([start("open", path) for _ in range(3)])
+        opened = {line for lines in output for line in lines if line.startswith("opened")}
         assert len(opened) == 3
         assert faults_in(path) == []
         if kind == "old":
             assert set(nodes) <= ids_in(path)
 
 
-async def _hear(path: Path) -> float:
-    """How long it takes until one store hears of what another one wrote."""
+async def _measure_notification(path: Path) -> float:
+    """Return how long it takes until a store is notified of a write by another store."""
     loop = asyncio.get_running_loop()
     one, other = await open_store(str(path)), await open_store(str(path))
     tree = await one.create_tree(ME, "owner")
-    heard = asyncio.Event()
-    end = other.subscribe(heard.set)
+    notified = asyncio.Event()
+    end = other.subscribe(notified.set)
     await asyncio.sleep(0.1)
-    heard.clear()
+    notified.clear()
     began = loop.time()
     await one.append(ME, tree.id, None, [NewNode("hello")])
     async with asyncio.timeout(10):
-        await heard.wait()
+        await notified.wait()
     took = loop.time() - began
     end()
     await one.close()
@@ -85,4 +85,4 @@ async def _hear(path: Path) -> float:
 
 
 def test_a_store_is_notified_of_writes_by_another_store(tmp_path: Path) -> None:
-    assert asyncio.run(_hear(tmp_path / "arbor.db")) < 5
+    assert asyncio.run(_measure_notification(tmp_path / "arbor.db")) < 5

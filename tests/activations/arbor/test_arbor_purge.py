@@ -1,4 +1,4 @@
-"""The purge: what is due goes, nothing else does, and several may purge at once."""
+"""The purge removes what is due and nothing else, and can run concurrently."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ async def test_old_changes_are_purged_and_watching_from_them_has_expired(
     assert (caught.value.code, caught.value.data) == ("expired", {"oldest": made[-1].n})
     assert await store.oldest_change(ME, old.id) == made[-1].n
     assert [c.node for c in await store.changes(ME, old.id, made[-1].n, 10)] == [late.id]
-    # Who had seen everything of a tree has missed nothing, however long ago that was.
+    # A watcher that had seen all changes of a tree has missed nothing.
     assert await store.changes(ME, idle.id, idle.seq, 10) == []
     fresh = await store.create_tree(ME, "owner")
     assert len(await store.changes(ME, fresh.id, 0, 10)) == 2
@@ -215,7 +215,7 @@ async def test_a_new_store_purges_immediately_and_periodically(
     clock.now += 10_000
     heard = asyncio.Event()
     first.subscribe(heard.set)
-    await heard.wait()  # once for nothing
+    await heard.wait()  # the first purge has nothing to do
     heard.clear()
     second = await open_store(path, WINDOWS, clock=clock, purge_every_s=0.02)
     async with asyncio.timeout(20):

@@ -1,4 +1,4 @@
-"""Drawings of trees, and texts cut by the columns they take."""
+"""Drawings of trees, and the width and truncation of text."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
 
 
 class Cone(Activation):
-    """Keeps messages."""
+    """An activation that stores messages."""
 
     namespace = "cone"
     version = "1.0.0"
 
     @method(read_only=True)
     async def resolve_handle(self, handle: str) -> str:
-        """What a handle stands for.
+        """Resolve a handle.
 
         Args:
             handle: The handle.
@@ -39,7 +39,7 @@ class Cone(Activation):
 
 
 class Danger(Activation):
-    """Does something when it is asked."""
+    """An activation whose methods have side effects."""
 
     namespace = "danger"
     version = "1.0.0"
@@ -47,7 +47,7 @@ class Danger(Activation):
 
     @method
     async def resolve_handle(self, handle: str) -> str:
-        """Not marked as reading only.
+        """Resolve a handle, without being marked read-only.
 
         Args:
             handle: The handle.
@@ -57,10 +57,10 @@ class Danger(Activation):
 
     @method
     async def fire(self, target: str = "") -> str:
-        """Something that nobody wants to happen.
+        """Have a side effect.
 
         Args:
-            target: At what.
+            target: The target.
         """
         Danger.calls += 1
         return target
@@ -203,7 +203,7 @@ async def test_a_handle_never_calls_a_method_with_side_effects(grove: Grove) -> 
     assert Danger.calls == 0
 
 
-# --- columns --------------------------------------------------------------------------------------
+# --- width ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Trees and nodes as resources: read, listed page by page, suggested, and told about."""
+"""Trees and nodes as resources: reading, listing, suggestions and change notifications."""
 
 from __future__ import annotations
 
@@ -185,78 +185,78 @@ async def test_ids_are_suggested_by_prefix(grove: Grove) -> None:
 # --- changes --------------------------------------------------------------------------------------
 
 
-#: Whose trees these are.
+#: The principal of the trees.
 ME = LOCAL.name
 
 
-class Ear:
-    """Hears what a hub says."""
+class ChangeRecorder:
+    """A subscriber that records the changes of a hub."""
 
     def __init__(self, grove: Grove) -> None:
-        self.heard: list[tuple[float, Change]] = []
-        grove.hub.on_change(lambda change: self.heard.append((time.monotonic(), change)))
+        self.changes: list[tuple[float, Change]] = []
+        grove.hub.on_change(lambda change: self.changes.append((time.monotonic(), change)))
 
     def count(self, change: Change) -> int:
-        return sum(each == change for _, each in self.heard)
+        return sum(each == change for _, each in self.changes)
 
 
 async def test_the_hub_is_notified_of_changes(grove: Grove) -> None:
     tree = await grove.tree()
-    ear = Ear(grove)
+    recorder = ChangeRecorder(grove)
     node = await grove.text(tree, "a")
     touched = Change("resource", f"arbor://tree/{tree}", ME)
     made = Change("resource", f"arbor://tree/{tree}/node/{node}", ME)
-    await until(lambda: ear.count(touched) > 0 and ear.count(made) > 0)
-    await until(lambda: ear.count(Change("resources", None, ME)) > 0)
+    await until(lambda: recorder.count(touched) > 0 and recorder.count(made) > 0)
+    await until(lambda: recorder.count(Change("resources", None, ME)) > 0)
     await grove.value("node_delete", tree_id=tree, node_id=node)
-    await until(lambda: ear.count(made) > 1)
+    await until(lambda: recorder.count(made) > 1)
 
 
 async def test_the_hub_is_notified_when_heads_are_created_moved_and_deleted(grove: Grove) -> None:
     store = await grove.arbor.store()
-    ear = Ear(grove)
+    recorder = ChangeRecorder(grove)
     prompts = Change("prompts", None, "me")
     head = await store.create_head("me", "chat", "a")
     touched = Change("resource", f"arbor://tree/{head.position.tree}", "me")
     root = Change("resource", f"arbor://tree/{head.position.tree}/node/{head.position.node}", "me")
-    await until(lambda: all(ear.count(each) for each in (prompts, touched, root)))
+    await until(lambda: all(recorder.count(each) for each in (prompts, touched, root)))
     held = await store.acquire_head("me", "chat", "a", "holder")
     _, [node] = await store.advance("me", head.id, "holder", [NewNode("text")])
     made = Change("resource", f"arbor://tree/{head.position.tree}/node/{node.id}", "me")
-    await until(lambda: ear.count(made) > 0)
-    before = ear.count(touched), ear.count(root)
+    await until(lambda: recorder.count(made) > 0)
+    before = recorder.count(touched), recorder.count(root)
     await store.move_head("me", "chat", "a", held.position.node, "holder")
-    await until(lambda: ear.count(touched) > before[0])
-    assert ear.count(root) == before[1]  # what stands on a node is no part of it
+    await until(lambda: recorder.count(touched) > before[0])
+    assert recorder.count(root) == before[1]  # a head is not part of its node
     await store.release_head("me", head.id, "holder")
-    assert ear.count(prompts) == 1  # the list is the same, wherever its heads stand
+    assert recorder.count(prompts) == 1  # moving heads does not change the list
     await store.rename_head("me", "chat", "a", "b")
-    await until(lambda: ear.count(prompts) == 2)
+    await until(lambda: recorder.count(prompts) == 2)
     await store.delete_head("me", "chat", "b")
-    await until(lambda: ear.count(prompts) == 3)
+    await until(lambda: recorder.count(prompts) == 3)
 
 
 async def test_the_hub_is_notified_of_the_very_first_change(grove: Grove) -> None:
-    ear = Ear(grove)
+    recorder = ChangeRecorder(grove)
     tree = await grove.tree()
-    await until(lambda: ear.count(Change("resource", f"arbor://tree/{tree}", ME)) > 0)
-    await until(lambda: ear.count(Change("resources", None, ME)) > 0)
+    await until(lambda: recorder.count(Change("resource", f"arbor://tree/{tree}", ME)) > 0)
+    await until(lambda: recorder.count(Change("resources", None, ME)) > 0)
 
 
 async def test_the_hub_is_notified_of_changes_by_another_process(
     grove: Grove, tmp_path: Path
 ) -> None:
     tree = await grove.tree()
-    ear = Ear(grove)
+    recorder = ChangeRecorder(grove)
     async with growing(tmp_path / "arbor.db") as elsewhere:
         node = await elsewhere.text(tree, "a")
         made = Change("resource", f"arbor://tree/{tree}/node/{node}", ME)
-        await until(lambda: ear.count(made) > 0)
+        await until(lambda: recorder.count(made) > 0)
 
 
 async def test_changed_lists_are_notified_at_intervals_and_at_the_end(grove: Grove) -> None:
     tree = await grove.tree()
-    ear = Ear(grove)
+    recorder = ChangeRecorder(grove)
     end = time.monotonic() + 1.5 * LIST_INTERVAL_S
     while time.monotonic() < end:
         await grove.text(tree, "a")
@@ -264,17 +264,17 @@ async def test_changed_lists_are_notified_at_intervals_and_at_the_end(grove: Gro
     last = await grove.text(tree, "last")
     written = time.monotonic()
     made = Change("resource", f"arbor://tree/{tree}/node/{last}", ME)
-    await until(lambda: ear.count(made) > 0)
+    await until(lambda: recorder.count(made) > 0)
     lists = Change("resources", None, ME)
-    await until(lambda: any(at > written and each == lists for at, each in ear.heard))
-    times = [at for at, each in ear.heard if each == lists]
+    await until(lambda: any(at > written and each == lists for at, each in recorder.changes))
+    times = [at for at, each in recorder.changes if each == lists]
     assert all(later - sooner >= 0.9 * LIST_INTERVAL_S for sooner, later in pairwise(times))
 
 
 async def test_many_changes_are_summarized(grove: Grove) -> None:
     tree = await grove.tree()
-    ear = Ear(grove)
+    recorder = ChangeRecorder(grove)
     await grove.value("node_append", tree_id=tree, nodes=[{"content": "x"}] * 10_000)
-    await until(lambda: ear.count(Change("resources")) > 0)
-    await until(lambda: ear.count(Change("resource", f"arbor://tree/{tree}", ME)) > 0)
-    assert len(ear.heard) < 3000
+    await until(lambda: recorder.count(Change("resources")) > 0)
+    await until(lambda: recorder.count(Change("resource", f"arbor://tree/{tree}", ME)) > 0)
+    assert len(recorder.changes) < 3000

@@ -1,4 +1,4 @@
-"""The embedded engine: groups of writers, readers beside them, rings, backups, and its file."""
+"""The SQLite engine: group commit, concurrent readers, locks, backups, and the file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def store(path: Path) -> AsyncIterator[Store]:
 
 
 def put(value: int) -> Any:
-    """A work that stores a number."""
+    """Return a unit of work that stores a number."""
 
     def work(tx: Transaction) -> int:
         tx.run("INSERT INTO changes VALUES (?, 0, 'test', NULL, 0)", (value,))
@@ -97,7 +97,7 @@ async def test_work_that_fails_is_rolled_back_alone(engine: SqliteEngine) -> Non
         assert failed.code == "mine"
         assert isinstance(refused, NotFound)
     assert isinstance(done[-2], KeyError)
-    assert isinstance(done[-1], Failed)  # the number was taken: an error of the database
+    assert isinstance(done[-1], Failed)  # a duplicate number: a database error
     assert await stored(engine) == list(range(0, 64, 2))
 
 
@@ -191,7 +191,7 @@ async def test_a_path_of_any_depth_is_one_query(store: Store, path: Path) -> Non
     asked: list[str] = []
 
     def work(tx: Any) -> int:
-        plain = tx._execute  # noqa: SLF001 - what reaches the database is what is counted
+        plain = tx._execute  # noqa: SLF001 - counts the statements that reach the database
 
         def counted(sql: str, params: Any = ()) -> Any:
             asked.append(sql)
@@ -201,7 +201,7 @@ async def test_a_path_of_any_depth_is_one_query(store: Store, path: Path) -> Non
         return len(reads.path(tx, ME, tree.id, made[-1].id))
 
     assert await engine.read(work) == 10_001
-    assert len(asked) == 3  # the tree, the node, and the way up
+    assert len(asked) == 3  # the tree, the node, and the path
     await engine.close()
 
 
@@ -278,7 +278,7 @@ async def test_the_log_stays_short_under_continuous_reads(store: Store, path: Pa
         await store.append(ME, tree.id, None, [NewNode("x" * 100_000)] * 10)
     over = True
     await asyncio.gather(*readers)
-    # A hundred million characters were written; the log began anew at least once.
+    # A hundred million characters were written; the log was restarted at least once.
     assert path.with_name("arbor.db-wal").stat().st_size < 90 << 20
 
 

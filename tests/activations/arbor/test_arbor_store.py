@@ -1,4 +1,4 @@
-"""What the store does with trees and nodes, the same on every engine."""
+"""The operations of the store on trees and nodes, on every engine."""
 
 from __future__ import annotations
 
@@ -488,7 +488,7 @@ async def test_a_move_takes_the_subtree_to_the_given_position(store: Store, tree
 async def test_siblings_are_renumbered_when_there_is_no_gap(store: Store, tree: Tree) -> None:
     first, last, *rest = await add(store, tree, None, "first", "last", *map(str, range(40)))
     wanted = ["first", *map(str, range(40)), "last"]
-    for node in rest:  # each goes right before the last one, into half of what was left
+    for node in rest:  # each moves before the last one, into half of the remaining gap
         below = await store.children(ME, tree.id, tree.root, None, 100)
         index = [child.id for child in below].index(last.id)
         await store.move(ME, tree.id, node.id, tree.root, index)
@@ -634,21 +634,21 @@ async def test_every_operation_is_recorded_as_a_change(store: Store) -> None:
 async def test_refused_operations_are_no_changes_and_subscribers_can_unsubscribe(
     store: Store, tree: Tree
 ) -> None:
-    rung = asyncio.Event()
-    end = store.subscribe(rung.set)
+    notified = asyncio.Event()
+    end = store.subscribe(notified.set)
     await add(store, tree, None, "a")
     async with asyncio.timeout(10):
-        await rung.wait()
+        await notified.wait()
     before = await store.counts()
     await refusal(store.move(ME, tree.id, tree.root, tree.root))
     assert await store.counts() == before
     end()
     end()
     await asyncio.sleep(0.1)
-    rung.clear()
+    notified.clear()
     await add(store, tree, None, "b")
     await asyncio.sleep(0.1)
-    assert not rung.is_set()
+    assert not notified.is_set()
 
 
 async def test_a_closed_store_refuses_calls(store: Store, tree: Tree) -> None:

@@ -1,4 +1,4 @@
-"""Trees as lines of JSON, out and in again: exactly the same, or nothing at all."""
+"""Export and import of trees: an import is an exact copy, or nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def grove(tmp_path: Path) -> AsyncIterator[Grove]:
 
 
 async def grown(grove: Grove) -> str:
-    """A tree with everything in it."""
+    """Create a tree with every kind of node."""
     tree = await grove.value("tree_create", metadata={"title": "All", "deep": {"a": [1, None]}})
     t = tree["tree_id"]
     made = await grove.value(
@@ -42,7 +42,7 @@ async def grown(grove: Grove) -> str:
     a, empty, _, _, last = made["node_ids"]
     new = await grove.value("node_edit", tree_id=t, node_id=empty, content="edited")
     await grove.value("node_edit", tree_id=t, node_id=new["node_id"], content="again")
-    # From here on some nodes come before their parents.
+    # From here, some nodes come before their parents.
     top = await grove.text(t, "a later parent")
     await grove.value("node_move", tree_id=t, node_id=a, parent=top)
     await grove.value("node_move", tree_id=t, node_id=last, parent=tree["root"], position=1)
@@ -50,7 +50,7 @@ async def grown(grove: Grove) -> str:
 
 
 def shape(text: str) -> Any:
-    """All that an export says but ids and times, as nested values."""
+    """Return the contents of an export except ids and times, as nested values."""
     header, *lines, end = map(json.loads, text.rstrip("\n").split("\n"))
     names = {line["id"]: line for line in lines}
     below: dict[str | None, list[dict[str, Any]]] = {}
@@ -270,7 +270,7 @@ async def test_an_import_is_invisible_until_it_is_complete(grove: Grove) -> None
     found = await grove.events("search", text="needle", limit=10_000)
     assert found[-1]["count"] == 2500
     whole = await work.finish("local")
-    await work.discard()  # which does nothing any more
+    await work.discard()  # no effect after publication
     assert len(await grove.nodes(whole.id)) == 2501
 
 

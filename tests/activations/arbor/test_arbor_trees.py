@@ -1,4 +1,4 @@
-"""Whole trees, as callers see them: made, listed, claimed, released, deleted."""
+"""The methods of trees: create, list, claim, release and delete."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
 MISSING = "00000000-0000-4000-8000-000000000000"
 
-#: The methods of the ancestor, and those that its users would have missed.
+#: All methods of arbor.
 NAMES = {
     *("tree_create", "tree_get", "tree_get_skeleton", "tree_list", "tree_update_metadata"),
     *("tree_claim", "tree_release", "tree_list_scheduled", "tree_list_archived", "tree_render"),
@@ -205,7 +205,7 @@ async def test_the_last_release_schedules_a_tree_and_a_claim_keeps_it(grove: Gro
 async def test_deleting_a_tree_schedules_it_despite_references(grove: Grove) -> None:
     tree = await grove.tree()
     await grove.value("tree_claim", tree_id=tree, owner_id="b", count=5)
-    for _ in range(2):  # the second time it is deleted already
+    for _ in range(2):  # the second time it is already deleted
         deleted = await grove.value("tree_delete", tree_id=tree)
         assert (deleted["state"], deleted["ref_count"]) == ("scheduled_delete", 0)
 
@@ -215,7 +215,7 @@ async def test_an_archived_tree_is_read_only(tmp_path: Path) -> None:
     tree = await grove.tree()
     node = await grove.text(tree, "kept")
     await grove.value("tree_delete", tree_id=tree)
-    await asyncio.sleep(0.002)  # the window is over in the next millisecond
+    await asyncio.sleep(0.002)  # the retention period ends in the next millisecond
     await (await grove.arbor.store()).purge()
 
     [archived] = (await grove.value("tree_list_archived"))["trees"]
@@ -240,7 +240,7 @@ async def test_an_archived_tree_is_read_only(tmp_path: Path) -> None:
 
 async def test_a_large_tree_is_streamed_in_batches_that_fit(grove: Grove) -> None:
     tree = await grove.tree()
-    large = "\x01" * 90_000  # each of which takes six bytes
+    large = "\x01" * 90_000  # six bytes each when escaped
     items = [{"content": large} for _ in range(10)] + [{"content": str(i)} for i in range(1500)]
     for start in range(10):
         await grove.value("node_append", tree_id=tree, nodes=items[start : start + 1])
@@ -255,9 +255,9 @@ async def test_a_large_tree_is_streamed_in_batches_that_fit(grove: Grove) -> Non
     assert [node["node_id"] for node in nodes[11:]] == made["node_ids"]
 
     skeleton = await grove.events("tree_get_skeleton", tree_id=tree)
-    bones = [bone for event in skeleton[1:-1] for bone in event["nodes"]]
-    assert [bone["node_id"] for bone in bones] == [node["node_id"] for node in nodes]
-    assert bones[1].keys() == {"type", "node_id", "parent", "position", "kind"}
+    stubs = [bone for event in skeleton[1:-1] for bone in event["nodes"]]
+    assert [bone["node_id"] for bone in stubs] == [node["node_id"] for node in nodes]
+    assert stubs[1].keys() == {"type", "node_id", "parent", "position", "kind"}
 
 
 async def test_nothing_is_opened_before_it_is_needed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Watching a tree: what happened, then what happens, in this process or another."""
+"""Watching a tree: past changes, then new ones, by this or another process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def watching(grove: Grove, tree: str, after: int = 0) -> Run:
 
 
 async def seen(run: Run, count: int) -> list[dict[str, Any]]:
-    """So many changes, once they are there."""
+    """Wait for this many changes and return them."""
     await until(lambda: run.log.last >= count or run.terminal is not None)
     changes: list[dict[str, Any]] = wire.decode_plain(run.log.events[:count])
     return changes
@@ -125,7 +125,7 @@ async def test_changes_by_another_process_are_streamed(grove: Grove, tmp_path: P
     tree = await grove.tree()
     run = watching(grove, tree)
     await seen(run, 2)
-    # Another store on the same file has connections and threads of its own, as a process has.
+    # Another store on the same file has its own connections and threads, like another process.
     async with growing(tmp_path / "arbor.db") as elsewhere:
         node = await elsewhere.text(tree, "from elsewhere")
         [*_, last] = await seen(run, 3)
@@ -158,7 +158,7 @@ async def test_a_watch_ends_when_its_tree_is_removed(tmp_path: Path) -> None:
     for _ in range(3):
         await asyncio.sleep(0.002)
         await store.purge()
-    await grove.tree()  # whatever happens next rings the bell
+    await grove.tree()  # any change notifies the watcher
     end = await settled(run)
     assert isinstance(end, ErrorEvent)
     assert end.code == "not_found"
