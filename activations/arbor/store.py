@@ -229,13 +229,13 @@ class Store:
         """Return the number of the latest change of any tree."""
         return await self._read(trees.last_number)
 
-    async def adopt(self, stage: str, tree: str, principal: str, owner: str) -> Tree:
+    async def adopt(self, staging: str, tree: str, principal: str, owner: str) -> Tree:
         """Transfer a completed tree from a staging principal to its principal, atomically."""
-        return await self._write(trees.adopt, stage, tree, principal, owner)
+        return await self._write(trees.adopt, staging, tree, principal, owner)
 
-    async def discard(self, stage: str, tree: str) -> None:
+    async def discard(self, staging: str, tree: str) -> None:
         """Delete an incomplete tree of a staging principal."""
-        await self._engine.write(lambda tx: trees.discard(tx, stage, tree))
+        await self._engine.write(lambda tx: trees.discard(tx, staging, tree))
 
     # --- heads -----------------------------------------------------------------------------------
 

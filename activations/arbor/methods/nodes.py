@@ -130,8 +130,8 @@ class NodeMethods(StoreActivation):
             for item in nodes
         ]
         store = await self.store()
-        made = await store.append(ctx.principal.name, tree_id, parent, items)
-        return Appended(tree_id, [node.id for node in made])
+        created = await store.append(ctx.principal.name, tree_id, parent, items)
+        return Appended(tree_id, [node.id for node in created])
 
     @method(title="Read a node", read_only=True, open_world=False)
     async def node_get(
@@ -356,16 +356,16 @@ class NodeMethods(StoreActivation):
         return Created(tree, node.id, node.parent)
 
 
-def parse_handle(given: str | dict[str, Any]) -> Handle:
+def parse_handle(value: str | dict[str, Any]) -> Handle:
     """Parse a handle from its text form or its parts. Raises InvalidParams (`bad_handle`)."""
-    if isinstance(given, str):
-        return Handle.parse(given)
-    meta = given.get("meta", [])
-    parts = [given.get(name) for name in ("plugin", "version", "method")]
+    if isinstance(value, str):
+        return Handle.parse(value)
+    meta = value.get("meta", [])
+    parts = [value.get(name) for name in ("plugin", "version", "method")]
     texts = [*parts, *meta] if isinstance(meta, list) else [None]
     known = {"plugin", "version", "method", "meta"}
     # Handles in results have more fields, and can be passed back unchanged.
-    if not all(isinstance(text, str) for text in texts) or given.keys() - known - {"text", "type"}:
+    if not all(isinstance(text, str) for text in texts) or value.keys() - known - {"text", "type"}:
         raise InvalidParams(
             "Invalid handle. Pass an object with the strings plugin, version and method, and"
             " optionally meta, a list of strings.",

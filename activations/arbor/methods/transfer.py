@@ -232,7 +232,7 @@ class TreeImporter:
         self._store = store
         self._owner = owner
         #: The principal of the tree until it is complete. No real principal has this name.
-        self._stage = f"\x01importing {os.urandom(16).hex()}"
+        self._staging = f"\x01importing {os.urandom(16).hex()}"
         self._header: dict[str, Any] | None = None
         self._tree: Tree | None = None
         self._ended = False
@@ -240,7 +240,7 @@ class TreeImporter:
         self._ids: dict[str, str] = {}
         #: The nodes to store next, and their indexes by old id.
         self._chunk: list[NewNode] = []
-        self._places: dict[str, int] = {}
+        self._indexes: dict[str, int] = {}
         self._size = 0
         #: Lines that wait for another node, by the old id of that node.
         self._waiting: dict[str, list[tuple[int, dict[str, Any]]]] = {}
@@ -290,14 +290,14 @@ class TreeImporter:
             missing, [(number, _), *_] = next(iter(self._waiting.items()))
             raise _invalid_line(number, f"refers to the unknown node {missing[:64]!r}")
         await self._flush()
-        tree = await self._store.adopt(self._stage, self._tree.id, principal, self._owner)
+        tree = await self._store.adopt(self._staging, self._tree.id, principal, self._owner)
         self._tree = None
         return tree
 
     async def discard(self) -> None:
         """Delete the stored nodes, unless the tree was published."""
         if self._tree is not None:
-            await self._store.discard(self._stage, self._tree.id)
+            await self._store.discard(self._staging, self._tree.id)
             self._tree = None
 
     async def _begin(self, number: int, root: dict[str, Any]) -> None:
@@ -306,11 +306,11 @@ class TreeImporter:
                 number, "is the first node, so it must be the root, without parent and replaces"
             )
         assert self._header is not None, "it is the first line"
-        store, stage = self._store, self._stage
+        store, staging = self._store, self._staging
         metadata = self._header.get("metadata")
-        tree = await store.create_tree(stage, self._owner, metadata, _new_node(number, root))
+        tree = await store.create_tree(staging, self._owner, metadata, _new_node(number, root))
         self._tree = tree
-        await store.release(stage, tree.id, self._owner)
+        await store.release(staging, tree.id, self._owner)
         self._ids[root["id"]] = tree.root
 
     def _place(self, number: int, node: dict[str, Any]) -> None:
@@ -338,7 +338,7 @@ class TreeImporter:
                     replaces=self._reference(node["replaces"]) if "replaces" in node else None,
                 )
             )
-            self._places[node["id"]] = len(self._chunk) - 1
+            self._indexes[node["id"]] = len(self._chunk) - 1
             self._size += len(item.content or "")
             for waited in reversed(self._waiting.pop(node["id"], [])):
                 self._waiting_characters -= len(waited[1].get("content", ""))
@@ -346,15 +346,15 @@ class TreeImporter:
 
     def _reference(self, old: str) -> int | str | None:
         """Return the reference to an earlier node: its index or new id. None if unknown."""
-        place = self._places.get(old)
-        return self._ids.get(old) if place is None else place
+        index = self._indexes.get(old)
+        return self._ids.get(old) if index is None else index
 
     async def _flush(self) -> None:
         assert self._tree is not None, "the root is stored"
         if self._chunk:
-            made = await self._store.append(self._stage, self._tree.id, None, self._chunk)
-            self._ids |= {old: made[place].id for old, place in self._places.items()}
-        self._chunk, self._places, self._size = [], {}, 0
+            created = await self._store.append(self._staging, self._tree.id, None, self._chunk)
+            self._ids |= {old: created[index].id for old, index in self._indexes.items()}
+        self._chunk, self._indexes, self._size = [], {}, 0
 
 
 def _decode(number: int, line: bytes) -> dict[str, Any]:

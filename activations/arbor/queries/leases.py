@@ -63,12 +63,12 @@ def renew(
             (now, 0 if piece is None else 1, head, principal, holder),
         )
     if row is None:
-        raise _lost(find_by_id(tx, principal, head).head)
+        raise _lost_lease(find_by_id(tx, principal, head).head)
     if piece is not None:
         tx.run("INSERT INTO pieces (head, place, content) VALUES (?, ?, ?)", (*row, piece))
 
 
-def _lost(head: Head) -> Failed:
+def _lost_lease(head: Head) -> Failed:
     return Failed(
         f"The lease of {head.name!r} was lost, and nothing was written. Acquire it again.",
         code="lost_hold",
@@ -90,18 +90,18 @@ def advance(
     text = None if data is UNCHANGED else encode_metadata(data, "The data")
     found = find_by_id(tx, principal, head)
     if found.head.holder != holder:
-        raise _lost(found.head)
-    made, n, id_ = _chain(tx, now, principal, found, items, parent)
+        raise _lost_lease(found.head)
+    created, n, id_ = _append_chain(tx, now, principal, found, items, parent)
     moved = set_node(tx, now, found, n, id_)._replace(held_ms=now)
     tx.run("UPDATE heads SET held_ms = ? WHERE n = ?", (now, found.n))
     _drop_pieces(tx, found.n)
     if data is not UNCHANGED:
         tx.run("UPDATE heads SET data = ?, updated_ms = ? WHERE n = ?", (text, now, found.n))
         moved = moved._replace(data=decode_metadata(text), updated_ms=now)
-    return moved, made
+    return moved, created
 
 
-def _chain(
+def _append_chain(
     tx: Transaction,
     now: int,
     principal: str,
@@ -116,8 +116,8 @@ def _chain(
             item._replace(parent=None if index == 0 else index - 1)
             for index, item in enumerate(items)
         ]
-        made = append(tx, now, principal, tree, node if parent is None else parent, chain)
-        return made, made[-1].n, made[-1].id
+        created = append(tx, now, principal, tree, node if parent is None else parent, chain)
+        return created, created[-1].n, created[-1].id
     if parent is None:
         return [], found.node, node
     [n] = find_node(tx, find_writable(tx, principal, tree), parent)

@@ -80,7 +80,7 @@ def _insert(
     }
     first = reserve_numbers(tx, len(items))
     rows = []
-    made = []
+    created = []
     ids = placement.ids
     for index, (item, (content, handle, metadata)) in enumerate(zip(items, bodies, strict=True)):
         above = parents[index]
@@ -91,7 +91,7 @@ def _insert(
         rows.append(
             (n, ids[index], tree.n, above_n, position, content, handle, metadata, now, replaces)
         )
-        made.append(
+        created.append(
             Node(
                 n,
                 ids[index],
@@ -114,7 +114,7 @@ def _insert(
         tx.run("UPDATE nodes SET replaced_by = ? WHERE id = ?", (ids[index], old))
     if replaced:
         later = {old: ids[index] for index, old in replaced.items()}
-        made = [node._replace(replaced_by=later.get(node.id)) for node in made]
+        created = [node._replace(replaced_by=later.get(node.id)) for node in created]
     record_changes(
         tx,
         tree.n,
@@ -125,7 +125,7 @@ def _insert(
     index_new_nodes(
         tx, first, first + len(items) - 1, max(len(content or "") for content, _, _ in bodies)
     )
-    return made
+    return created
 
 
 class _Placement:
@@ -176,7 +176,7 @@ class _Placement:
         self._replaced.add(id_)
         return id_
 
-    def position_of(self, parent: int, given: int | None) -> int:
+    def position_of(self, parent: int, position: int | None) -> int:
         """Return the given position, or a position after all siblings."""
         if parent not in self._last:
             row = self._tx.one(
@@ -184,21 +184,23 @@ class _Placement:
                 (parent,),
             )
             self._last[parent] = 0 if row is None else row[0]
-        if given is None:
-            given = self._last[parent] + GAP
-        elif not -POSITION_MAX <= given <= POSITION_MAX:
-            raise InvalidParams(f"Invalid position {given}. Use -{POSITION_MAX} to {POSITION_MAX}.")
-        self._last[parent] = max(self._last[parent], given)
-        return given
+        if position is None:
+            position = self._last[parent] + GAP
+        elif not -POSITION_MAX <= position <= POSITION_MAX:
+            raise InvalidParams(
+                f"Invalid position {position}. Use -{POSITION_MAX} to {POSITION_MAX}."
+            )
+        self._last[parent] = max(self._last[parent], position)
+        return position
 
 
-def _check_earlier(index: int, given: int, what: str) -> int:
-    if not 0 <= given < index:
+def _check_earlier(index: int, reference: int, what: str) -> int:
+    if not 0 <= reference < index:
         raise InvalidParams(
-            f"Invalid {what} {given} of item {index}. Use the index of an earlier item.",
+            f"Invalid {what} {reference} of item {index}. Use the index of an earlier item.",
             data={"item": index},
         )
-    return given
+    return reference
 
 
 def _already_replaced(node: str, later: str | None) -> Failed:
@@ -219,8 +221,8 @@ def edit(tx: Transaction, now: int, principal: str, tree: str, node: str, item: 
     above = tx.one("SELECT id FROM nodes WHERE n = ?", (above_n,))
     assert above is not None
     version = item._replace(parent=None, position=position, replaces=node)
-    [made] = _insert(tx, now, found, above[0], [version], [body])
-    return made
+    [created] = _insert(tx, now, found, above[0], [version], [body])
+    return created
 
 
 def _is_root(what: str) -> Failed:

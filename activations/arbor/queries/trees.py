@@ -202,14 +202,14 @@ def release(tx: Transaction, now: int, principal: str, tree: str, owner: str, co
     _check_references(owner, count)
     found = find_writable(tx, principal, tree)
     refs = get_refs(tx, found.n)
-    held = refs.owners.get(owner, 0)
-    if count > held:
+    owned = refs.owners.get(owner, 0)
+    if count > owned:
         raise Failed(
-            f"Owner {owner!r} has {held} references and cannot release {count}.",
+            f"Owner {owner!r} has {owned} references and cannot release {count}.",
             code="over_release",
-            data={"owner": owner, "held": held, "count": count},
+            data={"owner": owner, "held": owned, "count": count},
         )
-    if count == held:
+    if count == owned:
         tx.run("DELETE FROM tree_refs WHERE tree = ? AND owner = ?", (found.n, owner))
     else:
         tx.run(
@@ -241,11 +241,11 @@ def _schedule(tx: Transaction, tree: int, now: int) -> None:
 # --- staged trees ---------------------------------------------------------------------------------
 
 
-def adopt(tx: Transaction, now: int, stage: str, tree: str, principal: str, owner: str) -> Tree:
+def adopt(tx: Transaction, now: int, staging: str, tree: str, principal: str, owner: str) -> Tree:
     """Transfer a complete tree from the staging principal, with one reference."""
     check_text(principal, "The principal", OWNER_BYTES)
     check_text(owner, "The owner", OWNER_BYTES)
-    found = find_tree(tx, stage, tree)
+    found = find_tree(tx, staging, tree)
     tx.run(
         "UPDATE trees SET principal = ?, owner = ?, state = 'active', scheduled_ms = NULL"
         " WHERE n = ?",
@@ -256,9 +256,9 @@ def adopt(tx: Transaction, now: int, stage: str, tree: str, principal: str, owne
     return get(tx, principal, tree)
 
 
-def discard(tx: Transaction, stage: str, tree: str) -> None:
+def discard(tx: Transaction, staging: str, tree: str) -> None:
     """Mark an incomplete tree as gone. The next purge removes its nodes."""
-    found = find_tree(tx, stage, tree)
+    found = find_tree(tx, staging, tree)
     tx.run("DELETE FROM tree_refs WHERE tree = ?", (found.n,))
     tx.run("UPDATE trees SET state = 'gone', metadata = NULL WHERE n = ?", (found.n,))
 
