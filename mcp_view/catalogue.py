@@ -138,9 +138,9 @@ class Catalogue:
             return _prompt_entry(name, listed, (), revision)
         if not known:
             name = self._names.name_of(name)
-        given = {"title": spec.title, "description": spec.description} | listed
+        fields = {"title": spec.title, "description": spec.description} | listed
         parameters = [each for each in spec.parameters if each.name not in known]
-        return _prompt_entry(name, given, parameters, revision)
+        return _prompt_entry(name, fields, parameters, revision)
 
     def templates(self, revision: Revision, principal: Principal) -> Entries:
         """Return the resource templates for this principal, sorted by URI template."""
@@ -214,18 +214,18 @@ class Catalogue:
         if spec.role != "prompt" or not spec.listed:
             return None
         name = self._names.name_of(spec.name)
-        given = {"title": spec.title, "description": spec.description}
-        return name, _prompt_entry(name, given, spec.parameters, revision)
+        fields = {"title": spec.title, "description": spec.description}
+        return name, _prompt_entry(name, fields, spec.parameters, revision)
 
 
 def _prompt_entry(
-    name: str, given: dict[str, Any], parameters: Sequence[Parameter], revision: Revision
+    name: str, fields: dict[str, Any], parameters: Sequence[Parameter], revision: Revision
 ) -> dict[str, Any]:
     prompt: dict[str, Any] = {"name": name}
-    if given.get("description"):
-        prompt["description"] = given["description"]
-    if given.get("title") and revision.titles:
-        prompt["title"] = given["title"]
+    if fields.get("description"):
+        prompt["description"] = fields["description"]
+    if fields.get("title") and revision.titles:
+        prompt["title"] = fields["title"]
     if parameters:
         prompt["arguments"] = [
             {

@@ -406,7 +406,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("name", "arguments", "expected"), WORKS)
-async def test_it_gives_the_same_over_both_views(
+async def test_both_views_return_the_same_value(
     name: str, arguments: dict[str, Any], expected: Any, open_hub: OpenHub
 ) -> None:
     hub = open_hub(Try)
@@ -427,7 +427,7 @@ async def test_it_gives_the_same_over_both_views(
 
 
 @pytest.mark.parametrize(("name", "arguments", "said"), WRONG)
-async def test_what_does_not_fit_is_refused_over_both_views(
+async def test_both_views_reject_invalid_arguments(
     name: str, arguments: dict[str, Any], said: str, open_hub: OpenHub
 ) -> None:
     hub = open_hub(Try)
@@ -440,7 +440,7 @@ async def test_what_does_not_fit_is_refused_over_both_views(
     assert said in str(answer)
 
 
-async def test_all_of_them_are_listed_with_their_defaults(open_hub: OpenHub) -> None:
+async def test_all_methods_are_listed_with_their_defaults(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Try), "2025-11-25")
     tools = {tool["name"]: tool for tool in (await peer.result("tools/list"))["tools"]}
     assert len([name for name in tools if name.startswith("try.")]) == len(
@@ -546,7 +546,7 @@ async def texts(self: Any) -> Any:  # noqa: ARG001
         (texts, "must return AsyncIterator[SomeEvent]"),
     ],
 )
-def test_what_is_refused_says_what_to_write_instead(
+def test_a_registration_error_says_what_to_write_instead(
     function: Callable[..., Any], cure: str
 ) -> None:
     members = {"__doc__": "A sample.", "namespace": "sample", "version": "1.0.0"}

@@ -35,7 +35,7 @@ async def structured(peer: McpPeer, tool: str, **arguments: Any) -> Any:
 
 
 @pytest.mark.parametrize("revision", STRUCTURED)
-async def test_what_is_one_value_is_given_as_data(revision: str, hub: Plexus) -> None:
+async def test_a_single_value_is_structured_content(revision: str, hub: Plexus) -> None:
     peer = McpPeer(hub, revision)
     tree = await structured(peer, "tree_create", metadata={"title": "x"})
     made = await structured(peer, "node_create_text", tree_id=tree["tree_id"], content="hello")
@@ -48,7 +48,7 @@ async def test_what_is_one_value_is_given_as_data(revision: str, hub: Plexus) ->
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_every_tool_says_what_it_takes(revision: str, hub: Plexus) -> None:
+async def test_every_tool_describes_its_parameters(revision: str, hub: Plexus) -> None:
     peer = McpPeer(hub, revision)
     tools = (await peer.result("tools/list"))["tools"]
     ours = [tool for tool in tools if tool["name"].startswith("arbor.")]
@@ -57,7 +57,7 @@ async def test_every_tool_says_what_it_takes(revision: str, hub: Plexus) -> None
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_a_drawing_is_text_and_an_error_is_one(revision: str, hub: Plexus) -> None:
+async def test_a_drawing_is_text_and_an_error_is_an_error(revision: str, hub: Plexus) -> None:
     peer = McpPeer(hub, revision)
     made = await peer.tool("arbor.tree_create", {"metadata": {"title": "Notes"}})
     listed = (await peer.result("resources/list"))["resources"]
@@ -70,7 +70,7 @@ async def test_a_drawing_is_text_and_an_error_is_one(revision: str, hub: Plexus)
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_a_text_of_a_kind_of_its_own_is_embedded(revision: str, hub: Plexus) -> None:
+async def test_a_text_with_its_own_media_type_is_embedded(revision: str, hub: Plexus) -> None:
     peer = McpPeer(hub, revision)
     arbor = dict(hub.activations())["arbor"]
     assert isinstance(arbor, Arbor)
@@ -115,7 +115,7 @@ async def test_resources_are_listed_page_by_page(revision: str, hub: Plexus) -> 
 
 
 @pytest.mark.parametrize("revision", HANDSHAKES)
-async def test_a_subscriber_is_told_of_changes_wherever_they_are_made(
+async def test_a_subscriber_is_notified_of_changes_from_any_view(
     revision: str, hub: Plexus, tmp_path: Path
 ) -> None:
     peer = McpPeer(hub, revision)
@@ -134,7 +134,7 @@ async def test_a_subscriber_is_told_of_changes_wherever_they_are_made(
         await peer.notification("notifications/resources/list_changed")
 
 
-async def test_a_stream_that_listens_is_told_too(hub: Plexus) -> None:
+async def test_a_listen_stream_is_notified_too(hub: Plexus) -> None:
     peer = McpPeer(hub, STATELESS)
     arbor = dict(hub.activations())["arbor"]
     assert isinstance(arbor, Arbor)

@@ -68,7 +68,7 @@ async def test_a_batch_is_answered_by_one_array_when_all_of_it_is_done(open_hub:
     assert await peer.quiet() == []
 
 
-async def test_a_batch_that_is_answered_at_once_is_still_one_array(open_hub: OpenHub) -> None:
+async def test_a_batch_that_is_answered_immediately_is_still_one_array(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Demo), BATCHING)
     [answers] = peer.send([PING])
     assert [answer["id"] for answer in answers] == ["ping"]
@@ -81,21 +81,21 @@ async def test_a_batch_of_notifications_is_not_answered(open_hub: OpenHub) -> No
     assert await peer.quiet() == []
 
 
-async def test_a_call_that_was_cancelled_is_left_out_of_the_array(open_hub: OpenHub) -> None:
+async def test_a_cancelled_call_is_not_in_the_array(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Demo), BATCHING)
     peer.send([wait(1, None), wait(2, 0.01), PING])
     assert peer.notify("notifications/cancelled", {"requestId": 1}) == []
     assert set(await array_of(peer)) == {2, "ping"}
 
 
-async def test_cancelling_the_last_open_call_lets_the_array_go(open_hub: OpenHub) -> None:
+async def test_cancelling_the_last_open_call_sends_the_array(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Demo), BATCHING)
     peer.send([wait(1, None), PING])
     [answers] = peer.notify("notifications/cancelled", {"requestId": 1})
     assert [answer["id"] for answer in answers] == ["ping"]
 
 
-async def test_a_batch_of_which_all_was_cancelled_is_not_answered(open_hub: OpenHub) -> None:
+async def test_a_batch_with_only_cancelled_calls_is_not_answered(open_hub: OpenHub) -> None:
     watched = Watched()
     peer = McpPeer(open_hub(watched), BATCHING)
     peer.send([{"id": 1, "method": "tools/call", "params": {"name": "watched.wait"}}])
@@ -136,7 +136,7 @@ async def test_a_handshake_must_not_be_part_of_a_batch(open_hub: OpenHub) -> Non
 
 
 @pytest.mark.parametrize("revision", [None, *(each for each in REVISIONS if each != BATCHING)])
-async def test_where_there_are_no_batches_one_is_refused(
+async def test_a_batch_is_refused_in_revisions_without_batches(
     open_hub: OpenHub, revision: str | None
 ) -> None:
     peer = McpPeer(open_hub(Demo), revision)

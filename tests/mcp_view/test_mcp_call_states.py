@@ -173,7 +173,7 @@ def test_the_table_names_no_state_that_is_never_reached() -> None:
     assert {key: reached[key] for key in table} == table
 
 
-def test_a_call_that_starts_as_a_task_is_kept_as_soon_as_its_run_is_there() -> None:
+def test_a_call_that_starts_as_a_task_is_kept_when_its_run_starts() -> None:
     scene = Scene(CORE, State.KEEPING)
     assert outcome(scene, Busy("too many")) != []
     assert scene.call.state is State.ANSWERED

@@ -77,7 +77,7 @@ async def tools_of(peer: McpPeer) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_a_tool_has_what_its_revision_has(open_hub: OpenHub, revision: str) -> None:
+async def test_a_tool_has_the_fields_of_its_revision(open_hub: OpenHub, revision: str) -> None:
     tools = await tools_of(McpPeer(open_hub(Show), revision))
     known = {key for key, since in SINCE.items() if since <= revision}
     if revision == STATELESS:
@@ -125,7 +125,7 @@ async def test_the_order_of_a_list_is_that_of_the_names(open_hub: OpenHub) -> No
     assert list(await tools_of(McpPeer(open_hub(Papers, Demo, Show), "2025-11-25"))) == names
 
 
-async def test_prompts_resources_and_what_is_not_listed_are_no_tools(open_hub: OpenHub) -> None:
+async def test_prompts_resources_and_unlisted_methods_are_no_tools(open_hub: OpenHub) -> None:
     tools = await tools_of(McpPeer(open_hub(Papers), "2025-11-25"))
     assert [name for name in tools if name.startswith("papers.")] == ["papers.slow"]
     assert tools["papers.slow"]["execution"] == {"taskSupport": "required"}
@@ -134,7 +134,7 @@ async def test_prompts_resources_and_what_is_not_listed_are_no_tools(open_hub: O
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
 @pytest.mark.parametrize("revision", ["2024-11-05", STATELESS])
-async def test_pages_hold_every_tool_once(open_hub: OpenHub, revision: str, size: int) -> None:
+async def test_pages_contain_every_tool_once(open_hub: OpenHub, revision: str, size: int) -> None:
     hub = open_hub(Show, Demo)
     peer = McpPeer(hub, revision, options=McpOptions(page_size=size))
     walked: list[str] = []
@@ -154,7 +154,7 @@ async def test_pages_hold_every_tool_once(open_hub: OpenHub, revision: str, size
     ["tools/list", "prompts/list", "resources/list", "resources/templates/list"],
 )
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_a_cursor_that_is_not_ours_is_refused(
+async def test_an_unknown_cursor_is_refused(
     open_hub: OpenHub, revision: str, method_name: str
 ) -> None:
     peer = McpPeer(open_hub(Papers), revision)
@@ -181,7 +181,7 @@ async def test_prompts_are_listed_with_their_arguments(open_hub: OpenHub, revisi
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_templates_are_the_resources_with_something_to_fill_in(
+async def test_templates_are_the_resources_with_parameters(
     open_hub: OpenHub, revision: str
 ) -> None:
     result = await McpPeer(open_hub(Papers), revision).result("resources/templates/list")
@@ -196,7 +196,7 @@ async def test_templates_are_the_resources_with_something_to_fill_in(
     assert run["uriTemplate"] == "run://{run}{?after}"
 
 
-async def test_a_change_of_the_hub_is_a_change_of_the_lists(open_hub: OpenHub) -> None:
+async def test_a_change_of_the_hub_changes_the_lists(open_hub: OpenHub) -> None:
     hub = open_hub(Demo)
     peer = McpPeer(hub, "2025-11-25")
     before = await tools_of(peer)
@@ -219,7 +219,7 @@ async def test_a_change_of_the_hub_is_a_change_of_the_lists(open_hub: OpenHub) -
         ("dash", "demo-refuse_to_stop"),
     ],
 )
-async def test_tools_and_prompts_are_called_as_the_host_likes(
+async def test_tools_and_prompts_have_the_configured_spelling(
     open_hub: OpenHub, spelling: SpellingName, shown: str
 ) -> None:
     options = McpOptions(names=SPELLINGS[spelling])
@@ -240,7 +240,7 @@ async def test_tools_and_prompts_are_called_as_the_host_likes(
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("name", ["demo.echo", "demo_echo", "demo-echo"])
-async def test_every_spelling_is_taken_whatever_is_shown(
+async def test_every_spelling_is_accepted_whichever_is_listed(
     open_hub: OpenHub, spelling: SpellingName, name: str
 ) -> None:
     options = McpOptions(names=SPELLINGS[spelling])
@@ -251,7 +251,7 @@ async def test_every_spelling_is_taken_whatever_is_shown(
     assert (await peer.result("prompts/get", {"name": plain}))["messages"]
 
 
-async def test_the_names_of_a_hub_of_thousands_are_walked_in_pages(open_hub: OpenHub) -> None:
+async def test_thousands_of_tools_are_listed_in_pages(open_hub: OpenHub) -> None:
     """What a host sees of a large server: several pages, and each tool on one of them."""
     hub = open_hub()
     fill(hub, 25)
@@ -307,7 +307,7 @@ async def test_a_tool_that_allows_more_than_claude_code_shows_declares_it(
     assert declared["talkative.longest"] == {"anthropic/maxResultSizeChars": 500_000}
 
 
-async def test_an_operator_who_allows_more_has_every_tool_declare_it(open_hub: OpenHub) -> None:
+async def test_a_higher_default_limit_is_declared_by_every_tool(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Talkative), "2025-11-25", options=McpOptions(result_chars=90_000))
     tools = (await peer.result("tools/list"))["tools"]
     declared = {tool["name"]: tool["_meta"]["anthropic/maxResultSizeChars"] for tool in tools}
@@ -315,7 +315,7 @@ async def test_an_operator_who_allows_more_has_every_tool_declare_it(open_hub: O
     assert declared["talkative.long"] == 200_000
 
 
-async def test_a_result_holds_what_its_tool_allows(open_hub: OpenHub) -> None:
+async def test_a_result_is_limited_by_its_tool(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Talkative), "2025-11-25")
     usual = await peer.tool("talkative.usual", {"size": 60_000})
     long = await peer.tool("talkative.long", {"size": 60_000})
@@ -323,7 +323,7 @@ async def test_a_result_holds_what_its_tool_allows(open_hub: OpenHub) -> None:
     assert len(long["content"][0]["text"]) == 60_000
 
 
-async def test_a_result_size_that_makes_no_sense_is_refused_at_registration(
+async def test_an_invalid_result_size_is_refused_at_registration(
     open_hub: OpenHub,
 ) -> None:
     class Tiny(Activation):

@@ -76,9 +76,7 @@ async def test_the_tool_to_chat_is_listed_word_for_word(revision: str, hub: Plex
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_a_session_that_is_not_there_is_an_error_of_the_tool(
-    revision: str, hub: Plexus
-) -> None:
+async def test_an_unknown_session_is_a_tool_error(revision: str, hub: Plexus) -> None:
     peer = McpPeer(hub, revision)
     for tool, arguments in (
         ("claudecode.chat", {"session_name": "my-session", "query": "hi"}),
@@ -147,7 +145,7 @@ async def prompt_names(peer: McpPeer) -> list[str]:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_sessions_are_prompts_with_what_was_said(revision: str, hub: Plexus) -> None:
+async def test_sessions_are_prompts_with_their_messages(revision: str, hub: Plexus) -> None:
     peer = McpPeer(hub, revision)
     assert await prompt_names(peer) == []
     for name in ("b", "a.b c", "my-session"):
@@ -193,7 +191,7 @@ async def test_prompts_of_sessions_are_listed_page_by_page(revision: str, hub: P
 
 
 @pytest.mark.parametrize("revision", HANDSHAKES)
-async def test_a_client_is_told_when_sessions_come_go_and_are_renamed(
+async def test_a_client_is_notified_when_sessions_are_created_deleted_and_renamed(
     revision: str, hub: Plexus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed, "LIST_INTERVAL_S", 0.1)
@@ -209,7 +207,7 @@ async def test_a_client_is_told_when_sessions_come_go_and_are_renamed(
     assert await prompt_names(peer) == []
 
 
-async def test_a_stream_that_listens_is_told_too(hub: Plexus) -> None:
+async def test_a_listen_stream_is_notified_too(hub: Plexus) -> None:
     peer = McpPeer(hub, STATELESS)
     peer.begin("subscriptions/listen", {"notifications": {"promptsListChanged": True}})
     await create(peer, "a")
@@ -236,7 +234,7 @@ async def test_the_tree_of_a_session_is_a_resource(revision: str, hub: Plexus) -
 
 
 @pytest.mark.parametrize("revision", HANDSHAKES)
-async def test_who_subscribes_to_the_tree_hears_of_every_message(
+async def test_a_subscriber_to_the_tree_is_notified_of_every_message(
     revision: str, hub: Plexus
 ) -> None:
     peer = McpPeer(hub, revision)

@@ -31,7 +31,7 @@ def test_all_pages_together_are_the_list_without_repeats(keys: list[str], size: 
 
 
 @given(KEYS, st.data())
-def test_what_was_there_all_the_time_is_neither_repeated_nor_skipped(
+def test_entries_that_remain_in_a_list_are_neither_repeated_nor_skipped(
     keys: list[str], data: st.DataObject
 ) -> None:
     seen: list[str] = []
@@ -52,7 +52,7 @@ def test_what_was_there_all_the_time_is_neither_repeated_nor_skipped(
 
 
 @given(st.text())
-def test_a_cursor_gives_its_key_back(key: str) -> None:
+def test_a_cursor_contains_its_key(key: str) -> None:
     assert cursor_key({"cursor": cursor_after(key)}) == key
 
 
@@ -71,7 +71,7 @@ def test_no_cursor_and_a_null_one_mean_the_first_page() -> None:
         base64.b64encode(b"before:x").decode(),
     ],
 )
-def test_a_cursor_that_is_not_ours_is_refused(cursor: Any) -> None:
+def test_an_unknown_cursor_is_refused(cursor: Any) -> None:
     with pytest.raises(ProtocolError) as caught:
         cursor_key({"cursor": cursor})
     assert caught.value.code == -32602

@@ -121,7 +121,7 @@ def text_in(result: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_they_stand_beside_those_that_are_always_there(
+async def test_dynamic_prompts_are_listed_with_static_prompts(
     open_hub: OpenHub, revision: str
 ) -> None:
     result = await McpPeer(open_hub(Talks("Ada")), revision).result("prompts/list")
@@ -147,7 +147,9 @@ async def test_they_stand_beside_those_that_are_always_there(
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_what_the_list_does_not_say_the_method_says(open_hub: OpenHub, revision: str) -> None:
+async def test_the_method_provides_fields_missing_in_the_list(
+    open_hub: OpenHub, revision: str
+) -> None:
     result = await McpPeer(open_hub(Bare), revision).result("prompts/list")
     title = {"title": "Any"} if revision >= "2025-06-18" else {}
     assert result["prompts"] == [
@@ -158,7 +160,7 @@ async def test_what_the_list_does_not_say_the_method_says(open_hub: OpenHub, rev
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 @pytest.mark.parametrize("revision", ["2024-11-05", STATELESS])
-async def test_pages_hold_every_prompt_once(open_hub: OpenHub, revision: str, size: int) -> None:
+async def test_pages_contain_every_prompt_once(open_hub: OpenHub, revision: str, size: int) -> None:
     hub = open_hub(Talks("Zoe", "Ada", "a.b c", "\u00e9"), Bare)
     peer = McpPeer(hub, revision, options=McpOptions(page_size=size))
     assert await walked(peer) == [
@@ -167,7 +169,7 @@ async def test_pages_hold_every_prompt_once(open_hub: OpenHub, revision: str, si
     ]
 
 
-async def test_what_was_there_all_the_time_is_neither_lost_nor_repeated(open_hub: OpenHub) -> None:
+async def test_prompts_that_remain_are_neither_lost_nor_repeated(open_hub: OpenHub) -> None:
     talks = Talks("b", "d", "f", "h")
     peer = McpPeer(open_hub(talks), "2025-11-25", options=McpOptions(page_size=2))
     first = await peer.result("prompts/list")
@@ -181,26 +183,24 @@ async def test_what_was_there_all_the_time_is_neither_lost_nor_repeated(open_hub
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("cursor", ["nonsense", "", 5])
-async def test_a_cursor_that_is_not_ours_is_refused(
-    open_hub: OpenHub, revision: str, cursor: Any
-) -> None:
+async def test_an_unknown_cursor_is_refused(open_hub: OpenHub, revision: str, cursor: Any) -> None:
     error = await McpPeer(open_hub(Talks), revision).error("prompts/list", {"cursor": cursor})
     assert error["code"] == -32602
 
 
-async def test_everybody_sees_their_own(open_hub: OpenHub) -> None:
+async def test_each_principal_sees_its_own_prompts(open_hub: OpenHub) -> None:
     hub = open_hub(Talks("Ada"))
     assert await walked(McpPeer(hub, "2025-11-25", principal=OTHER)) == ["talks.begin", "talks.end"]
 
 
-async def test_the_method_behind_them_is_listed_nowhere(open_hub: OpenHub) -> None:
+async def test_the_method_of_dynamic_prompts_is_not_listed(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Talks("Ada")), "2025-11-25")
     assert "talks.go_on" not in await walked(peer)
     tools = (await peer.result("tools/list"))["tools"]
     assert not {tool["name"] for tool in tools} & {"talks.go_on", "plexus.prompts"}
 
 
-async def test_a_template_that_nobody_lists_prompts_for_shows_none(open_hub: OpenHub) -> None:
+async def test_a_template_without_listed_prompts_shows_none(open_hub: OpenHub) -> None:
     class Silent(Activation):
         """Makes prompts and does not say which."""
 
@@ -220,14 +220,14 @@ async def test_a_template_that_nobody_lists_prompts_for_shows_none(open_hub: Ope
 
 
 @pytest.mark.parametrize("revision", HANDSHAKES)
-async def test_a_session_is_told_when_they_change(open_hub: OpenHub, revision: str) -> None:
+async def test_a_session_is_notified_when_prompts_change(open_hub: OpenHub, revision: str) -> None:
     hub = open_hub(Talks("Ada"))
     peer = McpPeer(hub, revision)
     hub.notify(Change("prompts"))
     assert await peer.notification("notifications/prompts/list_changed") is None
 
 
-async def test_whoever_listens_is_told_when_they_change(open_hub: OpenHub) -> None:
+async def test_a_listen_stream_is_notified_when_prompts_change(open_hub: OpenHub) -> None:
     hub = open_hub(Talks("Ada"))
     peer = McpPeer(hub, STATELESS)
     peer.begin("subscriptions/listen", {"notifications": {"promptsListChanged": True}})
@@ -241,7 +241,7 @@ async def test_whoever_listens_is_told_when_they_change(open_hub: OpenHub) -> No
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("name", ["Ada", "a.b c", "with.with.", "%41", "a-b_c", "\u00e9"])
-async def test_the_rest_of_the_name_is_an_argument_as_it_is(
+async def test_the_rest_of_the_name_is_an_argument(
     open_hub: OpenHub, revision: str, name: str
 ) -> None:
     peer = McpPeer(open_hub(Talks(name)), revision)
@@ -268,7 +268,7 @@ async def test_the_rest_of_the_name_is_an_argument_as_it_is(
         {"name": "talks.with.Ada", "arguments": ["x"]},
     ],
 )
-async def test_one_that_is_not_there_or_is_asked_for_wrongly_is_refused(
+async def test_an_unknown_prompt_or_an_invalid_request_is_refused(
     open_hub: OpenHub, revision: str, params: dict[str, Any]
 ) -> None:
     error = await McpPeer(open_hub(Talks("Ada", "Zoe")), revision).error("prompts/get", params)
@@ -276,13 +276,13 @@ async def test_one_that_is_not_there_or_is_asked_for_wrongly_is_refused(
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_one_that_is_gone_says_so(open_hub: OpenHub, revision: str) -> None:
+async def test_a_deleted_prompt_is_an_error(open_hub: OpenHub, revision: str) -> None:
     peer = McpPeer(open_hub(Talks), revision)
     error = await peer.error("prompts/get", {"name": "talks.with.Ada"})
     assert error["message"] == "there is no conversation with Ada"
 
 
-async def test_one_that_asks_is_answered_and_goes_on(open_hub: OpenHub) -> None:
+async def test_a_prompt_that_asks_a_question_continues_with_the_answer(open_hub: OpenHub) -> None:
     capable: dict[str, Any] = {"elicitation": {}}
     peer = McpPeer(open_hub(Bare), STATELESS, capabilities=capable)
     asked = await peer.result("prompts/get", {"name": "bare.any.x"})
@@ -300,7 +300,7 @@ async def test_one_that_asks_is_answered_and_goes_on(open_hub: OpenHub) -> None:
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("size", [1, 100])
-async def test_they_are_called_as_they_are_whatever_the_host_likes(
+async def test_dynamic_prompts_keep_their_names_in_every_spelling(
     open_hub: OpenHub, spelling: SpellingName, size: int
 ) -> None:
     options = McpOptions(names=SPELLINGS[spelling], page_size=size)
@@ -336,7 +336,7 @@ async def test_the_other_arguments_are_completed(open_hub: OpenHub, revision: st
     assert await complete(peer, "place", "home") == ["home at Ada's", ""]
 
 
-async def test_a_completer_knows_the_name_and_what_is_there_already(open_hub: OpenHub) -> None:
+async def test_a_completer_gets_the_name_and_the_other_arguments(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Talks("Ada")), "2025-11-25")
     context = {"arguments": {"tone": "harsh", "name": "Zoe"}}
     assert await complete(peer, "place", "x", context=context) == ["x at Ada's", "harsh"]
@@ -352,7 +352,7 @@ async def test_a_completer_knows_the_name_and_what_is_there_already(open_hub: Op
     ],
 )
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_what_cannot_be_completed_is_refused(
+async def test_an_invalid_completion_request_is_refused(
     open_hub: OpenHub, revision: str, name: str, argument: str
 ) -> None:
     params = {

@@ -183,7 +183,7 @@ async def test_a_question_for_a_person_is_a_form(
     ],
 )
 @pytest.mark.parametrize("revision", FORMS)
-async def test_accepting_says_yes_and_declining_says_no(
+async def test_accepting_means_yes_and_declining_means_no(
     open_hub: OpenHub, revision: str, answer: dict[str, Any], made: str
 ) -> None:
     peer = McpPeer(open_hub(Asking), revision, capabilities=CAPABLE)
@@ -222,7 +222,7 @@ async def test_a_client_is_asked_for_its_folders(open_hub: OpenHub, revision: st
     assert "Root(uri='file:///a', name='a'), Root(uri='file:///b', name=None)" in text_of(result)
 
 
-async def test_a_page_to_visit_has_an_id_of_its_own(open_hub: OpenHub) -> None:
+async def test_a_url_elicitation_has_its_own_id(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Asking), NEWEST, capabilities=CAPABLE)
     params, result = await outcome(peer, "visit", "elicitation/create", {"action": "accept"})
     number = params.pop("elicitationId")
@@ -237,7 +237,7 @@ async def test_a_page_to_visit_has_an_id_of_its_own(open_hub: OpenHub) -> None:
 
 
 @pytest.mark.parametrize("elicitation", [{}, {"form": {}}])
-async def test_a_client_that_names_no_mode_means_the_form(
+async def test_a_client_that_names_no_mode_supports_forms(
     open_hub: OpenHub, elicitation: dict[str, Any]
 ) -> None:
     peer = McpPeer(open_hub(Asking), NEWEST, capabilities={"elicitation": elicitation})
@@ -246,7 +246,7 @@ async def test_a_client_that_names_no_mode_means_the_form(
     assert text_of(await peer.tool("asking.able", {"kind": "visit"})) == "false"
 
 
-async def test_a_client_that_only_visits_pages_is_shown_no_form(open_hub: OpenHub) -> None:
+async def test_a_client_that_only_opens_urls_gets_no_form(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Asking), NEWEST, capabilities={"elicitation": {"url": {}}})
     assert text_of(await peer.tool("asking.able", {"kind": "visit"})) == "true"
     assert "is waiting for an answer" in text_of(await peer.tool("asking.ask", {"kind": "confirm"}))
@@ -269,7 +269,7 @@ async def test_a_method_knows_what_its_caller_can_answer(open_hub: OpenHub) -> N
         assert able == kinds
 
 
-async def test_several_questions_are_asked_at_once(open_hub: OpenHub) -> None:
+async def test_several_questions_are_asked_together(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Asking), NEWEST, capabilities=CAPABLE)
     call = peer.begin_tool("asking.both")
     first = await peer.asked("elicitation/create")
@@ -293,7 +293,7 @@ async def test_a_question_that_comes_later_does_not_repeat_the_first(open_hub: O
     assert text_of((await peer.answer_to(call))["result"]) == "False Ada"
 
 
-async def test_several_of_a_list_are_a_field_where_the_revision_has_it(open_hub: OpenHub) -> None:
+async def test_multiple_choice_is_one_field_if_the_revision_has_it(open_hub: OpenHub) -> None:
     hub = open_hub(Asking)
     peer = McpPeer(hub, NEWEST, capabilities=CAPABLE)
     call = peer.begin_tool("asking.picks")
@@ -308,7 +308,7 @@ async def test_several_of_a_list_are_a_field_where_the_revision_has_it(open_hub:
     assert instructions(await older.tool("asking.picks"))[0] == "plexus.respond"
 
 
-async def test_questions_one_after_the_other_have_numbers_of_their_own(open_hub: OpenHub) -> None:
+async def test_consecutive_questions_have_different_numbers(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Asking), NEWEST, capabilities=CAPABLE)
     calls = [peer.begin_tool("asking.rounds") for _ in range(2)]
     numbers = []
@@ -378,7 +378,7 @@ async def test_a_person_may_decline(
         accept(answer=None, other=1),
     ],
 )
-async def test_an_answer_that_does_not_fit_is_none(open_hub: OpenHub, answer: Any) -> None:
+async def test_an_invalid_answer_declines_the_question(open_hub: OpenHub, answer: Any) -> None:
     peer = McpPeer(open_hub(Asking), NEWEST, capabilities=CAPABLE)
     _, result = await outcome(peer, "confirm", "elicitation/create", answer)
     assert text_of(result).startswith("before refused: ")
@@ -399,7 +399,7 @@ async def test_an_answer_that_does_not_fit_is_none(open_hub: OpenHub, answer: An
         ("visit", "elicitation/create", {}),
     ],
 )
-async def test_a_malformed_answer_of_any_kind_is_none(
+async def test_a_malformed_answer_of_any_kind_declines_the_question(
     open_hub: OpenHub, kind: str, method: str, answer: Any
 ) -> None:
     peer = McpPeer(open_hub(Asking), NEWEST, capabilities=CAPABLE)
@@ -421,7 +421,7 @@ async def test_a_client_may_answer_with_an_error(open_hub: OpenHub, error: dict[
 
 
 @pytest.mark.parametrize("answer", [accept(answer=True), {"action": "maybe"}, None])
-async def test_an_answer_that_comes_too_late_is_forgotten(open_hub: OpenHub, answer: Any) -> None:
+async def test_a_late_answer_is_ignored(open_hub: OpenHub, answer: Any) -> None:
     peer = McpPeer(open_hub(Asking), NEWEST, capabilities=CAPABLE)
     call = peer.begin_tool("asking.patient")
     request = await peer.asked("elicitation/create")
@@ -436,7 +436,7 @@ async def test_an_answer_that_comes_too_late_is_forgotten(open_hub: OpenHub, ans
     assert await peer.quiet() == []
 
 
-async def test_nobody_answering_in_time_ends_the_run(open_hub: OpenHub) -> None:
+async def test_an_unanswered_question_ends_the_run(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Asking), NEWEST, capabilities=CAPABLE)
     call = peer.begin_tool("asking.ask", {"kind": "confirm", "timeout_s": 0.05})
     request = await peer.asked("elicitation/create")
@@ -483,7 +483,7 @@ async def test_a_cancelled_call_is_not_answered_when_its_question_is(open_hub: O
 
 @pytest.mark.parametrize("kind", ["sample", "roots", "visit"])
 @pytest.mark.parametrize("revision", HANDSHAKES)
-async def test_what_a_client_lacks_is_a_failure_that_says_so(
+async def test_a_missing_capability_is_a_failure_that_names_it(
     open_hub: OpenHub, revision: str, kind: str
 ) -> None:
     result = await McpPeer(open_hub(Asking), revision).tool("asking.ask", {"kind": kind})
@@ -506,7 +506,7 @@ def instructions(result: dict[str, Any]) -> tuple[str, int, str, int]:
     ("revision", "capabilities"),
     [(revision, {}) for revision in HANDSHAKES] + [(revision, CAPABLE) for revision in FORMLESS],
 )
-async def test_a_client_without_forms_is_asked_in_words_and_answers_by_a_tool(
+async def test_a_client_without_forms_is_asked_in_text_and_answers_by_a_tool(
     open_hub: OpenHub, revision: str, capabilities: dict[str, Any]
 ) -> None:
     asking = Asking()
@@ -527,7 +527,7 @@ async def test_a_client_without_forms_is_asked_in_words_and_answers_by_a_tool(
     assert asking.begun == 1
 
 
-async def test_the_words_name_the_tools_as_they_are_listed(open_hub: OpenHub) -> None:
+async def test_instructions_name_tools_as_they_are_listed(open_hub: OpenHub) -> None:
     options = McpOptions(names=SPELLINGS["underscore"])
     peer = McpPeer(open_hub(Asking), NEWEST, options=options)
     result = await peer.tool("asking_ask", {"kind": "confirm"})
@@ -535,7 +535,7 @@ async def test_the_words_name_the_tools_as_they_are_listed(open_hub: OpenHub) ->
     assert "plexus_attach" in text_of(result)
 
 
-async def test_a_form_that_is_not_flat_is_asked_in_words(open_hub: OpenHub) -> None:
+async def test_a_form_that_is_not_flat_is_asked_in_text(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Asking), NEWEST, capabilities=CAPABLE)
     _, run, request, after = instructions(await peer.tool("asking.ask", {"kind": "nested"}))
     person = {"inner": {"name": "Ada"}}
@@ -544,7 +544,7 @@ async def test_a_form_that_is_not_flat_is_asked_in_words(open_hub: OpenHub) -> N
     assert "'name': 'Ada'" in text_of(rest)
 
 
-async def test_questions_that_are_asked_in_words_are_not_asked_twice(open_hub: OpenHub) -> None:
+async def test_questions_that_are_asked_in_text_are_not_asked_twice(open_hub: OpenHub) -> None:
     """One can be shown as a form and is; the next cannot, so both are asked in words."""
     peer = McpPeer(open_hub(Asking), NEWEST, capabilities=CAPABLE)
     call = peer.begin_tool("asking.later", {"second": "nested"})
@@ -556,7 +556,7 @@ async def test_questions_that_are_asked_in_words_are_not_asked_twice(open_hub: O
     assert withdrawn["requestId"] == request["id"]
 
 
-async def test_declining_in_words_works_too(open_hub: OpenHub) -> None:
+async def test_a_question_in_text_can_be_declined(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Asking), NEWEST)
     _, run, request, after = instructions(await peer.tool("asking.ask", {"kind": "confirm"}))
     await peer.tool("plexus.respond", {"run": run, "request": request, "answer": None})
@@ -564,7 +564,7 @@ async def test_declining_in_words_works_too(open_hub: OpenHub) -> None:
     assert text_of(rest) == "refused: declined: Sure?"
 
 
-async def test_an_answer_in_words_that_does_not_fit_leaves_the_question_open(
+async def test_an_invalid_answer_by_a_tool_leaves_the_question_open(
     open_hub: OpenHub,
 ) -> None:
     peer = McpPeer(open_hub(Asking), NEWEST)
@@ -576,7 +576,7 @@ async def test_an_answer_in_words_that_does_not_fit_leaves_the_question_open(
     assert text_of(result) == "true"
 
 
-async def test_a_run_that_was_answered_in_words_goes_on_however_much_it_says(
+async def test_a_run_that_was_answered_by_a_tool_is_not_blocked_by_its_output(
     open_hub: OpenHub,
 ) -> None:
     """Nobody reads it meanwhile: it must not wait for the caller that was answered already."""
@@ -589,7 +589,7 @@ async def test_a_run_that_was_answered_in_words_goes_on_however_much_it_says(
     assert text_of(rest) == "a" * 300_000 + "end"
 
 
-async def test_words_come_with_all_that_was_shown_before(open_hub: OpenHub) -> None:
+async def test_instructions_follow_the_output_so_far(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Asking), NEWEST, options=McpOptions(result_chars=1000))
     result = await peer.tool("asking.loud", {"size": 3})
     said, image, link, words = result["content"]
@@ -601,7 +601,7 @@ async def test_words_come_with_all_that_was_shown_before(open_hub: OpenHub) -> N
 
 
 @pytest.mark.parametrize("revision", HANDSHAKES)
-async def test_words_in_place_of_an_object_do_not_pass_for_one(
+async def test_instructions_instead_of_an_object_are_a_failed_result(
     open_hub: OpenHub, revision: str
 ) -> None:
     """A tool that has an output schema either fits it or has failed; clients check that."""
@@ -612,7 +612,7 @@ async def test_words_in_place_of_an_object_do_not_pass_for_one(
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-async def test_a_prompt_for_a_client_that_cannot_be_asked_is_refused_in_words(
+async def test_a_prompt_that_cannot_ask_its_client_is_refused_with_instructions(
     open_hub: OpenHub, streaming: bool
 ) -> None:
     capabilities = {} if streaming else CAPABLE
@@ -622,7 +622,7 @@ async def test_a_prompt_for_a_client_that_cannot_be_asked_is_refused_in_words(
     assert "plexus.respond" in error["message"]
 
 
-async def test_where_only_answers_can_be_sent_a_client_is_asked_in_words(open_hub: OpenHub) -> None:
+async def test_a_connection_for_answers_only_asks_in_text(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Asking), NEWEST, capabilities=CAPABLE, streaming=False)
     result = await peer.tool("asking.ask", {"kind": "confirm"})
     assert instructions(result)[0] == "plexus.respond"
@@ -630,7 +630,7 @@ async def test_where_only_answers_can_be_sent_a_client_is_asked_in_words(open_hu
     assert result["isError"] is True
 
 
-async def test_a_question_that_nobody_answers_in_words_ends_its_run(open_hub: OpenHub) -> None:
+async def test_an_unanswered_question_in_text_ends_its_run(open_hub: OpenHub) -> None:
     asking = Asking()
     peer = McpPeer(open_hub(asking), NEWEST)
     _, run, request, after = instructions(
@@ -643,7 +643,7 @@ async def test_a_question_that_nobody_answers_in_words_ends_its_run(open_hub: Op
     assert (await peer.tool("plexus.respond", late))["isError"] is True
 
 
-async def test_a_stateless_client_without_forms_is_asked_in_words_too(open_hub: OpenHub) -> None:
+async def test_a_stateless_client_without_forms_is_asked_in_text_too(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Asking), STATELESS)
     _, run, request, after = instructions(await peer.tool("asking.ask", {"kind": "prompt"}))
     await peer.tool("plexus.respond", {"run": run, "request": request, "answer": "Ada"})

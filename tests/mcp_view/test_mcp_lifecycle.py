@@ -34,14 +34,14 @@ def error_of(frames: list[Any]) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("revision", HANDSHAKES)
-async def test_a_revision_that_is_known_is_agreed_on(open_hub: OpenHub, revision: str) -> None:
+async def test_a_known_revision_is_negotiated(open_hub: OpenHub, revision: str) -> None:
     [answer] = McpPeer(open_hub(Demo)).send(initialize(revision))
     assert answer["result"]["protocolVersion"] == revision
     assert answer["result"]["serverInfo"]["name"] == "substrate"
 
 
 @pytest.mark.parametrize("wanted", ["2027-01-01", "1999-01-01", "newest", "", STATELESS])
-async def test_an_unknown_revision_is_answered_with_the_newest_of_ours(
+async def test_an_unknown_revision_is_answered_with_the_newest_supported(
     open_hub: OpenHub, wanted: str
 ) -> None:
     peer = McpPeer(open_hub(Demo))
@@ -52,7 +52,7 @@ async def test_an_unknown_revision_is_answered_with_the_newest_of_ours(
 
 
 @pytest.mark.parametrize("wanted", [None, 5, ["2025-11-25"]])
-async def test_a_handshake_without_a_revision_is_refused_and_may_be_made_again(
+async def test_a_handshake_without_a_revision_is_refused_and_may_be_repeated(
     open_hub: OpenHub, wanted: Any
 ) -> None:
     peer = McpPeer(open_hub(Demo))
@@ -61,7 +61,7 @@ async def test_a_handshake_without_a_revision_is_refused_and_may_be_made_again(
     assert "result" in peer.send(initialize("2025-11-25"))[0]
 
 
-async def test_a_handshake_without_capabilities_is_taken(open_hub: OpenHub) -> None:
+async def test_a_handshake_without_capabilities_is_accepted(open_hub: OpenHub) -> None:
     params = {"protocolVersion": "2025-06-18", "capabilities": None}
     peer = McpPeer(open_hub(Demo))
     assert "result" in peer.send({"id": 1, "method": "initialize", "params": params})[0]
@@ -76,7 +76,7 @@ async def test_a_second_handshake_is_refused_and_changes_nothing(open_hub: OpenH
 
 
 @pytest.mark.parametrize("revision", HANDSHAKES)
-async def test_the_server_says_of_itself_what_the_revision_knows(
+async def test_server_information_has_the_fields_of_the_revision(
     open_hub: OpenHub, revision: str
 ) -> None:
     peer = McpPeer(open_hub(Demo), options=McpOptions(instructions="Be brief."))
@@ -148,7 +148,7 @@ async def test_notifications_are_never_answered(open_hub: OpenHub, method: str) 
     assert "result" in peer.send(initialize("2025-11-25"))[0]
 
 
-async def test_the_handshake_is_confirmed_only_after_it_was_made(open_hub: OpenHub) -> None:
+async def test_a_handshake_is_confirmed_only_after_initialize(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Demo))
     peer.send(initialize("2025-11-25"))
     assert not peer.view.peer.session.initialized
@@ -159,7 +159,7 @@ async def test_the_handshake_is_confirmed_only_after_it_was_made(open_hub: OpenH
 # --- without a handshake -------------------------------------------------------------------------
 
 
-async def test_discovery_tells_what_there_is(open_hub: OpenHub) -> None:
+async def test_discovery_returns_revisions_and_capabilities(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Demo), STATELESS, options=McpOptions(instructions="Be brief."))
     result = await peer.result("server/discover")
     assert result["supportedVersions"] == list(reversed(REVISIONS))
@@ -187,7 +187,7 @@ async def test_lists_need_only_an_envelope_and_may_be_cached(
         *("tasks/list", "tasks/result", "no/such"),
     ],
 )
-async def test_what_the_stateless_revision_lacks_is_not_found(
+async def test_methods_missing_in_the_stateless_revision_are_not_found(
     open_hub: OpenHub, method: str
 ) -> None:
     peer = McpPeer(open_hub(Demo), STATELESS)
@@ -197,7 +197,7 @@ async def test_what_the_stateless_revision_lacks_is_not_found(
 
 @pytest.mark.parametrize("method", ["server/discover", "subscriptions/listen", "tasks/update"])
 @pytest.mark.parametrize("revision", HANDSHAKES)
-async def test_what_only_the_stateless_revision_has_is_not_found_elsewhere(
+async def test_methods_of_the_stateless_revision_are_not_found_in_others(
     open_hub: OpenHub, method: str, revision: str
 ) -> None:
     peer = McpPeer(open_hub(Demo), revision)
@@ -205,7 +205,7 @@ async def test_what_only_the_stateless_revision_has_is_not_found_elsewhere(
 
 
 @pytest.mark.parametrize("named", ["2025-11-25", "2024-11-05", "2099-01-01", ""])
-async def test_an_envelope_of_another_revision_is_told_which_there_are(
+async def test_an_envelope_of_an_unknown_revision_gets_the_supported_ones(
     open_hub: OpenHub, named: str
 ) -> None:
     peer = McpPeer(open_hub(Demo))
@@ -227,9 +227,7 @@ async def test_an_envelope_of_another_revision_is_told_which_there_are(
         {PREFIX + "protocolVersion": STATELESS, PREFIX + "clientCapabilities": []},
     ],
 )
-async def test_an_envelope_that_lacks_something_is_refused(
-    open_hub: OpenHub, broken: dict[str, Any]
-) -> None:
+async def test_an_incomplete_envelope_is_refused(open_hub: OpenHub, broken: dict[str, Any]) -> None:
     peer = McpPeer(open_hub(Demo))
     [answer] = peer.send({"id": 1, "method": "tools/list", "params": {"_meta": broken}})
     assert answer["error"]["code"] == wire.INVALID_PARAMS
@@ -238,7 +236,7 @@ async def test_an_envelope_that_lacks_something_is_refused(
 
 @pytest.mark.parametrize("params", [None, {}, {"_meta": {}}, {"_meta": None}, {"_meta": 5}, []])
 @pytest.mark.parametrize("method", ["tools/list", "initialize", "no/such"])
-async def test_where_only_envelopes_are_taken_a_request_without_one_is_refused(
+async def test_a_stateless_connection_refuses_requests_without_an_envelope(
     open_hub: OpenHub, params: Any, method: str
 ) -> None:
     peer = McpPeer(open_hub(Demo), stateless=True)
@@ -247,7 +245,7 @@ async def test_where_only_envelopes_are_taken_a_request_without_one_is_refused(
     assert answer["error"]["code"] == wire.INVALID_PARAMS
 
 
-async def test_where_only_envelopes_are_taken_there_is_no_handshake(open_hub: OpenHub) -> None:
+async def test_a_stateless_connection_has_no_handshake(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Demo), stateless=True)
     params = envelope({"protocolVersion": "2025-11-25", "capabilities": {}})
     [answer] = peer.send({"id": 1, "method": "initialize", "params": params})
@@ -273,13 +271,13 @@ async def test_both_eras_are_answered_on_one_connection(open_hub: OpenHub, revis
     assert old["result"] == old_again["result"]
 
 
-async def test_an_envelope_says_nothing_about_the_next_request(open_hub: OpenHub) -> None:
+async def test_an_envelope_applies_to_its_request_only(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Demo))
     peer.send({"id": 1, "method": "tools/list", "params": envelope()})
     assert error_of(peer.send({"id": 2, "method": "tools/list"}))[0] == -32002
 
 
-async def test_calls_of_both_eras_are_under_way_together(open_hub: OpenHub) -> None:
+async def test_calls_of_both_eras_run_together(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Demo), "2024-11-05")
     call = {"name": "demo.echo", "arguments": {"text": "x"}}
     peer.send({"id": "old", "method": "tools/call", "params": call})
@@ -309,7 +307,7 @@ async def test_ids_are_echoed_exactly(open_hub: OpenHub, request_id: Any, revisi
 
 @pytest.mark.parametrize("request_id", [None, 1.5, True, [1], {"a": 1}])
 @pytest.mark.parametrize("revision", [None, "2025-06-18", STATELESS])
-async def test_an_id_that_is_none_is_refused(
+async def test_an_invalid_id_is_refused(
     open_hub: OpenHub, request_id: Any, revision: str | None
 ) -> None:
     peer = McpPeer(open_hub(Demo), revision)
@@ -319,7 +317,7 @@ async def test_an_id_that_is_none_is_refused(
     assert frames[0]["id"] is None
 
 
-async def test_an_id_that_is_under_way_is_refused_and_the_first_call_goes_on(
+async def test_a_duplicate_id_is_refused_and_the_first_call_continues(
     open_hub: OpenHub,
 ) -> None:
     peer = McpPeer(open_hub(Demo), "2025-11-25")
@@ -354,7 +352,7 @@ async def test_parameters_that_are_no_object_are_refused(
         (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":"x"}', wire.INVALID_REQUEST),
     ],
 )
-async def test_what_is_no_message_is_answered_and_ends_nothing(
+async def test_an_invalid_message_is_answered_and_closes_nothing(
     open_hub: OpenHub, data: bytes, code: int
 ) -> None:
     peer = McpPeer(open_hub(Demo), "2025-06-18")
@@ -362,7 +360,7 @@ async def test_what_is_no_message_is_answered_and_ends_nothing(
     assert [frame["result"] for frame in peer.send({"id": 2, "method": "ping"})] == [{}]
 
 
-async def test_responses_to_nothing_are_forgotten(open_hub: OpenHub) -> None:
+async def test_unexpected_responses_are_ignored(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Demo), "2025-11-25")
     for request_id in (1, "1", None, 99):
         assert peer.send({"id": request_id, "result": {}}) == []
@@ -373,7 +371,7 @@ async def test_responses_to_nothing_are_forgotten(open_hub: OpenHub) -> None:
 # --- the end -------------------------------------------------------------------------------------
 
 
-async def test_a_connection_is_idle_while_nothing_is_under_way(open_hub: OpenHub) -> None:
+async def test_a_connection_is_idle_while_no_request_is_in_progress(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Demo), "2025-11-25", native=True)
     idle = [peer.view.idle]
     call = peer.begin_tool("demo.wait", {"seconds": 0.01})
@@ -396,7 +394,7 @@ async def test_too_many_calls_are_refused_with_the_limit(open_hub: OpenHub) -> N
 
 
 @pytest.mark.parametrize("revision", HANDSHAKES)
-async def test_server_info_says_name_version_revision_and_capabilities(
+async def test_server_info_returns_name_version_revision_and_capabilities(
     open_hub: OpenHub, revision: str
 ) -> None:
     # Not in the specification; a validator asks for it.

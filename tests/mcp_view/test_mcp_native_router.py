@@ -34,7 +34,7 @@ async def stream(peer: McpPeer, method: str, params: Any) -> tuple[Any, list[Any
 @pytest.mark.parametrize("revision", [None, *REVISIONS])
 @pytest.mark.parametrize("method", ["demo.count", "demo_count"])
 @pytest.mark.parametrize("params", [{"to": 2}, [2], [{"to": 2}]])
-async def test_a_method_of_the_hub_streams_beside_the_protocol(
+async def test_a_native_method_streams_on_an_mcp_connection(
     open_hub: OpenHub, revision: str | None, method: str, params: Any
 ) -> None:
     peer = McpPeer(open_hub(Demo), revision, native=True)
@@ -43,7 +43,9 @@ async def test_a_method_of_the_hub_streams_beside_the_protocol(
 
 
 @pytest.mark.parametrize("method", ["plexus.hash", "plexus_hash"])
-async def test_the_hubs_own_methods_are_there_too(open_hub: OpenHub, method: str) -> None:
+async def test_methods_of_the_plexus_namespace_are_available(
+    open_hub: OpenHub, method: str
+) -> None:
     peer = McpPeer(open_hub(Demo), native=True)
     _, [item] = await stream(peer, method, {})
     assert item == {"type": "complete", "result": peer.hub.hash}
@@ -51,7 +53,7 @@ async def test_the_hubs_own_methods_are_there_too(open_hub: OpenHub, method: str
 
 @pytest.mark.parametrize("revision", [None, *REVISIONS])
 @pytest.mark.parametrize("method", ["demo.no_such", "no.such", "nothing", "demo-count", ""])
-async def test_what_neither_protocol_has_is_not_found(
+async def test_a_method_of_neither_protocol_is_not_found(
     open_hub: OpenHub, revision: str | None, method: str
 ) -> None:
     peer = McpPeer(open_hub(Demo), revision, native=True)
@@ -66,7 +68,7 @@ async def test_without_the_native_protocol_its_methods_are_not_found(open_hub: O
         assert answer["error"]["code"] == -32601
 
 
-async def test_both_protocols_are_under_way_together(open_hub: OpenHub) -> None:
+async def test_calls_of_both_protocols_run_together(open_hub: OpenHub) -> None:
     watched = Watched()
     peer = McpPeer(open_hub(watched, Demo), "2025-11-25", native=True)
     [reply, *_] = peer.send({"id": 1, "method": "watched.wait"})
@@ -94,7 +96,7 @@ async def test_a_native_notification_runs_and_is_not_answered(open_hub: OpenHub)
     assert await peer.quiet() == []
 
 
-async def test_a_client_that_vanishes_ends_its_native_calls(open_hub: OpenHub) -> None:
+async def test_a_disconnect_ends_native_calls(open_hub: OpenHub) -> None:
     watched = Watched()
     peer = McpPeer(open_hub(watched), native=True)
     peer.send({"id": 1, "method": "watched.wait"})
@@ -103,7 +105,9 @@ async def test_a_client_that_vanishes_ends_its_native_calls(open_hub: OpenHub) -
     await happened(watched.stopped)
 
 
-async def test_bad_native_parameters_are_the_native_protocols_to_refuse(open_hub: OpenHub) -> None:
+async def test_invalid_native_parameters_are_refused_by_the_native_protocol(
+    open_hub: OpenHub,
+) -> None:
     peer = McpPeer(open_hub(Demo), native=True)
     [answer] = peer.send({"id": 1, "method": "demo.echo", "params": {"text": 5}})
     assert answer["error"]["code"] == -32602

@@ -71,7 +71,7 @@ def test_a_token_is_echoed_exactly(revision: str, token: Any) -> None:
 
 @pytest.mark.parametrize("meta", [{}, {"progressToken": None}, {"progressToken": True}])
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_without_a_token_nothing_is_told(revision: str, meta: dict[str, Any]) -> None:
+def test_without_a_token_no_progress_is_sent(revision: str, meta: dict[str, Any]) -> None:
     view = Stage(Show, revision)
     view.call("show.words", {"texts": []}, **meta)
     assert view.say(Content("x")) == []
@@ -79,7 +79,7 @@ def test_without_a_token_nothing_is_told(revision: str, meta: dict[str, Any]) ->
     assert [frame["id"] for frame in view.say(Complete())] == [1]
 
 
-def test_a_token_is_made_up_only_where_that_is_wanted() -> None:
+def test_a_token_is_generated_only_if_configured() -> None:
     view = Stage(Show, NEWEST, options=McpOptions(progress_always=True))
     view.call("show.words", {"texts": []})
     [told] = params(view.say(Content("x")))
@@ -90,7 +90,7 @@ def test_a_token_is_made_up_only_where_that_is_wanted() -> None:
     assert told["progressToken"] == 3
 
 
-def test_where_only_answers_can_be_sent_there_is_no_progress() -> None:
+def test_a_connection_for_answers_only_sends_no_progress() -> None:
     view = Stage(Show, NEWEST, options=McpOptions(progress_always=True), streaming=False)
     view.call("show.words", {"texts": []}, progressToken=3)
     assert view.say(Content("x")) == []
@@ -101,13 +101,13 @@ def test_where_only_answers_can_be_sent_there_is_no_progress() -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_a_message_is_told_where_the_revision_has_it(revision: str) -> None:
+def test_progress_has_a_message_if_the_revision_has_it(revision: str) -> None:
     [told] = params(stage(revision=revision).say(Content("hello")))
     assert told.get("message") == ("hello" if revision > "2024-11-05" else None)
     assert told["progress"] == 1
 
 
-def test_progress_of_a_method_is_told_as_it_is() -> None:
+def test_progress_of_a_method_is_sent_unchanged() -> None:
     view = stage("steps")
     told = params(view.say(Progress(0, 100, "begin")))
     view.wait(1)
@@ -121,14 +121,14 @@ def test_progress_of_a_method_is_told_as_it_is() -> None:
     ]
 
 
-def test_a_total_is_told_only_while_it_can_be_true() -> None:
+def test_a_total_is_sent_only_while_it_is_not_exceeded() -> None:
     view = stage("steps", progress_rate=0)
     told = params(view.say(Progress(10, 10), Content("x"), Progress(10, 20), Progress(3)))
     assert [each.get("total") for each in told] == [10, None, 20, None]
     assert values(view.frames) == [10, 10.001, 10.002, 10.003]
 
 
-def test_events_without_text_are_told_by_their_line() -> None:
+def test_events_without_text_are_sent_as_their_line() -> None:
     view = stage(progress_rate=0)
     told = view.say(ToolUse("grep", "1", {}), Image("AA==", "image/png"), Log("debug", "m"))
     assert [each["message"] for each in params(told)] == [
@@ -145,14 +145,14 @@ def test_a_long_message_keeps_its_newest_end() -> None:
     assert told["message"].endswith("athe end")
 
 
-def test_text_beside_progress_without_a_message_is_not_lost() -> None:
+def test_text_next_to_progress_without_a_message_is_not_lost() -> None:
     view = stage("steps")
     [told] = params(view.say(Content("one "), Progress(1, 2), Content("two")))
     assert told["message"] == "one two"
     assert (told["progress"], told["total"]) == (1, 2)
 
 
-def test_what_is_no_part_of_a_text_has_a_line_of_its_own() -> None:
+def test_an_event_that_is_no_text_starts_a_line() -> None:
     view = stage("steps")
     [told] = params(view.say(Progress(1, 3, "first"), Progress(2, 3, "second"), Content("a")))
     assert (told["progress"], told["message"]) == (2, "first\nsecond\na")
@@ -160,7 +160,7 @@ def test_what_is_no_part_of_a_text_has_a_line_of_its_own() -> None:
     assert told["message"] == "bc\nUsing tool: grep"
 
 
-def test_a_remark_that_was_sent_as_such_is_not_told_again() -> None:
+def test_a_log_message_is_not_repeated_as_progress() -> None:
     view = Stage(Show, NEWEST, options=McpOptions(progress_rate=0))
     view.call("show.steps", progressToken=1)
     frames = view.say(Log("error", "bad"), Log("debug", "fine"))
@@ -184,7 +184,7 @@ def test_mixed_progress_and_text_rise_strictly() -> None:
     assert values(view.frames) == [1, 1.001, 1.002, 2, 2.001, 2.002, 2.003, 2.004, 7]
 
 
-def test_without_progress_of_its_own_a_run_is_counted_by_its_events() -> None:
+def test_without_progress_events_the_value_counts_events() -> None:
     view = stage()
     assert values(view.say(Content("a"))) == [1]
     view.wait(1)
@@ -215,7 +215,7 @@ def busiest_second(times: list[float]) -> int:
 
 @pytest.mark.parametrize("rate", [20.0, 5.0, 1.0, 100.0])
 @pytest.mark.parametrize("pause", [0.001, 0.01, 0.06])
-def test_a_flood_becomes_at_most_so_many_notifications_a_second(rate: float, pause: float) -> None:
+def test_notifications_are_limited_to_a_rate_per_second(rate: float, pause: float) -> None:
     view = stage(progress_rate=rate)
     times = []
     for _ in range(int(4 / pause)):
@@ -229,7 +229,7 @@ def test_a_flood_becomes_at_most_so_many_notifications_a_second(rate: float, pau
     assert len(times) >= 4 * min(rate, 1 / pause) * 0.6
 
 
-def test_text_that_was_held_back_comes_joined_and_none_is_lost() -> None:
+def test_delayed_text_is_joined_and_none_is_lost() -> None:
     view = stage()
     said = ""
     for number in range(300):
@@ -241,14 +241,14 @@ def test_text_that_was_held_back_comes_joined_and_none_is_lost() -> None:
     assert len(params(view.frames)) <= 20
 
 
-def test_every_event_is_told_when_there_is_no_limit() -> None:
+def test_every_event_is_sent_without_a_limit() -> None:
     view = stage(progress_rate=0)
     told = view.say(*(Content(f"{number}") for number in range(500)))
     assert [each["message"] for each in params(told)] == [f"{number}" for number in range(500)]
     assert values(told) == list(range(1, 501))
 
 
-def test_a_few_quick_steps_are_not_held_up() -> None:
+def test_a_few_quick_steps_are_not_delayed() -> None:
     view = stage("steps")
     told = [view.say(Progress(number, 3)) for number in range(1, 4)]
     assert [len(each) for each in told] == [1, 1, 1]
@@ -259,7 +259,7 @@ def test_a_few_quick_steps_are_not_held_up() -> None:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("rate", [0.0, 20.0])
-def test_a_silent_run_is_said_to_be_still_there(revision: str, rate: float) -> None:
+def test_a_silent_run_gets_a_heartbeat(revision: str, rate: float) -> None:
     view = stage(revision=revision, progress_rate=rate)
     assert view.wait(14.9) == []
     [told] = params(view.wait(0.2))
@@ -269,7 +269,7 @@ def test_a_silent_run_is_said_to_be_still_there(revision: str, rate: float) -> N
     assert rises(values(view.frames))
 
 
-def test_the_sign_of_life_comes_so_long_after_the_last_word() -> None:
+def test_a_heartbeat_follows_the_last_notification_after_an_interval() -> None:
     view = stage()
     view.wait(10)
     view.say(Content("x"))
@@ -277,7 +277,7 @@ def test_the_sign_of_life_comes_so_long_after_the_last_word() -> None:
     assert len(params(view.wait(0.2))) == 1
 
 
-def test_a_sign_of_life_keeps_the_total_out_of_the_way() -> None:
+def test_a_heartbeat_does_not_exceed_the_total() -> None:
     view = stage("steps")
     view.say(Progress(5, 5))
     [told] = params(view.wait(16))
@@ -285,7 +285,7 @@ def test_a_sign_of_life_keeps_the_total_out_of_the_way() -> None:
     assert "total" not in told
 
 
-def test_the_time_between_signs_of_life_can_be_chosen() -> None:
+def test_the_heartbeat_interval_is_configurable() -> None:
     assert len(params(stage(heartbeat_s=2.0).wait(9))) == 4
 
 
@@ -293,7 +293,7 @@ def test_the_time_between_signs_of_life_can_be_chosen() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.0, 20.0])
-def test_nothing_is_told_after_the_result(rate: float) -> None:
+def test_no_progress_is_sent_after_the_result(rate: float) -> None:
     view = stage(progress_rate=rate)
     for _ in range(50):
         view.say(Content("x"))
@@ -303,12 +303,12 @@ def test_nothing_is_told_after_the_result(rate: float) -> None:
     assert view.frames[-1]["id"] == 1
 
 
-def test_how_a_run_ended_is_the_results_to_say() -> None:
+def test_the_terminal_is_not_sent_as_progress() -> None:
     view = stage("value")
     assert [frame.get("id") for frame in view.say(Result("x"))] == [1]
 
 
-def test_nothing_is_told_after_a_cancellation() -> None:
+def test_no_progress_is_sent_after_a_cancellation() -> None:
     view = stage()
     view.say(Content("x"))
     view.send({"method": "notifications/cancelled", "params": {"requestId": 1}})

@@ -110,7 +110,7 @@ async def test_a_text_is_one_message_of_the_user(open_hub: OpenHub, revision: st
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_messages_hold_what_the_revision_has(open_hub: OpenHub, revision: str) -> None:
+async def test_messages_have_the_content_of_the_revision(open_hub: OpenHub, revision: str) -> None:
     result = await get(McpPeer(open_hub(Desk), revision), "desk.talk")
     assert [message["role"] for message in result["messages"]] == [
         *("user", "assistant", "user", "user", "user")
@@ -150,7 +150,7 @@ async def test_messages_may_come_one_after_the_other(open_hub: OpenHub) -> None:
         {"name": "desk.letter", "arguments": ["x"]},
     ],
 )
-async def test_a_prompt_that_is_not_there_or_lacks_something_is_refused(
+async def test_an_unknown_prompt_or_a_missing_argument_is_refused(
     open_hub: OpenHub, revision: str, params: dict[str, Any]
 ) -> None:
     error = await McpPeer(open_hub(Desk), revision).error("prompts/get", params)
@@ -190,14 +190,14 @@ async def test_values_that_a_type_lists_are_suggested(open_hub: OpenHub, revisio
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_a_completer_suggests_what_it_likes(open_hub: OpenHub, revision: str) -> None:
+async def test_a_completer_returns_its_own_values(open_hub: OpenHub, revision: str) -> None:
     peer = McpPeer(open_hub(Desk), revision)
     assert (await complete(peer, LETTER, "to", "A"))["values"] == ["Ada", "Alan"]
     underscored = LETTER | {"name": "desk_letter"}
     assert (await complete(peer, underscored, "to", "B"))["values"] == ["Barbara"]
 
 
-async def test_a_completer_knows_what_is_there_already(open_hub: OpenHub) -> None:
+async def test_a_completer_gets_the_other_arguments(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Desk), "2025-06-18")
     context = {"arguments": {"tone": "harsh"}}
     found = await complete(peer, LETTER, "to", "A", context=context)
@@ -245,7 +245,7 @@ async def test_the_numbers_of_runs_are_suggested(open_hub: OpenHub) -> None:
     ],
 )
 @pytest.mark.parametrize("revision", ["2024-11-05", "2026-07-28"])
-async def test_a_wish_for_suggestions_that_makes_no_sense_is_refused(
+async def test_an_invalid_completion_request_is_refused(
     open_hub: OpenHub, revision: str, params: dict[str, Any]
 ) -> None:
     error = await McpPeer(open_hub(Desk), revision).error("completion/complete", params)

@@ -89,9 +89,7 @@ def text(value: str) -> dict[str, str]:
 
 
 @given(TEXTS, st.integers(2, 40))
-def test_of_any_text_the_ends_are_kept_and_the_rest_is_counted(
-    texts: list[str], limit: int
-) -> None:
+def test_any_text_keeps_its_ends_and_counts_the_rest(texts: list[str], limit: int) -> None:
     whole = "".join(texts)
     [first, *links] = reduce(*map(Content, texts), Complete(), limit=limit)
     if len(whole) <= limit:
@@ -106,7 +104,7 @@ def test_of_any_text_the_ends_are_kept_and_the_rest_is_counted(
 
 
 @given(TEXTS, st.sampled_from([Complete(), Result(None), Result("x"), Result([1]), Counted(3)]))
-def test_the_short_way_gives_what_the_long_way_gives(texts: list[str], end: Terminal) -> None:
+def test_the_fast_path_equals_the_reducer(texts: list[str], end: Terminal) -> None:
     events = [*map(Content, texts), end]
     short = text_only_result(batch(*events), 50)
     if short is not None:
@@ -127,11 +125,11 @@ def test_the_short_way_gives_what_the_long_way_gives(texts: list[str], end: Term
         [Gap(1, 5), Content("x"), Complete()],
     ],
 )
-def test_the_short_way_is_not_taken_for_more_than_text(events: list[Event]) -> None:
+def test_the_fast_path_is_for_text_only(events: list[Event]) -> None:
     assert text_only_result(batch(*events), 50) is None
 
 
-def test_memory_is_bounded_however_much_is_said() -> None:
+def test_memory_is_bounded_for_any_output() -> None:
     reducer = Reducer(NEWEST, 100, 1000)
     for number in range(5000):
         reducer.add_batch(batch(Content(f"{number:09d} ")))
@@ -141,25 +139,25 @@ def test_memory_is_bounded_however_much_is_said() -> None:
     assert "[... 49900 characters omitted" in reducer.text("run://7")
 
 
-def test_signs_of_how_the_work_goes_are_no_part_of_the_result() -> None:
+def test_progress_is_not_part_of_the_result() -> None:
     events = [Start(), Progress(1, 2, "half"), Log("info", "m"), Detached(), Lined(), Complete()]
     assert reduce(*events) == [text(NO_OUTPUT)]
 
 
-def test_what_somebody_must_look_at_is_put_aside() -> None:
+def test_logs_and_questions_are_side_events() -> None:
     reducer = Reducer(NEWEST, 100, 1000)
     asked = QuestionAsked("1", "confirm", "Sure?", {}, 60)
     reducer.add_batch(batch(Log("info", "m"), Content("x"), asked, Detached()))
     assert [event.type for event in reducer.side_events] == ["log", "request", "background"]
 
 
-def test_events_of_authors_are_read_as_they_say() -> None:
+def test_custom_events_use_their_own_text() -> None:
     assert reduce(Shouted("loud"), Printed(" a"), Reading(5), Printed("b"), Complete()) == [
         text('LOUD a\n{"type":"reading","value":5}\nb\n')
     ]
 
 
-def test_a_gap_is_said_where_it_is() -> None:
+def test_a_gap_is_reported_at_its_position() -> None:
     assert reduce(Gap(1, 9), Content("rest"), Complete()) == [
         text("[items 1 to 9 are no longer kept]\nrest")
     ]
@@ -188,7 +186,7 @@ def test_a_value_that_is_none_or_empty_is_no_output() -> None:
     assert reduce(Result(False)) == [text("false")]
 
 
-def test_blocks_beyond_the_bound_are_counted_and_left_out() -> None:
+def test_blocks_above_the_limit_are_counted_and_omitted() -> None:
     image = Image("A" * 100, "image/png")
     kept, left_out = reduce(image, image, Content("x"), image, Complete(), blocks=200)[1:]
     assert kept["type"] == "image"

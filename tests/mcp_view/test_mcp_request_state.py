@@ -55,13 +55,13 @@ def test_a_state_is_read_as_it_was_written() -> None:
     assert open_state(seal_state(STATE, SECRET), SECRET, 1000) == STATE
 
 
-def test_a_state_is_a_word_that_no_url_and_no_header_minds() -> None:
+def test_a_state_is_safe_in_urls_and_headers() -> None:
     sealed = seal_state(STATE, SECRET)
     assert sealed.isascii()
     assert not {*sealed} & {*"+/ \n"}
 
 
-def test_a_state_holds_until_its_time() -> None:
+def test_a_state_is_valid_until_its_expiry() -> None:
     with pytest.raises(InvalidParams, match="expired"):
         open_state(seal_state(STATE, SECRET), SECRET, 1001)
 
@@ -149,7 +149,7 @@ async def test_a_key_of_the_author_names_the_question(open_hub: OpenHub) -> None
 
 
 @anyio
-async def test_several_questions_are_put_in_one_result(open_hub: OpenHub) -> None:
+async def test_several_questions_are_sent_in_one_result(open_hub: OpenHub) -> None:
     peer = peer_of(open_hub(Asking))
     wanting = await call(peer, "asking.both")
     assert set(wanting["inputRequests"]) == {"sure", "name"}
@@ -160,7 +160,7 @@ async def test_several_questions_are_put_in_one_result(open_hub: OpenHub) -> Non
 
 
 @anyio
-async def test_what_is_still_open_is_asked_again_alone(open_hub: OpenHub) -> None:
+async def test_only_open_questions_are_asked_again(open_hub: OpenHub) -> None:
     peer = peer_of(open_hub(Asking))
     state = (await call(peer, "asking.both"))["requestState"]
     first = {"sure": accept(answer=True)}
@@ -319,7 +319,7 @@ async def test_an_answer_is_used_once(open_hub: OpenHub) -> None:
 
 
 @anyio
-async def test_an_answer_that_is_sent_again_does_not_answer_the_next_question(
+async def test_a_repeated_answer_does_not_answer_the_next_question(
     open_hub: OpenHub,
 ) -> None:
     """The response with the second question was lost, so the client repeats its first answer."""
@@ -338,7 +338,7 @@ async def test_an_answer_that_is_sent_again_does_not_answer_the_next_question(
 
 
 @anyio
-async def test_a_request_whose_answer_was_lost_gets_it_again_and_runs_nothing_twice(
+async def test_a_lost_answer_is_sent_again_and_nothing_runs_twice(
     open_hub: OpenHub,
 ) -> None:
     asking = Asking()
@@ -374,7 +374,7 @@ async def test_pictures_and_much_text_before_the_question_are_in_the_result(
 
 
 @anyio
-async def test_progress_is_told_for_what_is_new_only(open_hub: OpenHub) -> None:
+async def test_progress_is_sent_for_new_items_only(open_hub: OpenHub) -> None:
     peer = peer_of(open_hub(Asking))
     params = {"name": "asking.ask", "arguments": {"kind": "confirm"}}
     wanting = await peer.result("tools/call", params, progressToken=1)
@@ -411,7 +411,7 @@ async def test_a_call_that_is_cancelled_after_the_answer_stops_the_run(open_hub:
 
 @anyio
 @pytest.mark.parametrize("state", ["", "garbage", "AAAA", 5, {}, [1], True])
-async def test_a_state_that_is_not_ours_is_refused(open_hub: OpenHub, state: Any) -> None:
+async def test_a_forged_state_is_refused(open_hub: OpenHub, state: Any) -> None:
     asking = Asking()
     error = await refused(
         peer_of(open_hub(asking)), "asking.ask", {"kind": "confirm"}, requestState=state
@@ -421,7 +421,7 @@ async def test_a_state_that_is_not_ours_is_refused(open_hub: OpenHub, state: Any
 
 
 @anyio
-async def test_a_state_is_good_for_its_own_request_only(open_hub: OpenHub) -> None:
+async def test_a_state_is_valid_for_its_request_only(open_hub: OpenHub) -> None:
     peer = peer_of(open_hub(Asking))
     wanting = await call(peer, "asking.ask", {"kind": "confirm"})
     state = wanting["requestState"]
@@ -443,7 +443,7 @@ async def test_a_state_is_good_for_its_own_request_only(open_hub: OpenHub) -> No
 
 
 @anyio
-async def test_a_state_of_somebody_else_is_refused(open_hub: OpenHub) -> None:
+async def test_a_state_of_another_principal_is_refused(open_hub: OpenHub) -> None:
     hub = open_hub(Asking)
     server = make_server(hub)
     mine = peer_of(hub, server=server)
@@ -463,7 +463,7 @@ async def test_a_state_of_somebody_else_is_refused(open_hub: OpenHub) -> None:
 
 
 @anyio
-async def test_any_connection_of_the_same_principal_may_go_on(open_hub: OpenHub) -> None:
+async def test_any_connection_of_the_same_principal_may_resume(open_hub: OpenHub) -> None:
     hub = open_hub(Asking)
     server = make_server(hub)
     wanting = await call(peer_of(hub, server=server), "asking.ask", {"kind": "confirm"})
@@ -494,7 +494,7 @@ async def test_a_state_expires_with_its_question(open_hub: OpenHub) -> None:
 
 
 @anyio
-async def test_a_parked_run_ends_when_nobody_answers(open_hub: OpenHub) -> None:
+async def test_a_suspended_run_ends_without_an_answer(open_hub: OpenHub) -> None:
     asking = Asking()
     peer = peer_of(open_hub(asking))
     arguments = {"kind": "confirm", "timeout_s": 0.05}
@@ -514,7 +514,7 @@ async def test_a_parked_run_ends_when_nobody_answers(open_hub: OpenHub) -> None:
 
 
 @anyio
-async def test_a_parked_run_that_is_forgotten_is_refused(open_hub: OpenHub) -> None:
+async def test_a_suspended_run_that_no_longer_exists_is_refused(open_hub: OpenHub) -> None:
     hub = open_hub(Asking, limits=Limits(finished_runs=0))
     peer = peer_of(hub)
     wanting = await call(peer, "asking.ask", {"kind": "confirm"})
@@ -529,7 +529,7 @@ async def test_a_parked_run_that_is_forgotten_is_refused(open_hub: OpenHub) -> N
 
 
 @anyio
-async def test_a_parked_run_does_not_end_with_its_connection(open_hub: OpenHub) -> None:
+async def test_a_suspended_run_does_not_end_with_its_connection(open_hub: OpenHub) -> None:
     hub = open_hub(Asking)
     server = make_server(hub)
     first = peer_of(hub, server=server)
@@ -580,7 +580,7 @@ async def test_a_failure_of_the_same_name_is_no_missing_capability(open_hub: Ope
 
 
 @anyio
-async def test_the_older_revisions_know_no_states(open_hub: OpenHub) -> None:
+async def test_older_revisions_have_no_request_states(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Asking), "2025-11-25", capabilities=CAPABLE)
     params = {"name": "asking.ask", "arguments": {"kind": "confirm"}, "requestState": "x"}
     again = peer.begin("tools/call", params | {"inputResponses": {"1": accept(answer=False)}})

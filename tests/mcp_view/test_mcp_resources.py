@@ -116,7 +116,7 @@ async def read(peer: McpPeer, uri: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_resources_are_listed_with_what_the_revision_has(
+async def test_resources_are_listed_with_the_fields_of_the_revision(
     open_hub: OpenHub, revision: str
 ) -> None:
     peer = McpPeer(open_hub(Shelf), revision)
@@ -144,7 +144,7 @@ async def test_resources_are_listed_with_what_the_revision_has(
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
-async def test_pages_hold_every_resource_once(open_hub: OpenHub, size: int) -> None:
+async def test_pages_contain_every_resource_once(open_hub: OpenHub, size: int) -> None:
     hub = open_hub(Shelf)
     peer = McpPeer(hub, "2025-11-25", options=McpOptions(page_size=size))
     walked: list[str] = []
@@ -193,7 +193,7 @@ async def test_bytes_are_read_as_base64(open_hub: OpenHub, revision: str) -> Non
     ]
 
 
-async def test_several_are_read_at_once(open_hub: OpenHub) -> None:
+async def test_several_contents_are_read_together(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Shelf), "2025-11-25")
     assert await read(peer, "shelf://both") == [
         {"uri": "shelf://a", "mimeType": "text/html", "text": "<p>"},
@@ -216,7 +216,7 @@ async def test_a_resource_that_never_ends_is_refused_and_stopped(open_hub: OpenH
 @pytest.mark.parametrize(
     "uri", ["note://none", "nothing://at/all", "run://1", "run://x", "run://1?after=x", "", "x"]
 )
-async def test_what_is_not_there_is_said_in_the_revisions_number(
+async def test_an_unknown_resource_has_the_error_number_of_the_revision(
     open_hub: OpenHub, revision: str, uri: str
 ) -> None:
     peer = McpPeer(open_hub(Shelf), revision)
@@ -227,15 +227,13 @@ async def test_what_is_not_there_is_said_in_the_revisions_number(
 
 @pytest.mark.parametrize("uri", [None, 5, ["note://note0"], {}])
 @pytest.mark.parametrize("method", ["resources/read", "resources/subscribe"])
-async def test_a_uri_that_is_no_text_is_refused(open_hub: OpenHub, method: str, uri: Any) -> None:
+async def test_a_uri_that_is_no_string_is_refused(open_hub: OpenHub, method: str, uri: Any) -> None:
     error = await McpPeer(open_hub(Shelf), "2025-11-25").error(method, {"uri": uri})
     assert error["code"] == -32602
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_what_cannot_be_read_is_an_error_of_the_server(
-    open_hub: OpenHub, revision: str
-) -> None:
+async def test_a_failing_resource_is_a_server_error(open_hub: OpenHub, revision: str) -> None:
     peer = McpPeer(open_hub(Shelf), revision)
     error = await peer.error("resources/read", {"uri": "shelf://broken"})
     assert (error["code"], error["message"]) == (-32603, "it is stained")
@@ -244,7 +242,7 @@ async def test_what_cannot_be_read_is_an_error_of_the_server(
     assert "this text" not in error["message"]
 
 
-async def test_a_reading_may_be_cancelled(open_hub: OpenHub) -> None:
+async def test_a_read_can_be_cancelled(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Shelf), "2025-11-25")
     call = peer.begin("resources/read", {"uri": "shelf://endless"})
     peer.notify("notifications/cancelled", {"requestId": call})
@@ -252,7 +250,7 @@ async def test_a_reading_may_be_cancelled(open_hub: OpenHub) -> None:
     assert await peer.quiet() == []
 
 
-async def test_a_resource_knows_who_reads_it(open_hub: OpenHub) -> None:
+async def test_a_resource_gets_its_principal(open_hub: OpenHub) -> None:
     hub = open_hub(Shelf)
     [contents] = await read(McpPeer(hub, STATELESS, principal=OTHER), "shelf://mine")
     assert contents["text"] == OTHER.name
@@ -262,7 +260,9 @@ async def test_a_resource_knows_who_reads_it(open_hub: OpenHub) -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_the_whole_of_a_long_run_is_read_in_pages(open_hub: OpenHub, revision: str) -> None:
+async def test_the_full_output_of_a_long_run_is_read_in_pages(
+    open_hub: OpenHub, revision: str
+) -> None:
     peer = McpPeer(open_hub(Show), revision, options=McpOptions(result_chars=100))
     texts = [f"{number:06d} " + "x" * 993 for number in range(500)]
     result = await peer.tool("show.words", {"texts": texts})
@@ -283,7 +283,7 @@ async def test_the_whole_of_a_long_run_is_read_in_pages(open_hub: OpenHub, revis
 
 
 @pytest.mark.parametrize("revision", HANDSHAKES)
-async def test_a_client_is_told_of_the_resources_that_it_subscribed_to(
+async def test_a_client_is_notified_of_subscribed_resources(
     open_hub: OpenHub, revision: str
 ) -> None:
     hub = open_hub(Shelf)
@@ -313,7 +313,7 @@ async def test_subscribing_twice_is_subscribing_once(open_hub: OpenHub) -> None:
     assert len(peer.collect()) == 1
 
 
-async def test_subscriptions_are_bounded(open_hub: OpenHub) -> None:
+async def test_subscriptions_are_limited(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Shelf, limits=Limits(subscriptions=1)), "2025-11-25")
     await peer.result("resources/subscribe", {"uri": "note://note1"})
     error = await peer.error("resources/subscribe", {"uri": "note://note2"})
@@ -321,9 +321,7 @@ async def test_subscriptions_are_bounded(open_hub: OpenHub) -> None:
 
 
 @pytest.mark.parametrize("revision", HANDSHAKES)
-async def test_a_client_is_told_of_every_list_that_has_changed(
-    open_hub: OpenHub, revision: str
-) -> None:
+async def test_a_client_is_notified_of_every_changed_list(open_hub: OpenHub, revision: str) -> None:
     hub = open_hub()
     peer = McpPeer(hub, revision)
     hub.register(Demo())
@@ -334,7 +332,7 @@ async def test_a_client_is_told_of_every_list_that_has_changed(
     assert peer.collect() == [{"jsonrpc": "2.0", "method": "notifications/prompts/list_changed"}]
 
 
-async def test_nobody_is_told_before_the_handshake_or_after_the_end(open_hub: OpenHub) -> None:
+async def test_no_notification_before_the_handshake_or_after_the_end(open_hub: OpenHub) -> None:
     hub = open_hub()
     peer = McpPeer(hub)
     stateless = McpPeer(hub, STATELESS)

@@ -174,7 +174,7 @@ async def listed(peer: McpPeer, name: str, key: str, field: str) -> set[str]:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_tools_are_listed_for_those_who_may_call_them(
+async def test_tools_are_listed_for_principals_that_may_call_them(
     server: McpServer, revision: str
 ) -> None:
     for _ in range(2):  # the second time from what was kept
@@ -184,7 +184,7 @@ async def test_tools_are_listed_for_those_who_may_call_them(
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_prompts_are_listed_for_those_who_may_ask_for_them(
+async def test_prompts_are_listed_for_principals_that_may_get_them(
     server: McpServer, revision: str
 ) -> None:
     peer = peer_of(server, revision, READER)
@@ -195,7 +195,7 @@ async def test_prompts_are_listed_for_those_who_may_ask_for_them(
     }
 
 
-async def test_so_are_prompts_that_are_always_there(open_hub: OpenHub) -> None:
+async def test_static_prompts_are_listed_by_scope_too(open_hub: OpenHub) -> None:
     server = make_server(open_hub(Still()))
     for principal, names in (
         (READER, {"bakery.greeting"}),
@@ -207,7 +207,7 @@ async def test_so_are_prompts_that_are_always_there(open_hub: OpenHub) -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_resources_and_templates_are_listed_for_those_who_may_read_them(
+async def test_resources_and_templates_are_listed_for_principals_that_may_read_them(
     server: McpServer, revision: str
 ) -> None:
     for principal, resources, templates in (
@@ -253,7 +253,7 @@ async def test_lists_follow_the_hub(server: McpServer) -> None:
     assert await listed(reader, "tools/list", "tools", "name") == {*OPEN, "oven.look"}
 
 
-async def test_scopes_of_strangers_do_not_fill_the_memory(server: McpServer) -> None:
+async def test_arbitrary_scopes_do_not_fill_the_cache(server: McpServer) -> None:
     revision = NAMED_REVISIONS[CORE]
     kept = server.catalogue.tools(revision, READER)
     for number in range(2 * MAX_VARIANTS):
@@ -266,7 +266,7 @@ async def test_scopes_of_strangers_do_not_fill_the_memory(server: McpServer) -> 
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("spelling", ["bakery.bake", "bakery_bake", "bakery-bake"])
-async def test_a_tool_that_is_not_shown_is_denied_by_name(
+async def test_an_unlisted_tool_is_denied_by_name(
     server: McpServer, bakery: Bakery, revision: str, spelling: str
 ) -> None:
     peer = peer_of(server, revision, READER)
@@ -281,7 +281,9 @@ async def test_a_tool_that_is_not_shown_is_denied_by_name(
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_so_are_prompts_and_resources(server: McpServer, revision: str) -> None:
+async def test_unlisted_prompts_and_resources_are_denied_too(
+    server: McpServer, revision: str
+) -> None:
     peer, baker = peer_of(server, revision, READER), peer_of(server, revision, BAKER)
     for name, params in (
         ("prompts/get", {"name": "bakery.recipe", "arguments": {"name": "x"}}),
@@ -297,7 +299,7 @@ async def test_so_are_prompts_and_resources(server: McpServer, revision: str) ->
 
 
 @pytest.mark.parametrize("revision", REVISIONS[1:])
-async def test_there_is_nothing_to_complete_for_what_is_not_shown(
+async def test_unlisted_prompts_and_resources_have_no_completions(
     server: McpServer, revision: str
 ) -> None:
     peer, baker = peer_of(server, revision, READER), peer_of(server, revision, BAKER)
@@ -314,7 +316,7 @@ async def test_there_is_nothing_to_complete_for_what_is_not_shown(
         assert answer.get("error", {}).get("message") != error["message"]
 
 
-async def test_a_denial_that_an_activation_makes_up_is_a_result_like_others(
+async def test_a_denial_by_an_activation_is_a_failed_result(
     server: McpServer,
 ) -> None:
     for principal in (READER, OWNER):
@@ -333,7 +335,7 @@ async def test_native_methods_on_the_same_connection_are_denied_too(
     assert bakery.baked == 0
 
 
-def test_being_denied_is_a_status_of_its_own() -> None:
+def test_a_denial_has_its_own_status() -> None:
     assert http_status(DENIED) == 403
     assert not -32768 <= DENIED <= -32000  # which are the protocol's
 
@@ -360,7 +362,7 @@ async def asking_task(server: McpServer) -> tuple[str, Any]:
         (STATELESS, "tasks/update"),
     ],
 )
-async def test_a_task_is_looked_at_by_its_owner_and_steered_by_who_could_have_begun_it(
+async def test_a_task_is_read_by_its_owner_and_controlled_with_its_scope(
     server: McpServer, revision: str, name: str
 ) -> None:
     task, run = await asking_task(server)
@@ -376,7 +378,7 @@ async def test_a_task_is_looked_at_by_its_owner_and_steered_by_who_could_have_be
     assert (await stranger.error(name, params))["message"] == "Unknown task. It may have expired."
 
 
-async def test_a_parked_request_goes_on_only_for_who_could_have_begun_it(
+async def test_a_suspended_request_resumes_only_with_its_scope(
     server: McpServer,
 ) -> None:
     baker = peer_of(server, STATELESS, BAKER, capabilities=CAPABLE)
@@ -402,7 +404,7 @@ async def test_a_parked_request_goes_on_only_for_who_could_have_begun_it(
 
 
 @pytest.mark.parametrize("revision", HANDSHAKES)
-async def test_changes_of_what_may_not_be_read_are_not_told(
+async def test_changes_of_unreadable_resources_are_not_sent(
     server: McpServer, revision: str
 ) -> None:
     uris = ("shop://till", "shop://window", "shop://nothing")
@@ -422,7 +424,7 @@ async def test_changes_of_what_may_not_be_read_are_not_told(
     assert told[None] == list(uris)
 
 
-async def test_a_stream_that_listens_is_not_told_either(server: McpServer) -> None:
+async def test_a_listen_stream_gets_no_changes_of_unreadable_resources(server: McpServer) -> None:
     uris = ["shop://till", "shop://window"]
     heard = {}
     peers = {who.scopes: peer_of(server, STATELESS, who) for who in (READER, BAKER)}
@@ -438,7 +440,7 @@ async def test_a_stream_that_listens_is_not_told_either(server: McpServer) -> No
 
 
 @pytest.mark.parametrize("kind", ["prompts", "resources"])
-async def test_what_has_changed_for_one_is_told_to_that_one(server: McpServer, kind: Any) -> None:
+async def test_a_change_for_one_principal_is_sent_to_it_only(server: McpServer, kind: Any) -> None:
     peers = {who.name: peer_of(server, CORE, who) for who in (READER, BOB)}
     server.hub.notify(Change(kind, None, "bob"))
     for peer in peers.values():

@@ -37,7 +37,7 @@ def listen(peer: McpPeer, request_id: Any = "l", **wanted: Any) -> list[Any]:
         ),
     ],
 )
-async def test_the_first_message_says_what_will_be_told(
+async def test_the_first_message_lists_the_subscriptions(
     open_hub: OpenHub, wanted: dict[str, Any], honoured: dict[str, Any]
 ) -> None:
     peer = McpPeer(open_hub(), STATELESS)
@@ -50,7 +50,7 @@ async def test_the_first_message_says_what_will_be_told(
     assert not peer.view.idle
 
 
-async def test_only_what_was_named_is_told_and_it_bears_the_number(open_hub: OpenHub) -> None:
+async def test_only_subscribed_changes_are_sent_with_the_request_id(open_hub: OpenHub) -> None:
     hub = open_hub()
     peer = McpPeer(hub, STATELESS)
     listen(peer, "tools", toolsListChanged=True)
@@ -67,7 +67,7 @@ async def test_only_what_was_named_is_told_and_it_bears_the_number(open_hub: Ope
     ]
 
 
-async def test_registering_an_activation_is_told_once(open_hub: OpenHub) -> None:
+async def test_registering_an_activation_is_one_notification(open_hub: OpenHub) -> None:
     hub = open_hub()
     peer = McpPeer(hub, STATELESS)
     listen(peer, 0, **EVERYTHING)
@@ -88,7 +88,7 @@ async def test_a_stream_ends_silently_when_the_client_cancels_it(open_hub: OpenH
     assert peer.view.idle
 
 
-async def test_a_server_that_ends_answers_its_streams(open_hub: OpenHub) -> None:
+async def test_a_stopping_server_answers_its_streams(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(), STATELESS)
     listen(peer, 1, toolsListChanged=True)
     listen(peer, "2")
@@ -112,7 +112,7 @@ async def test_a_stream_ends_with_its_connection(open_hub: OpenHub) -> None:
     assert peer.collect() == []
 
 
-async def test_an_id_that_listens_is_taken(open_hub: OpenHub) -> None:
+async def test_the_id_of_a_listen_stream_is_in_use(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(), STATELESS)
     listen(peer, 1)
     [error] = peer.send({"id": 1, "method": "tools/list", "params": envelope()})
@@ -134,7 +134,7 @@ async def test_an_id_that_listens_is_taken(open_hub: OpenHub) -> None:
         {"notifications": {"resourceSubscriptions": ["a://", "b://", "c://"]}},
     ],
 )
-async def test_a_wish_that_makes_no_sense_is_refused(
+async def test_an_invalid_listen_request_is_refused(
     open_hub: OpenHub, params: dict[str, Any]
 ) -> None:
     peer = McpPeer(open_hub(limits=Limits(subscriptions=2)), STATELESS)
@@ -142,7 +142,7 @@ async def test_a_wish_that_makes_no_sense_is_refused(
     assert peer.view.idle
 
 
-async def test_streams_count_as_calls_under_way(open_hub: OpenHub) -> None:
+async def test_streams_count_as_calls_in_progress(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Demo, limits=Limits(calls_in_flight=3)), STATELESS)
     for number in range(3):
         listen(peer, number)
@@ -154,7 +154,7 @@ async def test_streams_count_as_calls_under_way(open_hub: OpenHub) -> None:
     assert (await peer.tool("plexus.hash"))["isError"] is False
 
 
-async def test_a_session_and_a_stream_are_told_each_in_their_way(open_hub: OpenHub) -> None:
+async def test_a_session_and_a_stream_are_notified_separately(open_hub: OpenHub) -> None:
     hub = open_hub()
     peer = McpPeer(hub, "2025-11-25")
     peer.revision = STATELESS

@@ -80,7 +80,7 @@ def test_the_search_finds_what_is_planted(source: str) -> None:
     assert faults_in(source)
 
 
-def test_errors_become_numbers_as_the_revision_has_them() -> None:
+def test_error_codes_become_the_numbers_of_the_revision() -> None:
     old, new = revisions.REVISIONS["2025-11-25"], revisions.STATELESS
     assert code_of("not_found", old) == -32002
     assert code_of("not_found", new) == -32602

@@ -116,7 +116,7 @@ async def status(peer: McpPeer, task: str, wanted: str) -> dict[str, Any]:
 # --- in the core ---------------------------------------------------------------------------------
 
 
-async def test_a_call_becomes_a_task_when_the_client_wants_one(open_hub: OpenHub) -> None:
+async def test_a_call_becomes_a_task_if_the_client_requests_it(open_hub: OpenHub) -> None:
     slow = Slow()
     peer = McpPeer(open_hub(slow), CORE)
     task = await begin(peer, "slow.required", ttl=60_000)
@@ -166,7 +166,9 @@ async def test_the_result_of_a_task_is_that_of_the_call(open_hub: OpenHub) -> No
     assert result["content"][1]["uri"] == f"run://{cut}"
 
 
-async def test_giving_up_on_the_result_of_a_task_does_not_stop_it(open_hub: OpenHub) -> None:
+async def test_cancelling_the_request_for_a_result_does_not_stop_the_task(
+    open_hub: OpenHub,
+) -> None:
     slow = Slow()
     peer = McpPeer(open_hub(slow), CORE)
     task = (await begin(peer, "slow.required"))["taskId"]
@@ -188,7 +190,7 @@ async def test_a_task_outlives_its_connection(open_hub: OpenHub) -> None:
     assert await status(McpPeer(hub, CORE), task, "completed")
 
 
-async def test_a_task_that_says_much_is_not_held_back(open_hub: OpenHub) -> None:
+async def test_a_task_with_much_output_is_not_suspended(open_hub: OpenHub) -> None:
     hub = open_hub(Show, limits=Limits(high_water_bytes=10_000))
     peer = McpPeer(hub, CORE)
     task = (await begin(peer, "show.words", {"texts": ["x" * 1000] * 400}))["taskId"]
@@ -212,7 +214,7 @@ async def test_a_task_is_cancelled_once(open_hub: OpenHub) -> None:
 
 
 @pytest.mark.parametrize("form", ["core", "extension"])
-async def test_a_task_that_was_cancelled_stays_so_whatever_becomes_of_it(
+async def test_a_cancelled_task_stays_cancelled_whatever_its_terminal(
     open_hub: OpenHub, form: str
 ) -> None:
     watched = Watched()
@@ -229,13 +231,13 @@ async def test_a_task_that_was_cancelled_stays_so_whatever_becomes_of_it(
     assert "result" not in found
 
 
-async def test_a_task_that_stopped_itself_is_cancelled(open_hub: OpenHub) -> None:
+async def test_a_task_that_cancels_itself_is_cancelled(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Slow), CORE)
     task = (await begin(peer, "slow.gives_up"))["taskId"]
     assert await status(peer, task, "cancelled")
 
 
-async def test_a_task_that_ran_for_too_long_has_failed(open_hub: OpenHub) -> None:
+async def test_a_task_that_exceeds_its_deadline_has_failed(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Slow, limits=Limits(run_s=0.01)), CORE)
     task = (await begin(peer, "slow.required"))["taskId"]
     assert await status(peer, task, "failed")
@@ -243,7 +245,7 @@ async def test_a_task_that_ran_for_too_long_has_failed(open_hub: OpenHub) -> Non
     assert "ran longer than" in text_of(result)
 
 
-async def test_a_wish_that_is_null_is_none(open_hub: OpenHub) -> None:
+async def test_a_null_task_is_no_task(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Slow), CORE)
     result = await peer.result("tools/call", {"name": "slow.never", "task": None})
     assert text_of(result) == "here"
@@ -282,13 +284,13 @@ async def test_tasks_are_listed_in_pages(open_hub: OpenHub) -> None:
 @pytest.mark.parametrize(
     ("wanted", "given"), [({}, 3_600_000), ({"ttl": 10**12}, 3_600_000), ({"ttl": 5000}, 5000)]
 )
-async def test_a_result_is_kept_as_long_as_is_said(
+async def test_a_result_is_retained_as_long_as_promised(
     open_hub: OpenHub, wanted: dict[str, Any], given: int
 ) -> None:
     assert (await begin(McpPeer(open_hub(Show), CORE), "show.value", **wanted))["ttl"] == given
 
 
-async def test_a_task_is_kept_by_promise_though_other_runs_are_forgotten(open_hub: OpenHub) -> None:
+async def test_a_task_is_retained_although_other_runs_are_evicted(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Show, limits=Limits(finished_runs=1)), CORE)
     task = (await begin(peer, "show.value"))["taskId"]
     for _ in range(3):
@@ -296,7 +298,7 @@ async def test_a_task_is_kept_by_promise_though_other_runs_are_forgotten(open_hu
     assert text_of(await peer.result("tasks/result", {"taskId": task})) == "a text"
 
 
-async def test_a_task_whose_time_is_over_is_no_longer_listed(open_hub: OpenHub) -> None:
+async def test_an_expired_task_is_not_listed(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Show, limits=Limits(finished_runs=0)), CORE)
     task = (await begin(peer, "show.value", ttl=20))["taskId"]
     async with asyncio.timeout(5):
@@ -306,9 +308,7 @@ async def test_a_task_whose_time_is_over_is_no_longer_listed(open_hub: OpenHub) 
 
 
 @pytest.mark.parametrize("wanted", [5, "x", [], True, {"ttl": "1"}, {"ttl": 0}, {"ttl": True}])
-async def test_a_wish_for_a_task_that_makes_no_sense_is_refused(
-    open_hub: OpenHub, wanted: Any
-) -> None:
+async def test_an_invalid_task_request_is_refused(open_hub: OpenHub, wanted: Any) -> None:
     slow = Slow()
     params = {"name": "slow.required", "task": wanted}
     error = await McpPeer(open_hub(slow), CORE).error("tools/call", params)
@@ -316,14 +316,14 @@ async def test_a_wish_for_a_task_that_makes_no_sense_is_refused(
     assert slow.calls == 0
 
 
-async def test_bad_arguments_make_no_task(open_hub: OpenHub) -> None:
+async def test_invalid_arguments_create_no_task(open_hub: OpenHub) -> None:
     params = {"name": "slow.required", "arguments": {"no_such": 1}, "task": {}}
     peer = McpPeer(open_hub(Slow), CORE)
     assert (await peer.error("tools/call", params))["code"] == -32602
     assert (await peer.result("tasks/list"))["tasks"] == []
 
 
-async def test_what_must_be_a_task_and_what_cannot_be_one(open_hub: OpenHub) -> None:
+async def test_methods_may_require_or_forbid_tasks(open_hub: OpenHub) -> None:
     slow = Slow()
     peer = McpPeer(open_hub(slow), CORE)
     assert (await peer.error("tools/call", {"name": "slow.required"}))["code"] == -32601
@@ -334,7 +334,7 @@ async def test_what_must_be_a_task_and_what_cannot_be_one(open_hub: OpenHub) -> 
 
 
 @pytest.mark.parametrize("revision", [each for each in HANDSHAKES if each != CORE])
-async def test_older_revisions_have_no_tasks_and_call_everything_at_once(
+async def test_older_revisions_have_no_tasks_and_call_everything_directly(
     open_hub: OpenHub, revision: str
 ) -> None:
     slow = Slow()
@@ -375,7 +375,9 @@ async def test_a_task_asks_by_the_request_for_its_result(open_hub: OpenHub) -> N
 
 
 @pytest.mark.parametrize("kind", ["sample", "roots", "visit"])
-async def test_a_task_knows_what_its_client_cannot_be_asked(open_hub: OpenHub, kind: str) -> None:
+async def test_a_task_fails_to_ask_what_its_client_does_not_support(
+    open_hub: OpenHub, kind: str
+) -> None:
     peer = McpPeer(open_hub(Asking), CORE)
     task = (await begin(peer, "asking.ask", {"kind": kind}))["taskId"]
     await status(peer, task, "failed")
@@ -397,7 +399,7 @@ async def test_a_task_of_a_client_without_forms_is_answered_by_a_tool(open_hub: 
 # --- as an extension -----------------------------------------------------------------------------
 
 
-async def test_the_server_makes_a_task_of_what_must_be_one(open_hub: OpenHub) -> None:
+async def test_the_server_creates_a_task_for_a_method_that_requires_it(open_hub: OpenHub) -> None:
     slow = Slow()
     peer = extended(open_hub(slow))
     task = await peer.tool("slow.required")
@@ -416,7 +418,7 @@ async def test_the_server_makes_a_task_of_what_must_be_one(open_hub: OpenHub) ->
     assert done["result"]["isError"] is False
 
 
-async def test_the_extension_hears_of_failures_in_the_result(open_hub: OpenHub) -> None:
+async def test_the_extension_reports_failures_in_the_result(open_hub: OpenHub) -> None:
     slow = Slow()
     slow.go.set()
     peer = extended(open_hub(slow, Show))
@@ -426,7 +428,7 @@ async def test_the_extension_hears_of_failures_in_the_result(open_hub: OpenHub) 
     assert text_of(done["result"]) == "begun it broke"
 
 
-async def test_the_extension_hears_of_defects_as_errors(open_hub: OpenHub) -> None:
+async def test_the_extension_reports_unexpected_errors_as_errors(open_hub: OpenHub) -> None:
     hub = open_hub(Show)
     task = (await begin(McpPeer(hub, CORE), "show.crash"))["taskId"]
     failed = await status(extended(hub), task, "failed")
@@ -445,7 +447,7 @@ async def test_a_model_in_a_task_is_structured(open_hub: OpenHub) -> None:
     assert done["result"]["structuredContent"] == {"total": 1}
 
 
-async def test_a_call_becomes_a_task_when_the_method_says_so(open_hub: OpenHub) -> None:
+async def test_a_call_becomes_a_task_when_the_method_detaches(open_hub: OpenHub) -> None:
     slow = Slow()
     hub = open_hub(slow)
     peer = extended(hub)
@@ -471,14 +473,14 @@ async def test_a_client_without_the_extension_waits_for_the_end(
     assert text_of((await peer.answer_to(call))["result"]) == "in front, behind"
 
 
-async def test_a_short_call_is_answered_at_once_by_its_result(open_hub: OpenHub) -> None:
+async def test_a_short_call_is_answered_with_its_result(open_hub: OpenHub) -> None:
     slow = Slow()
     slow.go.set()
     result = await extended(open_hub(slow)).tool("slow.turns")
     assert result["resultType"] in ("complete", "task")
 
 
-async def test_a_task_asks_in_what_is_said_of_it(open_hub: OpenHub) -> None:
+async def test_a_task_contains_its_questions(open_hub: OpenHub) -> None:
     peer = extended(open_hub(Asking), capabilities=TASKS | CAPABLE)
     task = (await peer.tool("asking.behind"))["taskId"]
     asked = await status(peer, task, "input_required")
@@ -499,7 +501,7 @@ async def test_a_task_asks_in_what_is_said_of_it(open_hub: OpenHub) -> None:
     await peer.result("tasks/update", {"taskId": task, "inputResponses": good})
 
 
-async def test_a_task_is_not_asked_what_its_client_cannot_answer(open_hub: OpenHub) -> None:
+async def test_a_question_without_a_form_is_text_in_the_task(open_hub: OpenHub) -> None:
     peer = extended(open_hub(Asking))
     task = (await peer.tool("asking.behind"))["taskId"]
     asked = await status(peer, task, "input_required")
@@ -518,7 +520,7 @@ async def test_an_update_without_answers_is_refused(open_hub: OpenHub, answers: 
     assert error["code"] == -32602
 
 
-async def test_the_extension_cancels_and_is_only_told_so(open_hub: OpenHub) -> None:
+async def test_the_extension_acknowledges_a_cancellation(open_hub: OpenHub) -> None:
     slow = Slow()
     peer = extended(open_hub(slow))
     task = (await peer.tool("slow.required"))["taskId"]
@@ -529,7 +531,7 @@ async def test_the_extension_cancels_and_is_only_told_so(open_hub: OpenHub) -> N
     assert not {"result", "error"} & set(cancelled)
 
 
-async def test_without_the_extension_nothing_of_it_works(open_hub: OpenHub) -> None:
+async def test_task_methods_require_the_extension(open_hub: OpenHub) -> None:
     slow = Slow()
     peer = McpPeer(open_hub(slow), STATELESS)
     required: Any = {"requiredCapabilities": {"extensions": {PREFIX + "tasks": {}}}}
@@ -541,7 +543,9 @@ async def test_without_the_extension_nothing_of_it_works(open_hub: OpenHub) -> N
     assert slow.calls == 0
 
 
-async def test_the_wish_of_the_older_form_means_nothing_to_the_extension(open_hub: OpenHub) -> None:
+async def test_the_task_parameter_of_the_core_is_ignored_by_the_extension(
+    open_hub: OpenHub,
+) -> None:
     params = {"name": "show.value", "task": {"ttl": 5}}
     result = await extended(open_hub(Show)).result("tools/call", params)
     assert result["resultType"] == "complete"
@@ -555,7 +559,7 @@ async def test_the_wish_of_the_older_form_means_nothing_to_the_extension(open_hu
     "task", [None, 5, "", "x", "-1", "1", "1.0", "²", "9" * 5000, ["1"], {}, " 1"]
 )
 @pytest.mark.parametrize("form", ["core", "extension"])
-async def test_a_task_that_is_not_there_is_refused(open_hub: OpenHub, form: str, task: Any) -> None:
+async def test_an_unknown_task_is_refused(open_hub: OpenHub, form: str, task: Any) -> None:
     hub = open_hub(Show)
     peer = McpPeer(hub, CORE) if form == "core" else extended(hub)
     names = ["tasks/get", "tasks/cancel"]
@@ -566,7 +570,7 @@ async def test_a_task_that_is_not_there_is_refused(open_hub: OpenHub, form: str,
 
 
 @pytest.mark.parametrize("form", ["core", "extension"])
-async def test_a_task_of_somebody_else_is_not_there(open_hub: OpenHub, form: str) -> None:
+async def test_a_task_of_another_principal_is_unknown(open_hub: OpenHub, form: str) -> None:
     slow = Slow()
     hub = open_hub(slow)
     task = (await begin(McpPeer(hub, CORE), "slow.required"))["taskId"]
@@ -590,7 +594,7 @@ async def test_a_task_has_one_name(open_hub: OpenHub) -> None:
         assert (await peer.error("tasks/get", {"taskId": name}))["code"] == -32602
 
 
-async def test_a_run_that_is_no_task_is_not_one(open_hub: OpenHub) -> None:
+async def test_a_run_that_is_no_task_is_unknown(open_hub: OpenHub) -> None:
     watched = Watched()
     peer = McpPeer(open_hub(watched), CORE)
     peer.begin_tool("watched.wait")
@@ -600,7 +604,7 @@ async def test_a_run_that_is_no_task_is_not_one(open_hub: OpenHub) -> None:
 
 
 @pytest.mark.parametrize("form", ["core", "extension"])
-async def test_a_task_of_a_method_that_is_gone_ends_no_connection(
+async def test_a_task_of_an_unregistered_method_closes_no_connection(
     open_hub: OpenHub, form: str
 ) -> None:
     slow = Slow()
@@ -645,7 +649,7 @@ def chatty_hub(open_hub: OpenHub) -> tuple[Plexus, Chatty]:
     return open_hub(chatty, limits=Limits(log_items=16)), chatty
 
 
-async def test_a_task_still_shows_its_question_when_the_log_has_forgotten_it(
+async def test_a_task_shows_its_question_after_the_log_was_trimmed(
     open_hub: OpenHub,
 ) -> None:
     hub, chatty = chatty_hub(open_hub)
@@ -660,7 +664,7 @@ async def test_a_task_still_shows_its_question_when_the_log_has_forgotten_it(
     assert text_of(done["result"]).endswith("answered True")
 
 
-async def test_the_result_of_a_task_still_asks_what_the_log_has_forgotten(
+async def test_the_result_of_a_task_asks_its_question_after_the_log_was_trimmed(
     open_hub: OpenHub,
 ) -> None:
     hub, chatty = chatty_hub(open_hub)

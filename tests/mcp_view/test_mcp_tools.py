@@ -39,7 +39,7 @@ async def test_text_is_joined_into_one_block(open_hub: OpenHub, revision: str) -
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_a_run_that_said_nothing_says_so(open_hub: OpenHub, revision: str) -> None:
+async def test_a_run_without_output_has_a_placeholder(open_hub: OpenHub, revision: str) -> None:
     peer = McpPeer(open_hub(Show), revision)
     for result in (
         await peer.tool("show.silence"),
@@ -116,7 +116,7 @@ async def test_the_tools_that_were_used_are_blocks(open_hub: OpenHub) -> None:
     ]
 
 
-async def test_an_event_without_words_is_a_line_of_json(open_hub: OpenHub) -> None:
+async def test_an_event_without_text_is_a_line_of_json(open_hub: OpenHub) -> None:
     result = await McpPeer(open_hub(Show), "2025-11-25").tool("show.readings")
     lines = text_of(result).splitlines()
     assert [json.loads(line) for line in lines] == [
@@ -125,7 +125,7 @@ async def test_an_event_without_words_is_a_line_of_json(open_hub: OpenHub) -> No
     ]
 
 
-async def test_how_a_run_ended_is_said_if_nothing_else_was(open_hub: OpenHub) -> None:
+async def test_the_terminal_is_shown_if_there_is_no_other_output(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Show), "2025-11-25")
     assert text_of(await peer.tool("show.counted", {"aloud": False})) == '{"total":3}'
     assert text_of(await peer.tool("show.counted", {"aloud": True})) == "three"
@@ -138,9 +138,7 @@ async def test_how_a_run_ended_is_said_if_nothing_else_was(open_hub: OpenHub) ->
 @pytest.mark.parametrize(
     "name", ["no.such", "", "demo", "plexus.unsubscribe", "plexus.transcript", "x" * 9999]
 )
-async def test_a_tool_that_is_not_there_is_refused(
-    open_hub: OpenHub, revision: str, name: str
-) -> None:
+async def test_an_unknown_tool_is_refused(open_hub: OpenHub, revision: str, name: str) -> None:
     error = await McpPeer(open_hub(Demo), revision).error("tools/call", {"name": name})
     assert error["code"] == wire.INVALID_PARAMS
     assert error["message"] == f"Unknown tool: {name[:128]}"
@@ -178,14 +176,14 @@ async def test_arguments_that_are_no_object_are_always_an_error(
     assert error["code"] == wire.INVALID_PARAMS
 
 
-async def test_arguments_may_be_left_out_and_may_be_null(open_hub: OpenHub) -> None:
+async def test_arguments_may_be_absent_or_null(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Show), "2025-11-25")
     for params in ({"name": "show.value"}, {"name": "show.value", "arguments": None}):
         assert text_of(await peer.result("tools/call", params)) == "a text"
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_a_failure_keeps_everything_that_was_said(open_hub: OpenHub, revision: str) -> None:
+async def test_a_failure_keeps_all_output(open_hub: OpenHub, revision: str) -> None:
     result = await McpPeer(open_hub(Show), revision).tool("show.fails")
     assert result["isError"] is True
     said, image, why = result["content"]
@@ -199,13 +197,13 @@ async def test_a_failed_model_has_no_structured_content(open_hub: OpenHub) -> No
     assert result == {"content": [text("there is nothing")], "isError": True}
 
 
-async def test_a_defect_shows_none_of_its_text(open_hub: OpenHub) -> None:
+async def test_an_unexpected_error_does_not_show_its_text(open_hub: OpenHub) -> None:
     result = await McpPeer(open_hub(Show), "2025-11-25").tool("show.crash")
     assert result["isError"] is True
     assert "this text" not in text_of(result)
 
 
-async def test_a_run_that_somebody_else_stopped_is_a_failure(open_hub: OpenHub) -> None:
+async def test_a_run_cancelled_by_another_client_is_a_failure(open_hub: OpenHub) -> None:
     watched = Watched()
     peer = McpPeer(open_hub(watched), "2025-11-25")
     call = peer.begin_tool("watched.wait")
@@ -217,7 +215,7 @@ async def test_a_run_that_somebody_else_stopped_is_a_failure(open_hub: OpenHub) 
     assert result == {"content": [text("waiting"), text("Cancelled: enough")], "isError": True}
 
 
-async def test_a_server_that_stops_answers_its_calls(open_hub: OpenHub) -> None:
+async def test_a_stopping_server_answers_its_calls(open_hub: OpenHub) -> None:
     watched = Watched()
     hub = open_hub(watched)
     peer = McpPeer(hub, "2025-11-25")
@@ -233,7 +231,7 @@ async def test_a_server_that_stops_answers_its_calls(open_hub: OpenHub) -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_an_oversized_result_keeps_its_ends_and_leads_to_the_whole(
+async def test_an_oversized_result_keeps_its_ends_and_links_to_the_full_output(
     open_hub: OpenHub, revision: str
 ) -> None:
     peer = McpPeer(open_hub(Show), revision, options=McpOptions(result_chars=100))
@@ -258,7 +256,9 @@ async def test_an_oversized_result_keeps_its_ends_and_leads_to_the_whole(
     assert read["contents"] == [{"uri": uri, "mimeType": "text/plain", "text": whole}]
 
 
-async def test_an_oversized_value_keeps_its_ends_and_leads_to_the_whole(open_hub: OpenHub) -> None:
+async def test_an_oversized_value_keeps_its_ends_and_links_to_the_full_output(
+    open_hub: OpenHub,
+) -> None:
     peer = McpPeer(open_hub(Demo), "2025-11-25", options=McpOptions(result_chars=10))
     result = await peer.tool("demo.echo", {"text": "abcdefgh", "times": 100})
     said = result["content"][0]["text"]
@@ -269,7 +269,9 @@ async def test_an_oversized_value_keeps_its_ends_and_leads_to_the_whole(open_hub
 
 
 @pytest.mark.parametrize(("size", "cut"), [(99, False), (100, False), (101, True)])
-async def test_only_what_is_over_the_limit_is_cut(open_hub: OpenHub, size: int, cut: bool) -> None:
+async def test_only_output_above_the_limit_is_truncated(
+    open_hub: OpenHub, size: int, cut: bool
+) -> None:
     peer = McpPeer(open_hub(Demo), "2025-11-25", options=McpOptions(result_chars=100))
     result = await peer.tool("demo.echo", {"text": "x", "times": size})
     assert ("omitted" in text_of(result)) is cut
@@ -287,7 +289,7 @@ async def test_a_failure_of_an_oversized_run_comes_last(open_hub: OpenHub) -> No
     assert result["isError"] is True
 
 
-async def test_blocks_beyond_what_an_answer_may_hold_are_left_out(open_hub: OpenHub) -> None:
+async def test_blocks_above_the_size_of_an_answer_are_omitted(open_hub: OpenHub) -> None:
     hub = open_hub(Show, limits=Limits(answer_bytes=100))
     result = await McpPeer(hub, "2025-11-25").tool("show.media")
     kinds = [block["type"] for block in result["content"]]
@@ -300,7 +302,7 @@ async def test_blocks_beyond_what_an_answer_may_hold_are_left_out(open_hub: Open
 
 @pytest.mark.parametrize("revision", HANDSHAKES)
 @pytest.mark.parametrize("level", [None, *LEVELS])
-async def test_remarks_are_sent_from_the_level_that_was_set(
+async def test_log_messages_are_sent_from_the_configured_level(
     open_hub: OpenHub, revision: str, level: str | None
 ) -> None:
     peer = McpPeer(open_hub(Show), revision)
@@ -317,7 +319,7 @@ async def test_remarks_are_sent_from_the_level_that_was_set(
 
 
 @pytest.mark.parametrize("level", ["loud", "", None, 5, ["info"], "INFO"])
-async def test_a_level_that_is_none_is_refused(open_hub: OpenHub, level: Any) -> None:
+async def test_an_unknown_level_is_refused(open_hub: OpenHub, level: Any) -> None:
     peer = McpPeer(open_hub(Show), "2025-11-25")
     assert (await peer.error("logging/setLevel", {"level": level}))["code"] == wire.INVALID_PARAMS
     modern = McpPeer(open_hub(Show), STATELESS)
@@ -326,7 +328,7 @@ async def test_a_level_that_is_none_is_refused(open_hub: OpenHub, level: Any) ->
     assert error["code"] == wire.INVALID_PARAMS
 
 
-async def test_without_a_handshake_remarks_are_sent_only_to_who_asks_for_them(
+async def test_without_a_handshake_log_messages_are_sent_only_on_request(
     open_hub: OpenHub,
 ) -> None:
     peer = McpPeer(open_hub(Show), STATELESS)
@@ -337,7 +339,7 @@ async def test_without_a_handshake_remarks_are_sent_only_to_who_asks_for_them(
     assert [each["level"] for each in peer.notifications("notifications/message")] == LEVELS[-2:]
 
 
-async def test_where_only_answers_can_be_sent_nothing_else_is(open_hub: OpenHub) -> None:
+async def test_a_connection_for_answers_only_sends_nothing_else(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Show), "2025-11-25", streaming=False)
     call = peer.begin_tool("show.remarks", progressToken=1)
     assert (await peer.answer_to(call))["result"]["isError"] is False
@@ -364,7 +366,7 @@ async def test_a_cancelled_call_is_stopped_and_never_answered(
     assert run.state == "cancelled"
 
 
-async def test_a_call_may_be_cancelled_before_it_has_begun(open_hub: OpenHub) -> None:
+async def test_a_call_may_be_cancelled_before_it_has_started(open_hub: OpenHub) -> None:
     watched = Watched()
     peer = McpPeer(open_hub(watched), "2025-11-25")
     call = peer.begin_tool("watched.wait")
@@ -377,7 +379,7 @@ async def test_a_call_may_be_cancelled_before_it_has_begun(open_hub: OpenHub) ->
     "params",
     [None, {}, *({"requestId": each} for each in (None, "100", [100], 101, 1.5, True))],
 )
-async def test_cancelling_what_is_not_under_way_does_nothing(
+async def test_cancelling_an_unknown_request_does_nothing(
     open_hub: OpenHub, params: dict[str, Any] | None
 ) -> None:
     peer = McpPeer(open_hub(Demo), "2025-11-25")
@@ -397,7 +399,7 @@ async def test_cancelling_what_is_not_under_way_does_nothing(
     assert "result" in await peer.call("tools/list")
 
 
-async def test_a_client_that_vanishes_ends_its_calls(open_hub: OpenHub) -> None:
+async def test_a_disconnect_ends_the_calls_of_a_client(open_hub: OpenHub) -> None:
     watched = Watched()
     peer = McpPeer(open_hub(watched), "2025-11-25")
     peer.begin_tool("watched.wait", progressToken=1)
@@ -447,9 +449,7 @@ class Camera(Activation):
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_a_picture_that_a_method_returns_is_a_picture(
-    open_hub: OpenHub, revision: str
-) -> None:
+async def test_an_image_that_a_method_returns_is_an_image(open_hub: OpenHub, revision: str) -> None:
     peer = McpPeer(open_hub(Camera), revision)
     image = {"type": "image", "data": PIXEL, "mimeType": "image/png"}
     picture = await peer.tool("camera.picture")

@@ -33,6 +33,6 @@ def mcp_view_of(hub: Plexus) -> McpConnection:
 
 
 @pytest.mark.parametrize("name", MCP_TRANSCRIPTS)
-async def test_the_view_speaks_mcp_as_the_transcript_says(name: str, open_hub: OpenHub) -> None:
+async def test_the_view_answers_as_in_the_transcript(name: str, open_hub: OpenHub) -> None:
     hub = open_hub(Demo)
     await replay(MCP_TRANSCRIPTS[name], Bare(hub, mcp_view_of(hub)))

@@ -232,7 +232,7 @@ async def test_every_refusal_is_an_error_of_the_revision(revision: str) -> None:
 
 
 @pytest.mark.parametrize("revision", LEGACY)
-async def test_changes_are_told_on_the_connection(revision: str) -> None:
+async def test_changes_are_sent_on_the_connection(revision: str) -> None:
     async with connected(revision) as peer:
         assert await peer.result("ping") == {}
         assert await peer.result("resources/subscribe", uri=WATCHED) == {}
@@ -245,7 +245,7 @@ async def test_changes_are_told_on_the_connection(revision: str) -> None:
         await peer.notification("notifications/prompts/list_changed")
 
 
-async def test_changes_are_told_to_whoever_listens() -> None:
+async def test_changes_are_sent_to_listen_streams() -> None:
     async with connected(STATELESS) as peer:
         await peer.result("server/discover")
         wanted = {

@@ -156,14 +156,14 @@ CASES = [
 
 
 @pytest.mark.parametrize(("revision", "frame", "method"), CASES)
-def test_a_message_that_the_revision_has_is_taken(
+def test_a_message_of_the_revision_is_accepted(
     revision: str, frame: dict[str, Any], method: str | None
 ) -> None:
     validate(revision, frame, method)
 
 
 @pytest.mark.parametrize(("revision", "frame", "method"), CASES)
-def test_nothing_may_stand_beside_the_parts_of_a_message(
+def test_a_message_with_additional_fields_is_refused(
     revision: str, frame: dict[str, Any], method: str | None
 ) -> None:
     with pytest.raises(SchemaFault, match="extra"):
@@ -171,7 +171,7 @@ def test_nothing_may_stand_beside_the_parts_of_a_message(
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_results_of_tools_are_taken_in_every_revision(revision: str) -> None:
+def test_results_of_tools_are_accepted_in_every_revision(revision: str) -> None:
     validate(revision, answer(called(revision, isError=True)), "tools/call")
     validate(revision, answer(listed(revision, nextCursor="2")), "tools/list")
     validate(revision, answer(called(revision, _meta={"anything": {"at": "all"}})), "tools/call")
@@ -206,7 +206,7 @@ def test_a_broken_message_is_refused(
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_null_is_not_the_same_as_nothing(revision: str) -> None:
+def test_null_is_not_the_same_as_absent(revision: str) -> None:
     with pytest.raises(SchemaFault, match="nextCursor"):
         validate(revision, answer(listed(revision, nextCursor=None)), "tools/list")
     undescribed = listed(revision, tools=[TOOL | {"description": None}])
@@ -262,7 +262,7 @@ def test_null_is_not_the_same_as_nothing(revision: str) -> None:
         ),
     ],
 )
-def test_a_field_is_refused_before_the_revision_that_brought_it(
+def test_a_field_is_refused_before_the_revision_that_introduced_it(
     since: str, frame: dict[str, Any], method: str | None
 ) -> None:
     method = "tools/call" if method == "" else method
@@ -302,7 +302,7 @@ def test_the_revision_without_a_handshake_is_as_strict(
         validate(STATELESS, frame, method)
 
 
-def test_a_fault_says_where_it_is() -> None:
+def test_a_schema_error_names_its_location() -> None:
     frame = answer({"content": [{"type": "text", "text": 5}]})
     with pytest.raises(SchemaFault, match=r"2025-11-25: CallToolResult: \$\.content\[0\]"):
         validate("2025-11-25", frame, "tools/call")

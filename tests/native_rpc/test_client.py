@@ -45,7 +45,7 @@ def target(request: pytest.FixtureRequest, server: Server) -> str | list[str]:
 # --- what a call gives ------------------------------------------------------------------------
 
 
-def test_a_loop_gives_every_event_and_the_terminal_last(target: str | list[str]) -> None:
+def test_a_loop_yields_every_event_and_the_terminal_last(target: str | list[str]) -> None:
     async def scenario() -> list[Any]:
         async with connect(target) as plexus:
             return [event async for event in plexus.bash.execute(command="echo out; echo err >&2")]
@@ -57,7 +57,7 @@ def test_a_loop_gives_every_event_and_the_terminal_last(target: str | list[str])
     assert (events[3].type, events[3].exit_code, events[3].terminal) == ("complete", 0, True)
 
 
-def test_awaiting_gives_the_result_or_else_the_terminal(target: str | list[str]) -> None:
+def test_awaiting_returns_the_result_or_the_terminal(target: str | list[str]) -> None:
     async def scenario() -> tuple[Any, Any, Any]:
         async with connect(target) as plexus:
             call = plexus.bash.execute(command="exit 3")
@@ -80,7 +80,7 @@ def test_names_nest_and_parameters_may_be_positional(target: str | list[str]) ->
     assert play(scenario) == ("the moon", [1, 2, 3, 1, 2])
 
 
-def test_a_long_stream_comes_whole_and_in_order(target: str | list[str]) -> None:
+def test_a_long_stream_arrives_complete_and_in_order(target: str | list[str]) -> None:
     async def scenario() -> list[Any]:
         async with connect(target) as plexus:
             return [event async for event in plexus.count.up(to=20_000)]
@@ -90,7 +90,7 @@ def test_a_long_stream_comes_whole_and_in_order(target: str | list[str]) -> None
     assert numbers(events) == list(range(1, 20_001))
 
 
-def test_a_terminal_of_ten_megabytes_comes_through(target: str | list[str]) -> None:
+def test_a_terminal_of_ten_megabytes_arrives(target: str | list[str]) -> None:
     async def scenario() -> int:
         async with connect(target) as plexus:
             params = {"method": "count.up", "params": {"to": 10, "size": 900_000}}
@@ -99,7 +99,7 @@ def test_a_terminal_of_ten_megabytes_comes_through(target: str | list[str]) -> N
     assert play(scenario) == 10
 
 
-def test_items_say_when_they_were_written_if_that_is_asked_for(target: str | list[str]) -> None:
+def test_items_have_times_on_request(target: str | list[str]) -> None:
     async def scenario() -> list[list[int | None]]:
         async with connect(target) as plexus:
             asked = [item.time_ms async for item in plexus.count.up(to=3, pause_ms=20, _times=True)]
@@ -184,7 +184,7 @@ def test_entering_a_refused_call_raises_too(target: str | list[str]) -> None:
         play(scenario)
 
 
-def test_one_call_too_many_is_refused_and_the_others_go_on(server: Server) -> None:
+def test_a_call_above_the_limit_is_refused_and_the_others_continue(server: Server) -> None:
     async def scenario() -> int:
         async with connect(f"ws://127.0.0.1:{server.port}") as plexus:
             calls = [plexus.count.up(to=1, pause_ms=60_000) for _ in range(128)]
@@ -200,7 +200,7 @@ def test_one_call_too_many_is_refused_and_the_others_go_on(server: Server) -> No
     assert play(scenario) == 128
 
 
-def test_an_error_in_the_block_is_raised_as_it_is(target: str | list[str]) -> None:
+def test_an_error_in_the_block_is_raised_unchanged(target: str | list[str]) -> None:
     async def scenario() -> None:
         async with connect(target) as plexus, plexus.count.up(to=9, pause_ms=1000):
             raise LookupError("mine")
@@ -290,7 +290,7 @@ LEAVING = (
 
 
 @pytest.mark.parametrize("leave", LEAVING, ids=lambda leave: str(leave.__name__))
-def test_leaving_a_call_stops_its_run(
+def test_closing_a_call_cancels_its_run(
     target: str | list[str], leave: Callable[[Client], Any]
 ) -> None:
     async def scenario() -> bool:
@@ -301,7 +301,7 @@ def test_leaving_a_call_stops_its_run(
     assert play(scenario)
 
 
-def test_leaving_the_client_stops_what_is_open(target: str | list[str]) -> None:
+def test_closing_the_client_cancels_open_calls(target: str | list[str]) -> None:
     async def scenario() -> tuple[bool, BaseException | None]:
         pids: list[int] = []
         started = asyncio.Event()
@@ -323,7 +323,7 @@ def test_leaving_the_client_stops_what_is_open(target: str | list[str]) -> None:
     assert "closed" in str(error)
 
 
-def test_a_call_left_before_it_was_answered_does_not_run_on(target: str | list[str]) -> None:
+def test_a_call_closed_before_its_reply_does_not_continue(target: str | list[str]) -> None:
     async def scenario() -> list[Any]:
         async with connect(target) as plexus:
             call = plexus.count.up(to=7, pause_ms=60_000)
@@ -357,7 +357,7 @@ def test_a_call_that_is_never_used_is_never_sent(target: str | list[str]) -> Non
 # --- runs -------------------------------------------------------------------------------------
 
 
-def test_cancelling_a_call_lets_its_terminal_come(target: str | list[str]) -> None:
+def test_a_cancelled_call_gets_its_terminal(target: str | list[str]) -> None:
     async def scenario() -> tuple[bool, bool]:
         async with connect(target) as plexus, plexus.count.up(to=9, pause_ms=60_000) as call:
             assert call.run is not None
@@ -370,7 +370,7 @@ def test_cancelling_a_call_lets_its_terminal_come(target: str | list[str]) -> No
     assert play(scenario) == (True, False)
 
 
-def test_any_run_of_yours_can_be_cancelled_by_its_number(target: str | list[str]) -> None:
+def test_a_run_can_be_cancelled_by_its_number(target: str | list[str]) -> None:
     async def scenario() -> tuple[bool, bool]:
         async with connect(target) as plexus, plexus.count.up(to=9, pause_ms=60_000) as call:
             first = await plexus.cancel(call.run or 0, "by number")
@@ -381,7 +381,7 @@ def test_any_run_of_yours_can_be_cancelled_by_its_number(target: str | list[str]
     assert play(scenario) == (True, False)
 
 
-def test_a_run_can_be_followed_from_any_item_and_left_without_harm(
+def test_a_run_can_be_attached_from_any_item_without_stopping_it(
     target: str | list[str],
 ) -> None:
     async def scenario() -> tuple[list[int], list[int], list[int]]:
@@ -426,7 +426,7 @@ def test_the_server_describes_itself(target: str | list[str]) -> None:
 # --- slow programs ----------------------------------------------------------------------------
 
 
-def test_what_is_unread_is_bounded_and_nothing_of_it_is_lost(target: str | list[str]) -> None:
+def test_unread_items_are_limited_and_none_is_lost(target: str | list[str]) -> None:
     limits = ClientLimits(unread_items=100)
 
     async def scenario() -> tuple[int, list[int]]:
@@ -446,7 +446,7 @@ def test_what_is_unread_is_bounded_and_nothing_of_it_is_lost(target: str | list[
     assert seqs == list(range(1, 30_002))
 
 
-def test_a_client_can_be_left_at_once_though_much_is_unread(target: str | list[str]) -> None:
+def test_a_client_with_many_unread_items_closes_immediately(target: str | list[str]) -> None:
     async def scenario() -> float:
         async with connect(target, limits=ClientLimits(unread_items=50)) as plexus:
             call = plexus.count.up(to=100_000, size=1000)
@@ -458,7 +458,7 @@ def test_a_client_can_be_left_at_once_though_much_is_unread(target: str | list[s
     assert play(scenario) < 3
 
 
-def test_over_http_a_call_that_nobody_reads_holds_up_no_other(server: Server) -> None:
+def test_over_http_an_unread_call_blocks_no_other(server: Server) -> None:
     limits = ClientLimits(unread_items=10)
 
     async def scenario() -> Any:
@@ -476,7 +476,7 @@ def test_over_http_a_call_that_nobody_reads_holds_up_no_other(server: Server) ->
 
 
 @pytest.mark.parametrize("target", ["", "bash", "ftp://127.0.0.1", "ws://", "stdio:", []])
-def test_what_is_no_target_is_refused_at_once(target: str | list[str]) -> None:
+def test_an_invalid_target_is_refused_immediately(target: str | list[str]) -> None:
     with pytest.raises(ValueError, match=r"target|command"):
         connect(target)
 
@@ -484,7 +484,7 @@ def test_what_is_no_target_is_refused_at_once(target: str | list[str]) -> None:
 @pytest.mark.parametrize(
     "target", ["ws://127.0.0.1:1", "http://127.0.0.1:1", ["/no/such/command"], "stdio:/no/such"]
 )
-def test_without_a_server_entering_fails_at_once(target: str | list[str]) -> None:
+def test_without_a_server_entering_fails_immediately(target: str | list[str]) -> None:
     async def scenario() -> None:
         async with connect(target):
             raise AssertionError
@@ -509,7 +509,7 @@ def test_a_client_must_be_entered_once_and_before_it_is_used(server: Server) -> 
     play(scenario)
 
 
-def test_a_path_that_is_not_there_is_told_apart_from_a_refused_call(server: Server) -> None:
+def test_an_unknown_path_differs_from_a_refused_call(server: Server) -> None:
     async def over_ws() -> None:
         async with connect(f"ws://127.0.0.1:{server.port}/nowhere"):
             raise AssertionError
@@ -524,7 +524,7 @@ def test_a_path_that_is_not_there_is_told_apart_from_a_refused_call(server: Serv
         play(over_http)
 
 
-def test_a_server_that_wants_another_token_denies() -> None:
+def test_a_server_with_another_token_denies() -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
@@ -540,7 +540,7 @@ def test_a_server_that_wants_another_token_denies() -> None:
         play(scenario)
 
 
-def test_a_call_says_what_it_is() -> None:
+def test_a_call_has_a_repr() -> None:
     async def scenario() -> str:
         async with connect("stdio:cat") as plexus:
             return repr(plexus.a.b())

@@ -91,7 +91,7 @@ def ask(*answers: bytes, hang: bool = False, **options: Any) -> tuple[Any, Canne
     return play(scenario)
 
 
-def test_a_request_says_what_it_is_and_who_asks() -> None:
+def test_a_request_has_its_headers_and_token() -> None:
     result, server = ask(STREAM + STARTED + item(1, COMPLETE), token="secret")
     assert result == 42
     head = server.heads[0]
@@ -124,7 +124,7 @@ REFUSED = b'{"jsonrpc":"2.0","id":1,"error":{"code":-32004,"message":"gone","dat
         answer(400, REFUSED.replace(b'"id":1', b'"id":null')),
     ],
 )
-def test_a_refusal_may_come_in_any_of_its_forms(response: bytes) -> None:
+def test_a_refusal_may_have_any_of_its_forms(response: bytes) -> None:
     with pytest.raises(NotFound, match="gone") as raised:
         ask(response)
     assert raised.value.data == {"a": 1}
@@ -140,13 +140,13 @@ def test_a_status_alone_is_an_error_too(status: int, kind: type[PlexusError]) ->
     assert type(raised.value) is kind
 
 
-def test_a_server_that_is_away_for_a_moment_is_asked_again() -> None:
+def test_a_server_that_is_briefly_unavailable_is_retried() -> None:
     result, server = ask(answer(503, b"starting"), b"", STREAM + STARTED + item(1, COMPLETE))
     assert result == 42
     assert [request.params for request in server.asked] == [server.asked[0].params] * 3
 
 
-def test_a_broken_stream_goes_on_after_its_last_item_with_the_same_key() -> None:
+def test_a_broken_stream_resumes_after_its_last_item_with_the_same_key() -> None:
     result, server = ask(
         STREAM + STARTED + item(1, CONTENT) + item(2, CONTENT)[:20],
         STREAM + STARTED + item(2, CONTENT) + item(3, COMPLETE),
@@ -158,7 +158,7 @@ def test_a_broken_stream_goes_on_after_its_last_item_with_the_same_key() -> None
     assert first == {"x": 1, "_run": first["_run"]}
 
 
-def test_a_silent_stream_is_taken_for_a_broken_one() -> None:
+def test_a_silent_stream_is_treated_as_broken() -> None:
     async def scenario() -> list[Item]:
         items: list[Item] = []
         answers = (STREAM + STARTED + item(1, CONTENT), STREAM + STARTED + item(2, COMPLETE))
@@ -172,7 +172,7 @@ def test_a_silent_stream_is_taken_for_a_broken_one() -> None:
     assert [one.seq for one in play(scenario)] == [1, 2]
 
 
-def test_a_server_that_answers_nothing_is_given_up() -> None:
+def test_a_server_that_does_not_answer_times_out() -> None:
     with pytest.raises(PlexusError, match=r"no reply|did not answer"):
         ask(b"", b"", b"", hang=True, limits=ClientLimits(reply_s=0.2, reconnect_s=0.0))
 
@@ -192,6 +192,6 @@ def test_a_missing_item_is_an_error_and_stops_the_run() -> None:
     assert server.asked[1].params["run"] == 5
 
 
-def test_what_is_no_http_is_a_lost_connection() -> None:
+def test_an_answer_that_is_not_http_is_a_lost_connection() -> None:
     with pytest.raises(ConnectionLost, match="connection was lost"):
         ask(b"hello\r\n\r\n", reconnect_s=0.0)

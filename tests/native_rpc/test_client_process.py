@@ -72,7 +72,7 @@ def test_a_process_that_dies_ends_open_calls_and_refuses_new_ones(tmp_path: Path
     assert [event.text for event in seen] == ["1"]
 
 
-def test_a_process_is_ended_with_its_client(tmp_path: Path) -> None:
+def test_a_process_exits_with_its_client(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
 
     async def scenario() -> float:
@@ -86,7 +86,7 @@ def test_a_process_is_ended_with_its_client(tmp_path: Path) -> None:
     assert not is_alive(int(pid_file.read_text()))
 
 
-def test_a_process_that_will_not_end_is_killed(tmp_path: Path) -> None:
+def test_a_process_that_does_not_exit_is_killed(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
 
     async def scenario() -> int:
@@ -98,7 +98,7 @@ def test_a_process_that_will_not_end_is_killed(tmp_path: Path) -> None:
     assert not is_alive(play(scenario))
 
 
-def test_a_process_that_died_is_noticed_though_its_output_stays_open() -> None:
+def test_a_dead_process_is_detected_although_its_output_stays_open() -> None:
     async def scenario() -> None:
         async with connect(python(HAUNTED), limits=ClientLimits(close_s=0.2)) as plexus:
             with pytest.raises(ConnectionLost, match="ended with 7"):
@@ -109,7 +109,7 @@ def test_a_process_that_died_is_noticed_though_its_output_stays_open() -> None:
     assert time.monotonic() - started < 4
 
 
-def test_a_server_that_never_answers_is_not_waited_for_for_ever() -> None:
+def test_a_server_that_never_answers_is_not_awaited_indefinitely() -> None:
     async def scenario() -> None:
         limits = ClientLimits(reply_s=0.2, close_s=0.2)
         async with connect("stdio:sleep 1000", limits=limits) as plexus:
@@ -127,7 +127,7 @@ def test_a_server_that_never_answers_is_not_waited_for_for_ever() -> None:
     assert time.monotonic() - started < 5
 
 
-def test_what_is_no_message_is_passed_over() -> None:
+def test_an_invalid_message_is_ignored() -> None:
     async def scenario() -> int:
         async with connect(python(CHATTY)) as plexus:
             return int(await plexus.a.b())

@@ -39,7 +39,7 @@ CUTS = [
 
 
 @pytest.mark.parametrize("cuts", CUTS, ids=str)
-def test_every_item_comes_once_wherever_the_connection_is_cut(
+def test_every_item_arrives_once_wherever_the_connection_is_cut(
     server: Server, scheme: str, cuts: list[int], tmp_path: Path
 ) -> None:
     mark = tmp_path / "mark"
@@ -61,7 +61,7 @@ def test_every_item_comes_once_wherever_the_connection_is_cut(
     assert connections > len(cuts)
 
 
-def test_many_calls_at_once_all_go_on(server: Server, scheme: str) -> None:
+def test_many_concurrent_calls_all_resume(server: Server, scheme: str) -> None:
     async def scenario() -> list[list[int]]:
         async with (
             proxied(server.port) as proxy,
@@ -104,7 +104,7 @@ def test_a_call_whose_reply_is_lost_runs_once(server: Server, scheme: str, tmp_p
     assert mark.read_text() == "begun\n"
 
 
-def test_a_followed_run_goes_on_too(server: Server, scheme: str) -> None:
+def test_an_attached_run_resumes_too(server: Server, scheme: str) -> None:
     async def scenario() -> tuple[list[int], list[int]]:
         async with (
             connect(f"ws://127.0.0.1:{server.port}") as owner,
@@ -123,7 +123,7 @@ def test_a_followed_run_goes_on_too(server: Server, scheme: str) -> None:
     assert play(scenario) == (list(range(1, 102)), list(range(1, 101)))
 
 
-def test_a_connection_lost_while_idle_is_not_noticed_by_the_next_call(
+def test_a_connection_lost_while_idle_does_not_affect_the_next_call(
     server: Server, scheme: str
 ) -> None:
     async def scenario() -> Any:
@@ -163,7 +163,7 @@ def test_positional_parameters_cannot_be_resumed(server: Server, scheme: str) ->
 
 
 @pytest.mark.parametrize("reconnect_s", [0.0, 0.5])
-def test_a_server_that_stays_away_is_given_up_in_time(
+def test_reconnecting_to_an_unavailable_server_times_out(
     server: Server, scheme: str, reconnect_s: float
 ) -> None:
     async def scenario() -> float:
@@ -189,7 +189,7 @@ def test_a_server_that_stays_away_is_given_up_in_time(
     assert reconnect_s * 0.9 <= play(scenario) < reconnect_s + 2
 
 
-def test_a_call_left_while_the_connection_is_away_is_stopped_by_the_server(
+def test_a_call_closed_while_disconnected_is_cancelled_by_the_server(
     scheme: str, tmp_path: Path
 ) -> None:
     async def scenario(server: Server) -> bool:
@@ -208,7 +208,7 @@ def test_a_call_left_while_the_connection_is_away_is_stopped_by_the_server(
         assert play(lambda: scenario(server))
 
 
-def test_a_server_that_went_mute_is_noticed(
+def test_a_server_that_stops_responding_is_detected(
     server: Server, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipes, "PING_S", 0.2)
@@ -230,9 +230,7 @@ def test_a_server_that_went_mute_is_noticed(
     assert play(scenario) == list(range(1, 62))
 
 
-def test_a_run_that_a_restarted_server_forgot_is_not_mixed_up_with_another(
-    scheme: str, tmp_path: Path
-) -> None:
+def test_a_run_lost_by_a_restart_is_not_confused_with_another(scheme: str, tmp_path: Path) -> None:
     async def scenario() -> list[int]:
         servers = [Server(tmp_path)]
         port = servers[0].port

@@ -90,7 +90,7 @@ def test_an_item_is_a_read_only_mapping_with_attributes() -> None:
 # --- one connection ---------------------------------------------------------------------------
 
 
-def test_a_call_gives_its_items_in_order_and_then_is_over() -> None:
+def test_a_call_delivers_its_items_in_order_and_is_done() -> None:
     wired = Wire(params={"to": 2})
     assert wired.sent == [wire.Request(1, "count.up", {"to": 2, "_run": "k"})]
     wired.reply(5)
@@ -147,7 +147,7 @@ def test_a_refused_call_ends_with_the_class_of_its_number(
     assert (error.code, error.data) == (word, 7)
 
 
-def test_every_error_with_a_number_comes_back_as_its_own_class() -> None:
+def test_every_error_number_becomes_its_own_class() -> None:
     for name in errors.__all__:
         kind = getattr(errors, name)
         if kind.default_code in CODES:
@@ -155,7 +155,7 @@ def test_every_error_with_a_number_comes_back_as_its_own_class() -> None:
             assert type(found) is kind
 
 
-def test_an_item_that_came_before_is_dropped() -> None:
+def test_a_repeated_item_is_dropped() -> None:
     wired = Wire()
     wired.reply(5)
     for seq in (1, 2, 1, 2, 3):
@@ -174,7 +174,7 @@ def test_a_missing_item_ends_the_call_and_its_subscription() -> None:
     assert wired.sent[-1] == unsubscribe(5)
 
 
-def test_a_gap_is_passed_on_and_numbers_go_on_after_it() -> None:
+def test_a_gap_is_delivered_and_numbers_continue_after_it() -> None:
     wired = Wire()
     wired.reply(5)
     wired.item(7, {"type": "gap", "from": 1, "to": 7})
@@ -192,7 +192,7 @@ def test_a_terminal_is_never_dropped() -> None:
     assert wired.exchange.done
 
 
-def test_leaving_unsubscribes_and_later_items_are_nobodys() -> None:
+def test_abandoning_a_call_unsubscribes_and_drops_later_items() -> None:
     wired = Wire()
     wired.reply(5)
     wired.item(1, text(1))
@@ -204,7 +204,7 @@ def test_leaving_unsubscribes_and_later_items_are_nobodys() -> None:
     assert wired.session.idle
 
 
-def test_a_call_left_before_its_reply_is_unsubscribed_when_the_reply_comes() -> None:
+def test_a_call_abandoned_before_its_reply_is_unsubscribed_with_the_reply() -> None:
     wired = Wire()
     wired.exchange.abandon()
     assert wired.session.unsubscribe(wired.exchange) is None
@@ -213,7 +213,7 @@ def test_a_call_left_before_its_reply_is_unsubscribed_when_the_reply_comes() -> 
     assert wired.session.idle
 
 
-def test_what_makes_no_sense_is_passed_over() -> None:
+def test_invalid_messages_are_ignored() -> None:
     wired = Wire()
     wired.reply(5)
     for message in (
@@ -238,7 +238,7 @@ def test_a_reply_that_is_no_subscription_ends_the_call(result: Any) -> None:
     assert wired.session.idle
 
 
-def test_what_has_no_json_form_or_is_too_big_is_never_sent() -> None:
+def test_a_request_without_json_form_or_too_big_is_never_sent() -> None:
     unread = UnreadCounter(ClientLimits())
     session = Session()
     for params, kind in (({"a": object()}, InvalidParams), ({"a": "x" * 1000}, TooBig)):
@@ -251,7 +251,7 @@ def test_what_has_no_json_form_or_is_too_big_is_never_sent() -> None:
 # --- the next connection ----------------------------------------------------------------------
 
 
-def test_a_call_goes_on_after_its_last_item() -> None:
+def test_a_call_resumes_after_its_last_item() -> None:
     wired = Wire(params={"to": 9})
     wired.reply(5)
     wired.item(1, text(1))
@@ -263,14 +263,14 @@ def test_a_call_goes_on_after_its_last_item() -> None:
     assert wired.taken() == [1, 2]
 
 
-def test_a_call_whose_reply_was_lost_asks_with_the_same_key() -> None:
+def test_a_call_whose_reply_was_lost_repeats_its_key() -> None:
     wired = Wire()
     wired.session.disconnect()
     wired.connect()
     assert wired.sent[0] == wired.sent[1]
 
 
-def test_following_a_run_goes_on_after_its_last_item() -> None:
+def test_an_attached_run_resumes_after_its_last_item() -> None:
     wired = Wire("plexus.attach", {"run": 5, "after": 2})
     wired.reply(6)
     assert wired.exchange.run == 5
@@ -280,7 +280,7 @@ def test_following_a_run_goes_on_after_its_last_item() -> None:
     assert wired.sent[-1] == wire.Request(1, "plexus.attach", {"run": 5, "after": 3})
 
 
-def test_owners_of_runs_ask_again_before_those_who_follow() -> None:
+def test_owners_of_runs_resume_before_other_readers() -> None:
     session, unread = Session(), UnreadCounter(ClientLimits())
     follower = Exchange("plexus.attach", {"run": 5}, unread)
     owner = Exchange("count.up", {}, unread, new_key="k")
@@ -290,7 +290,7 @@ def test_owners_of_runs_ask_again_before_those_who_follow() -> None:
 
 
 @pytest.mark.parametrize("how", ["another run", "not found"])
-def test_a_server_that_forgot_the_run_is_noticed(how: str) -> None:
+def test_a_server_without_the_run_is_detected(how: str) -> None:
     wired = Wire()
     wired.reply(5)
     wired.session.disconnect()
@@ -304,7 +304,7 @@ def test_a_server_that_forgot_the_run_is_noticed(how: str) -> None:
     assert wired.session.idle
 
 
-def test_only_calls_with_a_key_can_be_asked_again_once_they_were_sent() -> None:
+def test_only_calls_with_a_key_can_be_repeated_once_sent() -> None:
     unread = UnreadCounter(ClientLimits())
     cases: list[tuple[str, Params, bool]] = [
         ("count.up", {"to": 1}, True),
@@ -319,12 +319,12 @@ def test_only_calls_with_a_key_can_be_asked_again_once_they_were_sent() -> None:
         assert exchange.resumable is resumable, (method, params)
 
 
-def test_a_key_of_the_callers_own_is_kept() -> None:
+def test_a_key_of_the_caller_is_used() -> None:
     assert Wire(params={"_run": "mine"}).exchange.key == "mine"
 
 
 @given(st.lists(st.integers(0, 12), max_size=8))
-def test_however_often_the_connection_breaks_each_item_comes_once(breaks: list[int]) -> None:
+def test_each_item_arrives_once_however_often_the_connection_breaks(breaks: list[int]) -> None:
     """A server sends 12 items; each connection breaks after so many, and some come twice."""
     wired = Wire()
     taken: list[int] = []
@@ -347,7 +347,7 @@ def test_however_often_the_connection_breaks_each_item_comes_once(breaks: list[i
 # --- what is unread ---------------------------------------------------------------------------
 
 
-def test_unread_items_are_full_at_a_bound_and_until_half_is_gone() -> None:
+def test_the_unread_counter_is_full_from_its_limit_until_half_is_consumed() -> None:
     for bound in ({"unread_items": 4}, {"unread_bytes": 40}):
         unread = UnreadCounter(ClientLimits(**bound))
         for _ in range(4):

@@ -41,7 +41,7 @@ def test_a_client_with_the_token_calls(server: Server, target: str) -> None:
 
 
 @pytest.mark.parametrize("token", [None, "wrong"])
-def test_a_client_without_it_is_denied_at_once_and_told_why(target: str, token: str | None) -> None:
+def test_a_client_without_the_token_is_denied_with_a_reason(target: str, token: str | None) -> None:
     async def scenario() -> None:
         async with connect(target, token=token) as plexus:
             await plexus.hash()

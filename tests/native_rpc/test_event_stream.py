@@ -38,7 +38,7 @@ def test_it_reads_what_the_server_writes() -> None:
 
 
 @pytest.mark.parametrize("stream", [b"data: " + b"x" * 100, b"data: 12345678\n" * 20])
-def test_an_event_that_never_ends_is_not_kept(stream: bytes) -> None:
+def test_an_event_that_never_ends_is_refused(stream: bytes) -> None:
     reader = EventStreamReader(90)
     with pytest.raises(ProtocolError, match="over the limit of 90"):
         _ = [reader.feed(stream[i : i + 1]) for i in range(len(stream))]

@@ -115,7 +115,7 @@ def test_a_call_is_answered_with_its_subscription() -> None:
     assert peer.started[1].params == {"subtrahend": 23, "minuend": 42}
 
 
-def test_a_call_of_a_method_that_is_not_there_is_32601() -> None:
+def test_a_call_of_an_unknown_method_is_32601() -> None:
     peer = Peer()
     peer.refused["foobar"] = UnknownMethod("there is no method foobar", data={"nearest": []})
     [answer] = peer.call("foobar", request_id="1")
@@ -223,7 +223,7 @@ def test_an_id_that_cannot_be_echoed_is_refused(request_id: Any) -> None:
     assert peer.started == []
 
 
-def test_a_notification_starts_a_call_that_nobody_reads() -> None:
+def test_a_notification_starts_a_call_without_answers() -> None:
     peer = Peer()
     assert peer.say({"jsonrpc": "2.0", "method": "m", "params": {"a": 1}}) == []
     [start] = peer.started
@@ -246,7 +246,7 @@ def test_a_response_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("word", CODES)
-def test_every_word_of_the_core_has_its_number(word: str) -> None:
+def test_every_error_code_of_the_core_has_its_number(word: str) -> None:
     peer = Peer()
     peer.refused["m"] = PlexusError("message", code=word, data={"a": 1})
     [answer] = peer.call("m")
@@ -286,7 +286,7 @@ def test_items_name_their_method_subscription_and_number() -> None:
     ]
 
 
-def test_a_subscription_is_gone_after_its_terminal() -> None:
+def test_a_subscription_ends_with_its_terminal() -> None:
     peer = Peer()
     peer.call("m")
     idle = [peer.view.idle]
@@ -299,7 +299,7 @@ def test_a_subscription_is_gone_after_its_terminal() -> None:
     assert peer.view.peer_gone() == []
 
 
-def test_the_bytes_of_an_event_are_not_touched() -> None:
+def test_the_bytes_of_an_event_are_unchanged() -> None:
     peer = Peer()
     peer.call("m")
     raw = b'{"type":"content","text":"100%d %b \\u0000 %%"}'
@@ -322,7 +322,7 @@ def test_a_run_that_is_read_twice_on_one_connection_has_two_numbers() -> None:
     assert item["params"]["subscription"] == 1001
 
 
-def test_each_framing_puts_a_message_where_its_transport_wants_it() -> None:
+def test_each_framing_frames_messages_for_its_transport() -> None:
     for framing, before, after in (
         (LINES, b"", b"\n"),
         (MESSAGES, b"", b""),
@@ -336,7 +336,7 @@ def test_each_framing_puts_a_message_where_its_transport_wants_it() -> None:
         assert reply.frames == [before + b'{"jsonrpc":"2.0","id":1,"result":9}' + after]
 
 
-def test_an_event_stream_says_where_to_go_on_from() -> None:
+def test_an_event_stream_has_ids_to_resume_from() -> None:
     view = NativeConnection(EVENT_STREAM, LIMITS, lambda: 1)
     [start] = view.receive(wire.Request(1, "m", None))
     assert isinstance(start, StartCall)
@@ -367,14 +367,14 @@ def test_unsubscribing_stops_a_subscription_and_its_run(method: str, params: Any
     assert peer.call(method, params, "again") == [result("again", False)]
 
 
-def test_the_run_is_left_before_the_answer_is_given() -> None:
+def test_the_run_is_released_before_the_answer() -> None:
     peer = Peer()
     peer.call("m")
     effects = peer.view.receive(wire.Request(2, "plexus.unsubscribe", [1001]))
     assert [type(effect) for effect in effects] == [LeaveCall, Send]
 
 
-def test_unsubscribing_from_nothing_is_false() -> None:
+def test_unsubscribing_an_unknown_number_is_false() -> None:
     peer = Peer()
     assert peer.call("plexus.unsubscribe", [5]) == [result(1, False)]
     assert not any(isinstance(effect, LeaveCall) for effect in peer.effects)
@@ -387,7 +387,7 @@ def test_unsubscribing_with_a_wrong_number_is_32602(params: Any) -> None:
     assert codes(Peer().call("plexus.unsubscribe", params)) == [-32602]
 
 
-def test_unsubscribing_by_notification_works_in_silence() -> None:
+def test_unsubscribing_by_notification_has_no_answer() -> None:
     peer = Peer()
     peer.call("m")
     note = {"jsonrpc": "2.0", "method": "plexus.unsubscribe"}
@@ -408,7 +408,7 @@ def test_unsubscribing_within_a_batch_is_part_of_its_array() -> None:
 # --- in flight -----------------------------------------------------------------------------------
 
 
-def test_as_many_calls_as_the_limit_may_be_under_way_and_not_one_more() -> None:
+def test_calls_in_progress_are_limited() -> None:
     peer = Peer(limits=Limits(calls_in_flight=3))
     for number in range(3):
         assert peer.call("m", request_id=number) == [result(number, 1001 + number)]
@@ -457,7 +457,7 @@ def test_the_limit_holds_within_a_batch() -> None:
 # --- the peer goes -------------------------------------------------------------------------------
 
 
-def test_a_peer_that_goes_stops_the_calls_that_it_cannot_come_back_to() -> None:
+def test_a_disconnect_cancels_calls_that_cannot_be_resumed() -> None:
     peer = Peer()
     peer.call("a")
     peer.keyed = True
@@ -469,7 +469,7 @@ def test_a_peer_that_goes_stops_the_calls_that_it_cannot_come_back_to() -> None:
     assert peer.view.peer_gone() == []
 
 
-def test_a_peer_of_a_resumable_transport_can_come_back_to_every_call() -> None:
+def test_a_resumable_transport_can_resume_every_call() -> None:
     peer = Peer(resumable=True)
     peer.call("a")
     [leave] = peer.view.peer_gone()
@@ -506,9 +506,7 @@ def test_a_buffered_call_is_answered_once_when_its_run_has_ended() -> None:
         (Cancelled(), -32007),
     ],
 )
-def test_a_buffered_call_whose_run_failed_is_an_error_that_carries_everything(
-    terminal: Event, code: int
-) -> None:
+def test_a_failed_buffered_call_is_an_error_with_all_events(terminal: Event, code: int) -> None:
     peer = Peer(buffered=True)
     peer.call("m")
     [answer] = peer.items(1001, Content(text="a"), terminal)
@@ -520,7 +518,7 @@ def test_a_buffered_call_whose_run_failed_is_an_error_that_carries_everything(
     assert error["data"]["terminal"]["type"] == terminal.type
 
 
-def test_a_buffered_answer_past_the_limit_keeps_head_and_tail_and_says_so() -> None:
+def test_a_buffered_answer_above_the_limit_keeps_head_and_tail_and_is_marked() -> None:
     peer = Peer(buffered=True, limits=Limits(answer_bytes=1000))
     peer.call("m")
     for number in range(1, 101):
@@ -541,7 +539,7 @@ def test_a_buffered_answer_past_the_limit_keeps_head_and_tail_and_says_so() -> N
     assert peer.view.idle
 
 
-def test_a_buffered_answer_within_the_limit_is_whole_and_not_marked() -> None:
+def test_a_buffered_answer_within_the_limit_is_complete_and_not_marked() -> None:
     peer = Peer(buffered=True, limits=Limits(answer_bytes=1000))
     peer.call("m")
     assert peer.items(1001, Content(text="x" * 300)) == []

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 
 @pytest.mark.parametrize("name", TRANSCRIPTS)
-async def test_the_view_alone_speaks_as_the_transcript_says(name: str, open_hub: OpenHub) -> None:
+async def test_the_view_alone_answers_as_in_the_transcript(name: str, open_hub: OpenHub) -> None:
     hub = open_hub(Demo)
     view = NativeConnection(MESSAGES, hub.limits, hub.new_id)
     await replay(TRANSCRIPTS[name], Bare(hub, view))
@@ -57,7 +57,7 @@ def written(folder: Path, *steps: dict[str, Any]) -> Path:
         ([1, 2], [1], False),
     ],
 )
-async def test_a_replay_notices_what_differs(
+async def test_a_replay_detects_differences(
     expected: Any, received: Any, fits: bool, tmp_path: Path
 ) -> None:
     transcript = load(written(tmp_path, {"expect": expected}))
@@ -73,7 +73,7 @@ async def test_a_replay_sends_what_it_has_learned(tmp_path: Path) -> None:
     await replay(load(written(tmp_path, *steps)), Canned(5))
 
 
-async def test_a_replay_takes_a_group_in_any_order(tmp_path: Path) -> None:
+async def test_a_replay_accepts_a_group_in_any_order(tmp_path: Path) -> None:
     transcript = load(written(tmp_path, {"expect_all": [1, 2, 3]}))
     await replay(transcript, Canned(3, 1, 2))
     with pytest.raises(AssertionError):

@@ -109,9 +109,9 @@ class EventLog:
     def after(self, number: int) -> bytes:
         """Return the retained events after this number."""
         kept = [chunk for first, chunk in self._chunks if first > number]
-        begun = next((each for each in reversed(self._chunks) if each[0] <= number), None)
-        if begun is not None:
-            first, chunk = begun
+        partial = next((each for each in reversed(self._chunks) if each[0] <= number), None)
+        if partial is not None:
+            first, chunk = partial
             # Messages contain no newline, so an empty line always ends an event.
             kept.insert(0, EVENT_END.join(chunk.split(EVENT_END)[number + 1 - first :]))
         return b"".join(kept)

@@ -188,9 +188,7 @@ def _attachment_content(message: Message, dialect: Dialect) -> UserContent:
     declared = str(message.meta.get("mime_type") or "")
     mime_type = declared.partition(";")[0].strip().lower()
     if not mime_type.startswith(ACCEPTED_TYPES[dialect]):
-        return (
-            f"(The attached file {name}, {declared}, is not shown: the model cannot read it.)"
-        )
+        return f"(The attached file {name}, {declared}, is not shown: the model cannot read it.)"
     try:
         data = base64.b64decode(message.text, validate=True)
     except binascii.Error:
