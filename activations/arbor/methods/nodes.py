@@ -72,7 +72,7 @@ class NodeMethods(StoreActivation):
         *,
         ctx: Context,
     ) -> Created:
-        """Add a text to a tree, as the last child of its parent. Returns the id of the new node.
+        """Add a text, such as a note, as the last child of its parent. Returns the new node's id.
 
         Args:
             tree_id: Id of the tree.

@@ -118,8 +118,8 @@ class TreeMethods(StoreActivation):
     tree_list = _list_method(
         None,
         "List trees",
-        "List your trees, sorted by id: active ones and those scheduled for deletion. Returns each"
-        " tree's id, root, state and metadata.",
+        "List your trees, sorted by id, with root, state and metadata.\n\n"
+        "    Includes trees that are scheduled for deletion.",
     )
     tree_list_scheduled = _list_method(
         "scheduled_delete",
@@ -151,13 +151,11 @@ class TreeMethods(StoreActivation):
         store = await self.store()
         return tree_data(await store.update_metadata(ctx.principal.name, tree_id, metadata))
 
-    @method(title="Claim a tree", destructive=False, open_world=False, scope=WRITE)
+    @method(title="Keep a tree", destructive=False, open_world=False, scope=WRITE)
     async def tree_claim(
         self, tree_id: str, owner_id: str | None = None, count: int = 1, *, ctx: Context
     ) -> RefData:
-        """Add references to a tree, so that it is not deleted.
-
-        Also restores a tree that is scheduled for deletion.
+        """Keep a tree by adding references, or restore one that is scheduled for deletion.
 
         Args:
             tree_id: Id of the tree.

@@ -145,20 +145,8 @@ def _refs_of_page(tx: Transaction, principal: str, page: Sequence[Row]) -> dict[
 
 
 def _decode_tree(row: Row, refs: Refs) -> Tree:
-    _, id_, root, metadata, owner, state, created_ms, updated_ms, scheduled, archived, seq = row
-    return Tree(
-        id_,
-        root,
-        decode_metadata(metadata),
-        owner,
-        state,
-        refs,
-        created_ms,
-        updated_ms,
-        scheduled,
-        archived,
-        seq,
-    )
+    _, id_, root, metadata, owner, state, *rest = row
+    return Tree(id_, root, decode_metadata(metadata), owner, state, refs, *rest)
 
 
 def update_metadata(tx: Transaction, now: int, principal: str, tree: str, metadata: Any) -> Tree:
