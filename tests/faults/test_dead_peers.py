@@ -55,7 +55,7 @@ def start_buffered(peer: RawPeer) -> None:
 
 def start_websocket(peer: RawPeer) -> None:
     peer.upgrade()
-    peer.say(call_of("leaving.speak"))
+    peer.send_json(call_of("leaving.speak"))
 
 
 def start_mcp(peer: RawPeer) -> None:
@@ -134,7 +134,7 @@ def test_a_websocket_that_stops_reading_is_cut_with_lagged_and_others_do_not_not
     with limited(write_s=1.0) as server, connect(server.ws) as other:
         with RawPeer(server.port, receive_bytes=4096) as stuck:
             stuck.upgrade()
-            stuck.say(call_of("demo.flood"))
+            stuck.send_json(call_of("demo.flood"))
             stuck.read_until(b"subscription")
             while is_running(server, "demo.flood"):
                 echo(other)
@@ -172,7 +172,7 @@ def test_what_a_stuck_reader_holds_is_bounded() -> None:
         stuck = [RawPeer(server.port, receive_bytes=4096) for _ in range(4)]
         for peer in stuck:
             peer.upgrade()
-            peer.say(call_of("demo.flood"))
+            peer.send_json(call_of("demo.flood"))
         end = time.monotonic() + 3
         while time.monotonic() < end:
             echo(other)
@@ -201,7 +201,7 @@ def test_many_half_sent_headers_are_cut_and_others_do_not_notice() -> None:
 def test_a_websocket_that_answers_no_pings_is_gone_and_its_run_stopped() -> None:
     with limited(ping_s=0.5) as server, RawPeer(server.port) as dead:
         dead.upgrade()
-        dead.say(call_of("demo.wait"))
+        dead.send_json(call_of("demo.wait"))
         wait_for_state(server, "demo.wait", "running")
         wait_for_state(server, "demo.wait", "cancelled")
 
@@ -209,7 +209,7 @@ def test_a_websocket_that_answers_no_pings_is_gone_and_its_run_stopped() -> None
 def test_a_websocket_that_answers_pings_stays() -> None:
     with limited(ping_s=0.3) as server, RawPeer(server.port) as alive:
         alive.upgrade()
-        alive.say(call_of("demo.wait"))
+        alive.send_json(call_of("demo.wait"))
         alive.read_until(b"waiting")
         answered = 0
         while answered < 5:

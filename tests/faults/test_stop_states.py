@@ -92,7 +92,7 @@ def read_no_stream(peer: RawPeer) -> None:
 
 def read_no_socket(peer: RawPeer) -> None:
     peer.upgrade()
-    peer.say(call_of("demo.flood"))
+    peer.send_json(call_of("demo.flood"))
     peer.read_until(b"content")
     time.sleep(0.5)  # so that everything between the two is full
 
@@ -128,7 +128,7 @@ def open_a_socket(peer: RawPeer) -> None:
 
 def open_a_socket_for_runs(peer: RawPeer) -> None:
     peer.upgrade("/mcp")
-    peer.say(call_of("initialize", INITIALIZE))
+    peer.send_json(call_of("initialize", INITIALIZE))
     peer.read_until(b"serverInfo")
 
 
@@ -152,7 +152,7 @@ def send_half_a_message(peer: RawPeer) -> None:
 
 def call_on_a_socket(peer: RawPeer) -> None:
     peer.upgrade()
-    peer.say(call_of("demo.wait"))
+    peer.send_json(call_of("demo.wait"))
     peer.read_until(b"waiting")
 
 

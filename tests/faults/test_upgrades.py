@@ -72,7 +72,7 @@ def statuses(peer: RawPeer, count: int) -> tuple[list[int], bytes]:
 
 def echoed(peer: RawPeer) -> bytes:
     """What a WebSocket gets back for an echo; it must be open."""
-    peer.say(ECHO)
+    peer.send_json(ECHO)
     read: bytes = peer.read_until(b'"complete"')
     return read
 

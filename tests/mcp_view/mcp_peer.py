@@ -379,7 +379,7 @@ class Stage:
             params["_meta"] = meta
         return self.send({"id": 1, "method": "tools/call", "params": params})
 
-    def say(self, *events: Event) -> list[Any]:
+    def emit(self, *events: Event) -> list[Any]:
         """Append events to the run, and return the messages of the view."""
         assert self.run is not None
         for event in events:

@@ -64,7 +64,7 @@ def messages(frames: list[Any]) -> str:
 def test_a_token_is_echoed_exactly(revision: str, token: Any) -> None:
     view = Stage(Show, revision)
     view.call("show.words", {"texts": []}, progressToken=token)
-    [told] = params(view.say(Content("x")))
+    [told] = params(view.emit(Content("x")))
     assert told["progressToken"] == token
     assert type(told["progressToken"]) is type(token)
 
@@ -74,26 +74,26 @@ def test_a_token_is_echoed_exactly(revision: str, token: Any) -> None:
 def test_without_a_token_no_progress_is_sent(revision: str, meta: dict[str, Any]) -> None:
     view = Stage(Show, revision)
     view.call("show.words", {"texts": []}, **meta)
-    assert view.say(Content("x")) == []
+    assert view.emit(Content("x")) == []
     assert view.wait(60) == []
-    assert [frame["id"] for frame in view.say(Complete())] == [1]
+    assert [frame["id"] for frame in view.emit(Complete())] == [1]
 
 
 def test_a_token_is_generated_only_if_configured() -> None:
     view = Stage(Show, NEWEST, options=McpOptions(progress_always=True))
     view.call("show.words", {"texts": []})
-    [told] = params(view.say(Content("x")))
+    [told] = params(view.emit(Content("x")))
     assert told["progressToken"] == "7"
     view = Stage(Show, NEWEST, options=McpOptions(progress_always=True))
     view.call("show.words", {"texts": []}, progressToken=3)
-    [told] = params(view.say(Content("x")))
+    [told] = params(view.emit(Content("x")))
     assert told["progressToken"] == 3
 
 
 def test_a_connection_for_answers_only_sends_no_progress() -> None:
     view = Stage(Show, NEWEST, options=McpOptions(progress_always=True), streaming=False)
     view.call("show.words", {"texts": []}, progressToken=3)
-    assert view.say(Content("x")) == []
+    assert view.emit(Content("x")) == []
     assert view.wait(60) == []
 
 
@@ -102,18 +102,18 @@ def test_a_connection_for_answers_only_sends_no_progress() -> None:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_progress_has_a_message_if_the_revision_has_it(revision: str) -> None:
-    [told] = params(stage(revision=revision).say(Content("hello")))
+    [told] = params(stage(revision=revision).emit(Content("hello")))
     assert told.get("message") == ("hello" if revision > "2024-11-05" else None)
     assert told["progress"] == 1
 
 
 def test_progress_of_a_method_is_sent_unchanged() -> None:
     view = stage("steps")
-    told = params(view.say(Progress(0, 100, "begin")))
+    told = params(view.emit(Progress(0, 100, "begin")))
     view.wait(1)
-    told += params(view.say(Progress(50, 100)))
+    told += params(view.emit(Progress(50, 100)))
     view.wait(1)
-    told += params(view.say(Progress(100.0, 100)))
+    told += params(view.emit(Progress(100.0, 100)))
     assert [(each["progress"], each["total"], each.get("message")) for each in told] == [
         (0, 100, "begin"),
         (50, 100, None),
@@ -123,14 +123,14 @@ def test_progress_of_a_method_is_sent_unchanged() -> None:
 
 def test_a_total_is_sent_only_while_it_is_not_exceeded() -> None:
     view = stage("steps", progress_rate=0)
-    told = params(view.say(Progress(10, 10), Content("x"), Progress(10, 20), Progress(3)))
+    told = params(view.emit(Progress(10, 10), Content("x"), Progress(10, 20), Progress(3)))
     assert [each.get("total") for each in told] == [10, None, 20, None]
     assert values(view.frames) == [10, 10.001, 10.002, 10.003]
 
 
 def test_events_without_text_are_sent_as_their_line() -> None:
     view = stage(progress_rate=0)
-    told = view.say(ToolUse("grep", "1", {}), Image("AA==", "image/png"), Log("debug", "m"))
+    told = view.emit(ToolUse("grep", "1", {}), Image("AA==", "image/png"), Log("debug", "m"))
     assert [each["message"] for each in params(told)] == [
         "Using tool: grep",
         "[image image/png]",
@@ -139,7 +139,7 @@ def test_events_without_text_are_sent_as_their_line() -> None:
 
 
 def test_a_long_message_keeps_its_newest_end() -> None:
-    [told] = params(stage().say(Content("a" * 2000), Content("the end")))
+    [told] = params(stage().emit(Content("a" * 2000), Content("the end")))
     assert len(told["message"]) == 1000
     assert told["message"].startswith("\N{HORIZONTAL ELLIPSIS}a")
     assert told["message"].endswith("athe end")
@@ -147,23 +147,23 @@ def test_a_long_message_keeps_its_newest_end() -> None:
 
 def test_text_next_to_progress_without_a_message_is_not_lost() -> None:
     view = stage("steps")
-    [told] = params(view.say(Content("one "), Progress(1, 2), Content("two")))
+    [told] = params(view.emit(Content("one "), Progress(1, 2), Content("two")))
     assert told["message"] == "one two"
     assert (told["progress"], told["total"]) == (1, 2)
 
 
 def test_an_event_that_is_no_text_starts_a_line() -> None:
     view = stage("steps")
-    [told] = params(view.say(Progress(1, 3, "first"), Progress(2, 3, "second"), Content("a")))
+    [told] = params(view.emit(Progress(1, 3, "first"), Progress(2, 3, "second"), Content("a")))
     assert (told["progress"], told["message"]) == (2, "first\nsecond\na")
-    [told] = params(view.say(Content("b"), Content("c\n"), ToolUse("grep", "1", {})))
+    [told] = params(view.emit(Content("b"), Content("c\n"), ToolUse("grep", "1", {})))
     assert told["message"] == "bc\nUsing tool: grep"
 
 
 def test_a_log_message_is_not_repeated_as_progress() -> None:
     view = Stage(Show, NEWEST, options=McpOptions(progress_rate=0))
     view.call("show.steps", progressToken=1)
-    frames = view.say(Log("error", "bad"), Log("debug", "fine"))
+    frames = view.emit(Log("error", "bad"), Log("debug", "fine"))
     assert [frame["method"] for frame in frames] == [
         "notifications/message",
         "notifications/progress",
@@ -179,16 +179,16 @@ def rises(numbers: list[float]) -> bool:
 
 def test_mixed_progress_and_text_rise_strictly() -> None:
     view = stage("steps", progress_rate=0)
-    view.say(Progress(1, 10), Content("a"), Content("b"), Progress(2, 10), Progress(2, 10))
-    view.say(Progress(1, 10), Content("c"), Progress(0.5), Progress(7))
+    view.emit(Progress(1, 10), Content("a"), Content("b"), Progress(2, 10), Progress(2, 10))
+    view.emit(Progress(1, 10), Content("c"), Progress(0.5), Progress(7))
     assert values(view.frames) == [1, 1.001, 1.002, 2, 2.001, 2.002, 2.003, 2.004, 7]
 
 
 def test_without_progress_events_the_value_counts_events() -> None:
     view = stage()
-    assert values(view.say(Content("a"))) == [1]
+    assert values(view.emit(Content("a"))) == [1]
     view.wait(1)
-    assert values(view.say(Content("b"), Content("c"))) == [3]
+    assert values(view.emit(Content("b"), Content("c"))) == [3]
 
 
 @given(st.lists(st.lists(EVENTS, max_size=4)), st.sampled_from([0.0, 1.0, 20.0]), st.data())
@@ -197,9 +197,9 @@ def test_any_events_give_values_that_rise_strictly(
 ) -> None:
     view = stage(data.draw(st.sampled_from(["steps", "words"])), progress_rate=rate)
     for events in spoken:
-        view.say(*events)
+        view.emit(*events)
         view.wait(data.draw(st.sampled_from([0.0, 0.01, 0.5, 40.0])))
-    view.say(Complete())
+    view.emit(Complete())
     assert rises(values(view.frames))
     assert view.frames[-1]["id"] == 1
     for each in params(view.frames):
@@ -219,7 +219,7 @@ def test_notifications_are_limited_to_a_rate_per_second(rate: float, pause: floa
     view = stage(progress_rate=rate)
     times = []
     for _ in range(int(4 / pause)):
-        told = view.say(Content("x"))
+        told = view.emit(Content("x"))
         times += [view.clock.now] * len(told)
         before = len(view.frames)
         view.wait(pause)
@@ -234,7 +234,7 @@ def test_delayed_text_is_joined_and_none_is_lost() -> None:
     said = ""
     for number in range(300):
         said += f"{number} "
-        view.say(Content(f"{number} "))
+        view.emit(Content(f"{number} "))
         view.wait(0.001)
     view.wait(1)
     assert messages(view.frames) == said
@@ -243,14 +243,14 @@ def test_delayed_text_is_joined_and_none_is_lost() -> None:
 
 def test_every_event_is_sent_without_a_limit() -> None:
     view = stage(progress_rate=0)
-    told = view.say(*(Content(f"{number}") for number in range(500)))
+    told = view.emit(*(Content(f"{number}") for number in range(500)))
     assert [each["message"] for each in params(told)] == [f"{number}" for number in range(500)]
     assert values(told) == list(range(1, 501))
 
 
 def test_a_few_quick_steps_are_not_delayed() -> None:
     view = stage("steps")
-    told = [view.say(Progress(number, 3)) for number in range(1, 4)]
+    told = [view.emit(Progress(number, 3)) for number in range(1, 4)]
     assert [len(each) for each in told] == [1, 1, 1]
 
 
@@ -272,14 +272,14 @@ def test_a_silent_run_gets_a_heartbeat(revision: str, rate: float) -> None:
 def test_a_heartbeat_follows_the_last_notification_after_an_interval() -> None:
     view = stage()
     view.wait(10)
-    view.say(Content("x"))
+    view.emit(Content("x"))
     assert view.wait(14.9) == []
     assert len(params(view.wait(0.2))) == 1
 
 
 def test_a_heartbeat_does_not_exceed_the_total() -> None:
     view = stage("steps")
-    view.say(Progress(5, 5))
+    view.emit(Progress(5, 5))
     [told] = params(view.wait(16))
     assert told["progress"] > 5
     assert "total" not in told
@@ -296,8 +296,8 @@ def test_the_heartbeat_interval_is_configurable() -> None:
 def test_no_progress_is_sent_after_the_result(rate: float) -> None:
     view = stage(progress_rate=rate)
     for _ in range(50):
-        view.say(Content("x"))
-    frames = view.say(Content("y"), Complete())
+        view.emit(Content("x"))
+    frames = view.emit(Content("y"), Complete())
     assert frames[-1]["id"] == 1
     assert view.wait(60) == []
     assert view.frames[-1]["id"] == 1
@@ -305,12 +305,12 @@ def test_no_progress_is_sent_after_the_result(rate: float) -> None:
 
 def test_the_terminal_is_not_sent_as_progress() -> None:
     view = stage("value")
-    assert [frame.get("id") for frame in view.say(Result("x"))] == [1]
+    assert [frame.get("id") for frame in view.emit(Result("x"))] == [1]
 
 
 def test_no_progress_is_sent_after_a_cancellation() -> None:
     view = stage()
-    view.say(Content("x"))
+    view.emit(Content("x"))
     view.send({"method": "notifications/cancelled", "params": {"requestId": 1}})
     assert [effect.cancel for effect in view.left] == ["cancelled by the client"]
     assert view.wait(60) == []

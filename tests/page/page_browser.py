@@ -57,7 +57,7 @@ class Site:
         assert self._proxy is not None, "the browser calls this server without a proxy"
         return self._proxy
 
-    def beside(self, server: Server, proxy: CutProxy | None = None) -> Site:
+    def with_server(self, server: Server, proxy: CutProxy | None = None) -> Site:
         """Return a site of another server for the same browser, directly or through a proxy."""
         return Site(server, self._browser, proxy)
 

@@ -76,7 +76,7 @@ def test_the_page_works_through_a_forwarded_port_with_the_token_alone(
     """As with `ssh -L`: the server does not know the port that the browser uses."""
     with proxying() as proxy:
         proxy.target = server.port
-        forwarded = site.beside(server, proxy)
+        forwarded = site.with_server(server, proxy)
         with forwarded.page() as page:
             forwarded.open(page, "methods", "demo.echo")
             expect(page.get_by_text("Connected", exact=True)).to_be_visible()
@@ -103,7 +103,7 @@ def test_the_page_reports_that_its_session_has_ended(site: Site) -> None:
 
 
 def test_the_page_works_where_no_token_is_required(site: Site) -> None:
-    with serving() as open_server, site.beside(open_server).page(enter=False) as page:
+    with serving() as open_server, site.with_server(open_server).page(enter=False) as page:
         page.goto(f"http://127.0.0.1:{open_server.port}")
         expect(page.get_by_text("Connected", exact=True)).to_be_visible()
 

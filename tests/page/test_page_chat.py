@@ -24,7 +24,7 @@ def page(site: Site) -> Iterator[Page]:
         yield page
 
 
-def say(page: Page, text: str) -> None:
+def send_message(page: Page, text: str) -> None:
     page.get_by_label("Your message").fill(text)
     page.get_by_label("Your message").press("Enter")
 
@@ -43,7 +43,7 @@ def test_a_conversation_is_begun_and_answered(site: Site, page: Page) -> None:
     page.get_by_label("Model").fill("echo:echo")
     page.get_by_role("button", name="Create").click()
     expect(page.locator(".chat h2")).to_have_text("tea & <b>cake</b>")
-    say(page, "Hello **you**")
+    send_message(page, "Hello **you**")
     expect(page.locator(".m-assistant").last).to_contain_text("Hello")
     settled(page)
     expect(page.locator(".m-user .said")).to_have_text("Hello **you**")
@@ -57,7 +57,7 @@ def test_an_answer_streams_can_be_stopped_and_is_kept(site: Site, page: Page) ->
     site.call("chat.create", name="slow", model="echo:slow")
     site.open(page, "chat", "slow")
     page.locator(".composer").wait_for()
-    say(page, " ".join(f"word{number}" for number in range(200)))
+    send_message(page, " ".join(f"word{number}" for number in range(200)))
     expect(page.locator(".turn .b-text")).to_contain_text("word3 ")
     shoot(page, "chat-streaming")
     page.get_by_role("button", name="Stop").click()
@@ -71,7 +71,7 @@ def test_a_reload_during_an_answer_resumes_it(site: Site, page: Page) -> None:
     site.open(page, "chat", "reloaded")
     page.locator(".composer").wait_for()
     words = " ".join(f"w{number}" for number in range(60))
-    say(page, words)
+    send_message(page, words)
     expect(page.locator(".turn .b-text")).to_contain_text("w5 ")
     page.reload()
     expect(page.locator(".turn .b-text")).to_contain_text("w20 ")
@@ -84,9 +84,9 @@ def test_branches_are_created_shown_and_switched(site: Site, page: Page) -> None
     site.call("chat.create", name="branching")
     site.open(page, "chat", "branching")
     page.locator(".composer").wait_for()
-    say(page, "first question")
+    send_message(page, "first question")
     settled(page)
-    say(page, "second question")
+    send_message(page, "second question")
     settled(page, 2)
     page.locator(".m-assistant").last.get_by_role("button", name="Answer again").click()
     expect(page.locator(".branches summary")).to_have_text("2 branches")
@@ -116,7 +116,7 @@ def test_files_can_be_attached(site: Site, page: Page) -> None:
     ]
     page.get_by_label("Attach files").set_input_files(files)
     expect(page.locator(".files li")).to_have_count(2)
-    say(page, "see these")
+    send_message(page, "see these")
     settled(page)
     expect(page.locator(".m-attachment")).to_have_count(2)
     page.locator(".m-attachment summary", has_text="notes.txt").click()
@@ -128,7 +128,7 @@ def test_a_tool_is_approved_inside_the_conversation(site: Site, page: Page) -> N
     site.call("chat.create", name="tools", tools=["demo.echo"], approve="all")
     site.open(page, "chat", "tools")
     page.locator(".composer").wait_for()
-    say(page, '/tool demo.echo {"text": "from the tool"}')
+    send_message(page, '/tool demo.echo {"text": "from the tool"}')
     question = page.locator(".question")
     expect(question).to_be_visible()
     assert violations(page) == []

@@ -67,7 +67,7 @@ def begin(page: Page, method: str, **params: Any) -> None:
 
 def test_the_first_paint_comes_soon(site: Site) -> None:
     # Without the proxy, which is slower than the server.
-    with site.beside(site.server).page() as page:
+    with site.with_server(site.server).page() as page:
         page.wait_for_function("() => performance.getEntriesByName('ready').length > 0")
         figures = page.evaluate(
             """() => {

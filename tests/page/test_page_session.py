@@ -170,9 +170,9 @@ def test_no_other_port_of_the_machine_receives_a_credential(site: Site) -> None:
         for host in ("127.0.0.1", "localhost"):
             url = f"http://{host}:{other.port}/"
             page.evaluate(SENDS, url)
-            with page.context.new_page() as beside:
-                beside.goto(f"{url}tab")
-                found = beside.evaluate(REACHES, site.origin)
+            with page.context.new_page() as tab:
+                tab.goto(f"{url}tab")
+                found = tab.evaluate(REACHES, site.origin)
                 assert found == ["blocked"] * 5 + [None]
             # The page itself navigates there and back.
             page.evaluate("(url) => { location.href = url; }", f"{url}left")
@@ -215,7 +215,7 @@ def test_a_program_that_takes_the_port_of_a_stopped_server_gets_no_session(
     server = Server(auth="token")
     again: Server | None = None
     try:
-        with site.beside(server).page() as page:
+        with site.with_server(server).page() as page:
             secret = site.secret(page)
             if hidden:
                 page.evaluate(TURN, True)
@@ -254,7 +254,7 @@ def test_every_call_carries_the_session_in_its_header_and_files_carry_nothing(si
         site.open(page, "explore", "bash.execute")
         expect(page.get_by_role("heading", name="bash.execute")).to_be_visible()
         secret = site.secret(page)
-        begun = 0
+        started = 0
         for request in sent:
             headers = request.all_headers()
             place = request.url.removeprefix(site.origin)
@@ -263,14 +263,14 @@ def test_every_call_carries_the_session_in_its_header_and_files_carry_nothing(si
             assert secret not in place
             assert site.server.token not in place
             if place == "/session":
-                begun += 1
+                started += 1
                 assert headers["authorization"] == f"Bearer {site.server.token}"
             elif place == "/rpc":
                 assert headers["authorization"] == f"Bearer {secret}"
             else:
                 assert place == "/" or place.startswith("/page/"), place
                 assert "authorization" not in headers
-        assert begun == 1
+        assert started == 1
 
 
 def test_no_script_gets_into_the_page_and_nothing_gets_out_of_it(site: Site) -> None:
@@ -288,7 +288,7 @@ def test_the_page_stays_logged_in_when_the_server_is_restarted(site: Site) -> No
     server = Server(auth="token")
     again: Server | None = None
     try:
-        with site.beside(server).page() as page:
+        with site.with_server(server).page() as page:
             former = server.token
             server.stop()
             expect(page.locator("#connection")).to_have_text("Connecting…")
@@ -358,7 +358,7 @@ def test_a_wrong_token_in_the_address_does_not_end_the_session(site: Site) -> No
 
 @pytest.mark.parametrize("ending", ["revoke", "rotate"])
 def test_the_page_notices_that_its_session_was_revoked(site: Site, ending: str) -> None:
-    with serving(auth="token") as server, site.beside(server).page() as page:
+    with serving(auth="token") as server, site.with_server(server).page() as page:
         before = {session.name for session in SessionFile().read() if session.port == server.port}
         if ending == "revoke":
             [name] = before
@@ -387,7 +387,7 @@ def test_the_link_logs_in_a_browser_without_storage(site: Site) -> None:
 
 
 def test_the_page_offers_no_log_out_where_no_token_is_needed(site: Site) -> None:
-    with serving() as server, site.beside(server).page(enter=False) as page:
+    with serving() as server, site.with_server(server).page(enter=False) as page:
         page.goto(f"http://127.0.0.1:{server.port}/#token=any")
         connected(page)
         expect(page.get_by_role("button", name="Log out")).to_be_hidden()

@@ -26,7 +26,7 @@ def page(site: Site) -> Iterator[Page]:
         yield page
 
 
-def elsewhere(site: Site, method: str, **params: object) -> http.client.HTTPResponse:
+def start_run(site: Site, method: str, **params: object) -> http.client.HTTPResponse:
     """Start a run from another program."""
     headers = bearer(site.server.token) | {"Accept": "text/event-stream"}
     stream: http.client.HTTPResponse = site.server.call(method, params, **headers)
@@ -35,7 +35,7 @@ def elsewhere(site: Site, method: str, **params: object) -> http.client.HTTPResp
 
 def test_a_run_of_another_program_is_shown_followed_and_cancelled(site: Site, page: Page) -> None:
     site.open(page, "watch")
-    with elsewhere(site, "showcase.steady", count=10_000) as stream:
+    with start_run(site, "showcase.steady", count=10_000) as stream:
         row = page.locator("tr", has_text="showcase.steady").filter(has_text="running")
         expect(row).to_be_visible()
         # The progress is updated automatically.
@@ -55,7 +55,7 @@ def test_a_run_of_another_program_is_shown_followed_and_cancelled(site: Site, pa
 def test_a_command_that_failed_is_shown_as_failed_with_its_exit_code(
     site: Site, page: Page
 ) -> None:
-    with elsewhere(site, "bash.execute", command="echo broken; exit 7") as stream:
+    with start_run(site, "bash.execute", command="echo broken; exit 7") as stream:
         assert b'"exit_code":7' in stream.read()
     site.open(page, "watch")
     state = page.locator("tr", has_text="bash.execute").first.locator("td.state")
@@ -66,7 +66,7 @@ def test_a_command_that_failed_is_shown_as_failed_with_its_exit_code(
 
 
 def test_times_are_those_of_the_server_and_not_of_arrival(site: Site, page: Page) -> None:
-    with elsewhere(site, "bash.execute", command="echo one; sleep 0.4; echo two") as stream:
+    with start_run(site, "bash.execute", command="echo one; sleep 0.4; echo two") as stream:
         found = re.search(rb'"subscription":(\d+)', stream.read())
     assert found is not None
     run = int(found[1])
@@ -84,7 +84,7 @@ def test_times_are_those_of_the_server_and_not_of_arrival(site: Site, page: Page
 
 
 def test_leaving_a_run_of_another_program_does_not_stop_it(site: Site, page: Page) -> None:
-    with elsewhere(site, "showcase.steady", count=60, pause_s=0.05) as stream:
+    with start_run(site, "showcase.steady", count=60, pause_s=0.05) as stream:
         site.open(page, "watch")
         row = page.locator("tr", has_text="showcase.steady").filter(has_text="running")
         row.get_by_role("link").click()
@@ -95,7 +95,7 @@ def test_leaving_a_run_of_another_program_does_not_stop_it(site: Site, page: Pag
 
 
 def test_a_question_to_another_program_can_be_answered_in_the_page(site: Site, page: Page) -> None:
-    with elsewhere(site, "demo.delete") as stream:
+    with start_run(site, "demo.delete") as stream:
         badge = page.locator("#badge")
         expect(badge).to_have_text("1 question")
         badge.click()

@@ -120,7 +120,7 @@ def test_each_way_continues_exactly_after_a_cut_with_a_new_ticket(site: Site, or
         assert len(seen[0]) > 60
         given = [url.partition("ticket=")[2] for url in tickets]
         assert len(given) >= 6
-        assert len(set(given)) == len(given), "each connection has a ticket of its own"
+        assert len(set(given)) == len(given), "each connection has a separate ticket"
 
 
 def test_a_page_of_another_origin_sees_nothing(site: Site) -> None:

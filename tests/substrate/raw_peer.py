@@ -112,7 +112,7 @@ class RawPeer:
         )
         assert b" 101 " in self.read_until(b"\r\n\r\n")
 
-    def say(self, message: Any) -> None:
+    def send_json(self, message: Any) -> None:
         """Send a message as a text frame."""
         self.send(frame_of(json.dumps(message).encode()))
 

@@ -547,7 +547,7 @@ def test_a_socket_that_does_not_read_is_cut_off_with_its_token(server: Server) -
             "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
         )
         assert b" 101 " in stuck.read_until(b"\r\n\r\n")
-        stuck.say(request("demo.flood", {"size": 10_000}))
+        stuck.send_json(request("demo.flood", {"size": 10_000}))
         wait_until(lambda: "running" in runs(server, kept, "demo.flood").values())
         file.revoke("revocation-lost")
         wait_until(lambda: set(runs(server, kept, "demo.flood").values()) == {"cancelled"})

@@ -22,18 +22,18 @@ from plexus.errors import PlexusError
 ME = "me"
 
 
-def say(text: str) -> None:
+def report(text: str) -> None:
     """Print a line in one write, so that it is complete even if the process is killed."""
     os.write(1, f"{text}\n".encode())
 
 
 async def open_at_once(database: str) -> None:
     """Open the database on a signal from the test, and create a tree."""
-    say("ready")
+    report("ready")
     await asyncio.to_thread(sys.stdin.readline)
     store = await open_store(database)
     tree = await store.create_tree(ME, "owner")
-    say(f"opened {tree.id}")
+    report(f"opened {tree.id}")
     await store.close()
 
 
@@ -42,7 +42,7 @@ async def write_and_watch(database: str, tree: str, count: str, expected: str) -
     store = await open_store(database)
     rung = asyncio.Event()
     store.subscribe(rung.set)
-    say("ready")
+    report("ready")
     await asyncio.to_thread(sys.stdin.readline)
     own = {(await store.get_tree(ME, tree)).root}
     delays: list[float] = []
@@ -52,7 +52,7 @@ async def write_and_watch(database: str, tree: str, count: str, expected: str) -
         for number in range(int(count)):
             [node] = await store.append(ME, tree, None, [NewNode(f"{os.getpid()} {number}")])
             own.add(node.id)
-            say(f"wrote {node.id}")
+            report(f"wrote {node.id}")
             await asyncio.sleep(random.uniform(0, 0.02))
 
     async def watch() -> None:
@@ -72,8 +72,8 @@ async def write_and_watch(database: str, tree: str, count: str, expected: str) -
 
     await asyncio.gather(write(), watch())
     for node in seen:
-        say(f"saw {node}")
-    say(f"delays {statistics.median(delays):.0f} {max(delays):.0f}")
+        report(f"saw {node}")
+    report(f"delays {statistics.median(delays):.0f} {max(delays):.0f}")
     await store.close()
 
 
@@ -92,7 +92,7 @@ async def append(store: Store, tree: str, root: str) -> None:
         items += [NewNode("below", parent=0)]
         made = await store.append(ME, tree, random.choice(known), items)
         for node in made:
-            say(f"node {node.id}")
+            report(f"node {node.id}")
         known.append(made[0].id)
 
 
@@ -111,15 +111,15 @@ async def claim(store: Store, tree: str) -> None:
     owner = f"worker {os.getpid()}"
     while True:
         await store.claim(ME, tree, owner, 2)
-        say("claimed 2")
+        report("claimed 2")
         await store.release(ME, tree, owner, 1)
-        say("claimed -1")
+        report("claimed -1")
 
 
 async def trees(store: Store) -> None:
     while True:
         made = await store.create_tree(ME, "owner")
-        say(f"node {made.root}")
+        report(f"node {made.root}")
         await store.release(ME, made.id, "owner")
         await asyncio.sleep(0.01)
 

@@ -66,7 +66,7 @@ class PostgresServer:
         self._user = None if account is None else account.pw_uid
         self._group = None if account is None else account.pw_gid
         self._groups: list[int] | None = None if account is None else []
-        self.give(self.folder)
+        self.change_owner(self.folder)
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._databases = 0
@@ -76,7 +76,7 @@ class PostgresServer:
             file.write(SETTINGS.format(folder=self.folder, port=self.port))
         (data / "pg_hba.conf").write_text(RULES)
 
-    def give(self, folder: Path) -> None:
+    def change_owner(self, folder: Path) -> None:
         """Change the owner of a folder to the server's account."""
         if self._user is not None and self._group is not None:
             os.chown(folder, self._user, self._group)

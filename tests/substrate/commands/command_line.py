@@ -115,7 +115,7 @@ class Output:
             assert not self._ended, f"output ended without {pattern!r}: {self.text!r}"
             self._read(end, pattern)
 
-    def comes(self, pattern: str, within_s: float) -> bool:
+    def matches_within(self, pattern: str, within_s: float) -> bool:
         """Return whether the output matches a pattern in time, so that a test can retry."""
         end = time.monotonic() + within_s
         while not re.search(pattern, self.text):

@@ -64,7 +64,7 @@ class Screen:
         whole = rf"(?s)^.{{{self._read}}}.*?{pattern}"
         end = time.monotonic() + WAIT_S
         self._terminal.type(key)
-        while not self._terminal.screen.comes(whole, 1.0):
+        while not self._terminal.screen.matches_within(whole, 1.0):
             assert time.monotonic() < end, f"pressed {key!r} in vain"
             self._terminal.type(key)
         self.see(pattern)
