@@ -1,4 +1,4 @@
-"""approvals: what waits for an answer is listed, followed and answered, by whom it belongs to."""
+"""approvals: listing, watching and answering open questions, by their principal only."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 
 class Address(BaseModel):
-    """Where to."""
+    """A destination."""
 
     street: str
     number: int
@@ -61,24 +61,24 @@ QUESTIONS: dict[str, Any] = {
 
 
 class Asking(Activation):
-    """Asks."""
+    """Methods that ask questions."""
 
     namespace = "asking"
     version = "1.0.0"
 
     @method
     async def ask(self, kind: str, *, ctx: Context) -> Any:
-        """Ask one thing."""
+        """Ask one question."""
         return await ctx.ask(QUESTIONS[kind])
 
     @method
     async def all(self, *, ctx: Context) -> dict[str, Any]:
-        """Ask three things at once."""
+        """Ask three questions concurrently."""
         return await ctx.ask_all({each: QUESTIONS[each] for each in ("confirm", "prompt", "form")})
 
     @method
     async def say(self, message: str, *, ctx: Context) -> Any:
-        """Ask this."""
+        """Ask a question."""
         return await ctx.ask(Confirm(message))
 
 
@@ -87,7 +87,7 @@ def hub(open_hub: OpenHub) -> Plexus:
     return open_hub(Asking, Approvals)
 
 
-async def asked(hub: Plexus, name: str, *params: Any, principal: Principal = LOCAL) -> Call:
+async def start_asking(hub: Plexus, name: str, *params: Any, principal: Principal = LOCAL) -> Call:
     begun = hub.call(name, list(params), principal)
     await until(lambda: bool(begun.run.questions))
     return begun
@@ -122,9 +122,9 @@ async def ids(hub: Plexus, principal: Principal = LOCAL, **params: Any) -> list[
 # --- pending -------------------------------------------------------------------------------------
 
 
-async def test_what_is_open_is_listed_with_all_that_is_needed_to_answer_it(hub: Plexus) -> None:
+async def test_open_questions_are_listed_with_everything_needed_to_answer(hub: Plexus) -> None:
     before = int(time.time() * 1000)
-    run = (await asked(hub, "asking.ask", "select")).run
+    run = (await start_asking(hub, "asking.ask", "select")).run
     [found] = (await pending(hub)).approvals
     assert wire.decode_plain(found) == {
         "type": "approval_pending",
@@ -142,40 +142,40 @@ async def test_what_is_open_is_listed_with_all_that_is_needed_to_answer_it(hub: 
     assert before - 1000 <= found.asked_ms <= time.time() * 1000 + 1000
 
 
-async def test_details_are_listed_where_there_are_any(hub: Plexus) -> None:
-    await asked(hub, "asking.ask", "visit")
+async def test_details_are_listed_if_a_question_has_them(hub: Plexus) -> None:
+    await start_asking(hub, "asking.ask", "visit")
     [found] = (await pending(hub)).approvals
     assert found.details == {"url": "https://example.org/"}
 
 
-async def test_the_oldest_comes_first_over_all_runs(hub: Plexus) -> None:
-    first = (await asked(hub, "asking.all")).run
-    second = (await asked(hub, "asking.ask", "confirm")).run
-    third = (await asked(hub, "asking.ask", "form")).run
+async def test_questions_of_all_runs_are_listed_oldest_first(hub: Plexus) -> None:
+    first = (await start_asking(hub, "asking.all")).run
+    second = (await start_asking(hub, "asking.ask", "confirm")).run
+    third = (await start_asking(hub, "asking.ask", "form")).run
     expected = [*(f"{first.id}.{n}" for n in "123"), f"{second.id}.1", f"{third.id}.1"]
     assert await ids(hub) == expected
     assert await ids(hub, run=second.id) == [f"{second.id}.1"]
     assert await ids(hub, run=5) == []
 
 
-async def test_a_list_says_how_many_more_there_are(hub: Plexus) -> None:
-    await asked(hub, "asking.all")
+async def test_a_list_reports_the_number_of_omitted_questions(hub: Plexus) -> None:
+    await start_asking(hub, "asking.all")
     for limit, more in ((2, 1), (0, 3), (-1, 3), (3, 0)):
         page = await pending(hub, limit=limit)
         assert (len(page.approvals), page.more) == (3 - more, more)
     assert (await pending(hub)).as_line() == "3 open"
 
 
-async def test_a_list_ends_where_it_would_be_too_large(hub: Plexus) -> None:
+async def test_a_list_has_a_maximum_size(hub: Plexus) -> None:
     for _ in range(3):
-        await asked(hub, "asking.say", "x" * (PAGE_BYTES // 2))
+        await start_asking(hub, "asking.say", "x" * (PAGE_BYTES // 2))
     page = await pending(hub)
     assert (len(page.approvals), page.more) == (1, 2)
 
 
-async def test_nobody_sees_what_is_asked_of_another(hub: Plexus) -> None:
-    mine = (await asked(hub, "asking.ask", "confirm")).run
-    other = (await asked(hub, "asking.ask", "confirm", principal=OTHER)).run
+async def test_questions_of_other_principals_are_not_listed(hub: Plexus) -> None:
+    mine = (await start_asking(hub, "asking.ask", "confirm")).run
+    other = (await start_asking(hub, "asking.ask", "confirm", principal=OTHER)).run
     assert await ids(hub) == [f"{mine.id}.1"]
     assert await ids(hub, OTHER) == [f"{other.id}.1"]
     assert await ids(hub, run=other.id) == []
@@ -203,28 +203,28 @@ async def respond(hub: Plexus, run: Run, approve: bool, **more: Any) -> Answered
         ("form", {"answer": {"street": "Main", "number": 5}}, Address(street="Main", number=5)),
     ],
 )
-async def test_what_is_approved_is_answered(
+async def test_an_approved_question_is_answered_with_yes(
     kind: str, more: dict[str, Any], result: Any, hub: Plexus
 ) -> None:
-    begun = await asked(hub, "asking.ask", kind)
+    begun = await start_asking(hub, "asking.ask", kind)
     await respond(hub, begun.run, True, **more)
     assert (await read(begun))[-1] == Result(result)
 
 
-async def test_what_is_not_approved_is_answered_with_no(hub: Plexus) -> None:
-    begun = await asked(hub, "asking.ask", "confirm")
+async def test_a_question_that_is_not_approved_is_answered_with_no(hub: Plexus) -> None:
+    begun = await start_asking(hub, "asking.ask", "confirm")
     await respond(hub, begun.run, False, message="better not")
     assert (await read(begun))[-1] == Result(False)
 
 
 @pytest.mark.parametrize("kind", ["prompt", "select", "form", "visit"])
-async def test_what_is_no_question_of_yes_or_no_is_declined(kind: str, hub: Plexus) -> None:
-    begun = await asked(hub, "asking.ask", kind)
+async def test_other_questions_that_are_not_approved_are_declined(kind: str, hub: Plexus) -> None:
+    begun = await start_asking(hub, "asking.ask", kind)
     await respond(hub, begun.run, False)
     [*_, end] = await read(begun)
     assert isinstance(end, ErrorEvent)
     assert end.code == "declined"
-    begun = await asked(hub, "asking.ask", kind)
+    begun = await start_asking(hub, "asking.ask", kind)
     await respond(hub, begun.run, False, message="not today")
     [*_, end] = await read(begun)
     assert isinstance(end, ErrorEvent)
@@ -246,17 +246,17 @@ async def test_what_is_no_question_of_yes_or_no_is_declined(kind: str, hub: Plex
         ("prompt", {"approve": False, "answer": "Ada"}),
     ],
 )
-async def test_an_answer_that_is_missing_or_does_not_fit_leaves_the_question_open(
+async def test_a_missing_or_invalid_answer_leaves_the_question_open(
     kind: str, params: dict[str, Any], hub: Plexus
 ) -> None:
-    run = (await asked(hub, "asking.ask", kind)).run
+    run = (await start_asking(hub, "asking.ask", kind)).run
     error = await failure(hub, "approvals.respond", {"approval_id": f"{run.id}.1"} | params)
     assert error.code == "invalid_params"
     assert await ids(hub) == [f"{run.id}.1"]
 
 
-async def test_a_question_is_answered_once_and_by_whom_it_belongs_to(hub: Plexus) -> None:
-    run = (await asked(hub, "asking.ask", "confirm")).run
+async def test_a_question_is_answered_once_and_only_by_its_principal(hub: Plexus) -> None:
+    run = (await start_asking(hub, "asking.ask", "confirm")).run
     params = {"approval_id": f"{run.id}.1", "approve": True}
     assert (await failure(hub, "approvals.respond", params, OTHER)).code == "not_found"
     assert await ids(hub) == [f"{run.id}.1"]
@@ -267,8 +267,8 @@ async def test_a_question_is_answered_once_and_by_whom_it_belongs_to(hub: Plexus
 
 
 @pytest.mark.parametrize("approval_id", ["", ".", "1", "1.1", "x.y", "1.permit", "9" * 5000])
-async def test_what_nobody_asks_is_not_found(approval_id: str, hub: Plexus) -> None:
-    await asked(hub, "asking.ask", "confirm")
+async def test_an_unknown_question_is_not_found(approval_id: str, hub: Plexus) -> None:
+    await start_asking(hub, "asking.ask", "confirm")
     params = {"approval_id": approval_id, "approve": True}
     error = await failure(hub, "approvals.respond", params)
     assert error.code == "not_found"
@@ -295,7 +295,7 @@ async def decision(run: Run) -> dict[str, Any]:
     return decided
 
 
-async def test_whether_a_tool_may_be_used_is_a_question_like_others(hub: Plexus) -> None:
+async def test_a_permission_request_is_listed_like_other_questions(hub: Plexus) -> None:
     run = await permit(hub)
     [found] = (await pending(hub)).approvals
     assert (found.method, found.request, found.kind) == ("approvals.permit", "permit", "confirm")
@@ -303,7 +303,7 @@ async def test_whether_a_tool_may_be_used_is_a_question_like_others(hub: Plexus)
     assert found.schema == {"type": "boolean"}
     assert found.details == USE
     assert found.expires_ms - found.asked_ms == 300_000
-    assert not run.questions  # its own caller is not asked
+    assert not run.questions  # the caller gets no question
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ async def test_whether_a_tool_may_be_used_is_a_question_like_others(hub: Plexus)
         ),
     ],
 )
-async def test_a_tool_is_permitted_or_not(
+async def test_a_tool_is_allowed_or_denied(
     params: dict[str, Any], decided: dict[str, Any], hub: Plexus
 ) -> None:
     run = await permit(hub)
@@ -333,7 +333,7 @@ async def test_a_tool_is_permitted_or_not(
 
 
 @pytest.mark.parametrize("answer", [5, "ls", ["ls"], True, {"command": "x" * INPUT_BYTES}])
-async def test_what_is_no_input_leaves_the_question_open(answer: Any, hub: Plexus) -> None:
+async def test_an_invalid_input_leaves_the_question_open(answer: Any, hub: Plexus) -> None:
     run = await permit(hub)
     params = {"approval_id": f"{run.id}.permit", "approve": True, "answer": answer}
     assert (await failure(hub, "approvals.respond", params)).code == "invalid_params"
@@ -346,7 +346,7 @@ async def test_a_large_input_that_is_not_changed_is_not_repeated(hub: Plexus) ->
     assert await decision(run) == {"behavior": "allow", "updatedInput": {}}
 
 
-async def test_nobody_permits_what_another_is_asked(hub: Plexus) -> None:
+async def test_permission_requests_of_other_principals_cannot_be_answered(hub: Plexus) -> None:
     run = await permit(hub, principal=OTHER)
     params = {"approval_id": f"{run.id}.permit", "approve": True}
     assert await ids(hub) == []
@@ -355,14 +355,14 @@ async def test_nobody_permits_what_another_is_asked(hub: Plexus) -> None:
     assert (await decision(run))["behavior"] == "allow"
 
 
-async def test_a_tool_that_nobody_permits_in_time_is_denied(open_hub: OpenHub) -> None:
+async def test_an_unanswered_permission_request_is_denied(open_hub: OpenHub) -> None:
     hub = open_hub(Approvals, limits=Limits(answer_s=0.2))
     run = await permit(hub)
     assert await decision(run) == {"behavior": "deny", "message": "no answer within 0.2 s"}
     assert await ids(hub) == []
 
 
-async def test_a_call_that_is_cancelled_is_withdrawn(hub: Plexus) -> None:
+async def test_a_cancelled_permission_request_is_closed(hub: Plexus) -> None:
     run = await permit(hub)
     run.cancel("the caller left")
     assert await ids(hub) == []
@@ -374,8 +374,8 @@ async def test_a_call_that_is_cancelled_is_withdrawn(hub: Plexus) -> None:
 # --- watch ---------------------------------------------------------------------------------------
 
 
-class Watching:
-    """A call of `watch`: what it has said so far."""
+class Watcher:
+    """A call of `watch` and its events so far."""
 
     def __init__(self, hub: Plexus, principal: Principal = LOCAL) -> None:
         self.run = hub.call("approvals.watch", None, principal).run
@@ -388,12 +388,12 @@ class Watching:
                 self._events += (await anext(self._reader)).events
         return self._events.pop(0)
 
-    async def said(self, *expected: tuple[type[Event], str]) -> None:
-        """Exactly this is said next, in this order."""
-        heard = [await self.next() for _ in expected]
-        assert [(type(event), getattr(event, "approval_id", "")) for event in heard] == [*expected]
+    async def expect(self, *expected: tuple[type[Event], str]) -> None:
+        """Check that exactly these events follow, in this order."""
+        events = [await self.next() for _ in expected]
+        assert [(type(event), getattr(event, "approval_id", "")) for event in events] == [*expected]
 
-    async def silent(self) -> None:
+    async def expect_nothing(self) -> None:
         await quiet()
         assert self._events == []
         assert not self.run.log.read(self.run.log.last, 10, 10).events
@@ -405,74 +405,76 @@ class Watching:
 
 
 @pytest.fixture
-async def watching(hub: Plexus) -> AsyncIterator[Watching]:
-    watcher = Watching(hub)
+async def watching(hub: Plexus) -> AsyncIterator[Watcher]:
+    watcher = Watcher(hub)
     await quiet()
     yield watcher
     await watcher.stop()
 
 
-async def test_what_is_open_already_is_told_first(hub: Plexus) -> None:
-    first = (await asked(hub, "asking.all")).run
+async def test_a_watcher_first_gets_the_questions_that_are_open(hub: Plexus) -> None:
+    first = (await start_asking(hub, "asking.all")).run
     second = await permit(hub)
-    watcher = Watching(hub)
-    await watcher.said(
+    watcher = Watcher(hub)
+    await watcher.expect(
         *((ApprovalPending, f"{first.id}.{n}") for n in "123"),
         (ApprovalPending, f"{second.id}.permit"),
     )
     await watcher.stop()
 
 
-async def test_each_question_is_told_when_it_opens_and_when_it_is_settled(
-    hub: Plexus, watching: Watching
+async def test_a_watcher_is_notified_when_a_question_opens_and_closes(
+    hub: Plexus, watching: Watcher
 ) -> None:
-    first = (await asked(hub, "asking.ask", "confirm")).run
-    await watching.said((ApprovalPending, f"{first.id}.1"))
+    first = (await start_asking(hub, "asking.ask", "confirm")).run
+    await watching.expect((ApprovalPending, f"{first.id}.1"))
     second = await permit(hub)
-    await watching.said((ApprovalPending, f"{second.id}.permit"))
+    await watching.expect((ApprovalPending, f"{second.id}.permit"))
     await value(hub, "approvals.respond", {"approval_id": f"{second.id}.permit", "approve": True})
     await respond(hub, first, False)
-    await watching.said(
+    await watching.expect(
         (ApprovalSettled, f"{second.id}.permit"), (ApprovalSettled, f"{first.id}.1")
     )
 
 
-async def test_it_does_not_matter_how_a_question_is_settled(
-    hub: Plexus, watching: Watching
+async def test_a_watcher_is_notified_however_a_question_closes(
+    hub: Plexus, watching: Watcher
 ) -> None:
-    run = (await asked(hub, "asking.all")).run
-    await watching.said(*((ApprovalPending, f"{run.id}.{n}") for n in "123"))
+    run = (await start_asking(hub, "asking.all")).run
+    await watching.expect(*((ApprovalPending, f"{run.id}.{n}") for n in "123"))
     await value(hub, "plexus.respond", {"run": run.id, "request": "2", "answer": "Ada"})
-    await watching.said((ApprovalSettled, f"{run.id}.2"))
+    await watching.expect((ApprovalSettled, f"{run.id}.2"))
     run.cancel("enough")
-    await watching.said((ApprovalSettled, f"{run.id}.1"), (ApprovalSettled, f"{run.id}.3"))
+    await watching.expect((ApprovalSettled, f"{run.id}.1"), (ApprovalSettled, f"{run.id}.3"))
     withdrawn = await permit(hub)
-    await watching.said((ApprovalPending, f"{withdrawn.id}.permit"))
+    await watching.expect((ApprovalPending, f"{withdrawn.id}.permit"))
     withdrawn.cancel("enough")
-    await watching.said((ApprovalSettled, f"{withdrawn.id}.permit"))
+    await watching.expect((ApprovalSettled, f"{withdrawn.id}.permit"))
 
 
-async def test_nobody_is_told_of_what_another_is_asked(hub: Plexus, watching: Watching) -> None:
-    run = (await asked(hub, "asking.ask", "confirm", principal=OTHER)).run
+async def test_a_watcher_gets_no_questions_of_other_principals(
+    hub: Plexus, watching: Watcher
+) -> None:
+    run = (await start_asking(hub, "asking.ask", "confirm", principal=OTHER)).run
     await permit(hub, principal=OTHER)
     await value(hub, "approvals.respond", {"approval_id": f"{run.id}.1", "approve": True}, OTHER)
-    await watching.silent()
+    await watching.expect_nothing()
 
 
-async def test_who_reads_slowly_is_told_how_things_are_in_the_end(hub: Plexus) -> None:
-    """Nothing is read until all is over: the run is held back after the first few events."""
-    opened = [(await asked(hub, "asking.say", "x" * 400_000)).run for _ in range(6)]
+async def test_a_slow_watcher_gets_the_final_state(hub: Plexus) -> None:
+    """Nothing is read until the end, so backpressure suspends the run after a few events."""
+    opened = [(await start_asking(hub, "asking.say", "x" * 400_000)).run for _ in range(6)]
     begun = hub.call("approvals.watch")
     held = begun.run.reader(0, lambda _: None, owner=True)
     await until(lambda: begun.run.log.is_blocked)
-    told = begun.run.log.last
-    assert told < len(opened)
+    reported = begun.run.log.last
+    assert reported < len(opened)
     for _ in range(50):
-        passing = (await asked(hub, "asking.ask", "confirm")).run
+        passing = (await start_asking(hub, "asking.ask", "confirm")).run
         passing.answer("1", True)
     for run in opened[:-1]:
         run.answer("1", True)
-    last = (await asked(hub, "asking.ask", "prompt")).run
+    last = (await start_asking(hub, "asking.ask", "prompt")).run
     known: set[str] = set()
     async with asyncio.timeout(WAIT_S):
         while known != {f"{opened[-1].id}.1", f"{last.id}.1"}:
@@ -482,15 +484,15 @@ async def test_who_reads_slowly_is_told_how_things_are_in_the_end(hub: Plexus) -
                 elif isinstance(event, ApprovalSettled):
                     known.remove(event.approval_id)
             await quiet(1)
-    assert begun.run.log.last == 2 * told + 2
+    assert begun.run.log.last == 2 * reported + 2
     begun.run.cancel("enough")
 
 
-async def test_a_question_that_is_too_large_for_an_event_is_told_in_brief(
+async def test_a_question_too_large_for_an_event_is_shortened(
     open_hub: OpenHub,
 ) -> None:
     hub = open_hub(Approvals, limits=Limits(event_bytes=20_000))
-    watcher = Watching(hub)
+    watcher = Watcher(hub)
     run = await permit(hub, USE | {"input": {"content": "x" * 30_000}})
     event = await watcher.next()
     assert isinstance(event, ApprovalPending)
@@ -502,15 +504,15 @@ async def test_a_question_that_is_too_large_for_an_event_is_told_in_brief(
     await watcher.stop()
 
 
-async def test_a_watcher_that_has_left_is_told_nothing_more(hub: Plexus) -> None:
-    watcher = Watching(hub)
+async def test_a_watcher_that_has_left_is_no_longer_notified(hub: Plexus) -> None:
+    watcher = Watcher(hub)
     await quiet()
     await watcher.stop()
     assert not hub.questions._on_change  # noqa: SLF001 - nothing else would show it
     assert isinstance((await follow(watcher.run))[-1], Cancelled)
 
 
-async def test_what_is_told_can_be_read_by_a_person() -> None:
+async def test_events_have_a_readable_text() -> None:
     open_ = ApprovalPending("7.1", 7, "a.b", "1", "confirm", "Sure?", {}, 1, 2)
     assert open_.as_line() == "7.1 a.b asks: Sure?"
     assert ApprovalSettled("7.1", 7, "1").as_line() == "7.1 is settled"
@@ -525,7 +527,7 @@ async def test_what_is_told_can_be_read_by_a_person() -> None:
 
 
 class Peer:
-    """A client of a real server, on its stdin and stdout."""
+    """A client of a real server over stdio."""
 
     def __init__(self, stdin: IO[str], stdout: IO[str]) -> None:
         self._stdin = stdin
@@ -550,14 +552,14 @@ class Peer:
                 self._answers[message["id"]] = message
         return self._answers.pop(number)["result"]
 
-    def said_by(self, number: int) -> Any:
+    def text_of(self, number: int) -> Any:
         result = self.result(number)
         assert result["isError"] is False, result
         return json.loads(result["content"][0]["text"])
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[Peer]:
+def serve(folder: Path) -> Iterator[Peer]:
     with subprocess.Popen(
         [sys.executable, "-m", "substrate", "--stdio", "--mcp"],
         cwd=folder,
@@ -569,7 +571,7 @@ def served(folder: Path) -> Iterator[Peer]:
             assert process.stdin is not None
             assert process.stdout is not None
             peer = Peer(process.stdin, process.stdout)
-            # It says that it can be asked, as Claude Code does, and must not be.
+            # The client declares elicitation, like Claude Code, but must not be asked.
             client = {
                 "protocolVersion": "2025-11-25",
                 "capabilities": {"elicitation": {"form": {}}},
@@ -584,22 +586,22 @@ def served(folder: Path) -> Iterator[Peer]:
 
 
 @pytest.mark.parametrize("approve", [True, False])
-def test_a_client_that_waits_for_a_permission_is_answered_by_a_second_call(
+def test_a_waiting_permission_request_is_answered_by_a_second_call(
     approve: bool, tmp_path: Path
 ) -> None:
-    with served(tmp_path) as peer:
+    with serve(tmp_path) as peer:
         waiting = peer.tool("approvals_permit", USE)
         approvals: list[Any] = []
         deadline = time.monotonic() + WAIT_S
         while not approvals and time.monotonic() < deadline:
-            approvals = peer.said_by(peer.tool("approvals.pending", {}))["approvals"]
+            approvals = peer.text_of(peer.tool("approvals.pending", {}))["approvals"]
         [approval] = approvals
         assert approval["details"] == USE
         answer = {"approval_id": approval["approval_id"], "approve": approve, "message": "no"}
-        assert peer.said_by(peer.tool("approvals.respond", answer))["approved"] is approve
-        decided = peer.said_by(waiting)
+        assert peer.text_of(peer.tool("approvals.respond", answer))["approved"] is approve
+        decided = peer.text_of(waiting)
         if approve:
             assert decided == {"behavior": "allow", "updatedInput": USE["input"]}
         else:
             assert decided == {"behavior": "deny", "message": "no"}
-        assert peer.said_by(peer.tool("approvals.pending", {}))["approvals"] == []
+        assert peer.text_of(peer.tool("approvals.pending", {}))["approvals"] == []

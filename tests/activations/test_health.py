@@ -1,4 +1,4 @@
-"""health: what it says of the server, once and again and again."""
+"""health: a single report, and repeated reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 
 class Patient(Activation):
-    """Is well or not."""
+    """An activation with a health check that can fail."""
 
     namespace = "patient"
     version = "2.0.0"
@@ -39,7 +39,7 @@ class Patient(Activation):
         return "feeling fine"
 
 
-async def test_check_says_versions_activations_runs_and_limits(open_hub: OpenHub) -> None:
+async def test_check_reports_versions_activations_runs_and_limits(open_hub: OpenHub) -> None:
     hub = open_hub(Health(), Patient(), limits=Limits(calls_in_flight=7))
     end = await end_of(hub, "health.check")
     assert isinstance(end, Result)
@@ -65,7 +65,7 @@ async def test_check_says_versions_activations_runs_and_limits(open_hub: OpenHub
 @pytest.mark.parametrize(
     ("ailment", "detail"), [(RuntimeError("a cold"), "a cold"), (ValueError(), "ValueError")]
 )
-async def test_one_activation_that_is_not_well_makes_the_server_degraded(
+async def test_a_failing_activation_makes_the_server_degraded(
     ailment: BaseException, detail: str, open_hub: OpenHub
 ) -> None:
     end = await end_of(open_hub(Health(), Patient(ailment)), "health.check")
@@ -85,7 +85,7 @@ async def test_runs_are_counted(open_hub: OpenHub) -> None:
     assert wire.decode_plain(end)["result"]["runs"]["running"] == 2
 
 
-async def test_watch_says_it_again_and_again_until_stopped(open_hub: OpenHub) -> None:
+async def test_watch_reports_repeatedly_until_stopped(open_hub: OpenHub) -> None:
     hub = open_hub(Health(), Patient())
     run = hub.call("health.watch", {"interval": 0.01}).run
     await until(lambda: run.log.last >= 2)

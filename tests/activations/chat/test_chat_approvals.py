@@ -1,4 +1,4 @@
-"""Who is asked before a tool is used, and what becomes of the answer."""
+"""Approvals of tool calls: when they are requested, and the effect of the answer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def room(tmp_path: Path) -> AsyncIterator[Room]:
         ("none", "kit_silent", False),
     ],
 )
-async def test_a_person_is_asked_before_what_they_want_to_be_asked_about(
+async def test_approval_is_requested_for_the_configured_tools(
     approve: str, tool: str, is_asked: bool, room: Room
 ) -> None:
     await room.create(tools=["kit.*"], approve=approve)
@@ -55,7 +55,7 @@ async def test_a_person_is_asked_before_what_they_want_to_be_asked_about(
 
 @pytest.mark.parametrize("way", ["plexus.respond", "approvals.respond"])
 @pytest.mark.parametrize("allowed", [True, False])
-async def test_approvals_are_answered_where_all_questions_are(
+async def test_approvals_are_answered_like_other_questions(
     way: str, allowed: bool, room: Room
 ) -> None:
     await room.create(tools=["kit.*"], approve="all")
@@ -77,7 +77,7 @@ async def test_approvals_are_answered_where_all_questions_are(
     assert room.script.seen()[-1] == ("tool_result", result["output"])
 
 
-async def test_a_question_that_is_declined_is_a_no(room: Room) -> None:
+async def test_a_declined_question_denies_the_tool_call(room: Room) -> None:
     await room.create(tools=["kit.*"], approve="all")
     room.script.rounds = [use("kit_add", a=1), words("done")]
     live = room.begin("send", session="s", message="go")
@@ -86,7 +86,7 @@ async def test_a_question_that_is_declined_is_a_no(room: Room) -> None:
     assert live.sent("tool_result")[0]["output"] == "The user did not approve kit.add."
 
 
-async def test_a_question_that_nobody_answers_is_a_no_that_says_so(tmp_path: Path) -> None:
+async def test_an_unanswered_question_denies_the_tool_call(tmp_path: Path) -> None:
     limits = Limits(answer_s=0.2)
     async with talking(tmp_path / "chat.db", None, Kit(), limits=limits) as room:
         await room.create(tools=["kit.*"], approve="changes")
@@ -97,7 +97,9 @@ async def test_a_question_that_nobody_answers_is_a_no_that_says_so(tmp_path: Pat
         assert "nobody answered" in result["output"]
 
 
-async def test_a_long_input_is_shown_in_part_and_given_in_full(room: Room) -> None:
+async def test_a_long_input_is_shortened_in_the_message_and_complete_in_the_details(
+    room: Room,
+) -> None:
     await room.create(tools=["bash.execute"], approve="all")
     command = "echo " + "x" * 5000
     room.script.rounds = [use("bash_execute", command=command), words("done")]
@@ -109,7 +111,7 @@ async def test_a_long_input_is_shown_in_part_and_given_in_full(room: Room) -> No
     await live.end()
 
 
-async def test_what_a_tool_itself_asks_reaches_the_person(room: Room) -> None:
+async def test_a_question_of_a_tool_reaches_the_caller(room: Room) -> None:
     await room.create(tools=["kit.*"], approve="none")
     room.script.rounds = [use("kit_sure"), words("done")]
     live = room.begin("send", session="s", message="go")
@@ -120,16 +122,16 @@ async def test_what_a_tool_itself_asks_reaches_the_person(room: Room) -> None:
     assert live.sent("tool_result")[0]["output"] == "true"
 
 
-async def test_a_provider_that_runs_tools_itself_asks_before(room: Room) -> None:
+async def test_a_provider_that_runs_its_own_tools_requests_approval(room: Room) -> None:
     room.script.runs_tools = True
     verdicts: list[Any] = []
 
-    async def may_i(ask: ProviderRequest) -> None:
+    async def request_approval(ask: ProviderRequest) -> None:
         verdicts.append(await ask.approve("Bash", "u1", {"command": "rm x"}))
 
     for approve in ("changes", "none"):
         await room.create(approve, approve=approve)
-        room.script.rounds = [[may_i, Text("done")]]
+        room.script.rounds = [[request_approval, Text("done")]]
         live = room.begin("send", session=approve, message="go")
         if approve == "changes":
             request = await live.wait_for_event("request")
@@ -139,7 +141,7 @@ async def test_a_provider_that_runs_tools_itself_asks_before(room: Room) -> None
     assert [verdict.allow for verdict in verdicts] == [False, True]
 
 
-async def test_a_question_goes_with_the_turn_that_is_cancelled(room: Room) -> None:
+async def test_cancelling_a_turn_closes_its_question(room: Room) -> None:
     await room.create(tools=["kit.*"], approve="all")
     room.script.rounds = [use("kit_add", a=1)]
     live = room.begin("send", session="s", message="go")

@@ -1,4 +1,4 @@
-"""Attachments: texts, files and resources that come with a message, and those that do not."""
+"""Attachments: texts, files and resources of a message, and invalid attachments."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ async def room(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         yield room
 
 
-async def attached(room: Room, *attachments: dict[str, Any]) -> list[Any]:
-    """What the model is given with a message that has these."""
+async def attach(room: Room, *attachments: dict[str, Any]) -> list[Any]:
+    """Send a message with these attachments, and return those that the model received."""
     await room.send("look", attachments=list(attachments))
     *files, said = room.script.asks[-1].messages
     assert (said.kind, said.text) == ("user", "look")
@@ -35,8 +35,8 @@ async def attached(room: Room, *attachments: dict[str, Any]) -> list[Any]:
     return files
 
 
-async def test_a_text_is_given_as_it_is(room: Room) -> None:
-    [file] = await attached(room, {"text": "a = 1\n", "name": "a.py", "mime_type": "text/x-python"})
+async def test_a_text_is_sent_unchanged(room: Room) -> None:
+    [file] = await attach(room, {"text": "a = 1\n", "name": "a.py", "mime_type": "text/x-python"})
     assert file.text == "a = 1\n"
     assert file.meta == {"name": "a.py", "mime_type": "text/x-python", "encoding": "text"}
     [shown, *_] = await room.history()
@@ -44,13 +44,13 @@ async def test_a_text_is_given_as_it_is(room: Room) -> None:
 
 
 async def test_a_text_needs_neither_a_name_nor_a_type(room: Room) -> None:
-    files = await attached(room, {"text": "x"}, {"text": ""})
+    files = await attach(room, {"text": "x"}, {"text": ""})
     assert [each.meta["name"] for each in files] == ["attachment 1", "attachment 2"]
     assert {each.meta["mime_type"] for each in files} == {"text/plain"}
 
 
-async def test_a_file_is_given_as_base64_and_left_out_of_lists(room: Room) -> None:
-    [file] = await attached(room, {"data": PNG, "mime_type": "image/png", "name": "x.png"})
+async def test_a_file_is_sent_as_base64_and_omitted_from_lists(room: Room) -> None:
+    [file] = await attach(room, {"data": PNG, "mime_type": "image/png", "name": "x.png"})
     assert file.text == PNG
     assert file.meta == {"name": "x.png", "mime_type": "image/png", "encoding": "base64"}
     [shown, *_] = await room.history()
@@ -70,29 +70,29 @@ async def test_attachments_are_nodes_before_the_message_and_stay_with_it(room: R
     assert [kind for kind, _ in room.script.seen()] == [*kinds, "user"]
 
 
-async def test_what_another_method_serves_is_read_where_it_is(room: Room) -> None:
+async def test_a_resource_of_another_activation_is_read(room: Room) -> None:
     store = await room.arbor.store()
     tree = await store.create_tree("local", "local")
     items = [NewNode("plain text"), NewNode("# Hi", metadata={"media_type": "text/markdown"})]
     plain, marked = await store.append("local", tree.id, None, items)
     uris = [f"arbor://tree/{tree.id}/node/{node.id}" for node in (plain, marked)]
-    files = await attached(room, {"uri": uris[0]}, {"uri": uris[1], "name": "note"})
+    files = await attach(room, {"uri": uris[0]}, {"uri": uris[1], "name": "note"})
     assert [each.text for each in files] == ["plain text", "# Hi"]
     assert files[1].meta["name"] == "note"
     assert files[1].meta["mime_type"] == "text/markdown"
-    # What was read is kept: it is there when the node is gone.
+    # The content is stored, so it remains after the node is deleted.
     await store.delete_node("local", tree.id, marked.id)
     await room.send("still?")
     assert ("attachment", "# Hi") in room.script.seen()
 
 
-async def test_the_built_in_model_says_what_is_attached(room: Room) -> None:
+async def test_the_echo_model_names_the_attachments(room: Room) -> None:
     await room.value("create", name="e", model="echo:echo")
     events = await room.send("look", "e", attachments=[{"text": "x", "name": "notes.txt"}])
     assert "Attached: notes.txt." in text_in(events)
 
 
-# --- what is refused -----------------------------------------------------------------------------
+# --- invalid attachments -------------------------------------------------------------------------
 
 BIG = base64.b64encode(b"x" * (ATTACHMENT_BYTES + 1)).decode()
 
@@ -117,13 +117,13 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("what", "attachment", "code"), WRONG, ids=[each[0] for each in WRONG])
-async def test_what_cannot_be_attached_is_refused_and_nothing_is_stored(
+async def test_an_invalid_attachment_is_refused_and_nothing_is_stored(
     what: str, attachment: dict[str, Any], code: str, room: Room
 ) -> None:
     events = await room.events(
         "send", session="s", message="look", attachments=[{"text": "fine"}, attachment]
     )
-    if not code:  # it is no harm in metadata
+    if not code:  # harmless in metadata
         assert events[-1]["type"] == "complete", what
         return
     assert [event["type"] for event in events] == ["error"], what
@@ -144,22 +144,22 @@ async def test_too_many_attachments_are_refused(room: Room) -> None:
     assert len(await room.nodes()) == ATTACHMENTS + 2
 
 
-async def test_the_largest_that_may_be_attached_is_kept_whole(room: Room) -> None:
+async def test_the_largest_attachment_is_stored_completely(room: Room) -> None:
     room.script.context = None
     data = base64.b64encode(b"x" * ATTACHMENT_BYTES).decode()
-    [file] = await attached(room, {"data": data, "mime_type": "image/png"})
+    [file] = await attach(room, {"data": data, "mime_type": "image/png"})
     assert file.text == data
     await room.send("still there?")
     assert room.script.asks[-1].messages[0].text == data
 
 
-async def test_what_an_attachment_cannot_have_is_refused(room: Room) -> None:
+async def test_an_attachment_of_the_wrong_type_is_refused(room: Room) -> None:
     for wrong in ({"text": "x", "colour": "red"}, {"text": 5}, "x"):
         with pytest.raises(InvalidParams):
             room.hub.call("chat.send", {"session": "s", "message": "look", "attachments": [wrong]})
 
 
-async def test_what_belongs_to_another_cannot_be_attached(room: Room) -> None:
+async def test_a_resource_of_another_principal_cannot_be_attached(room: Room) -> None:
     store = await room.arbor.store()
     tree = await store.create_tree("somebody else", "somebody else")
     uri = f"arbor://tree/{tree.id}/node/{tree.root}"

@@ -1,4 +1,4 @@
-"""Branches: answering again, editing, going back; and reading long conversations in pages."""
+"""Branches: regenerating, editing, moving; and reading long conversations in pages."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ async def room(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         yield room
 
 
-async def talk(room: Room, *turns: tuple[str, str]) -> list[str]:
-    """Say and hear this; the nodes of all messages."""
+async def send_all(room: Room, *turns: tuple[str, str]) -> list[str]:
+    """Send messages with scripted answers, and return the nodes of all messages."""
     for said, answer in turns:
         room.script.rounds = [words(answer)]
         await room.send(said)
     return [each["node_id"] for each in await room.history()]
 
 
-# --- answering again -----------------------------------------------------------------------------
+# --- regenerating --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("which", [None, 2, 3])
-async def test_an_answer_is_made_again_beside_the_old_one(which: int | None, room: Room) -> None:
-    nodes = await talk(room, ("one", "A"), ("two", "B"))
+async def test_an_answer_is_regenerated_in_a_new_branch(which: int | None, room: Room) -> None:
+    nodes = await send_all(room, ("one", "A"), ("two", "B"))
     room.script.rounds = [words("B2")]
     node_id = None if which is None else nodes[which]
     events = await room.events("regenerate", session="s", node_id=node_id)
@@ -51,14 +51,14 @@ async def test_an_answer_is_made_again_beside_the_old_one(which: int | None, roo
 
 
 async def test_an_earlier_message_is_answered_again(room: Room) -> None:
-    nodes = await talk(room, ("one", "A"), ("two", "B"))
+    nodes = await send_all(room, ("one", "A"), ("two", "B"))
     room.script.rounds = [words("A2")]
     await room.events("regenerate", session="s", node_id=nodes[1])
     assert [text for _, text in await room.messages()] == ["one", "A2"]
     assert len(await room.nodes()) == 5
 
 
-async def test_an_answer_with_tools_is_made_again_from_the_persons_message(room: Room) -> None:
+async def test_an_answer_with_tools_is_regenerated_from_the_user_message(room: Room) -> None:
     await room.value("configure", session="s", tools=["arbor.tree_list"], approve="none")
     room.script.rounds = [[Text("a"), ToolCall("1", "arbor_tree_list", {})], words("b")]
     await room.send("go")
@@ -67,7 +67,7 @@ async def test_an_answer_with_tools_is_made_again_from_the_persons_message(room:
     assert await room.messages() == [("user", "go"), ("assistant", "c")]
 
 
-async def test_where_nothing_was_said_nothing_is_answered_again(room: Room) -> None:
+async def test_a_session_without_messages_has_nothing_to_regenerate(room: Room) -> None:
     error = await room.error("regenerate", session="s")
     assert error["code"] == "nothing_said"
     await room.create("t")
@@ -77,7 +77,7 @@ async def test_where_nothing_was_said_nothing_is_answered_again(room: Room) -> N
     assert await room.is_free()
 
 
-async def test_an_answer_that_was_cut_off_is_made_again(room: Room) -> None:
+async def test_a_partial_answer_is_regenerated(room: Room) -> None:
     room.script.rounds = [[Text("so"), RuntimeError("broken")], words("whole")]
     await room.events("send", session="s", message="hi")
     await room.events("regenerate", session="s")
@@ -89,7 +89,7 @@ async def test_an_answer_that_was_cut_off_is_made_again(room: Room) -> None:
 
 
 async def test_an_edited_message_is_answered_in_a_branch(room: Room) -> None:
-    nodes = await talk(room, ("one", "A"), ("two", "B"), ("three", "C"))
+    nodes = await send_all(room, ("one", "A"), ("two", "B"), ("three", "C"))
     room.script.rounds = [words("B2")]
     events = await room.events("edit", session="s", node_id=nodes[2], message="too")
     assert events[-1]["type"] == "complete"
@@ -106,18 +106,18 @@ async def test_an_edited_message_keeps_its_attachments(room: Room) -> None:
     expected = [("attachment", "x"), ("attachment", "y"), ("user", "look again")]
     assert room.script.seen() == expected
     assert (await room.messages())[:3] == expected
-    assert len(await room.nodes()) == 6  # the attachments are there once
+    assert len(await room.nodes()) == 6  # the attachments are stored once
 
 
 async def test_the_first_message_can_be_edited(room: Room) -> None:
-    nodes = await talk(room, ("one", "A"))
+    nodes = await send_all(room, ("one", "A"))
     await room.events("edit", session="s", node_id=nodes[0], message="uno")
     assert room.script.seen() == [("user", "uno")]
     assert [text for _, text in await room.messages()] == ["uno", "yes"]
 
 
-async def test_an_answer_that_is_rewritten_is_only_stored(room: Room) -> None:
-    nodes = await talk(room, ("one", "A"), ("two", "B"))
+async def test_an_edited_answer_is_only_stored(room: Room) -> None:
+    nodes = await send_all(room, ("one", "A"), ("two", "B"))
     asked = len(room.script.asks)
     events = await room.events("edit", session="s", node_id=nodes[1], message="Aha")
     assert len(room.script.asks) == asked
@@ -131,7 +131,7 @@ async def test_an_answer_that_is_rewritten_is_only_stored(room: Room) -> None:
     assert room.script.seen() == [("user", "one"), ("assistant", "Aha"), ("user", "go on")]
 
 
-async def test_only_what_was_said_can_be_edited(room: Room) -> None:
+async def test_only_user_messages_and_answers_can_be_edited(room: Room) -> None:
     await room.send("look", attachments=[{"text": "x"}])
     attachment = (await room.history())[0]["node_id"]
     error = await room.error("edit", session="s", node_id=attachment, message="no")
@@ -148,11 +148,11 @@ async def test_only_what_was_said_can_be_edited(room: Room) -> None:
     assert len(await room.nodes()) == 3
 
 
-# --- going back ----------------------------------------------------------------------------------
+# --- moving --------------------------------------------------------------------------------------
 
 
-async def test_a_session_goes_on_from_where_it_is_set(room: Room) -> None:
-    nodes = await talk(room, ("one", "A"), ("two", "B"))
+async def test_a_session_continues_from_its_new_position(room: Room) -> None:
+    nodes = await send_all(room, ("one", "A"), ("two", "B"))
     moved = await room.value("set_head", session="s", node_id=nodes[1])
     assert moved["position"]["node_id"] == nodes[1]
     assert [text for _, text in await room.messages()] == ["one", "A"]
@@ -162,8 +162,8 @@ async def test_a_session_goes_on_from_where_it_is_set(room: Room) -> None:
     assert [text for _, text in await room.messages()] == ["one", "A", "two", "B"]
 
 
-async def test_a_session_cannot_be_set_onto_what_is_not_in_its_tree(room: Room) -> None:
-    nodes = await talk(room, ("one", "A"))
+async def test_a_session_cannot_move_to_a_node_of_another_tree(room: Room) -> None:
+    nodes = await send_all(room, ("one", "A"))
     await room.create("t")
     await room.send("elsewhere", "t")
     for node in ((await room.last("t"))["node_id"], "nonsense", ""):
@@ -175,9 +175,9 @@ async def test_a_session_cannot_be_set_onto_what_is_not_in_its_tree(room: Room) 
 # --- the list of branches ------------------------------------------------------------------------
 
 
-async def test_branches_are_listed_with_where_they_leave(room: Room) -> None:
+async def test_branches_are_listed_with_the_node_where_they_leave(room: Room) -> None:
     assert (await room.value("branches", session="s"))["branches"] == []
-    nodes = await talk(room, ("one", "A"), ("two", "B"))
+    nodes = await send_all(room, ("one", "A"), ("two", "B"))
     room.script.rounds = [words("B2")]
     await room.events("regenerate", session="s")
     await room.value("fork", session="s", new_name="t", node_id=nodes[3])
@@ -189,7 +189,7 @@ async def test_branches_are_listed_with_where_they_leave(room: Room) -> None:
     assert [each.get("leaves_at") for each in found] == [None, nodes[2]]
     assert [each["sessions"] for each in found] == [["s"], ["t"]]
     assert found[0]["kind"] == "assistant"
-    # From the middle, what follows is not the session's own.
+    # The session is in the middle of a branch, so no branch is current.
     await room.value("set_head", session="s", node_id=nodes[0])
     found = (await room.value("branches", session="s"))["branches"]
     assert [(each["messages"], each["current"]) for each in found] == [(3, False), (3, False)]
@@ -197,7 +197,7 @@ async def test_branches_are_listed_with_where_they_leave(room: Room) -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 10])
 async def test_branches_are_listed_page_by_page(limit: int, room: Room) -> None:
-    await talk(room, ("one", "A"))
+    await send_all(room, ("one", "A"))
     for n in range(4):
         room.script.rounds = [words(f"A{n}")]
         await room.events("regenerate", session="s")
@@ -217,7 +217,7 @@ async def test_branches_are_listed_page_by_page(limit: int, room: Room) -> None:
 
 
 async def pages(room: Room, limit: int) -> list[list[str]]:
-    """All pages of a conversation, the latest first."""
+    """Return all pages of a conversation, latest first."""
     found = []
     before = None
     for _ in range(100):
@@ -231,7 +231,7 @@ async def pages(room: Room, limit: int) -> list[list[str]]:
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 8, 9, 1000])
 async def test_pages_of_history_lose_nothing_and_repeat_nothing(limit: int, room: Room) -> None:
-    await talk(room, *((f"q{n}", f"a{n}") for n in range(4)))
+    await send_all(room, *((f"q{n}", f"a{n}") for n in range(4)))
     found = await pages(room, limit)
     assert all(len(page) <= limit for page in found)
     assert all(found), "no page is empty"
@@ -239,11 +239,11 @@ async def test_pages_of_history_lose_nothing_and_repeat_nothing(limit: int, room
     assert whole == [text for n in range(4) for text in (f"q{n}", f"a{n}")]
 
 
-async def test_a_page_ends_early_when_it_has_grown_large(
+async def test_a_page_ends_early_if_it_is_too_large(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history, "PAGE_CHARACTERS", 25)
-    await talk(room, *((f"q{n}" * 5, f"a{n}" * 5) for n in range(3)))
+    await send_all(room, *((f"q{n}" * 5, f"a{n}" * 5) for n in range(3)))
     found = await pages(room, 100)
     assert [len(page) for page in found] == [2, 2, 2]
 
@@ -254,8 +254,8 @@ async def test_an_empty_session_has_an_empty_history(room: Room) -> None:
     assert "next" not in page
 
 
-async def test_history_does_not_go_on_in_another_tree(room: Room) -> None:
-    await talk(room, ("one", "A"))
+async def test_history_does_not_continue_in_another_tree(room: Room) -> None:
+    await send_all(room, ("one", "A"))
     await room.create("t")
     await room.send("elsewhere", "t")
     other = (await room.last("t"))["node_id"]
@@ -264,7 +264,7 @@ async def test_history_does_not_go_on_in_another_tree(room: Room) -> None:
         assert error["code"] == "not_found"
 
 
-async def test_a_text_too_long_for_a_list_says_how_long_it_is(room: Room) -> None:
+async def test_a_text_too_long_for_a_list_is_listed_with_its_size(room: Room) -> None:
     room.script.rounds = [words("x" * 100_001)]
     await room.send("hi")
     last = await room.last()
@@ -272,8 +272,8 @@ async def test_a_text_too_long_for_a_list_says_how_long_it_is(room: Room) -> Non
     assert last["size"] == 100_001
 
 
-async def test_what_others_put_into_the_tree_is_no_message(room: Room) -> None:
-    nodes = await talk(room, ("one", "A"))
+async def test_nodes_of_other_programs_are_not_messages(room: Room) -> None:
+    nodes = await send_all(room, ("one", "A"))
     store = await room.arbor.store()
     tree = (await store.get_head("local", "chat", "s")).position.tree
     strange = [NewNode("note"), NewNode("x", metadata={"kind": "user", "status": 5, "usage": []})]
@@ -288,7 +288,7 @@ async def test_what_others_put_into_the_tree_is_no_message(room: Room) -> None:
 # --- long conversations --------------------------------------------------------------------------
 
 
-async def test_a_long_conversation_is_opened_and_gone_on_with_by_few_reads(
+async def test_a_long_conversation_is_read_and_continued_with_few_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Whole turns with Claude Code: a hub, a store, and a program that speaks as `claude` does."""
+"""Complete turns with Claude Code: a hub, a store, and a stand-in for `claude`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def gone(pid: int) -> bool:
     return False
 
 
-async def test_an_answer_streams_and_is_kept(room: Room, claude: StandIn, tmp_path: Path) -> None:
+async def test_an_answer_streams_and_is_stored(room: Room, claude: StandIn, tmp_path: Path) -> None:
     claude.plays(says("Two ", "files."))
     events = await chat(room, "What is here?", max_turns=3)
     assert [event["type"] for event in events][:3] == ["start", "content", "content"]
@@ -82,10 +82,12 @@ async def test_a_session_is_resumed_from_turn_to_turn(room: Room, claude: StandI
     assert "--resume" not in first.options
     assert second.options["--resume"] == third.options["--resume"]
     assert "--fork-session" not in second.options
-    assert "say One." not in third.text  # it remembers that itself
+    assert "say One." not in third.text  # the program remembers earlier messages itself
 
 
-async def test_another_branch_goes_on_in_a_copy_of_the_session(room: Room, claude: StandIn) -> None:
+async def test_another_branch_continues_in_a_copy_of_the_session(
+    room: Room, claude: StandIn
+) -> None:
     claude.plays(says("Tea."))
     await chat(room, "What?")
     tea = (await room.last())["node_id"]
@@ -105,7 +107,9 @@ async def test_another_branch_goes_on_in_a_copy_of_the_session(room: Room, claud
     ]
 
 
-async def test_another_answer_forgets_the_first_one(room: Room, claude: StandIn) -> None:
+async def test_a_regenerated_answer_does_not_contain_the_first_one(
+    room: Room, claude: StandIn
+) -> None:
     claude.plays(says("Tea."))
     await chat(room, "What?")
     claude.plays(says("One."))
@@ -119,7 +123,7 @@ async def test_another_answer_forgets_the_first_one(room: Room, claude: StandIn)
 
 
 @pytest.mark.parametrize("allow", [True, False])
-async def test_a_person_is_asked_before_a_tool_is_used(
+async def test_approval_is_requested_before_a_tool_is_used(
     room: Room, claude: StandIn, allow: bool
 ) -> None:
     claude.plays(uses("Bash", {"command": "ls"}), asks(), answers("a b"), says("Done."))
@@ -137,7 +141,7 @@ async def test_a_person_is_asked_before_a_tool_is_used(
     assert kinds == ["user", "tool_use", "tool_result", "assistant"]
 
 
-async def test_a_session_without_approvals_asks_nobody(room: Room, claude: StandIn) -> None:
+async def test_a_session_without_approvals_asks_no_questions(room: Room, claude: StandIn) -> None:
     await room.value("configure", session="s", approve="none")
     claude.plays(uses("Bash", {"command": "ls"}), asks(), answers("a b"), says("Done."))
     events = await chat(room, "What is here?")
@@ -145,7 +149,7 @@ async def test_a_session_without_approvals_asks_nobody(room: Room, claude: Stand
     assert text_in(events) == "Done."
 
 
-async def test_a_crash_keeps_what_has_come(room: Room, claude: StandIn) -> None:
+async def test_a_crash_keeps_the_partial_answer(room: Room, claude: StandIn) -> None:
     claude.plays(says("so far"), crashes(3, "out of memory"))
     error = error_of(await chat(room, "hi"))
     assert error["code"] == "provider_broke"
@@ -155,7 +159,9 @@ async def test_a_crash_keeps_what_has_come(room: Room, claude: StandIn) -> None:
     assert text_in(await chat(room, "again")) == "better"
 
 
-async def test_cancelling_ends_the_program_and_all_it_started(room: Room, claude: StandIn) -> None:
+async def test_cancellation_kills_the_program_and_its_descendants(
+    room: Room, claude: StandIn
+) -> None:
     claude.plays(says("so far"), spawns(), is_silent())
     live = room.begin("send", session="s", message="hi")
     await live.wait_for_text("so far")
@@ -166,7 +172,9 @@ async def test_cancelling_ends_the_program_and_all_it_started(room: Room, claude
     assert (await room.last())["status"] == "cancelled"
 
 
-async def test_an_ephemeral_turn_leaves_nothing_on_either_side(room: Room, claude: StandIn) -> None:
+async def test_an_ephemeral_turn_stores_nothing_here_or_in_claude_code(
+    room: Room, claude: StandIn
+) -> None:
     claude.plays(says("Tea."))
     await chat(room, "What?")
     before, kept = await room.messages(), claude.sessions
@@ -176,7 +184,7 @@ async def test_an_ephemeral_turn_leaves_nothing_on_either_side(room: Room, claud
     assert claude.sessions == kept
 
 
-async def test_a_conversation_with_another_model_goes_on_with_claude_code(
+async def test_a_conversation_with_another_model_continues_with_claude_code(
     room: Room, claude: StandIn
 ) -> None:
     await room.value("configure", session="s", model="echo:echo")
@@ -189,7 +197,7 @@ async def test_a_conversation_with_another_model_goes_on_with_claude_code(
     assert run.options["--model"] == "sonnet"
 
 
-async def test_a_program_that_is_not_there_says_how_to_install_it(tmp_path: Path) -> None:
+async def test_a_missing_program_is_reported_with_install_instructions(tmp_path: Path) -> None:
     hub = Plexus()
     arbor = Arbor(str(tmp_path / "arbor.db"))
     missing = Providers(claude_command="no-such-claude", environment={"PATH": "/nowhere"})
@@ -206,7 +214,7 @@ async def test_a_program_that_is_not_there_says_how_to_install_it(tmp_path: Path
         await hub.close()
 
 
-async def test_claude_code_is_refused_where_commands_are_confined_unless_that_is_allowed(
+async def test_claude_code_is_refused_with_a_sandbox_unless_allowed(
     claude: StandIn, tmp_path: Path
 ) -> None:
     allowed = Settings(
@@ -216,7 +224,7 @@ async def test_claude_code_is_refused_where_commands_are_confined_unless_that_is
         chat_claude_unconfined=True,
     )
     confined = dataclasses.replace(allowed, chat_claude_unconfined=False)
-    # The session was created when that was allowed, and cannot go on when it no longer is.
+    # The session was created while Claude Code was allowed, and cannot continue once it is refused.
     steps = (
         (confined, "claudecode.create", {"name": "s"}),
         (allowed, "claudecode.create", {"name": "s"}),

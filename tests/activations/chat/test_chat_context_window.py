@@ -1,4 +1,4 @@
-"""Conversations that are longer than a model takes: refused, shortened or summarised."""
+"""Conversations that exceed the context window: refused, shortened or summarised."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def room(tmp_path: Path) -> AsyncIterator[Room]:
 
 
 async def fill(room: Room, turns: int = 4) -> None:
-    """Say so much that no more fits."""
+    """Fill the context window of a session."""
     room.script.context = None
     for n in range(turns):
         room.script.rounds = [words(f"answer {n} {LONG}")]
@@ -40,8 +40,8 @@ async def fill(room: Room, turns: int = 4) -> None:
     room.script.context = 1000
 
 
-def asked(room: Room, ask: int = -1) -> list[str]:
-    """The kinds and first words of what the model was asked."""
+def request_words(room: Room, ask: int = -1) -> list[str]:
+    """Return the kinds and first words of the messages of the last request."""
     return [f"{kind} {' '.join(text.split()[:2])}" for kind, text in room.script.seen(ask)]
 
 
@@ -49,7 +49,9 @@ def asked(room: Room, ask: int = -1) -> list[str]:
 
 
 @anyio
-async def test_what_does_not_fit_is_refused_before_anything_is_stored(room: Room) -> None:
+async def test_a_conversation_that_does_not_fit_is_refused_before_anything_is_stored(
+    room: Room,
+) -> None:
     await fill(room)
     before, count = await room.value("get", session="s"), len(room.script.asks)
     error = await room.error("send", session="s", message="more")
@@ -78,7 +80,7 @@ async def test_a_message_that_alone_is_too_long_is_refused(overflow: str, room: 
 
 
 @anyio
-async def test_the_session_says_how_much_its_model_takes(room: Room) -> None:
+async def test_context_tokens_of_the_session_set_the_limit(room: Room) -> None:
     await fill(room)
     await room.value("configure", session="s", context_tokens=5000)
     await room.send("more")
@@ -88,7 +90,7 @@ async def test_the_session_says_how_much_its_model_takes(room: Room) -> None:
 
 
 @anyio
-async def test_where_nobody_knows_how_much_fits_everything_is_sent(room: Room) -> None:
+async def test_without_a_known_limit_everything_is_sent(room: Room) -> None:
     await fill(room)
     room.script.context = None
     await room.send("more")
@@ -96,7 +98,7 @@ async def test_where_nobody_knows_how_much_fits_everything_is_sent(room: Room) -
 
 
 @anyio
-async def test_tools_and_instructions_take_room_too(room: Room) -> None:
+async def test_tools_and_system_prompt_count_towards_the_limit(room: Room) -> None:
     await room.value("configure", session="s", tools=["*"])
     error = await room.error("send", session="s", message="hi")
     assert error["code"] == "context_too_long"
@@ -110,42 +112,42 @@ async def test_tools_and_instructions_take_room_too(room: Room) -> None:
 
 @anyio
 @pytest.mark.parametrize("by", ["session", "turn"])
-async def test_the_oldest_turns_are_left_out_of_what_is_sent(by: str, room: Room) -> None:
+async def test_drop_omits_the_oldest_turns_from_the_request(by: str, room: Room) -> None:
     await fill(room)
     if by == "session":
         await room.value("configure", session="s", overflow="drop")
         events = await room.send("more")
     else:
         events = await room.send("more", overflow="drop")
-    assert asked(room) == ["user question 2", "assistant answer 2", "user question 3",
+    assert request_words(room) == ["user question 2", "assistant answer 2", "user question 3",
                            "assistant answer 3", "user more"]  # fmt: skip
     [log] = [event for event in events if event["type"] == "log"]
     assert "omitting the 4 oldest messages" in log["message"]
-    assert len(await room.nodes()) == 10  # all of it is still there
+    assert len(await room.nodes()) == 10  # everything is still stored
     assert len(await room.messages()) == 10
 
 
 @anyio
-async def test_an_answer_is_made_again_with_the_oldest_turns_left_out(room: Room) -> None:
+async def test_an_answer_is_regenerated_without_the_oldest_turns(room: Room) -> None:
     await fill(room)
     room.script.context = 700
     events = await room.events("regenerate", session="s", overflow="drop")
     assert events[-1]["type"] == "complete"
-    assert asked(room)[-1] == "user question 3"
-    assert asked(room)[0] == "user question 2"
+    assert request_words(room)[-1] == "user question 3"
+    assert request_words(room)[0] == "user question 2"
 
 
 # --- summarising ---------------------------------------------------------------------------------
 
 
 @anyio
-async def test_the_oldest_turns_are_summarised_and_the_summary_is_kept(room: Room) -> None:
+async def test_summarise_replaces_the_oldest_turns_and_stores_the_summary(room: Room) -> None:
     await fill(room)
     room.script.rounds = [[Text("they "), Text("talked"), TokenUsage(7, 3)]] * 20
     count = len(room.script.asks)
     events = await room.send("more", overflow="summarise")
     room.script.rounds = []
-    assert asked(room) == [
+    assert request_words(room) == [
         "summary they talked",
         "user question 2",
         "assistant answer 2",
@@ -163,19 +165,19 @@ async def test_the_oldest_turns_are_summarised_and_the_summary_is_kept(room: Roo
     assert events[-1]["usage"]["input_tokens"] == 7 * asks
     [start] = [event for event in events if event["type"] == "start"]
     assert start["user_position"]["node_id"] == (await room.nodes())[9]["node_id"]
-    # Later turns use it, and what it stands for is not sent again.
+    # Later turns send the summary instead of the messages that it replaces.
     await room.send("and then?")
-    assert asked(room)[:2] == ["summary they talked", "user question 2"]
-    assert asked(room)[-3:] == ["user more", "assistant they talked", "user and then?"]
+    assert request_words(room)[:2] == ["summary they talked", "user question 2"]
+    assert request_words(room)[-3:] == ["user more", "assistant they talked", "user and then?"]
     assert len(room.script.asks) == count + asks + 1
-    # In the history it stands where it was made.
+    # In the history it has the position where it was created.
     kinds = [kind for kind, _ in await room.messages()]
     assert kinds.index("summary") == 8
     assert len(kinds) == 13
 
 
 @anyio
-async def test_a_summary_is_itself_summarised_when_more_has_been_said(room: Room) -> None:
+async def test_a_summary_is_summarised_again_when_the_conversation_grows(room: Room) -> None:
     await fill(room)
     room.script.rounds = [words("first summary")] * 20
     await room.send("more", overflow="summarise")
@@ -183,15 +185,17 @@ async def test_a_summary_is_itself_summarised_when_more_has_been_said(room: Room
     room.script.rounds = [words("second summary")] * 20
     count = len(room.script.asks)
     await room.send("again", overflow="summarise")
-    assert asked(room)[0] == "summary second summary"
-    assert sum(line.startswith("summary") for line in asked(room)) == 1
+    assert request_words(room)[0] == "summary second summary"
+    assert sum(line.startswith("summary") for line in request_words(room)) == 1
     assert "first summary" in room.script.asks[count].messages[0].text
     summaries = [each for each in await room.nodes() if each["metadata"]["kind"] == "summary"]
     assert [each["content"] for each in summaries] == ["first summary", "second summary"]
 
 
 @anyio
-async def test_an_answer_made_again_with_a_summary_says_where_the_message_is(room: Room) -> None:
+async def test_an_answer_regenerated_with_a_summary_reports_the_position_of_the_message(
+    room: Room,
+) -> None:
     await fill(room)
     user = (await room.history())[-2]["node_id"]
     room.script.context = 700
@@ -199,13 +203,13 @@ async def test_an_answer_made_again_with_a_summary_says_where_the_message_is(roo
     events = await room.events("regenerate", session="s", overflow="summarise")
     [start] = [event for event in events if event["type"] == "start"]
     assert start["user_position"]["node_id"] == user
-    assert asked(room)[0] == "summary summary"
-    assert asked(room)[-1] == "user question 3"
+    assert request_words(room)[0] == "summary summary"
+    assert request_words(room)[-1] == "user question 3"
     room.script.context = None
     await room.send("next")
-    assert asked(room)[0] == "summary summary"
-    assert "user question 3" in asked(room)
-    assert "user question 0" not in asked(room)
+    assert request_words(room)[0] == "summary summary"
+    assert "user question 3" in request_words(room)
+    assert "user question 0" not in request_words(room)
 
 
 @anyio
@@ -220,7 +224,7 @@ async def test_without_a_summary_nothing_is_sent_or_stored(wrong: str, room: Roo
     assert await room.is_free()
 
 
-# --- what fits -----------------------------------------------------------------------------------
+# --- fit_messages --------------------------------------------------------------------------------
 
 MESSAGES = st.lists(
     st.builds(
@@ -236,7 +240,7 @@ MESSAGES = st.lists(
 
 
 @given(MESSAGES, st.integers(1, 200), st.one_of(st.none(), st.integers(1, 50)))
-def test_what_is_sent_is_the_end_of_what_was_said_and_begins_with_a_turn(
+def test_the_selected_messages_are_a_suffix_that_starts_with_a_turn(
     messages: list[Message], limit: int, max_tokens: int | None
 ) -> None:
     fit = fit_messages(messages, "Be brief.", [Tool("a", "b", {})], limit, max_tokens)
@@ -265,13 +269,13 @@ def test_without_a_limit_everything_fits(messages: list[Message]) -> None:
         ({}, 100_000, 1_000_000),
     ],
 )
-def test_a_picture_costs_the_same_whatever_its_size(
+def test_an_image_costs_the_same_whatever_its_size(
     meta: dict[str, Any], least: int, most: int
 ) -> None:
     assert least < estimate_tokens(Message("attachment", "x" * 1_000_000, meta)) < most
 
 
-def test_of_several_summaries_the_last_stands_for_what_came_before() -> None:
+def test_the_latest_summary_replaces_all_earlier_messages() -> None:
     def said(kind: Kind, node: str, **meta: Any) -> Message:
         return Message(kind, node, meta, node)
 

@@ -1,4 +1,4 @@
-"""A draft: the pieces that are kept of it make the same messages, at any moment."""
+"""Drafts: their pieces restore the same messages at any time."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TEXTS = st.text(max_size=6).map(replace_unstorable)
 METAS = st.one_of(
     st.none(), st.dictionaries(st.sampled_from(["a", "b", "model"]), st.integers(0, 9), max_size=2)
 )
-#: So few that one is often gone on with.
+#: Few kinds, so that messages are often continued.
 SOME = st.sampled_from(KINDS[1:3])
-#: What happens to a draft: it grows, another message begins, or a piece is taken.
+#: Operations on a draft: append, start a message, take a piece.
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("add"), SOME, TEXTS, METAS),
@@ -34,7 +34,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_the_pieces_make_what_the_draft_was_when_the_last_was_taken(steps: list[Any]) -> None:
+def test_the_pieces_restore_the_draft_as_of_the_last_piece(steps: list[Any]) -> None:
     draft = Draft()
     pieces: list[str] = []
     for action, kind, text, meta in steps:
@@ -52,7 +52,7 @@ def test_the_pieces_make_what_the_draft_was_when_the_last_was_taken(steps: list[
 
 
 @given(STEPS)
-def test_keeping_a_draft_costs_no_more_than_its_length(steps: list[Any]) -> None:
+def test_saving_a_draft_costs_no_more_than_its_length(steps: list[Any]) -> None:
     draft = Draft()
     written = 0
     for action, kind, text, _ in steps:
@@ -63,7 +63,7 @@ def test_keeping_a_draft_costs_no_more_than_its_length(steps: list[Any]) -> None
     assert written == sum(len(message.text) for message in draft.messages())
 
 
-def test_a_message_that_has_grown_long_is_gone_on_with_in_another() -> None:
+def test_a_long_message_continues_in_a_new_message() -> None:
     draft = Draft()
     for _ in range(3):
         draft.add("assistant", "x" * MESSAGE_CHARACTERS)
@@ -76,13 +76,13 @@ def test_a_message_that_has_grown_long_is_gone_on_with_in_another() -> None:
     assert recover_draft([draft.take_piece() or ""]) == draft.messages()
 
 
-def test_a_piece_of_many_brackets_is_read_again() -> None:
+def test_a_piece_with_many_brackets_can_be_read() -> None:
     draft = Draft()
     draft.add("assistant", "[{" * 200_000)
     assert recover_draft([draft.take_piece() or ""]) == draft.messages()
 
 
-def test_what_is_no_piece_is_left_out() -> None:
+def test_unreadable_pieces_are_skipped() -> None:
     draft = Draft()
     draft.add("assistant", "a")
     piece = draft.take_piece() or ""

@@ -1,4 +1,4 @@
-"""Taking a conversation out, as Markdown and as JSON; finding what was said; prompts."""
+"""Export as Markdown and JSON, search, and sessions as prompts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def room(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 async def everything(room: Room) -> None:
-    """A session in which there is one of everything."""
+    """Create a session with a message of every kind."""
     await room.create("all", system_prompt="Be brief.", tools=["bash.execute"], approve="none")
     room.script.rounds = [
         [
@@ -72,7 +72,7 @@ async def test_markdown_has_everything_in_order(room: Room) -> None:
         "## User",
         "## Assistant (error)",
     ]
-    assert "`````\na ```` b\n`````" in text  # a fence that what is in it cannot end
+    assert "`````\na ```` b\n`````" in text  # a fence that is longer than any in the text
     assert '```json\n{"command":"echo ``"}\n```' in text
     assert "> hm\n> hm" in text
     assert PNG not in text
@@ -80,7 +80,7 @@ async def test_markdown_has_everything_in_order(room: Room) -> None:
 
 
 @anyio
-async def test_a_long_conversation_is_exported_whole_and_in_pieces(room: Room) -> None:
+async def test_a_long_conversation_is_exported_completely_in_chunks(room: Room) -> None:
     await room.create("all")
     room.script.rounds = [words(*("x" * 50_000 for _ in range(6)))]
     await room.send("go", "all")
@@ -97,7 +97,7 @@ async def test_an_empty_conversation_is_exported_too(room: Room) -> None:
     assert json.loads(await exported(room, format="json"))["messages"] == []
 
 
-def test_an_empty_thought_and_an_empty_result_are_markdown() -> None:
+def test_empty_reasoning_and_an_empty_result_are_valid_markdown() -> None:
     for kind in ("thinking", "tool_result", "assistant"):
         text = to_markdown(Message(kind, "", {}))
         assert text.startswith("## ")
@@ -108,31 +108,31 @@ def test_an_empty_thought_and_an_empty_result_are_markdown() -> None:
 
 
 @anyio
-async def test_json_has_everything_that_is_kept(room: Room) -> None:
+async def test_json_has_everything_that_is_stored(room: Room) -> None:
     await everything(room)
-    told = json.loads(await exported(room, format="json"))
-    session = told["session"]
+    document = json.loads(await exported(room, format="json"))
+    session = document["session"]
     assert (session["name"], session["model"]) == ("all", SCRIPT)
     assert session["system_prompt"] == "Be brief."
     nodes = await room.nodes("all")
-    assert [each["node_id"] for each in told["messages"]] == [node["node_id"] for node in nodes]
-    for each, node in zip(told["messages"], nodes, strict=True):
+    assert [each["node_id"] for each in document["messages"]] == [node["node_id"] for node in nodes]
+    for each, node in zip(document["messages"], nodes, strict=True):
         for name, value in node["metadata"].items():
             assert each[name] == value
         assert each["text"] == node["content"]
         assert each["created_ms"] == node["created_ms"]
-    assert told["messages"][1]["text"] == PNG
-    assert told["messages"][-1]["error"] == {"code": "provider_broke", "message": "it broke"}
+    assert document["messages"][1]["text"] == PNG
+    assert document["messages"][-1]["error"] == {"code": "provider_broke", "message": "it broke"}
 
 
 @anyio
-async def test_json_is_read_again_whatever_was_said(room: Room) -> None:
+async def test_json_is_valid_for_any_text(room: Room) -> None:
     await room.create("all")
     strange = 'quotes " and \\ and \u2028 and \x01 and 😀 and }]'
     room.script.rounds = [words(*strange)]
     await room.send(strange, "all")
-    told = json.loads(await exported(room, format="json"))
-    assert [each["text"] for each in told["messages"]] == [strange, strange]
+    document = json.loads(await exported(room, format="json"))
+    assert [each["text"] for each in document["messages"]] == [strange, strange]
 
 
 # --- searching -----------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ async def found(room: Room, text: str, **params: Any) -> list[tuple[str, list[st
 
 
 @anyio
-async def test_what_was_said_is_found_in_all_sessions_or_in_one(room: Room) -> None:
+async def test_messages_are_found_in_all_sessions_or_in_one(room: Room) -> None:
     for name in ("a", "b"):
         await room.create(name)
         room.script.rounds = [words(f"The heron of {name}")]
@@ -166,7 +166,7 @@ async def test_what_was_said_is_found_in_all_sessions_or_in_one(room: Room) -> N
 
 
 @anyio
-async def test_what_is_in_other_trees_is_not_what_was_said(room: Room) -> None:
+async def test_trees_without_a_session_are_not_searched(room: Room) -> None:
     await room.create("a")
     await room.send("the heron", "a")
     tree = (await room.value("arbor.tree_create"))["tree_id"]
@@ -180,7 +180,7 @@ async def test_what_is_in_other_trees_is_not_what_was_said(room: Room) -> None:
 
 @anyio
 @pytest.mark.parametrize("limit", [1, 2, 3, 10])
-async def test_hits_come_page_by_page(limit: int, room: Room) -> None:
+async def test_matches_are_returned_page_by_page(limit: int, room: Room) -> None:
     await room.create("a")
     for n in range(3):
         await room.send(f"heron {n}", "a")
@@ -197,7 +197,7 @@ async def test_hits_come_page_by_page(limit: int, room: Room) -> None:
 
 @anyio
 @pytest.mark.parametrize("text", ["", " ", "?!", "\0"])
-async def test_what_has_no_word_cannot_be_searched_for(text: str, room: Room) -> None:
+async def test_a_search_without_words_is_refused(text: str, room: Room) -> None:
     await room.create("a")
     error = await room.error("search", text=text)
     assert error["code"] in ("invalid_params", "bad_text")

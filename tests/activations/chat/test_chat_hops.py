@@ -1,4 +1,4 @@
-"""How far a token travels: through few generators from the provider to the pump."""
+"""The number of generators that a token crosses from the provider to the pump."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from plexus.runtime.builtin import PlexusActivation
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
-#: A method hands on the generator of the turn, which iterates over that of the provider.
+#: A method returns the generator of the turn, which iterates over that of the provider.
 MOST = 3
 ROOT = Path(__file__).parents[3]
 

@@ -1,4 +1,4 @@
-"""Real servers on one database: one is killed in the middle of an answer, another goes on."""
+"""Real servers on one database: one is killed during an answer, another continues."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from plexus import Failed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 
-#: Ten seconds of answer.
+#: A message whose answer takes ten seconds.
 QUESTION = " ".join(f"word{n}" for n in range(200))
 ANSWER = f"You said: {QUESTION}"
 
 
-async def listen(call: Call, hear: Callable[[Item], object]) -> None:
-    """Follow a call to its end."""
+async def read_call(call: Call, on_event: Callable[[Item], object]) -> None:
+    """Read a call until its end."""
     async with asyncio.timeout(PROCESS_S):
         async for item in call:
-            hear(item)
+            on_event(item)
 
 
-async def killed_in_mid_answer(server: Server, for_s: float) -> str:
-    """Kill a server a while after its answer has begun; returns what had come a second before."""
+async def kill_during_answer(server: Server, for_s: float) -> str:
+    """Kill a server during its answer; return the text that had arrived a second before."""
     heard: list[tuple[float, str]] = []
     killed = 0.0
     call = server.client.call("chat.send", {"session": "s", "message": QUESTION})
 
-    def hear(item: Item) -> None:
+    def on_event(item: Item) -> None:
         nonlocal killed
         if item.type != "content" or killed:
             return
@@ -44,19 +44,19 @@ async def killed_in_mid_answer(server: Server, for_s: float) -> str:
             killed = heard[-1][0]
 
     with pytest.raises(ConnectionLost):
-        await listen(call, hear)
+        await read_call(call, on_event)
     assert killed
     return "".join(text for when, text in heard if when < killed - 1)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_what_a_killed_server_had_said_is_there_and_the_session_goes_on(
+async def test_the_partial_answer_of_a_killed_server_is_kept_and_the_session_continues(
     engine: str, tmp_path: Path
 ) -> None:
     database = new_database(engine, tmp_path)
     async with serving(database, "first", tmp_path) as first:
         await first.value("create", name="s", model="echo:slow")
-        had_come = await killed_in_mid_answer(first, 2.0)
+        had_come = await kill_during_answer(first, 2.0)
     assert had_come.startswith("You said: word0")
     async with serving(database, "second", tmp_path) as second:
         user, partial = await second.messages()
@@ -78,7 +78,7 @@ async def test_what_a_killed_server_had_said_is_there_and_the_session_goes_on(
         ]
 
 
-async def test_a_second_server_sees_a_live_turn_waits_for_it_and_takes_over_when_it_dies(
+async def test_a_second_server_waits_for_a_live_turn_and_takes_over_when_its_server_dies(
     tmp_path: Path,
 ) -> None:
     database = tmp_path / "chat.db"
@@ -89,7 +89,7 @@ async def test_a_second_server_sees_a_live_turn_waits_for_it_and_takes_over_when
         await first.value("create", name="s", model="echo:slow")
         begun = asyncio.Event()
         call = first.client.call("chat.send", {"session": "s", "message": QUESTION})
-        asking = asyncio.create_task(listen(call, lambda _: begun.set()))
+        asking = asyncio.create_task(read_call(call, lambda _: begun.set()))
         async with asyncio.timeout(PROCESS_S):
             await begun.wait()
             while len(found := await second.messages()) < 2:  # noqa: ASYNC110 - of another process
@@ -107,7 +107,7 @@ async def test_a_second_server_sees_a_live_turn_waits_for_it_and_takes_over_when
         await asyncio.sleep(0.5)
         assert not queued.done()
         first.kill()
-        end = await queued  # long before a silent holder is taken for dead
+        end = await queued  # long before the lease expires
         assert end["stop_reason"] == "end_turn"
         with pytest.raises(ConnectionLost):
             await asking

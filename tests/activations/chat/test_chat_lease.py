@@ -1,4 +1,4 @@
-"""One turn at a time in a session; who holds it, who waits, and who takes over from the dead."""
+"""Leases: one turn per session, the queue, and recovery from dead owners."""
 
 from __future__ import annotations
 
@@ -50,23 +50,23 @@ def piece_of(text: str) -> str:
     return draft.take_piece() or ""
 
 
-def dead_holder() -> str:
-    """A holder in a process that was here and is gone."""
+def dead_owner() -> str:
+    """Return the owner id of a process that has exited."""
     child = subprocess.Popen([sys.executable, "-c", ""])
     here, _, started, _ = lease_owner(1).split("/")
     child.wait(10)
     return f"{here}/{child.pid}/{started}/7"
 
 
-async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until this holds."""
+async def wait_until(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until a condition holds."""
     async with asyncio.timeout(WAIT_S):
         while not await holds():  # noqa: ASYNC110 - another store is looked at
             await asyncio.sleep(0.01)
 
 
-async def held_by(room: Room, holder: str, text: str, silent_s: float = 0) -> None:
-    """Have somebody hold the session, with a question asked and part of an answer written."""
+async def acquire_for(room: Room, holder: str, text: str, silent_s: float = 0) -> None:
+    """Acquire the session for another owner, with a user message and part of an answer."""
     store = await room.arbor.store()
     now = time.time_ns() // 1_000_000 - int(silent_s * 1000)
     store._clock, clock = lambda: now, store._clock  # noqa: SLF001 - it is turned back below
@@ -77,11 +77,11 @@ async def held_by(room: Room, holder: str, text: str, silent_s: float = 0) -> No
         store._clock = clock  # noqa: SLF001 - the store's own
 
 
-# --- one at a time -------------------------------------------------------------------------------
+# --- mutual exclusion ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-async def test_a_second_turn_is_refused_while_one_is_under_way(
+async def test_a_second_turn_is_refused_while_one_is_in_progress(
     elsewhere: bool, room: Room, database: str
 ) -> None:
     gate = asyncio.Event()
@@ -135,7 +135,7 @@ async def test_forks_in_one_tree_do_not_wait_for_each_other(room: Room) -> None:
     assert (await room.messages("t"))[-1] == ("assistant", "beside")
 
 
-async def test_queued_turns_come_after_each_other_in_order(room: Room) -> None:
+async def test_queued_turns_run_in_order_of_arrival(room: Room) -> None:
     gate = asyncio.Event()
     room.script.rounds = [[*words("a"), gate], *(words(f"to {n}") for n in range(5))]
     live = room.begin("send", session="s", message="hi")
@@ -150,20 +150,20 @@ async def test_queued_turns_come_after_each_other_in_order(room: Room) -> None:
     said = await room.messages()
     assert [text for kind, text in said if kind == "user"] == ["hi", "q0", "q1", "q2", "q3", "q4"]
     assert [text for kind, text in said[3:] if kind == "assistant"] == [f"to {n}" for n in range(5)]
-    # Each was asked with all that was said before it.
+    # Each request contains all earlier messages.
     assert [len(ask.messages) for ask in room.script.asks] == [1, 3, 5, 7, 9, 11]
 
 
-async def test_who_does_not_queue_does_not_overtake_those_who_do(
+async def test_a_turn_without_queue_does_not_overtake_queued_turns(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, waits, looks = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def look_late(*_: Any) -> None:
+    async def wait_longer(*_: Any) -> None:
         waits.set()
         await looks.wait()
 
-    monkeypatch.setattr(lease, "_wait_for_change", look_late)
+    monkeypatch.setattr(lease, "_wait_for_change", wait_longer)
     room.script.rounds = [[*words("a"), gate], words("b")]
     live = room.begin("send", session="s", message="hi")
     await live.wait_for_text("a")
@@ -171,16 +171,16 @@ async def test_who_does_not_queue_does_not_overtake_those_who_do(
     await happened(waits)
     gate.set()
     await live.end()
-    assert await room.is_free()  # and who waits for it has not noticed yet
+    assert await room.is_free()  # and the queued turn has not noticed yet
     error = await room.error("send", session="s", message="me first")
     assert error["code"] == "turn_under_way"
     looks.set()
     await queued.end()
     assert [text for _, text in await room.messages()] == ["hi", "a", "q", "b"]
-    assert text_in(await room.send("now")) == "yes"  # nobody waits any more
+    assert text_in(await room.send("now")) == "yes"  # the queue is empty
 
 
-async def test_a_queued_turn_of_another_store_comes_after(room: Room, database: str) -> None:
+async def test_a_queued_turn_of_another_store_runs_afterwards(room: Room, database: str) -> None:
     gate = asyncio.Event()
     room.script.rounds = [[*words("a"), gate, *words("b")]]
     live = room.begin("send", session="s", message="hi")
@@ -196,14 +196,14 @@ async def test_a_queued_turn_of_another_store_comes_after(room: Room, database: 
     assert len(await room.messages()) == 4
 
 
-async def test_a_queued_turn_that_is_cancelled_holds_nothing(room: Room) -> None:
+async def test_a_cancelled_queued_turn_owns_no_lease(room: Room) -> None:
     gate = asyncio.Event()
     room.script.rounds = [[*words("a"), gate]]
     live = room.begin("send", session="s", message="hi")
     await live.wait_for_text("a")
     queued = room.begin("send", session="s", message="me too", when_busy="queue")
     await asyncio.sleep(0.05)
-    assert (await queued.cancel())["type"] == "cancelled"  # at once: the other still goes on
+    assert (await queued.cancel())["type"] == "cancelled"  # immediately: the other turn still runs
     assert live.run.terminal is None
     gate.set()
     await live.end()
@@ -212,7 +212,7 @@ async def test_a_queued_turn_that_is_cancelled_holds_nothing(room: Room) -> None
     assert [text for kind, text in await room.messages() if kind == "user"] == ["hi", "next"]
 
 
-async def test_a_turn_that_is_cancelled_just_as_it_gets_its_turn_holds_nothing(
+async def test_a_turn_cancelled_while_it_acquires_the_lease_owns_no_lease(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached, go_on = asyncio.Event(), asyncio.Event()
@@ -236,7 +236,7 @@ async def test_a_turn_that_is_cancelled_just_as_it_gets_its_turn_holds_nothing(
     assert text_in(await room.send("next")) == "yes"
 
 
-async def test_a_queued_turn_goes_by_how_the_session_is_set_up_when_it_begins(room: Room) -> None:
+async def test_a_queued_turn_uses_the_configuration_at_its_start(room: Room) -> None:
     gate = asyncio.Event()
     room.script.rounds = [[*words("a"), gate]]
     live = room.begin("send", session="s", message="hi")
@@ -249,7 +249,7 @@ async def test_a_queued_turn_goes_by_how_the_session_is_set_up_when_it_begins(ro
     assert text_in(queued.events) == "You said: me too"
 
 
-async def test_who_waits_too_long_is_told(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_queued_turn_times_out(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "QUEUE_TIMEOUT_S", 0.1)
     gate = asyncio.Event()
     room.script.rounds = [[*words("a"), gate]]
@@ -261,7 +261,7 @@ async def test_who_waits_too_long_is_told(room: Room, monkeypatch: pytest.Monkey
     await live.end()
 
 
-# --- the dead ------------------------------------------------------------------------------------
+# --- dead owners ---------------------------------------------------------------------------------
 
 LOOKS: list[tuple[str, dict[str, Any]]] = [
     ("history", {}),
@@ -272,10 +272,10 @@ LOOKS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("method", "params"), LOOKS)
-async def test_a_dead_holders_turn_is_taken_over_at_once(
+async def test_the_lease_of_a_dead_owner_is_taken_over_immediately(
     method: str, params: dict[str, Any], room: Room
 ) -> None:
-    await held_by(room, dead_holder(), "so far")
+    await acquire_for(room, dead_owner(), "so far")
     await room.events(method, session="s", **params)
     found = await room.history()
     assert (found[0]["kind"], found[0]["text"]) == ("assistant", "so far")
@@ -285,25 +285,25 @@ async def test_a_dead_holders_turn_is_taken_over_at_once(
     assert (await room.value("get", session="s"))["position"]["node_id"] == found[-1]["node_id"]
 
 
-async def test_a_number_that_another_process_has_by_now_is_no_holder(room: Room) -> None:
+async def test_a_reused_process_id_is_not_the_owner(room: Room) -> None:
     here, pid, started, run = lease_owner(7).split("/")
     assert (int(pid), run) == (os.getpid(), "7")
-    await held_by(room, f"{here}/{pid}/{int(started) - 1}/7", "so far")
+    await acquire_for(room, f"{here}/{pid}/{int(started) - 1}/7", "so far")
     assert (await room.last())["status"] == "interrupted"
 
 
 @pytest.mark.parametrize("where", ["elsewhere", "here"])
-async def test_a_holder_that_has_been_silent_for_long_is_taken_over(where: str, room: Room) -> None:
+async def test_an_expired_lease_is_taken_over(where: str, room: Room) -> None:
     holder = "another machine/1/2/3" if where == "elsewhere" else lease_owner(3)
-    await held_by(room, holder, "so far", silent_s=LEASE_TIMEOUT_S + 1)
+    await acquire_for(room, holder, "so far", silent_s=LEASE_TIMEOUT_S + 1)
     await room.send("next")
     assert [each.get("status") for each in await room.history()] == ["interrupted", None, None]
 
 
 @pytest.mark.parametrize("where", ["elsewhere", "here", "unreadable"])
-async def test_a_holder_that_may_be_alive_is_left_alone(where: str, room: Room) -> None:
+async def test_the_lease_of_an_owner_that_may_be_alive_is_respected(where: str, room: Room) -> None:
     holders = {"elsewhere": "another machine/1/2/3", "here": lease_owner(3), "unreadable": "x"}
-    await held_by(room, holders[where], "so far", silent_s=LEASE_TIMEOUT_S - 10)
+    await acquire_for(room, holders[where], "so far", silent_s=LEASE_TIMEOUT_S - 10)
     error = await room.error("send", session="s", message="next")
     assert error["code"] == "turn_under_way"
     [streaming] = await room.history()
@@ -313,8 +313,8 @@ async def test_a_holder_that_may_be_alive_is_left_alone(where: str, room: Room) 
     assert (await store.get_head("local", "chat", "s")).holder == holders[where]
 
 
-async def test_what_the_dead_have_left_is_brought_in_once(room: Room, database: str) -> None:
-    await held_by(room, dead_holder(), "so far")
+async def test_the_draft_of_a_dead_owner_is_stored_once(room: Room, database: str) -> None:
+    await acquire_for(room, dead_owner(), "so far")
     async with talking(database) as other:
         await asyncio.gather(
             *(each.value("get", session="s") for _ in range(5) for each in (room, other))
@@ -323,10 +323,10 @@ async def test_what_the_dead_have_left_is_brought_in_once(room: Room, database: 
     assert await room.is_free()
 
 
-async def test_what_the_dead_have_left_is_not_lost_by_who_is_cancelled(
+async def test_cancelling_a_recovery_does_not_lose_the_draft(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await held_by(room, dead_holder(), "so far")
+    await acquire_for(room, dead_owner(), "so far")
     reached, go_on = asyncio.Event(), asyncio.Event()
     pieces = Store.pieces
 
@@ -346,7 +346,7 @@ async def test_what_the_dead_have_left_is_not_lost_by_who_is_cancelled(
     assert await room.is_free()
 
 
-async def test_a_holder_says_that_it_is_alive_while_it_waits_for_a_word(
+async def test_an_owner_renews_its_lease_while_it_waits_for_output(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "RENEW_S", 0.05)
@@ -360,7 +360,7 @@ async def test_a_holder_says_that_it_is_alive_while_it_waits_for_a_word(
     async def is_later() -> bool:
         return ((await store.get_head("local", "chat", "s")).held_ms or 0) > first
 
-    await eventually(is_later)
+    await wait_until(is_later)
     gate.set()
     await live.end()
 
@@ -378,13 +378,13 @@ async def test_a_live_turn_can_be_watched_from_another_store(
             return await other.messages() == [("user", "hi"), ("assistant", "".join(said))]
 
         said = ["so far"]
-        await eventually(is_there)
+        await wait_until(is_there)
         streaming = await other.last()
         assert streaming["status"] == "streaming"
         assert "node_id" not in streaming
         gate.set()
         said.append(" and on")
-        await eventually(is_there)
+        await wait_until(is_there)
         more.set()
         await live.end()
         last = await other.last()

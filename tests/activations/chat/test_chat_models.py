@@ -1,5 +1,4 @@
-"""Whole turns with models over HTTP: a hub, a store, the real adapter, and a server on loopback
-that speaks as the provider does."""
+"""Complete turns with models over HTTP: a hub, a store, pydantic-ai and a server on loopback."""
 
 from __future__ import annotations
 
@@ -74,12 +73,12 @@ def begin(room: Room, message: str = "hi") -> Live:
     return room.begin("send", session="s", message=message)
 
 
-async def test_an_answer_streams_as_the_model_says_it(room: Room, server: ModelServer) -> None:
+async def test_an_answer_streams_as_the_model_produces_it(room: Room, server: ModelServer) -> None:
     go_on = asyncio.Event()
     server.script(reply("one two ", Gate(go_on), "three", tokens=(7, 3)))
     live = begin(room)
     await live.wait_for_text("one two ")
-    assert live.run.terminal is None  # the rest is not there yet, and what there is has come
+    assert live.run.terminal is None  # the rest was not sent yet, and this was forwarded
     go_on.set()
     end = await live.end()
     assert text_in(live.events) == "one two three"
@@ -89,7 +88,7 @@ async def test_an_answer_streams_as_the_model_says_it(room: Room, server: ModelS
     assert await room.messages() == [("user", "hi"), ("assistant", "one two three")]
 
 
-async def test_the_model_is_given_what_was_said_before(room: Room, server: ModelServer) -> None:
+async def test_the_model_receives_the_earlier_messages(room: Room, server: ModelServer) -> None:
     server.script(reply("Tea."), reply("Green."))
     await room.send("What shall we drink?")
     await room.send("Which?")
@@ -98,7 +97,7 @@ async def test_the_model_is_given_what_was_said_before(room: Room, server: Model
         assert said in sent
 
 
-async def test_a_model_uses_a_tool_and_goes_on_with_its_answer(
+async def test_a_model_calls_a_tool_and_continues_its_answer(
     room: Room, server: ModelServer
 ) -> None:
     await room.value("configure", session="s", tools=["bash.execute"], approve="none")
@@ -113,10 +112,12 @@ async def test_a_model_uses_a_tool_and_goes_on_with_its_answer(
     kinds = [kind for kind, _ in await room.messages()]
     assert kinds == ["user", "assistant", "tool_use", "tool_result", "assistant"]
     server.script("You are welcome.")
-    await room.send("Thanks.")  # what is stored can be sent again
+    await room.send("Thanks.")  # the stored messages can be sent again
 
 
-async def test_an_error_in_the_middle_keeps_what_has_come(room: Room, server: ModelServer) -> None:
+async def test_an_error_in_the_middle_keeps_the_partial_answer(
+    room: Room, server: ModelServer
+) -> None:
     server.script(reply("so far ", Fail("overloaded_error", "too much")))
     error = await fails(room)
     assert error["code"] == "provider_broke"
@@ -129,13 +130,13 @@ async def test_an_error_in_the_middle_keeps_what_has_come(room: Room, server: Mo
     assert text_in(await room.send("again")) == "better"
 
 
-async def test_a_server_that_hangs_up_keeps_what_has_come(room: Room, server: ModelServer) -> None:
+async def test_a_lost_connection_keeps_the_partial_answer(room: Room, server: ModelServer) -> None:
     server.script(reply("so far ", HangUp()))
     assert (await fails(room))["code"] == "provider_broke"
     assert (await room.last())["text"] == "so far "
 
 
-async def test_a_server_that_falls_silent_is_given_up(room: Room, server: ModelServer) -> None:
+async def test_a_server_that_sends_nothing_times_out(room: Room, server: ModelServer) -> None:
     server.script(reply("so far ", Silence()))
     error = await fails(room)
     assert error["code"] == "provider_silent"
@@ -143,7 +144,7 @@ async def test_a_server_that_falls_silent_is_given_up(room: Room, server: ModelS
     await asyncio.wait_for(server.requests[0].gone.wait(), 10)
 
 
-async def test_a_rate_limit_is_waited_for_and_said(room: Room, server: ModelServer) -> None:
+async def test_a_rate_limit_is_retried_and_logged(room: Room, server: ModelServer) -> None:
     server.script(Refusal(429, "slow down", headers={"retry-after": "1"}), "at last")
     events = await room.send("hi")
     assert text_in(events) == "at last"
@@ -151,20 +152,18 @@ async def test_a_rate_limit_is_waited_for_and_said(room: Room, server: ModelServ
     assert "1 s" in log["message"]
 
 
-async def test_a_rate_limit_that_lasts_says_when_to_come_back(
-    room: Room, server: ModelServer
-) -> None:
+async def test_a_lasting_rate_limit_reports_when_to_retry(room: Room, server: ModelServer) -> None:
     server.script(Refusal(429, "come tomorrow", headers={"retry-after": "3600"}))
     error = await fails(room)
     assert error["code"] == "rate_limited"
     assert error["data"]["retry_after_s"] == 3600
-    assert await room.messages() == [("user", "hi")]  # it can be answered later
+    assert await room.messages() == [("user", "hi")]  # the message can be answered later
     server.script("now")
     assert text_in(await room.events("regenerate", session="s")) == "now"
     assert await room.messages() == [("user", "hi"), ("assistant", "now")]
 
 
-async def test_leaving_ends_the_request(room: Room, server: ModelServer) -> None:
+async def test_cancelling_a_turn_cancels_the_request(room: Room, server: ModelServer) -> None:
     server.script(reply("so far ", Silence()))
     live = begin(room)
     await live.wait_for_text("so far ")
@@ -174,7 +173,7 @@ async def test_leaving_ends_the_request(room: Room, server: ModelServer) -> None
     assert (await room.last())["status"] == "cancelled"
 
 
-async def test_a_thought_is_streamed_kept_and_given_back(
+async def test_reasoning_is_streamed_stored_and_sent_back(
     tmp_path: Path, server: ModelServer
 ) -> None:
     async with opened(tmp_path, Providers(environment=server.environment())) as room:
@@ -190,12 +189,12 @@ async def test_a_thought_is_streamed_kept_and_given_back(
         assert kinds == ["user", "thinking", "tool_use", "tool_result", "assistant"]
 
 
-def kept_in(folder: Path) -> bytes:
-    """All that is in the files of a folder."""
+def read_files(folder: Path) -> bytes:
+    """Return the contents of all files of a folder."""
     return b"".join(file.read_bytes() for file in folder.iterdir())
 
 
-# --- what keeps a turn from beginning ------------------------------------------------------------
+# --- errors before a turn starts -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -231,7 +230,7 @@ async def test_a_provider_that_is_down_leaves_the_session_usable(tmp_path: Path)
         assert await room.is_free()
 
 
-async def test_a_key_is_in_nothing_that_is_kept_or_said(
+async def test_a_key_is_in_no_stored_data_or_output(
     tmp_path: Path, server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = "sk-very-secret-0123456789"
@@ -245,7 +244,7 @@ async def test_a_key_is_in_nothing_that_is_kept_or_said(
             "done",
         )
         said = [await fails(room), *await room.send("again"), await room.value("models")]
-        assert "PATH=" in str(said)  # the tool has said what it sees
+        assert "PATH=" in str(said)  # the tool reports the environment that it sees
         assert key not in str(said)
         assert key in str(server.requests[0].headers)
-    assert key.encode() not in kept_in(tmp_path)
+    assert key.encode() not in read_files(tmp_path)

@@ -1,4 +1,4 @@
-"""What there is of an answer is kept and marked, whatever ends it; and the session goes on."""
+"""A partial answer is stored and marked, whatever ends it, and the session continues."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ async def room(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         yield room
 
 
-async def check_kept(room: Room, live: Live | None, text: str, status: str) -> dict[str, Any]:
-    """The partial answer is there once, is marked, and the session goes on from there at once."""
+async def check_partial(room: Room, live: Live | None, text: str, status: str) -> dict[str, Any]:
+    """Check that the partial answer is stored once and marked, and that the session continues."""
     messages = await room.history()
     assert [each["kind"] for each in messages] == ["user", "assistant"]
     partial = messages[1]
@@ -60,7 +60,7 @@ async def check_kept(room: Room, live: Live | None, text: str, status: str) -> d
 # --- errors --------------------------------------------------------------------------------------
 
 
-async def test_an_error_of_the_provider_keeps_what_has_come(room: Room) -> None:
+async def test_an_error_of_the_provider_keeps_the_partial_answer(room: Room) -> None:
     room.script.rounds = [[*words("so ", "far"), BROKE]]
     events = await room.events("send", session="s", message="hi")
     error = events[-1]
@@ -70,20 +70,22 @@ async def test_an_error_of_the_provider_keeps_what_has_come(room: Room) -> None:
         "at": 3,
         "position": {name: position[name] for name in ("tree_id", "node_id")},
     }
-    partial = await check_kept(room, None, "so far", "error")
+    partial = await check_partial(room, None, "so far", "error")
     assert partial["error"] == {"code": "provider_broke", "message": "the connection was lost"}
 
 
-async def test_a_defect_of_the_provider_keeps_what_has_come(room: Room) -> None:
+async def test_a_defect_of_the_provider_keeps_the_partial_answer(room: Room) -> None:
     room.script.rounds = [[*words("so ", "far"), RuntimeError("key sk-123 is wrong")]]
     events = await room.events("send", session="s", message="hi")
     assert events[-1]["code"] == "internal"
     assert "sk-123" not in str(events)
-    partial = await check_kept(room, None, "so far", "error")
+    partial = await check_partial(room, None, "so far", "error")
     assert "sk-123" not in str(partial)
 
 
-async def test_an_error_before_the_first_word_says_where_the_message_is(room: Room) -> None:
+async def test_an_error_before_the_first_output_reports_the_position_of_the_message(
+    room: Room,
+) -> None:
     room.script.rounds = [[BROKE]]
     events = await room.events("send", session="s", message="hi")
     [user] = await room.history()
@@ -110,7 +112,7 @@ async def test_every_part_of_a_partial_answer_is_marked(room: Room) -> None:
     assert ["error" in each for each in found] == [False, False, False, True]
 
 
-async def test_what_a_tool_of_the_provider_did_is_stored_at_once(room: Room) -> None:
+async def test_a_tool_call_of_the_provider_is_stored_immediately(room: Room) -> None:
     room.script.runs_tools = True
     stored: list[Any] = []
 
@@ -138,17 +140,19 @@ async def test_what_a_tool_of_the_provider_did_is_stored_at_once(room: Room) -> 
 # --- cancelling ----------------------------------------------------------------------------------
 
 
-async def test_a_turn_that_is_cancelled_while_it_waits_for_a_word(room: Room) -> None:
+async def test_a_turn_cancelled_while_it_waits_for_output_keeps_the_partial_answer(
+    room: Room,
+) -> None:
     room.script.rounds = [[*words("so ", "far"), NEVER()]]
     live = room.begin("send", session="s", message="hi")
     await live.wait_for_text("so far")
     assert not await room.is_free()
     assert (await live.cancel())["type"] == "cancelled"
     assert room.script.closed == 1
-    await check_kept(room, live, "so far", "cancelled")
+    await check_partial(room, live, "so far", "cancelled")
 
 
-async def test_a_turn_that_is_cancelled_before_the_first_word(room: Room) -> None:
+async def test_a_turn_cancelled_before_the_first_output_keeps_the_message(room: Room) -> None:
     room.script.rounds = [[NEVER()]]
     live = room.begin("send", session="s", message="hi")
     await live.wait_for_event("start")
@@ -158,8 +162,10 @@ async def test_a_turn_that_is_cancelled_before_the_first_word(room: Room) -> Non
     assert await room.is_free()
 
 
-async def test_a_turn_that_is_cancelled_while_its_reader_is_slow(tmp_path: Path) -> None:
-    """The turn then stands at a `yield`, and its task waits for the reader."""
+async def test_a_turn_cancelled_while_its_reader_is_slow_keeps_the_partial_answer(
+    tmp_path: Path,
+) -> None:
+    """The turn is suspended at a `yield` while its task waits for the reader."""
     async with talking(tmp_path / "chat.db", limits=Limits(high_water_bytes=8192)) as room:
         await room.create()
         room.script.rounds = [words(*(f"{n} " for n in range(100_000)))]
@@ -174,12 +180,13 @@ async def test_a_turn_that_is_cancelled_while_its_reader_is_slow(tmp_path: Path)
         assert said.startswith(partial["text"])
         heard = "".join(each["text"] for each in live.sent("content"))
         assert partial["text"].startswith(heard)
-        await check_kept(room, live, partial["text"], "cancelled")
+        await check_partial(room, live, partial["text"], "cancelled")
 
 
-async def test_a_turn_that_is_cancelled_at_every_step(tmp_path: Path) -> None:
-    """Wherever it is struck: the message is there once or not at all, the answer at most once,
-    and the session is free."""
+async def test_a_turn_can_be_cancelled_at_every_step(tmp_path: Path) -> None:
+    """At every step the message is stored once or not at all, the answer at most once, and the
+    session is released.
+    """
     async with talking(tmp_path / "chat.db") as room:
         await room.create()
         for turns in range(60):
@@ -203,7 +210,7 @@ async def test_a_turn_that_is_cancelled_at_every_step(tmp_path: Path) -> None:
             assert await room.is_free()
 
 
-async def test_a_run_that_took_too_long(tmp_path: Path) -> None:
+async def test_a_run_past_its_deadline_keeps_the_partial_answer(tmp_path: Path) -> None:
     async with talking(tmp_path / "chat.db") as room:
         await room.create()
         room.script.rounds = [[*words("so far"), NEVER()]]
@@ -212,11 +219,11 @@ async def test_a_run_that_took_too_long(tmp_path: Path) -> None:
         local(live.run).expire(0.1)
         end = await live.end()
         assert (end["type"], end["code"]) == ("error", "deadline")
-        await check_kept(room, live, "so far", "cancelled")
+        await check_partial(room, live, "so far", "cancelled")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_a_hub_that_is_closed(engine: str, tmp_path: Path) -> None:
+async def test_closing_the_hub_keeps_the_partial_answer(engine: str, tmp_path: Path) -> None:
     database = new_database(engine, tmp_path)
     async with talking(database, Script([*words("so far"), NEVER()])) as room:
         await room.create()
@@ -224,14 +231,14 @@ async def test_a_hub_that_is_closed(engine: str, tmp_path: Path) -> None:
         await live.wait_for_text("so far")
     assert (await live.end())["type"] == "cancelled"
     async with talking(database) as room:
-        await check_kept(room, None, "so far", "cancelled")
+        await check_partial(room, None, "so far", "cancelled")
 
 
-# --- writes that are under way -------------------------------------------------------------------
+# --- writes in progress --------------------------------------------------------------------------
 
 
 class Slow:
-    """Holds up the store's next `advance`, before it writes or after."""
+    """Delay of the store's next `advance`, before or after its write."""
 
     def __init__(self, patch: pytest.MonkeyPatch, *, after: bool, number: int) -> None:
         self.reached = asyncio.Event()
@@ -256,7 +263,7 @@ class Slow:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("number", [1, 2])
-async def test_a_write_that_has_begun_is_seen_through_and_not_repeated(
+async def test_a_write_in_progress_completes_and_is_not_repeated(
     after: bool, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Slow(monkeypatch, after=after, number=number)
@@ -276,7 +283,7 @@ async def test_a_write_that_has_begun_is_seen_through_and_not_repeated(
         assert await room.is_free()
 
 
-async def test_a_partial_answer_is_stored_once_though_its_write_is_slow(
+async def test_a_partial_answer_is_stored_once_even_if_its_write_is_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Slow(monkeypatch, after=True, number=2)
@@ -289,10 +296,10 @@ async def test_a_partial_answer_is_stored_once_though_its_write_is_slow(
         live.run.cancel("really")
         slow.go_on.set()
         await live.end()
-        await check_kept(room, live, "so far", "cancelled")
+        await check_partial(room, live, "so far", "cancelled")
 
 
-async def test_a_turn_that_is_cancelled_at_its_very_end_still_lets_go(
+async def test_a_turn_cancelled_at_its_very_end_releases_the_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached, go_on = asyncio.Event(), asyncio.Event()
@@ -317,7 +324,7 @@ async def test_a_turn_that_is_cancelled_at_its_very_end_still_lets_go(
         assert "status" not in await room.last()
 
 
-async def test_a_draft_that_cannot_be_kept_ends_the_turn(
+async def test_a_draft_that_cannot_be_saved_ends_the_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "SAVE_DELAY_S", 0.01)
@@ -337,11 +344,11 @@ async def test_a_draft_that_cannot_be_kept_ends_the_turn(
         await room.create()
         events = await room.events("send", session="s", message="hi")
         assert events[-1]["code"] == "storage"
-        await check_kept(room, None, "so far and on", "error")
+        await check_partial(room, None, "so far and on", "error")
 
 
 async def test_a_turn_that_lost_its_session_writes_nothing_more(tmp_path: Path) -> None:
-    """Another process took it for dead, and went on."""
+    """Another process has taken over the lease."""
     gate = asyncio.Event()
     async with talking(tmp_path / "chat.db", Script([*words("a"), gate, *words("b")])) as room:
         await room.create()

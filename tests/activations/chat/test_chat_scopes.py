@@ -1,4 +1,4 @@
-"""A token that may chat may not run commands by way of a model."""
+"""A token with the chat scope cannot run commands through a model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WHOLE = Principal("ada", frozenset({"chat", "bash", "arbor.write"}))
 CHATS = Principal("ada", frozenset({"chat"}))
 
 
-async def test_tools_can_be_named_only_by_who_may_call_them(tmp_path: Path) -> None:
+async def test_configuring_a_tool_requires_its_scope(tmp_path: Path) -> None:
     async with talking(tmp_path / "arbor.db") as room:
         error = await room.error(
             "create", CHATS, name="s", model="script:x", tools=["bash.execute"]
@@ -25,7 +25,7 @@ async def test_tools_can_be_named_only_by_who_may_call_them(tmp_path: Path) -> N
         await room.value("create", WHOLE, name="s", model="script:x", tools=["bash.execute"])
 
 
-async def test_a_model_is_offered_only_what_its_caller_may_call(tmp_path: Path) -> None:
+async def test_a_model_gets_only_the_tools_that_its_caller_can_call(tmp_path: Path) -> None:
     script = Script([ToolCall("1", "bash_execute", {"command": "true"})], [Text("I cannot.")])
     async with talking(tmp_path / "arbor.db", script) as room:
         tools = ["bash.execute", "arbor.tree_list"]
@@ -37,7 +37,7 @@ async def test_a_model_is_offered_only_what_its_caller_may_call(tmp_path: Path) 
         assert "Unknown tool bash_execute" in result["output"]
 
 
-async def test_a_provider_that_runs_commands_needs_the_scope_for_that(tmp_path: Path) -> None:
+async def test_a_provider_that_runs_commands_requires_the_bash_scope(tmp_path: Path) -> None:
     script = Script()
     script.runs_tools = True
     async with talking(tmp_path / "arbor.db", script) as room:
@@ -49,7 +49,7 @@ async def test_a_provider_that_runs_commands_needs_the_scope_for_that(tmp_path: 
         assert events[-1]["type"] == "complete"
 
 
-async def test_a_file_of_the_server_is_read_only_for_who_may_run_commands(tmp_path: Path) -> None:
+async def test_attaching_a_file_of_the_server_requires_the_bash_scope(tmp_path: Path) -> None:
     async with talking(tmp_path / "arbor.db") as room:
         writer = Principal("ada", frozenset({"arbor.write"}))
         error = error_of(await room.events("arbor.tree_import", writer, path="/etc/hostname"))

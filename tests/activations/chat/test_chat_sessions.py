@@ -1,4 +1,4 @@
-"""Sessions: making, naming, listing, setting up, forking and deleting them, and whose they are."""
+"""Sessions: creation, names, lists, configuration, forks, deletion and ownership."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ async def names(room: Room) -> list[str]:
     return [each["name"] for each in (await room.value("list"))["sessions"]]
 
 
-# --- making --------------------------------------------------------------------------------------
+# --- creating ------------------------------------------------------------------------------------
 
 
-async def test_a_session_is_what_it_was_made_to_be(any_room: Room) -> None:
+async def test_a_session_has_the_configuration_it_was_created_with(any_room: Room) -> None:
     room = any_room
     setup: dict[str, Any] = {
         "system_prompt": "Be brief.",
@@ -57,13 +57,13 @@ async def test_a_session_is_what_it_was_made_to_be(any_room: Room) -> None:
     assert listed == made
 
 
-async def test_a_session_without_a_model_has_the_default_one(room: Room) -> None:
+async def test_a_session_without_a_model_gets_the_default_model(room: Room) -> None:
     made = await room.value("create", name="a")
     assert made["model"] == "echo:echo"
     assert text_in(await room.send("hello", "a")).startswith("You said: hello")
 
 
-async def test_a_setup_reaches_the_model(room: Room) -> None:
+async def test_the_configuration_reaches_the_provider(room: Room) -> None:
     await room.create(system_prompt="Be brief.", max_tokens=7, temperature=0.0, thinking=True)
     await room.send("hi")
     ask = room.script.asks[-1]
@@ -72,7 +72,7 @@ async def test_a_setup_reaches_the_model(room: Room) -> None:
 
 
 @pytest.mark.parametrize("again", ["create", "rename", "fork"])
-async def test_a_taken_name_is_refused_and_says_so(any_room: Room, again: str) -> None:
+async def test_an_existing_name_is_refused(any_room: Room, again: str) -> None:
     room = any_room
     await room.create("a")
     await room.create("b")
@@ -87,7 +87,7 @@ async def test_a_taken_name_is_refused_and_says_so(any_room: Room, again: str) -
 
 
 @pytest.mark.parametrize("name", ["", "  ", "a\0b", "x" * 257])
-async def test_a_name_that_is_none_is_refused(room: Room, name: str) -> None:
+async def test_an_invalid_name_is_refused(room: Room, name: str) -> None:
     error = await room.error("create", name=name)
     assert error["code"] in ("bad_name", "bad_text", "too_big"), error
     await room.create("a")
@@ -96,15 +96,15 @@ async def test_a_name_that_is_none_is_refused(room: Room, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.b", "Grüße 你好", "a/b", "{x}", "x" * 256, " a "])
-async def test_a_name_can_be_anything_else(room: Room, name: str) -> None:
+async def test_any_other_name_is_accepted(room: Room, name: str) -> None:
     await room.create(name)
     await room.send("hi", name)
     assert (await room.value("get", session=name))["name"] == name
 
 
 @pytest.mark.parametrize("model", ["nobody:x", "gpt", "echo:", ":x", ""])
-async def test_a_model_that_nobody_has_is_refused(room: Room, model: str) -> None:
-    if model == "":  # as if it were left out
+async def test_an_unknown_provider_is_refused(room: Room, model: str) -> None:
+    if model == "":  # like an omitted value
         assert (await room.create("a", model=""))["model"] == "echo:echo"
         return
     error = await room.error("create", name="a", model=model)
@@ -124,7 +124,7 @@ async def test_a_model_that_its_provider_does_not_know_stores_nothing(room: Room
 
 
 @pytest.mark.parametrize("pattern", ["nothing.here", "bash", "", "*.nothing"])
-async def test_a_pattern_that_names_no_tool_is_refused(room: Room, pattern: str) -> None:
+async def test_a_pattern_that_matches_no_tool_is_refused(room: Room, pattern: str) -> None:
     error = await room.error("create", name="a", tools=["bash.execute", pattern])
     assert error["code"] == "unknown_tool"
     assert error["data"] == {"pattern": pattern}
@@ -141,14 +141,14 @@ async def test_a_pattern_that_names_no_tool_is_refused(room: Room, pattern: str)
         {"temperature": 2.1},
     ],
 )
-async def test_a_setup_that_cannot_be_is_refused(room: Room, wrong: dict[str, Any]) -> None:
+async def test_an_invalid_configuration_is_refused(room: Room, wrong: dict[str, Any]) -> None:
     error = await room.error("create", name="a", **wrong)
     assert error["code"] == "invalid_params"
     assert [each["at"] for each in error["data"]["errors"]] == list(wrong)
     assert await names(room) == []
 
 
-async def test_a_choice_that_there_is_not_is_refused(room: Room) -> None:
+async def test_an_unknown_choice_is_refused(room: Room) -> None:
     for wrong in ({"approve": "some"}, {"overflow": "explode"}):
         with pytest.raises(InvalidParams):
             room.hub.call("chat.create", {"name": "a", **wrong})
@@ -176,7 +176,7 @@ async def test_sessions_are_listed_page_by_page(any_room: Room, limit: int) -> N
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1001])
-async def test_a_page_of_an_impossible_size_is_refused(room: Room, limit: int) -> None:
+async def test_an_invalid_page_size_is_refused(room: Room, limit: int) -> None:
     await room.create()
     for method in ("list", "history", "branches", "search"):
         given: dict[str, dict[str, Any]] = {"list": {}, "search": {"text": "x"}}
@@ -207,7 +207,7 @@ async def test_the_sessions_of_claude_code_are_listed_apart(room: Room) -> None:
 # --- changing ------------------------------------------------------------------------------------
 
 
-async def test_what_is_left_out_stays_and_what_is_empty_goes(room: Room) -> None:
+async def test_omitted_values_stay_and_empty_values_are_removed(room: Room) -> None:
     await room.create(system_prompt="a", max_tokens=5, tools=["bash.*"], working_dir="/tmp")
     changed = await room.value("configure", session="s", temperature=0.0, overflow="drop")
     assert (changed["system_prompt"], changed["max_tokens"]) == ("a", 5)
@@ -220,7 +220,7 @@ async def test_what_is_left_out_stays_and_what_is_empty_goes(room: Room) -> None
     assert await room.value("get", session="s") == changed
 
 
-async def test_another_model_goes_on_with_the_same_conversation(room: Room) -> None:
+async def test_another_model_continues_the_same_conversation(room: Room) -> None:
     await room.create()
     await room.send("one")
     await room.value("configure", session="s", model="echo:echo")
@@ -228,7 +228,7 @@ async def test_another_model_goes_on_with_the_same_conversation(room: Room) -> N
     assert [kind for kind, _ in await room.messages()] == ["user", "assistant"] * 2
 
 
-async def test_a_renamed_session_is_the_same_one(any_room: Room) -> None:
+async def test_a_renamed_session_keeps_its_conversation(any_room: Room) -> None:
     room = any_room
     made = await room.create("old")
     await room.send("hi", "old")
@@ -274,7 +274,7 @@ async def test_a_deleted_session_is_gone_and_its_tree_is_scheduled(any_room: Roo
     assert (await room.value("get", session="s"))["position"]["tree_id"] != tree
 
 
-async def test_forks_share_what_was_said_and_go_on_by_themselves(any_room: Room) -> None:
+async def test_forks_share_the_conversation_and_continue_independently(any_room: Room) -> None:
     room = any_room
     first = await room.create("a", system_prompt="Be brief.")
     await room.send("one", "a")
@@ -311,7 +311,7 @@ async def test_a_fork_can_begin_at_an_earlier_message(room: Room) -> None:
     assert await names(room) == ["a", "b", "c"]
 
 
-# --- whose ---------------------------------------------------------------------------------------
+# --- ownership -----------------------------------------------------------------------------------
 
 EVERYTHING: list[tuple[str, dict[str, Any]]] = [
     ("get", {}),
@@ -332,7 +332,7 @@ EVERYTHING: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("method", "params"), EVERYTHING)
-async def test_what_is_not_there_is_not_found(
+async def test_an_unknown_session_is_not_found(
     room: Room, method: str, params: dict[str, Any]
 ) -> None:
     error = await room.error(method, session="my-session", **params)
@@ -353,7 +353,9 @@ async def test_another_principal_sees_nothing_and_changes_nothing(any_room: Room
     assert (await room.value("search", OTHER, text="secret"))["hits"] == []
     assert (await room.value("plexus.prompts", OTHER)) == []
     assert await room.value("get", session="s") == before
-    await room.value("create", OTHER, name="s", model=SCRIPT)  # their own of the same name
+    await room.value(
+        "create", OTHER, name="s", model=SCRIPT
+    )  # a separate session with the same name
     assert (await room.value("history", OTHER, session="s"))["messages"] == []
     assert len(await room.messages()) == 2
 
@@ -361,7 +363,7 @@ async def test_another_principal_sees_nothing_and_changes_nothing(any_room: Room
 # --- models --------------------------------------------------------------------------------------
 
 
-async def test_the_models_say_what_is_ready_and_what_to_do(room: Room) -> None:
+async def test_the_models_report_readiness_and_advice(room: Room) -> None:
     models = await room.value("models")
     assert models["default"] == "echo:echo"
     known = {each["provider"]: each for each in models["providers"]}
@@ -371,11 +373,11 @@ async def test_the_models_say_what_is_ready_and_what_to_do(room: Room) -> None:
     assert known["anthropic"]["advice"]
 
 
-async def test_the_probe_says_which_model_answers(room: Room) -> None:
+async def test_the_health_check_reports_the_default_model(room: Room) -> None:
     assert await room.chat.check_health() == "default model echo:echo"
 
 
-async def test_the_probe_fails_if_the_default_model_cannot_be_asked(tmp_path: Path) -> None:
+async def test_the_health_check_fails_if_the_default_model_cannot_be_used(tmp_path: Path) -> None:
     async with talking(tmp_path / "chat.db", Script(), model="echo:nonsense") as room:
         with pytest.raises(Failed):
             await room.chat.check_health()

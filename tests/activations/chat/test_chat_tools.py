@@ -1,4 +1,4 @@
-"""Tools: which a model may call, how it calls them, who is asked before, and what it is told."""
+"""Tools: which a model can call, how they run, and the results that it receives."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ async def room(tmp_path: Path) -> AsyncIterator[Room]:
         yield room
 
 
-async def used(room: Room, name: str, **given: Any) -> Any:
-    """What a model is told when it uses a tool."""
+async def tool_result(room: Room, name: str, **given: Any) -> Any:
+    """Return the result that a model receives for a tool call."""
     await room.create(tools=["kit.*"], approve="none")
     room.script.rounds = [use(name, **given), words("done")]
     events = await room.send("go")
@@ -36,11 +36,11 @@ async def used(room: Room, name: str, **given: Any) -> Any:
     return result
 
 
-def offered(room: Room) -> list[str]:
+def tool_names(room: Room) -> list[str]:
     return [tool.name for tool in room.script.asks[-1].tools]
 
 
-# --- which ---------------------------------------------------------------------------------------
+# --- selection -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -58,18 +58,18 @@ async def test_patterns_choose_the_tools_of_a_session(
 ) -> None:
     await room.create(tools=patterns)
     await room.send("hi")
-    assert offered(room) == names
+    assert tool_names(room) == names
 
 
-async def test_what_is_not_listed_or_only_follows_is_no_tool(room: Room) -> None:
+async def test_unlisted_and_following_methods_are_not_tools(room: Room) -> None:
     await room.create(tools=["*"])
     await room.send("hi")
-    assert {"kit_add", "bash_execute", "arbor_tree_list", "chat_send"} <= set(offered(room))
-    assert not {"kit_hidden", "plexus_attach", "plexus_unsubscribe"} & set(offered(room))
-    assert all("." not in name for name in offered(room))
+    assert {"kit_add", "bash_execute", "arbor_tree_list", "chat_send"} <= set(tool_names(room))
+    assert not {"kit_hidden", "plexus_attach", "plexus_unsubscribe"} & set(tool_names(room))
+    assert all("." not in name for name in tool_names(room))
 
 
-async def test_a_model_is_told_what_a_tool_does_and_takes(room: Room) -> None:
+async def test_a_tool_definition_has_the_description_and_schema_of_its_method(room: Room) -> None:
     await room.create(tools=["kit.add"])
     await room.send("hi")
     [tool] = room.script.asks[-1].tools
@@ -79,7 +79,7 @@ async def test_a_model_is_told_what_a_tool_does_and_takes(room: Room) -> None:
     assert (properties["b"]["default"], tool.schema["required"]) == (1, ["a"])
 
 
-async def test_a_tool_that_is_gone_is_said_before_anything_is_stored(room: Room) -> None:
+async def test_a_removed_tool_is_reported_before_anything_is_stored(room: Room) -> None:
     await room.create(tools=["kit.add"])
     room.hub.register(EmptyKit())
     error = await room.error("send", session="s", message="hi")
@@ -88,10 +88,10 @@ async def test_a_tool_that_is_gone_is_said_before_anything_is_stored(room: Room)
     assert await room.is_free()
 
 
-# --- using ---------------------------------------------------------------------------------------
+# --- calls ---------------------------------------------------------------------------------------
 
 
-async def test_a_tool_is_a_run_of_its_own_and_its_result_goes_back(room: Room) -> None:
+async def test_a_tool_call_is_a_separate_run_and_its_result_is_sent_back(room: Room) -> None:
     await room.create(tools=["kit.*"], approve="none")
     room.script.rounds = [[Text("Let me see."), *use("kit_add", a=2, b=3)], words("It is 5.")]
     live = room.begin("send", session="s", message="2+3?")
@@ -141,7 +141,7 @@ async def test_several_tools_of_one_round_run_in_order(room: Room) -> None:
     assert kinds == ["user", *["tool_use"] * 3, *["tool_result"] * 3, "assistant"]
 
 
-async def test_a_tool_runs_as_whoever_asked_the_model(room: Room) -> None:
+async def test_a_tool_runs_as_the_principal_of_the_turn(room: Room) -> None:
     await room.value(
         "create", OTHER, name="s", model="script:one", tools=["kit.whoami"], approve="none"
     )
@@ -152,7 +152,7 @@ async def test_a_tool_runs_as_whoever_asked_the_model(room: Room) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tool", "given", "told"),
+    ("tool", "given", "expected"),
     [
         ("kit_fail", {}, "it cannot be done"),
         ("kit_break_down", {}, "failed"),
@@ -164,26 +164,24 @@ async def test_a_tool_runs_as_whoever_asked_the_model(room: Room) -> None:
         ("kit.add", {"a": 1}, "Unknown tool kit.add."),
     ],
 )
-async def test_what_goes_wrong_is_told_to_the_model(
-    tool: str, given: dict[str, Any], told: str, room: Room
+async def test_a_tool_error_is_returned_to_the_model(
+    tool: str, given: dict[str, Any], expected: str, room: Room
 ) -> None:
-    result = await used(room, tool, **given)
+    result = await tool_result(room, tool, **given)
     assert result["is_error"] is True
-    assert told in result["output"]
+    assert expected in result["output"]
     assert "secret" not in result["output"]
     stored = [each for each in await room.history() if each["kind"] == "tool_result"]
     assert [each["is_error"] for each in stored] == [True]
 
 
-async def test_a_tool_that_says_nothing_has_said_so(room: Room) -> None:
-    assert (await used(room, "kit_silent"))["output"] != ""
+async def test_a_tool_without_output_returns_a_note(room: Room) -> None:
+    assert (await tool_result(room, "kit_silent"))["output"] != ""
 
 
 @pytest.mark.parametrize("size", [RESULT_CHARACTERS - 1000, RESULT_CHARACTERS + 5000, 3_000_000])
-async def test_more_than_a_model_should_read_is_cut_out_of_the_middle(
-    size: int, room: Room
-) -> None:
-    result = await used(room, "kit_flood", size=size)
+async def test_a_long_tool_result_keeps_head_and_tail(size: int, room: Room) -> None:
+    result = await tool_result(room, "kit_flood", size=size)
     output = result["output"]
     assert output.startswith("<head>")
     assert output.endswith("<tail>")
@@ -197,7 +195,7 @@ async def test_more_than_a_model_should_read_is_cut_out_of_the_middle(
         assert len(output) < RESULT_CHARACTERS + 200
 
 
-async def test_a_model_is_asked_no_more_often_than_it_may(room: Room) -> None:
+async def test_max_turns_limits_the_model_calls_of_a_turn(room: Room) -> None:
     await room.create(tools=["kit.*"], approve="none")
     room.script.rounds = [use("kit_add", str(n), a=n) for n in range(5)]
     events = await room.send("go", max_turns=2)
@@ -212,14 +210,14 @@ async def test_a_model_is_asked_no_more_often_than_it_may(room: Room) -> None:
 
 
 @pytest.mark.parametrize("turns", [0, -1])
-async def test_a_model_must_be_asked_once(turns: int, room: Room) -> None:
+async def test_max_turns_must_be_at_least_one(turns: int, room: Room) -> None:
     await room.create()
     error = await room.error("send", session="s", message="hi", max_turns=turns)
     assert error["code"] == "invalid_params"
     assert await room.nodes() == []
 
 
-async def test_the_cost_of_a_turn_is_that_of_all_its_rounds(room: Room) -> None:
+async def test_the_usage_of_a_turn_is_the_sum_of_its_rounds(room: Room) -> None:
     await room.create(tools=["kit.*"], approve="none")
     room.script.rounds = [
         [*use("kit_add", a=1), TokenUsage(10, 2, cost_usd=0.5)],
@@ -236,7 +234,7 @@ async def test_the_cost_of_a_turn_is_that_of_all_its_rounds(room: Room) -> None:
 # --- cancelling ----------------------------------------------------------------------------------
 
 
-async def test_a_tool_ends_with_the_turn_that_is_cancelled(room: Room, tmp_path: Path) -> None:
+async def test_cancelling_a_turn_cancels_its_tool(room: Room, tmp_path: Path) -> None:
     await room.create(tools=["bash.execute"], approve="none")
     pid_file = tmp_path / "pid"
     command = f"echo $$ > {pid_file}; sleep 1000"
@@ -249,7 +247,7 @@ async def test_a_tool_ends_with_the_turn_that_is_cancelled(room: Room, tmp_path:
     assert (await live.cancel())["type"] == "cancelled"
     await until(lambda: not is_alive(pid))
     tool = room.hub.runs.find(started["run"], LOCAL)
-    await until(lambda: tool.terminal is not None)  # its process ends before the run does
+    await until(lambda: tool.terminal is not None)  # its process exits before the run ends
     assert tool.state == "cancelled"
     assert [kind for kind, _ in await room.messages()] == ["user", "tool_use"]
     assert await room.is_free()

@@ -1,4 +1,4 @@
-"""A turn: the order of things, what is stored of it, and what leaves no trace."""
+"""Turns: their order of events, stored messages, and ephemeral turns."""
 
 from __future__ import annotations
 
@@ -47,11 +47,13 @@ def types(events: list[Any]) -> list[str]:
     return [event["type"] for event in events]
 
 
-# --- the order of things -------------------------------------------------------------------------
+# --- order ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_the_message_is_stored_before_the_model_is_asked(engine: str, tmp_path: Path) -> None:
+async def test_the_message_is_stored_before_the_model_is_called(
+    engine: str, tmp_path: Path
+) -> None:
     stored: list[Any] = []
 
     async def look(_: ProviderRequest) -> None:
@@ -78,7 +80,7 @@ async def test_another_store_sees_the_message_too(room: Room, tmp_path: Path) ->
     assert seen == [("user", "hi")]
 
 
-async def test_events_come_in_the_order_of_what_the_model_says(room: Room) -> None:
+async def test_events_have_the_order_of_the_model_output(room: Room) -> None:
     room.script.rounds = [
         [
             ThinkingText("hm "),
@@ -134,8 +136,8 @@ async def test_a_message_is_one_node_however_many_tokens_it_has(room: Room) -> N
     assert [node["content"] for node in await room.nodes()] == ["hi", answer]
 
 
-async def test_a_long_answer_that_takes_a_while_is_one_node_too(room: Room) -> None:
-    """It is kept in pieces meanwhile, and none of them is left."""
+async def test_a_long_slow_answer_is_one_node_too(room: Room) -> None:
+    """It is saved in pieces meanwhile, and none of them remains."""
 
     async def rest(_: ProviderRequest) -> None:
         await asyncio.sleep(0.03)
@@ -150,7 +152,7 @@ async def test_a_long_answer_that_takes_a_while_is_one_node_too(room: Room) -> N
     assert head.holder is None
 
 
-async def test_an_answer_longer_than_a_node_goes_on_in_another(room: Room) -> None:
+async def test_an_answer_longer_than_a_node_continues_in_another(room: Room) -> None:
     room.script.rounds = [words(*["x" * 100_000] * 12)]
     await room.send("hi")
     head = await (await room.arbor.store()).get_head("local", "chat", "s")
@@ -169,7 +171,7 @@ async def test_an_empty_answer_is_an_answer(room: Room) -> None:
     assert text_in(await room.send("again")) == "yes"
 
 
-async def test_the_conversation_so_far_is_what_the_model_is_asked(room: Room) -> None:
+async def test_the_request_contains_the_conversation_so_far(room: Room) -> None:
     room.script.rounds = [[ThinkingText("hm", {"signature": "s"}), Text("one")]]
     await room.send("first")
     await room.send("second")
@@ -184,7 +186,7 @@ async def test_the_conversation_so_far_is_what_the_model_is_asked(room: Room) ->
     assert thought.meta["model"] == SCRIPT
 
 
-async def test_what_a_provider_wants_to_have_back_it_gets_back(room: Room) -> None:
+async def test_metadata_of_a_provider_is_sent_back(room: Room) -> None:
     room.script.rounds = [
         [ToolCall("1", "nothing", {}, {"provider": {"x": 1}}), Stop("tool_use", {"id": "m"})],
         words("done"),
@@ -197,7 +199,7 @@ async def test_what_a_provider_wants_to_have_back_it_gets_back(room: Room) -> No
     assert uses[0].meta["memory"] == {"id": "m"}
 
 
-async def test_a_provider_that_remembers_is_told_when_it_is_on_a_branch(room: Room) -> None:
+async def test_a_provider_with_its_own_session_gets_the_branching_flag(room: Room) -> None:
     room.script.runs_tools = True
     remembered = Stop("end_turn", {"id": "m"})
     room.script.rounds = [[Text("one"), remembered], [Text("two"), remembered]]
@@ -214,13 +216,13 @@ async def test_a_provider_that_remembers_is_told_when_it_is_on_a_branch(room: Ro
     assert room.script.asks[-1].tools == ()
 
 
-# --- what a person says --------------------------------------------------------------------------
+# --- user messages -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("message", "code"), [("", "empty_message"), (" \n\t", "empty_message"), ("a\0b", "bad_text")]
 )
-async def test_a_message_that_is_none_is_refused_and_not_stored(
+async def test_an_invalid_message_is_refused_and_not_stored(
     room: Room, message: str, code: str
 ) -> None:
     await room.send("before")
@@ -233,8 +235,8 @@ async def test_a_message_that_is_none_is_refused_and_not_stored(
     assert await room.is_free()
 
 
-async def test_half_a_character_is_refused_and_not_stored(room: Room) -> None:
-    """No wire carries one; whoever is in the same process may."""
+async def test_a_lone_surrogate_is_refused_and_not_stored(room: Room) -> None:
+    """No transport can send one, but a caller in the same process can."""
     live = begin(room.hub, "claudecode.chat", session_name="s", query="a\ud800b")
     error = await live.end()
     assert error["code"] == "bad_text"
@@ -251,7 +253,7 @@ async def test_a_message_larger_than_a_node_is_refused_and_not_stored(room: Room
     assert await room.is_free()
 
 
-async def test_what_no_database_holds_is_replaced_in_what_a_model_says(room: Room) -> None:
+async def test_unstorable_characters_are_replaced_in_model_output(room: Room) -> None:
     room.script.rounds = [[ThinkingText("t\0"), Text("a\0b"), Text("c\ud800d"), Text("é\udfff")]]
     events = await room.send("hi")
     assert text_in(events) == "a\ufffdbc?dé?"
@@ -262,7 +264,7 @@ async def test_what_no_database_holds_is_replaced_in_what_a_model_says(room: Roo
     ]
 
 
-async def test_what_no_database_holds_can_be_given_to_tools(room: Room) -> None:
+async def test_a_tool_input_can_contain_unstorable_characters(room: Room) -> None:
     given = {"text": "a\0b"}
     room.script.rounds = [[ToolCall("1", "nothing", given)], words("done")]
     events = await room.events("send", session="s", message="hi")
@@ -270,11 +272,11 @@ async def test_what_no_database_holds_can_be_given_to_tools(room: Room) -> None:
     assert (await room.last())["text"] == "done"
 
 
-# --- without a trace -----------------------------------------------------------------------------
+# --- ephemeral turns -----------------------------------------------------------------------------
 
 
 def rows(path: Path) -> dict[str, list[Any]]:
-    """Every row of every table."""
+    """Return every row of every table."""
     connection = apsw.Connection(str(path))
     tables = [name for (name,) in connection.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]  # fmt: skip
@@ -286,7 +288,7 @@ def rows(path: Path) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("kind", ["whole", "failing", "cancelled", "tools", "summarised"])
-async def test_an_ephemeral_turn_leaves_no_trace(kind: str, tmp_path: Path) -> None:
+async def test_an_ephemeral_turn_stores_nothing(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "chat.db"
     async with talking(path) as room:
         await room.create(tools=["arbor.tree_list"], overflow="summarise")
@@ -307,7 +309,7 @@ async def test_an_ephemeral_turn_leaves_no_trace(kind: str, tmp_path: Path) -> N
         live = room.begin("send", session="s", message="psst", ephemeral=True)
         if kind == "cancelled":
             await live.wait_for_text("thr")
-            await asyncio.sleep(0.3)  # longer than what has come is gathered
+            await asyncio.sleep(0.3)  # longer than the save delay
             await live.cancel()
         end = await live.end()
         after = rows(path)
@@ -322,7 +324,7 @@ async def test_an_ephemeral_turn_leaves_no_trace(kind: str, tmp_path: Path) -> N
         assert room.script.asks[-1].ephemeral
 
 
-async def test_an_ephemeral_turn_can_go_beside_another(room: Room) -> None:
+async def test_an_ephemeral_turn_can_run_concurrently_with_another(room: Room) -> None:
     gate = asyncio.Event()
     room.script.rounds = [[*words("a"), gate, *words("b")], words("aside")]
     live = room.begin("send", session="s", message="hi")
@@ -333,8 +335,8 @@ async def test_an_ephemeral_turn_can_go_beside_another(room: Room) -> None:
     assert await room.messages() == [("user", "hi"), ("assistant", "ab")]
 
 
-async def test_a_piece_that_is_too_long_for_an_event_comes_in_several(tmp_path: Path) -> None:
-    text = "\u0001" * 250_000  # six bytes each on a wire
+async def test_a_piece_too_long_for_an_event_is_split(tmp_path: Path) -> None:
+    text = "\u0001" * 250_000  # six bytes each when encoded
     async with talking(tmp_path / "arbor.db", Script([Text(text)])) as room:
         await room.create()
         events = await room.send("hi")
@@ -342,7 +344,7 @@ async def test_a_piece_that_is_too_long_for_an_event_comes_in_several(tmp_path: 
         assert (await room.nodes())[-1]["size"] == len(text)
 
 
-async def test_what_a_providers_own_tool_says_is_cut_in_the_middle(tmp_path: Path) -> None:
+async def test_a_long_result_of_a_providers_tool_keeps_head_and_tail(tmp_path: Path) -> None:
     output = "a" * 2_000_000 + "z"
     script = Script([ToolCall("1", "Read", {}), ToolOutput("1", output), Text("done")])
     script.runs_tools = True

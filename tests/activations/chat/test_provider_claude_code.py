@@ -1,4 +1,4 @@
-"""Claude Code as a provider, with a program that stands in for it."""
+"""The Claude Code provider, with a stand-in for the program."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def provider(claude: StandIn) -> AsyncIterator[ClaudeCodeProvider]:
 
 
 class Approver:
-    """Answers whether a tool may be used, and keeps what it was asked."""
+    """Scripted approvals of tool calls, which records the requests."""
 
     def __init__(self, verdict: Verdict = Verdict(True)) -> None:  # noqa: B008 - a tuple
         self.asked: list[tuple[str, str, dict[str, Any]]] = []
@@ -82,7 +82,7 @@ class Approver:
         return self._verdict
 
 
-def asking(
+def request(
     *messages: Message | str, approve: Approve | None = None, **more: Any
 ) -> ProviderRequest:
     given = [Message("user", each) if isinstance(each, str) else each for each in messages]
@@ -91,23 +91,23 @@ def asking(
 
 
 async def ask(provider: ClaudeCodeProvider, *messages: Message | str, **more: Any) -> list[Delta]:
-    """Everything that a round brings."""
+    """Return all deltas of a round."""
     async with (
         asyncio.timeout(WAIT_S),
-        aclosing(provider.stream(asking(*messages, **more))) as answer,
+        aclosing(provider.stream(request(*messages, **more))) as answer,
     ):
         return [delta async for delta in answer]
 
 
 async def fail(provider: ClaudeCodeProvider, *messages: Message | str, **more: Any) -> Failed:
-    """How a round fails."""
+    """Return the error of a round."""
     with pytest.raises(Failed) as caught:
         await ask(provider, *messages, **more)
     return caught.value
 
 
 def answer_of(deltas: list[Delta]) -> Message:
-    """The answer as it is stored, with what is needed to go on."""
+    """Return the answer as it is stored, with the data to resume the session."""
     finished = deltas[-1]
     assert isinstance(finished, Stop)
     assert finished.memory is not None
@@ -119,10 +119,10 @@ def alive(pids: list[int]) -> list[int]:
     return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
-# --- what it says ---------------------------------------------------------------------------------
+# --- output ---------------------------------------------------------------------------------------
 
 
-async def test_an_answer_comes_piece_by_piece_and_only_once(
+async def test_an_answer_streams_in_pieces_and_only_once(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(thinks("Let me ", "see."), says("Good ", "morning."), says(" And more."))
@@ -133,7 +133,7 @@ async def test_an_answer_comes_piece_by_piece_and_only_once(
     assert stopped(deltas) == "end_turn"
 
 
-async def test_an_older_program_that_streams_nothing_is_understood(
+async def test_an_older_program_that_streams_nothing_is_supported(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(thinks("Hm.", streamed=False), says("Good ", "morning.", streamed=False))
@@ -142,14 +142,14 @@ async def test_an_older_program_that_streams_nothing_is_understood(
     assert [delta.text for delta in deltas if isinstance(delta, Text)] == ["Good morning."]
 
 
-async def test_a_program_that_tells_only_the_result_is_understood(
+async def test_a_program_that_sends_only_the_result_is_supported(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(ends(result="All of it."))
     assert text_of(await ask(provider)) == "All of it."
 
 
-async def test_tools_are_reported_with_what_they_answer(
+async def test_tool_calls_are_reported_with_their_results(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     picture = [{"type": "text", "text": "one"}, {"type": "image", "source": {}}]
@@ -173,7 +173,7 @@ async def test_tools_are_reported_with_what_they_answer(
     assert text_of(deltas) == "I look.Done."
 
 
-async def test_what_an_agent_says_is_no_part_of_the_answer(
+async def test_output_of_a_subagent_is_not_part_of_the_answer(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(
@@ -189,9 +189,7 @@ async def test_what_an_agent_says_is_no_part_of_the_answer(
     assert [call.id for call in calls(deltas)] == ["task"]
 
 
-async def test_what_is_not_known_is_passed_over(
-    claude: StandIn, provider: ClaudeCodeProvider
-) -> None:
+async def test_unknown_messages_are_ignored(claude: StandIn, provider: ClaudeCodeProvider) -> None:
     strange = ["", "no JSON", "[1, 2]", '{"type": "new_in_a_later_version"}', '{"type": 5}', "{"]
     half = ['{"type": "assistant"}', '{"type": "user", "message": {"content": "text"}}']
     more = ['{"type": "assistant", "message": {"content": [7, {"type": "text"}]}}']
@@ -200,7 +198,7 @@ async def test_what_is_not_known_is_passed_over(
     assert text_of(await ask(provider)) == "Still here."
 
 
-async def test_what_it_has_cost_is_that_of_the_round(
+async def test_the_usage_is_that_of_the_round(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     model = {"inputTokens": 1, "outputTokens": 2, "cacheReadInputTokens": 3, "costUSD": 0.25}
@@ -210,7 +208,7 @@ async def test_what_it_has_cost_is_that_of_the_round(
     assert deltas[-2] == TokenUsage(2, 4, 6, 4, 0.5)
 
 
-async def test_an_older_program_tells_the_cost_of_a_first_round_only(
+async def test_an_older_program_reports_the_cost_of_a_first_round_only(
     provider: ClaudeCodeProvider,
 ) -> None:
     first = await ask(provider, "One.")
@@ -235,10 +233,10 @@ async def test_a_line_without_an_end_is_refused(
     assert not alive(claude.pids)
 
 
-# --- what it is told ------------------------------------------------------------------------------
+# --- input ----------------------------------------------------------------------------------------
 
 
-async def test_it_is_started_to_speak_with_us(
+async def test_the_program_is_started_in_print_mode_with_json_messages(
     claude: StandIn, provider: ClaudeCodeProvider, tmp_path: Path
 ) -> None:
     await ask(
@@ -270,7 +268,7 @@ async def test_it_is_started_to_speak_with_us(
     assert run.received[1]["client_composed"] is True
 
 
-async def test_the_default_model_is_the_program_s_own_choice(
+async def test_the_default_model_is_chosen_by_the_program(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     await ask(provider)
@@ -304,7 +302,7 @@ async def test_files_go_before_the_message_that_they_belong_to(
     assert question["text"] == "What is this?"
 
 
-async def test_a_prompt_larger_than_a_pipe_is_told_whole(
+async def test_a_prompt_larger_than_a_pipe_is_sent_completely(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     text = "many words " * 300_000
@@ -312,7 +310,7 @@ async def test_a_prompt_larger_than_a_pipe_is_told_whole(
     assert claude.runs[0].text == text
 
 
-async def test_only_what_it_needs_of_the_environment_is_given(claude: StandIn) -> None:
+async def test_only_allowed_environment_variables_are_passed(claude: StandIn) -> None:
     given = {
         "LANG": "C.UTF-8",
         "LC_ALL": "C.UTF-8",
@@ -348,14 +346,14 @@ async def test_only_what_it_needs_of_the_environment_is_given(claude: StandIn) -
 
 
 @pytest.mark.parametrize("folder", ["/no/such/folder", "a\0b", "~nobody-of-that-name/x"])
-async def test_a_folder_that_is_not_there_is_refused(
+async def test_a_missing_working_directory_is_refused(
     provider: ClaudeCodeProvider, folder: str
 ) -> None:
     with pytest.raises(InvalidParams, match="working_dir"):
         await ask(provider, working_dir=folder)
 
 
-async def test_a_system_prompt_that_no_program_can_be_given_is_refused(
+async def test_a_system_prompt_that_cannot_be_an_argument_is_refused(
     provider: ClaudeCodeProvider,
 ) -> None:
     with pytest.raises(InvalidParams):
@@ -366,7 +364,7 @@ async def test_a_system_prompt_that_no_program_can_be_given_is_refused(
 # --- sessions -------------------------------------------------------------------------------------
 
 
-async def test_a_session_goes_on_with_only_what_is_new(
+async def test_a_resumed_session_gets_only_new_messages(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(says("First."))
@@ -383,7 +381,7 @@ async def test_a_session_goes_on_with_only_what_is_new(
     assert answer_of(second).meta["memory"]["session_id"] == session[0]
 
 
-async def test_another_branch_goes_on_in_a_copy(
+async def test_another_branch_continues_in_a_copy(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     first = answer_of(await ask(provider, "One."))
@@ -397,12 +395,12 @@ async def test_another_branch_goes_on_in_a_copy(
     assert sorted(map(len, claude.sessions.values())) == [6, 6]
 
 
-async def test_a_round_that_was_cancelled_is_not_in_what_goes_on(
+async def test_a_cancelled_round_is_not_part_of_the_resumed_session(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     first = answer_of(await ask(provider, "One."))
     claude.plays(says("I am "), is_silent())
-    async with aclosing(provider.stream(asking("One.", first, "Two."))) as answer:
+    async with aclosing(provider.stream(request("One.", first, "Two."))) as answer:
         await anext(answer)
     cut = Message("assistant", "I am ", {"status": "cancelled", "model": "claude-code:default"})
     await ask(provider, "One.", first, "Two.", cut, "Three.")
@@ -427,7 +425,7 @@ async def test_an_ephemeral_round_leaves_no_session_and_changes_none(
     assert claude.runs[2].text == "Two."
 
 
-async def test_what_another_model_has_said_is_told_as_text(
+async def test_answers_of_another_model_are_sent_as_a_transcript(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     await ask(
@@ -451,7 +449,7 @@ async def test_what_another_model_has_said_is_told_as_text(
     assert question["text"] == "Which is larger?"
 
 
-async def test_what_another_model_has_said_in_between_is_told_too(
+async def test_later_answers_of_another_model_are_sent_as_a_transcript(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     first = answer_of(await ask(provider, "One."))
@@ -465,7 +463,7 @@ async def test_what_another_model_has_said_in_between_is_told_too(
     assert question["text"] == "Three."
 
 
-async def test_a_summary_stands_for_everything_before_it(
+async def test_a_summary_replaces_everything_before_it(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     first = answer_of(await ask(provider, "One."))
@@ -476,7 +474,7 @@ async def test_a_summary_stands_for_everything_before_it(
     assert "One." not in run.text
 
 
-async def test_of_a_very_long_conversation_the_end_is_told(
+async def test_a_very_long_transcript_keeps_its_end(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     long = [Message("assistant", f"number {n} " + "x" * 50_000) for n in range(20)]
@@ -488,7 +486,7 @@ async def test_of_a_very_long_conversation_the_end_is_told(
     assert len(text) < 500_000
 
 
-async def test_a_session_that_is_gone_is_begun_anew_with_all_that_was_said(
+async def test_a_lost_session_is_replaced_by_a_new_one_with_a_transcript(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     memory = {"session_id": GONE, "message_uuid": GONE}
@@ -504,7 +502,7 @@ async def test_a_session_that_is_gone_is_begun_anew_with_all_that_was_said(
     assert anew.text.endswith("Two.")
 
 
-async def test_a_message_that_is_gone_from_its_session_is_no_hindrance(
+async def test_a_message_missing_from_its_session_starts_a_new_session(
     provider: ClaudeCodeProvider,
 ) -> None:
     first = answer_of(await ask(provider, "One."))
@@ -516,7 +514,7 @@ async def test_a_message_that_is_gone_from_its_session_is_no_hindrance(
     assert text_of(deltas) == "Yes."
 
 
-async def test_an_older_program_that_says_so_only_to_people_is_understood(
+async def test_a_lost_session_reported_on_stderr_is_recognised(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     first = answer_of(await ask(provider, "One."))
@@ -527,7 +525,7 @@ async def test_an_older_program_that_says_so_only_to_people_is_understood(
 
 
 @pytest.mark.parametrize("session", ["--help", "a title", "", 5, GONE + "\n"])
-async def test_what_is_no_session_is_never_an_argument(
+async def test_an_invalid_session_id_is_never_an_argument(
     claude: StandIn, provider: ClaudeCodeProvider, session: Any
 ) -> None:
     memory = {"session_id": session, "message_uuid": GONE}
@@ -539,9 +537,7 @@ async def test_what_is_no_session_is_never_an_argument(
 # --- permissions ----------------------------------------------------------------------------------
 
 
-async def test_a_tool_that_is_allowed_is_used(
-    claude: StandIn, provider: ClaudeCodeProvider
-) -> None:
+async def test_an_approved_tool_is_used(claude: StandIn, provider: ClaudeCodeProvider) -> None:
     approver = Approver()
     claude.plays(uses("Bash", {"command": "ls"}), asks(), answers("a b"), says("Done."))
     deltas = await ask(provider, approve=approver)
@@ -552,7 +548,7 @@ async def test_a_tool_that_is_allowed_is_used(
     assert response["response"] == {"behavior": "allow", "updatedInput": {"command": "ls"}}
 
 
-async def test_a_tool_that_is_not_allowed_is_not_used(
+async def test_a_tool_that_is_not_approved_is_not_used(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     approver = Approver(Verdict(False, "Not on a Sunday."))
@@ -564,7 +560,7 @@ async def test_a_tool_that_is_not_allowed_is_not_used(
     assert response["response"] == {"behavior": "deny", "message": "Not on a Sunday."}
 
 
-async def test_a_denial_without_a_word_has_one(
+async def test_a_denial_without_a_message_gets_a_default(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(uses("Bash", {}), asks(), says("Well then."))
@@ -572,7 +568,7 @@ async def test_a_denial_without_a_word_has_one(
     assert claude.runs[0].responses[0]["response"]["message"]
 
 
-async def test_other_words_are_heard_while_a_person_is_asked(
+async def test_output_is_read_while_an_approval_is_pending(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     heard = asyncio.Event()
@@ -591,7 +587,7 @@ async def test_other_words_are_heard_while_a_person_is_asked(
     )
     async with (
         asyncio.timeout(WAIT_S),
-        aclosing(provider.stream(asking(approve=approve))) as answer,
+        aclosing(provider.stream(request(approve=approve))) as answer,
     ):
         async for delta in answer:
             if isinstance(delta, ToolOutput) and delta.output == "meanwhile":
@@ -599,7 +595,7 @@ async def test_other_words_are_heard_while_a_person_is_asked(
     assert len(claude.runs[0].responses) == 2
 
 
-async def test_a_question_that_is_taken_back_is_no_longer_asked(
+async def test_a_withdrawn_request_cancels_its_approval(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     taken_back = asyncio.Event()
@@ -618,7 +614,7 @@ async def test_a_question_that_is_taken_back_is_no_longer_asked(
     assert taken_back.is_set()
 
 
-async def test_an_end_takes_back_every_question(
+async def test_the_end_of_a_round_cancels_every_approval(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     async def approve(tool: str, use: str, given: dict[str, Any]) -> Verdict:  # noqa: ARG001
@@ -629,7 +625,7 @@ async def test_an_end_takes_back_every_question(
     assert text_of(await ask(provider, approve=approve)) == "I go."
 
 
-async def test_what_goes_wrong_with_a_question_ends_the_round(
+async def test_an_error_of_an_approval_ends_the_round(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     async def approve(tool: str, use: str, given: dict[str, Any]) -> Verdict:  # noqa: ARG001
@@ -641,9 +637,7 @@ async def test_what_goes_wrong_with_a_question_ends_the_round(
     assert not alive(claude.pids + claude.children)
 
 
-async def test_what_it_asks_beside_that_is_refused(
-    claude: StandIn, provider: ClaudeCodeProvider
-) -> None:
+async def test_unknown_requests_are_refused(claude: StandIn, provider: ClaudeCodeProvider) -> None:
     claude.plays(requests("hook_callback"), says("Then not."))
     assert text_of(await ask(provider)) == "Then not."
     [response] = claude.runs[0].responses
@@ -651,25 +645,25 @@ async def test_what_it_asks_beside_that_is_refused(
     assert "hook_callback" in response["error"]
 
 
-# --- how it ends ----------------------------------------------------------------------------------
+# --- ends -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("reason", ["max_tokens", "refusal", "stop_sequence"])
-async def test_the_reason_of_the_end_is_told(
+async def test_the_stop_reason_is_reported(
     claude: StandIn, provider: ClaudeCodeProvider, reason: str
 ) -> None:
     claude.plays(says("Well"), ends(reason))
     assert stopped(await ask(provider)) == reason
 
 
-async def test_a_round_that_takes_too_many_turns_can_be_gone_on_with(
+async def test_a_round_that_reached_max_turns_can_be_continued(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(says("I look."), uses("Bash", {}), answers("a b"), reaches_turns())
     deltas = await ask(provider, "One.", max_turns=1)
     assert stopped(deltas) == "max_turns"
     assert any(isinstance(delta, TokenUsage) for delta in deltas)
-    # What belongs to the whole round is kept with its last message, which is a tool's answer.
+    # The metadata of the round is stored with its last message, a tool result.
     last = answer_of(deltas)._replace(kind="tool_result", text="a b")
     await ask(provider, "One.", last, "Go on.")
     assert claude.runs[1].text == "Go on."
@@ -695,7 +689,7 @@ async def test_a_round_that_takes_too_many_turns_can_be_gone_on_with(
         ("Something else", "unknown", None, "provider_broke"),
     ],
 )
-async def test_what_the_api_refuses_is_told_in_our_words(
+async def test_api_errors_are_mapped_to_our_codes(
     claude: StandIn,
     provider: ClaudeCodeProvider,
     text: str,
@@ -712,11 +706,11 @@ async def test_what_the_api_refuses_is_told_in_our_words(
         assert "/login" in failure.message
 
 
-async def test_an_error_is_no_part_of_the_answer(
+async def test_an_error_is_not_part_of_the_answer(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(says("So far "), fails("API Error: 529", "overloaded", 529))
-    async with aclosing(provider.stream(asking())) as answer:
+    async with aclosing(provider.stream(request())) as answer:
         assert await anext(answer) == Text("So far ")
         with pytest.raises(Failed) as caught:
             await anext(answer)
@@ -724,7 +718,7 @@ async def test_an_error_is_no_part_of_the_answer(
     assert caught.value.data["status"] == 529
 
 
-async def test_it_is_said_when_a_limit_is_lifted(
+async def test_a_rate_limit_reports_when_it_is_lifted(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(is_limited(time.time() + 3600), fails("limit", "rate_limit", 429))
@@ -732,7 +726,7 @@ async def test_it_is_said_when_a_limit_is_lifted(
     assert 3000 < failure.data["retry_after_s"] <= 3600
 
 
-async def test_it_is_told_that_the_api_is_asked_again(
+async def test_a_retry_of_the_api_is_reported(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(retries(529, 0.5), says("There."))
@@ -742,7 +736,7 @@ async def test_it_is_told_that_the_api_is_asked_again(
     assert "529" in deltas[0].reason
 
 
-async def test_a_program_that_ends_in_the_middle_is_told_of(
+async def test_a_program_that_exits_in_the_middle_is_reported(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(says("So far"), crashes(7, "x" * 20_000 + " out of memory"))
@@ -754,7 +748,7 @@ async def test_a_program_that_ends_in_the_middle_is_told_of(
     assert len(failure.message) < 1200
 
 
-async def test_no_key_is_ever_told(claude: StandIn) -> None:
+async def test_no_error_contains_a_key(claude: StandIn) -> None:
     key, token = "sk-ant-api03-abcdefgh", "something-plain"
     names = {"ANTHROPIC_API_KEY": key, "ANTHROPIC_AUTH_TOKEN": token}
     provider = ClaudeCodeProvider(claude.command, environment=claude.environment | names)
@@ -770,12 +764,12 @@ async def test_no_key_is_ever_told(claude: StandIn) -> None:
         await provider.close()
 
 
-#: How long it may be silent here; to start takes a small part of that, on a busy machine too.
+#: Timeout without output, much longer than a start of the program on a busy machine.
 SILENT_S = 1.5
 
 
 @contextlib.asynccontextmanager
-async def impatient(claude: StandIn) -> AsyncIterator[ClaudeCodeProvider]:
+async def short_timeout_provider(claude: StandIn) -> AsyncIterator[ClaudeCodeProvider]:
     provider = ClaudeCodeProvider(claude.command, SILENT_S, claude.environment)
     try:
         yield provider
@@ -783,21 +777,21 @@ async def impatient(claude: StandIn) -> AsyncIterator[ClaudeCodeProvider]:
         await provider.close()
 
 
-async def test_silence_is_ended(claude: StandIn) -> None:
+async def test_a_program_without_output_times_out(claude: StandIn) -> None:
     claude.plays(spawns(), says("So far"), is_silent())
-    async with impatient(claude) as provider:
+    async with short_timeout_provider(claude) as provider:
         failure = await fail(provider)
     assert failure.code == "provider_silent"
     assert failure.data["silent_s"] == SILENT_S
     assert not alive(claude.pids + claude.children)
 
 
-async def test_a_tool_may_be_silent_for_longer_but_not_for_ever(
+async def test_a_running_tool_has_a_longer_timeout(
     claude: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claude.plays(uses("Bash", {}), is_silent(SILENT_S + 1), answers("a b"), says("Done."))
     claude.plays(uses("Bash", {}), is_silent())
-    async with impatient(claude) as provider:
+    async with short_timeout_provider(claude) as provider:
         assert text_of(await ask(provider)) == "Done."
         monkeypatch.setattr(claude_provider, "TOOL_TIMEOUT_S", SILENT_S + 0.2)
         failure = await fail(provider)
@@ -806,7 +800,9 @@ async def test_a_tool_may_be_silent_for_longer_but_not_for_ever(
     assert "tool" in failure.message
 
 
-async def test_a_person_may_take_his_time(claude: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pending_approval_suspends_the_timeout(
+    claude: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(claude_provider, "TOOL_TIMEOUT_S", SILENT_S)
 
     async def approve(tool: str, use: str, given: dict[str, Any]) -> Verdict:  # noqa: ARG001
@@ -815,17 +811,17 @@ async def test_a_person_may_take_his_time(claude: StandIn, monkeypatch: pytest.M
 
     claude.plays(uses("Bash", {}), asks(), answers("a b"), says("Done."))
     claude.plays(uses("Bash", {}), asks(), is_silent())
-    async with impatient(claude) as provider:
+    async with short_timeout_provider(claude) as provider:
         assert text_of(await ask(provider, approve=approve)) == "Done."
         assert (await fail(provider, approve=approve)).code == "provider_silent"
 
 
-async def test_whoever_reads_may_take_his_time(claude: StandIn, tmp_path: Path) -> None:
+async def test_a_slow_reader_does_not_cause_a_timeout(claude: StandIn, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     claude.plays(says("One."), waits_for(gate), says("Two."))
-    async with impatient(claude) as provider:
+    async with short_timeout_provider(claude) as provider:
         deltas = []
-        async with aclosing(provider.stream(asking())) as answer:
+        async with aclosing(provider.stream(request())) as answer:
             async for delta in answer:
                 deltas.append(delta)
                 if text_of(deltas) == "One." and not gate.exists():
@@ -834,24 +830,24 @@ async def test_whoever_reads_may_take_his_time(claude: StandIn, tmp_path: Path) 
     assert text_of(deltas) == "One.Two."
 
 
-async def test_it_may_be_silent_for_as_long_as_it_has_said(claude: StandIn) -> None:
+async def test_an_announced_retry_delay_extends_the_timeout(claude: StandIn) -> None:
     claude.plays(retries(529, 60), is_silent(SILENT_S + 1), says("There."))
-    async with impatient(claude) as provider:
+    async with short_timeout_provider(claude) as provider:
         assert text_of(await ask(provider)) == "There."
 
 
-async def test_an_answer_that_is_left_ends_the_whole_tree(
+async def test_closing_the_stream_kills_the_whole_process_tree(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(spawns(), says("So far"), is_silent())
-    async with aclosing(provider.stream(asking())) as answer:
+    async with aclosing(provider.stream(request())) as answer:
         await anext(answer)
         [child] = claude.children
         assert alive([child])
     assert not alive([*claude.pids, child])
 
 
-async def test_a_cancelled_answer_ends_the_whole_tree_and_its_questions(
+async def test_cancellation_kills_the_whole_process_tree_and_withdraws_approvals(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     asked, ended = asyncio.Event(), asyncio.Event()
@@ -875,10 +871,10 @@ async def test_a_cancelled_answer_ends_the_whole_tree_and_its_questions(
     assert not alive(claude.pids + claude.children)
 
 
-async def test_closing_the_provider_ends_every_round(claude: StandIn) -> None:
+async def test_closing_the_provider_kills_every_process(claude: StandIn) -> None:
     provider = ClaudeCodeProvider(claude.command, environment=claude.environment)
     claude.plays(spawns(), says("So far"), is_silent())
-    async with aclosing(provider.stream(asking())) as answer:
+    async with aclosing(provider.stream(request())) as answer:
         await anext(answer)
         await provider.close()
         with pytest.raises(Failed) as caught:
@@ -887,7 +883,7 @@ async def test_closing_the_provider_ends_every_round(claude: StandIn) -> None:
     assert not alive(claude.pids + claude.children)
 
 
-async def test_what_it_leaves_behind_is_ended_with_the_round(
+async def test_remaining_processes_are_killed_at_the_end_of_the_round(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     claude.plays(spawns(), says("Done."))
@@ -895,10 +891,10 @@ async def test_what_it_leaves_behind_is_ended_with_the_round(
     assert not alive(claude.children)
 
 
-# --- what can be known before ---------------------------------------------------------------------
+# --- checks ---------------------------------------------------------------------------------------
 
 
-async def test_a_program_that_is_not_there_is_told_of(tmp_path: Path) -> None:
+async def test_a_missing_program_is_reported(tmp_path: Path) -> None:
     provider = ClaudeCodeProvider("claude", environment={"PATH": str(tmp_path)})
     with pytest.raises(Failed) as caught:
         await provider.check("sonnet")
@@ -907,7 +903,7 @@ async def test_a_program_that_is_not_there_is_told_of(tmp_path: Path) -> None:
     assert (await fail(provider)).code == "not_installed"
 
 
-async def test_a_program_whose_interpreter_is_not_there_is_told_of(tmp_path: Path) -> None:
+async def test_a_missing_interpreter_is_reported(tmp_path: Path) -> None:
     program = tmp_path / "claude"
     program.write_text("#!/no/such/interpreter\n")
     program.chmod(0o755)
@@ -919,7 +915,7 @@ async def test_a_program_whose_interpreter_is_not_there_is_told_of(tmp_path: Pat
 
 
 @pytest.mark.parametrize("path", ["", ".", "bin", ":/nowhere", "/nowhere:"])
-async def test_a_program_in_the_servers_own_folder_is_not_found_by_its_name(
+async def test_a_program_in_the_servers_directory_is_not_found_by_name(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for planted in (tmp_path / "claude", tmp_path / "bin" / "claude"):
@@ -932,7 +928,7 @@ async def test_a_program_in_the_servers_own_folder_is_not_found_by_its_name(
     assert caught.value.code == "not_installed"
 
 
-async def test_a_program_is_found_by_its_name(claude: StandIn) -> None:
+async def test_a_program_is_found_by_name(claude: StandIn) -> None:
     folder = str(Path(claude.command).parent)
     path = {"PATH": folder + os.pathsep + os.environ["PATH"]}
     provider = ClaudeCodeProvider("claude", environment=claude.environment | path)
@@ -946,21 +942,17 @@ async def test_a_program_is_found_by_its_name(claude: StandIn) -> None:
 @pytest.mark.parametrize(
     "model", ["default", "sonnet", "claude-opus-4-5[1m]", "us.anthropic.claude:0", "claude@2025"]
 )
-async def test_a_name_that_a_model_can_have_is_taken(
-    provider: ClaudeCodeProvider, model: str
-) -> None:
+async def test_a_valid_model_name_is_accepted(provider: ClaudeCodeProvider, model: str) -> None:
     await provider.check(model)
 
 
 @pytest.mark.parametrize("model", ["", "two words", "--help", "a\n", "a=b", "ü"])
-async def test_a_name_that_no_model_has_is_refused(
-    provider: ClaudeCodeProvider, model: str
-) -> None:
+async def test_an_invalid_model_name_is_refused(provider: ClaudeCodeProvider, model: str) -> None:
     with pytest.raises(Failed) as caught:
         await provider.check(model)
     assert caught.value.code == "unknown_model"
 
 
-async def test_the_program_sees_to_its_context_itself(provider: ClaudeCodeProvider) -> None:
+async def test_the_program_manages_its_context_window(provider: ClaudeCodeProvider) -> None:
     assert provider.context_tokens("sonnet") is None
     assert provider.runs_tools

@@ -1,4 +1,4 @@
-"""How many tokens models take: known without a network, and from a short table until then."""
+"""Context windows of models: from the model list of pydantic-ai, or from a short table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIZES = [
 
 @pytest.mark.parametrize(("provider", "model", "size"), SIZES)
 @pytest.mark.parametrize("listed", [False, True])
-def test_the_size_of_a_model(
+def test_the_context_window_of_a_model_is_known(
     monkeypatch: pytest.MonkeyPatch, provider: str, model: str, size: int | None, listed: bool
 ) -> None:
     if listed:
@@ -37,14 +37,14 @@ def test_the_size_of_a_model(
     assert context_tokens(provider, model) == size
 
 
-def test_the_list_wins_over_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_list_takes_precedence_over_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     importlib.import_module(MODEL_LIST)
     monkeypatch.setitem(FAMILIES, "openai", (("gpt-4o", 1),))
     assert context_tokens("openai", "gpt-4o") == 128_000
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_the_model_that_people_are_shown_exists(name: str) -> None:
+def test_the_example_models_exist(name: str) -> None:
     snapshot = importlib.import_module(MODEL_LIST).get_snapshot()
     example = BUILT_IN[name][0].example
     _, found = snapshot.find_provider_model(

@@ -1,4 +1,4 @@
-"""The echo model: it says what was said, the same each time, and asks for tools when told to."""
+"""The echo model: it repeats messages deterministically, and calls tools on command."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def providers() -> Providers:
     return Providers(environment={})
 
 
-async def test_it_says_what_was_said(providers: Providers) -> None:
+async def test_it_repeats_the_message(providers: Providers) -> None:
     deltas = await asked(providers, "echo:echo", "Before.", EARLIER, "Good  morning,\nall of you.")
     assert text_of(deltas) == "You said: Good  morning,\nall of you."
     assert stopped(deltas) == "end_turn"
@@ -38,7 +38,7 @@ async def test_each_delta_is_a_word(providers: Providers) -> None:
     assert words == ["You ", "said: ", "one ", "two"]
 
 
-async def test_the_first_answer_says_how_to_get_a_real_model(providers: Providers) -> None:
+async def test_the_first_answer_explains_how_to_use_a_real_model(providers: Providers) -> None:
     first = text_of(await asked(providers, "echo:echo", "Hi."))
     assert first == f"You said: Hi.{WELCOME}"
     for way in ("plexus-substrate[chat]", "ANTHROPIC_API_KEY", "anthropic:<model>", "ollama="):
@@ -47,7 +47,7 @@ async def test_the_first_answer_says_how_to_get_a_real_model(providers: Provider
     assert again == "You said: Hi again."
 
 
-async def test_it_is_the_same_each_time(providers: Providers) -> None:
+async def test_it_is_deterministic(providers: Providers) -> None:
     assert await asked(providers, "echo:echo", "Hi.") == await asked(providers, "echo:echo", "Hi.")
 
 
@@ -64,7 +64,7 @@ async def test_it_names_what_is_attached_to_the_last_message_only(providers: Pro
     assert answer == "You said: And these?\n\nAttached: one.txt, two.png."
 
 
-async def test_it_thinks_when_told_to(providers: Providers) -> None:
+async def test_it_reasons_on_command(providers: Providers) -> None:
     deltas = await asked(providers, "echo:echo", "Hi.", EARLIER, "/think it over twice")
     assert thought(deltas) == "it over twice"
     assert text_of(deltas) == "You said: it over twice"
@@ -73,7 +73,7 @@ async def test_it_thinks_when_told_to(providers: Providers) -> None:
 
 
 @pytest.mark.parametrize("name", ["bash.execute", "bash_execute"])
-async def test_it_asks_for_a_tool_when_told_to(providers: Providers, name: str) -> None:
+async def test_it_calls_a_tool_on_command(providers: Providers, name: str) -> None:
     message = f'/tool {name} {{"command": "ls"}}'
     deltas = await asked(providers, "echo:echo", message, tools=[EXECUTE])
     assert calls(deltas) == [ToolCall("echo_1", "bash_execute", {"command": "ls"})]
@@ -86,7 +86,7 @@ async def test_a_tool_may_have_no_input(providers: Providers) -> None:
     assert calls(deltas) == [ToolCall("echo_1", "bash_execute", {})]
 
 
-async def test_each_use_of_a_tool_has_an_id_of_its_own(providers: Providers) -> None:
+async def test_each_tool_call_has_a_unique_id(providers: Providers) -> None:
     used = Message("tool_use", "{}", {"tool_name": "bash.execute", "tool_use_id": "echo_1"})
     answered = Message("tool_result", "ok", {"tool_use_id": "echo_1"})
     again = Message("user", "/tool bash.execute")
@@ -96,7 +96,7 @@ async def test_each_use_of_a_tool_has_an_id_of_its_own(providers: Providers) -> 
 
 
 @pytest.mark.parametrize(("tools", "named"), [([], "no tools"), ([EXECUTE], "bash_execute")])
-async def test_a_tool_that_is_not_there_is_answered_with_those_that_are(
+async def test_an_unknown_tool_is_answered_with_the_available_tools(
     providers: Providers, tools: list[Tool], named: str
 ) -> None:
     deltas = await asked(providers, "echo:echo", "/tool arbor.tree_list", tools=tools)
@@ -106,7 +106,7 @@ async def test_a_tool_that_is_not_there_is_answered_with_those_that_are(
 
 
 @pytest.mark.parametrize("given", ["{", "[1]", '"text"', "[" * 100 + "]" * 100])
-async def test_input_that_is_no_object_is_not_given_to_a_tool(
+async def test_input_that_is_not_an_object_is_not_passed_to_a_tool(
     providers: Providers, given: str
 ) -> None:
     deltas = await asked(providers, "echo:echo", f"/tool bash.execute {given}", tools=[EXECUTE])
@@ -114,7 +114,7 @@ async def test_input_that_is_no_object_is_not_given_to_a_tool(
     assert "must be a JSON object" in text_of(deltas)
 
 
-async def test_it_reports_what_tools_answered(providers: Providers) -> None:
+async def test_it_reports_tool_results(providers: Providers) -> None:
     messages = [
         Message("user", "/tool bash.execute {}"),
         Message("tool_use", "{}", {"tool_name": "bash.execute", "tool_use_id": "1"}),
@@ -133,13 +133,13 @@ async def test_words_count_as_tokens(providers: Providers) -> None:
     assert used == TokenUsage(input_tokens=2 + 1 + 3, output_tokens=2 + 4)
 
 
-async def test_it_says_no_more_than_it_may(providers: Providers) -> None:
+async def test_it_respects_max_tokens(providers: Providers) -> None:
     deltas = await asked(providers, "echo:echo", "a b c d", max_tokens=3)
     assert text_of(deltas) == "You said: a "
     assert stopped(deltas) == "max_tokens"
 
 
-async def test_the_slow_one_can_be_seen_to_stream() -> None:
+async def test_the_slow_model_pauses_between_words() -> None:
     loop = asyncio.get_running_loop()
     start = loop.time()
     async with asyncio.timeout(WAIT_S):
@@ -147,7 +147,7 @@ async def test_the_slow_one_can_be_seen_to_stream() -> None:
             EchoProvider().stream(asking("slow", "Hi.", EARLIER, "one two"))
         ) as answer:
             count = sum([isinstance(delta, Text) async for delta in answer])
-    # Not shorter than that; how much longer is the machine's business.
+    # A lower bound only: a busy machine takes longer.
     assert loop.time() - start >= count * 0.04
 
 
@@ -157,18 +157,18 @@ async def test_it_can_be_closed_in_the_middle() -> None:
     await answer.aclose()
 
 
-async def test_there_is_no_other_model(providers: Providers) -> None:
+async def test_other_models_are_unknown(providers: Providers) -> None:
     deltas, error = await failed(providers, "echo:loud")
     assert (deltas, error.code) == ([], "unknown_model")
     assert "echo:slow" in error.message
 
 
-def test_its_context_is_known() -> None:
+def test_its_context_window_is_known() -> None:
     assert EchoProvider().context_tokens("echo") == CONTEXT_TOKENS
 
 
 @given(st.text())
-def test_its_words_joined_are_what_was_said(text: str) -> None:
+def test_its_words_joined_are_the_message(text: str) -> None:
     async def answer() -> str:
         answer = EchoProvider().stream(asking("echo", "Hi.", EARLIER, Message("user", f"x{text}")))
         async with aclosing(answer):

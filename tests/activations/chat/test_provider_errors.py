@@ -1,4 +1,4 @@
-"""When a server of models fails: what is tried again, and what callers are told."""
+"""Failures of model servers: which are retried, and the errors for callers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MODELS = {
     "google": "google:gemini-3.8-flash",
     "compatible": "local:llama3",
 }
-#: Too short for a server that says nothing, long enough for one that does.
+#: A timeout that only a server which sends nothing exceeds.
 SILENT_S = 2.0
 
 
@@ -77,8 +77,8 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> tuple[float, float]:
-    """Pauses between attempts that nobody notices."""
+def short_delays(monkeypatch: pytest.MonkeyPatch) -> tuple[float, float]:
+    """Short delays between attempts."""
     monkeypatch.setattr(api_provider, "RETRY_DELAYS_S", (0.01, 0.02))
     return (0.01, 0.02)
 
@@ -87,7 +87,7 @@ def waits(deltas: list[Delta]) -> list[float]:
     return [delta.seconds for delta in deltas if isinstance(delta, Retry)]
 
 
-# --- refused -------------------------------------------------------------------------------------
+# --- rejected requests ---------------------------------------------------------------------------
 
 REFUSALS = [
     (401, "bad_key"),
@@ -100,7 +100,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("status", "code"), REFUSALS)
-async def test_a_refusal_has_its_code_and_is_not_tried_again(
+async def test_a_rejected_request_has_its_code_and_is_not_retried(
     server: ModelServer, providers: Providers, name: str, status: int, code: str
 ) -> None:
     server.otherwise = Refusal(status, "the reason is this")
@@ -112,7 +112,7 @@ async def test_a_refusal_has_its_code_and_is_not_tried_again(
     assert len(server.requests) == 1
 
 
-async def test_a_refused_key_says_which_variable_it_is_in(
+async def test_a_rejected_key_names_its_variable(
     server: ModelServer, providers: Providers, name: str
 ) -> None:
     server.otherwise = Refusal(401, "invalid key")
@@ -124,20 +124,24 @@ async def test_a_refused_key_says_which_variable_it_is_in(
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500])
 async def test_a_key_is_in_no_error(
-    server: ModelServer, providers: Providers, name: str, status: int, quick: tuple[float, float]
+    server: ModelServer,
+    providers: Providers,
+    name: str,
+    status: int,
+    short_delays: tuple[float, float],
 ) -> None:
-    assert quick
+    assert short_delays
     key = f"sk-test-{name.partition(':')[0]}"
     server.otherwise = Refusal(status, f"what is {key} to me")
     deltas, error = await failed(providers, name)
     assert "what is *** to me" in error.message
-    # Not in what is told, and not in what a log would show of the error.
+    # Neither in the error nor in its logged traceback.
     shown = [repr(error), str(error), str(error.data), str(deltas), str(error.__cause__)]
     assert error.__suppress_context__
     assert not [text for text in shown if key in text]
 
 
-async def test_what_is_too_long_for_a_model_can_be_told_apart(
+async def test_a_conversation_too_long_for_the_model_has_its_own_reason(
     server: ModelServer, providers: Providers
 ) -> None:
     server.otherwise = Refusal(400, "prompt is too long", kind="invalid_request_error")
@@ -146,16 +150,20 @@ async def test_what_is_too_long_for_a_model_can_be_told_apart(
     assert error.data["reason"] == "too_long"
 
 
-# --- tried again ---------------------------------------------------------------------------------
+# --- retries -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", [429, 503, 529, 500])
-async def test_what_passes_is_waited_for(
-    server: ModelServer, providers: Providers, name: str, status: int, quick: tuple[float, float]
+async def test_transient_errors_are_retried(
+    server: ModelServer,
+    providers: Providers,
+    name: str,
+    status: int,
+    short_delays: tuple[float, float],
 ) -> None:
     server.script(Refusal(status, "busy"), Refusal(status, "busy"), "Hello.")
     deltas = await asked(providers, name, "Hi.")
-    assert waits(deltas) == list(quick)
+    assert waits(deltas) == list(short_delays)
     assert [type(delta) for delta in deltas[:2]] == [Retry, Retry]
     assert all("busy" in delta.reason for delta in deltas if isinstance(delta, Retry))
     assert text_of(deltas) == "Hello."
@@ -165,28 +173,28 @@ async def test_what_passes_is_waited_for(
 @pytest.mark.parametrize(
     ("status", "code"), [(429, "rate_limited"), (503, "provider_down"), (529, "provider_down")]
 )
-async def test_what_does_not_pass_is_given_up_on_after_three_attempts(
+async def test_lasting_errors_are_raised_after_three_attempts(
     server: ModelServer,
     providers: Providers,
     name: str,
     status: int,
     code: str,
-    quick: tuple[float, float],
+    short_delays: tuple[float, float],
 ) -> None:
     server.otherwise = Refusal(status, "busy")
     deltas, error = await failed(providers, name)
-    assert waits(deltas) == list(quick)
+    assert waits(deltas) == list(short_delays)
     assert error.code == code
     assert "retry_after_s" not in error.data
     assert len(server.requests) == 3
 
 
-def test_the_pauses_are_half_a_second_and_a_second() -> None:
+def test_the_retry_delays_are_half_a_second_and_a_second() -> None:
     assert api_provider.RETRY_DELAYS_S == (0.5, 1.0)
 
 
 @pytest.mark.parametrize("seconds", ["0", "1"])
-async def test_a_server_says_how_long_to_wait(
+async def test_the_server_sets_the_retry_delay(
     server: ModelServer, providers: Providers, name: str, seconds: str
 ) -> None:
     server.script(Refusal(429, headers={"retry-after": seconds}), "Hello.")
@@ -198,7 +206,7 @@ async def test_a_server_says_how_long_to_wait(
 
 
 @pytest.mark.parametrize(("status", "code"), [(429, "rate_limited"), (503, "provider_down")])
-async def test_a_long_wait_is_left_to_the_caller(
+async def test_a_long_retry_delay_is_left_to_the_caller(
     server: ModelServer, providers: Providers, name: str, status: int, code: str
 ) -> None:
     server.otherwise = Refusal(status, headers={"retry-after": "31"})
@@ -209,37 +217,37 @@ async def test_a_long_wait_is_left_to_the_caller(
     assert len(server.requests) == 1
 
 
-async def test_a_server_that_is_not_there_is_tried_again(quick: tuple[float, float]) -> None:
-    with socket.socket() as held:  # bound and never listened at, so that nobody else has it
+async def test_an_unreachable_server_is_retried(short_delays: tuple[float, float]) -> None:
+    with socket.socket() as held:  # bound but not listening, so that no other process uses the port
         held.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{held.getsockname()[1]}/v1"
         providers = Providers([f"local={url}"], environment={})
         deltas, error = await failed(providers, "local:llama3")
         await providers.close()
-    assert waits(deltas) == list(quick)
+    assert waits(deltas) == list(short_delays)
     assert error.code == "provider_down"
     assert url in error.message
 
 
-async def test_a_connection_that_is_cut_before_a_word_is_tried_again(
-    server: ModelServer, providers: Providers, name: str, quick: tuple[float, float]
+async def test_a_connection_lost_before_the_first_output_is_retried(
+    server: ModelServer, providers: Providers, name: str, short_delays: tuple[float, float]
 ) -> None:
     server.script(reply(HangUp()), "Hello.")
     deltas = await asked(providers, name, "Hi.")
-    assert waits(deltas) == [quick[0]]
+    assert waits(deltas) == [short_delays[0]]
     assert text_of(deltas) == "Hello."
 
 
-async def test_an_error_in_the_stream_before_a_word_is_tried_again(
-    server: ModelServer, providers: Providers, name: str, quick: tuple[float, float]
+async def test_a_stream_error_before_the_first_output_is_retried(
+    server: ModelServer, providers: Providers, name: str, short_delays: tuple[float, float]
 ) -> None:
     server.script(reply(Fail("overloaded_error", "Overloaded")), "Hello.")
     deltas = await asked(providers, name, "Hi.")
-    assert waits(deltas) == [quick[0]]
+    assert waits(deltas) == [short_delays[0]]
     assert text_of(deltas) == "Hello."
 
 
-# --- broken off ----------------------------------------------------------------------------------
+# --- incomplete answers --------------------------------------------------------------------------
 
 BROKEN = {
     "an error": reply("One ", "two ", Fail("overloaded_error", "Overloaded")),
@@ -250,7 +258,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("how", BROKEN)
-async def test_an_answer_that_breaks_off_keeps_what_it_said_and_is_not_asked_for_again(
+async def test_an_incomplete_answer_is_kept_and_not_retried(
     server: ModelServer, providers: Providers, name: str, how: str
 ) -> None:
     server.otherwise = BROKEN[how]
@@ -261,7 +269,7 @@ async def test_an_answer_that_breaks_off_keeps_what_it_said_and_is_not_asked_for
     assert len(server.requests) == 1
 
 
-async def test_a_thought_is_a_word_too(
+async def test_reasoning_counts_as_output(
     server: ModelServer, providers: Providers, name: str
 ) -> None:
     server.otherwise = reply(Think("let me see"), HangUp())
@@ -272,7 +280,7 @@ async def test_a_thought_is_a_word_too(
 
 @pytest.mark.parametrize("kind", ["anthropic", "openai", "google"])
 @pytest.mark.parametrize("answer", [reply("One ", "two ", End()), reply(Ping(), End())])
-async def test_a_stream_that_ends_without_a_reason_was_broken_off(
+async def test_a_stream_without_a_finish_reason_is_incomplete(
     server: ModelServer, providers: Providers, kind: str, answer: Reply
 ) -> None:
     if kind == "google" and answer.steps[0] == Ping():
@@ -283,7 +291,7 @@ async def test_a_stream_that_ends_without_a_reason_was_broken_off(
     assert len(server.requests) == 1
 
 
-async def test_other_servers_need_give_no_reason_to_stop(
+async def test_compatible_servers_may_omit_the_finish_reason(
     server: ModelServer, providers: Providers
 ) -> None:
     server.otherwise = reply("One ", "two.", End())
@@ -307,23 +315,23 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-async def test_whatever_a_server_answers_is_an_error_that_callers_know(
+async def test_every_malformed_response_is_a_documented_error(
     server: ModelServer, providers: Providers, name: str, garbage: bytes
 ) -> None:
     server.otherwise = reply(Raw(garbage), End())
-    told = ""
+    outcome = ""
     try:
-        told = text_of(await asked(providers, name, "Hi."))
+        outcome = text_of(await asked(providers, name, "Hi."))
     except Failed as error:
-        told = error.code
-    assert told in ("", "provider_broke")
+        outcome = error.code
+    assert outcome in ("", "provider_broke")
 
 
-# --- silent --------------------------------------------------------------------------------------
+# --- timeouts ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("answer", [reply(Silence()), reply("One ", Silence())])
-async def test_a_server_that_says_nothing_more_is_given_up_on(
+async def test_a_server_that_stops_sending_times_out(
     server: ModelServer, name: str, answer: Reply
 ) -> None:
     server.otherwise = answer
@@ -336,19 +344,15 @@ async def test_a_server_that_says_nothing_more_is_given_up_on(
 
 
 @pytest.mark.parametrize("name", [MODELS["anthropic"], MODELS["openai"], MODELS["compatible"]])
-async def test_a_server_that_says_that_it_is_at_work_is_not_silent(
-    server: ModelServer, name: str
-) -> None:
-    # Longer than it may be silent for, but never silent for half as long.
+async def test_keep_alive_messages_prevent_the_timeout(server: ModelServer, name: str) -> None:
+    # Longer than the timeout in total, with pauses of less than half of it.
     working = [step for _ in range(6) for step in (Ping(), Pause(SILENT_S / 4))]
     server.otherwise = reply("One ", *working, "two.")
     async with opened(server, SILENT_S) as providers:
         assert text_of(await asked(providers, name, "Hi.")) == "One two."
 
 
-async def test_an_answer_that_takes_longer_than_a_silence_may_is_no_silence(
-    server: ModelServer, name: str
-) -> None:
+async def test_a_long_answer_does_not_time_out(server: ModelServer, name: str) -> None:
     slow = [step for word in "abcdef" for step in (f"{word} ", Pause(SILENT_S / 4))]
     server.otherwise = reply(*slow)
     async with opened(server, SILENT_S) as providers:
@@ -356,7 +360,7 @@ async def test_an_answer_that_takes_longer_than_a_silence_may_is_no_silence(
 
 
 @pytest.mark.parametrize("kind", MODELS)
-async def test_a_connection_has_a_deadline_of_its_own(server: ModelServer, kind: str) -> None:
+async def test_connecting_has_a_separate_timeout(server: ModelServer, kind: str) -> None:
     name, _, model = MODELS[kind].partition(":")
     at = parse_endpoint(f"{name}={server.openai_url}")
     if kind != "compatible":
@@ -367,7 +371,7 @@ async def test_a_connection_has_a_deadline_of_its_own(server: ModelServer, kind:
     async def note(request: httpx2.Request) -> None:
         deadlines.append(request.extensions["timeout"])
 
-    # What is really asked of the network.
+    # The timeout that is passed to the network layer.
     http = (await provider._get_clients())._http  # noqa: SLF001
     http.event_hooks = {**http.event_hooks, "request": [*http.event_hooks["request"], note]}
     async with aclosing(provider.stream(asking(model, "Hi."))) as answer:

@@ -1,4 +1,4 @@
-"""Keys: where they come from, and that they are shown to nobody."""
+"""API keys: where they are read from, and that they are never shown."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ ANTHROPIC = built_in_endpoint("anthropic", {})
 GOOGLE = built_in_endpoint("google", {})
 LOCAL = parse_endpoint("my-llama=http://127.0.0.1:1/v1")
 REMOTE = parse_endpoint("elsewhere=https://models.example/v1")
-#: A deadline that only a keyring which hangs does not keep.
+#: A timeout that only a keyring which hangs exceeds.
 SHORT_S = 0.2
 
 Lookup = Callable[[str, str], object]
 
 
 def keyring(monkeypatch: pytest.MonkeyPatch, lookup: Lookup) -> None:
-    """A keyring that answers so, in the place of the installed one."""
+    """Replace the installed keyring by a scripted one."""
     module = ModuleType("keyring")
-    module.__spec__ = sys.modules["sys"].__spec__  # found, as an installed one is
+    module.__spec__ = sys.modules["sys"].__spec__  # found like an installed package
     module.get_password = lookup  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "keyring", module)
 
@@ -59,14 +59,16 @@ async def test_a_key_is_in_its_variable(
     assert await keys.find(server) == "sk-1"
 
 
-async def test_the_environment_is_that_of_the_process_if_none_is_given(
+async def test_the_environment_defaults_to_that_of_the_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-process")
     assert await Keys().find(ANTHROPIC) == "sk-process"
 
 
-async def test_a_key_is_in_the_keyring_else(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_is_read_from_the_keyring_if_no_variable_is_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     kept = {(SERVICE, "ANTHROPIC_API_KEY"): "sk-kept"}
     keyring(monkeypatch, lambda service, user: kept.get((service, user)))
     keys = Keys({"ANTHROPIC_API_KEY": "  "})
@@ -74,12 +76,12 @@ async def test_a_key_is_in_the_keyring_else(monkeypatch: pytest.MonkeyPatch) -> 
     assert await keys.find(ANTHROPIC) == "sk-kept"
 
 
-async def test_each_variable_is_asked_for_in_the_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_keyring_is_read_for_each_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     keyring(monkeypatch, lambda _, user: "sk-2" if user == "GEMINI_API_KEY" else None)
     assert await Keys({}).find(GOOGLE) == "sk-2"
 
 
-async def test_a_missing_key_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_key_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     no_keyring(monkeypatch)
     keys = Keys({})
     error = await missed(keys)
@@ -107,7 +109,7 @@ def raises(error: BaseException) -> Lookup:
         raises(KeyError("odd")),
     ],
 )
-async def test_whatever_goes_wrong_in_a_keyring_means_no_key(
+async def test_any_keyring_failure_means_no_key(
     monkeypatch: pytest.MonkeyPatch, lookup: Lookup
 ) -> None:
     keyring(monkeypatch, lookup)
@@ -115,7 +117,7 @@ async def test_whatever_goes_wrong_in_a_keyring_means_no_key(
     assert (await missed(keys)).code == "missing_key"
 
 
-async def test_a_key_that_is_put_into_the_keyring_later_is_found(
+async def test_a_key_added_to_the_keyring_later_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kept: list[str | None] = [None, "sk-later", "sk-later"]
@@ -125,7 +127,7 @@ async def test_a_key_that_is_put_into_the_keyring_later_is_found(
     assert await keys.find(ANTHROPIC) == "sk-later"
 
 
-async def test_a_keyring_that_hangs_is_given_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_keyring_that_hangs_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     ends = threading.Event()
     asked: list[str] = []
 
@@ -138,7 +140,7 @@ async def test_a_keyring_that_hangs_is_given_up_on(monkeypatch: pytest.MonkeyPat
     keys = Keys({}, keyring_timeout_s=SHORT_S)
     try:
         assert (await missed(keys)).code == "missing_key"
-        # Another question waits for nothing, and starts no second thread that hangs.
+        # A second read returns immediately and starts no second thread that hangs.
         assert (await missed(keys)).code == "missing_key"
         assert asked == ["ANTHROPIC_API_KEY"]
     finally:
@@ -152,7 +154,7 @@ async def test_a_server_that_needs_no_key_may_have_none(monkeypatch: pytest.Monk
         assert await keys.find(server) is None
 
 
-async def test_only_for_a_server_elsewhere_is_an_optional_key_looked_up_in_the_keyring(
+async def test_an_optional_key_is_read_from_the_keyring_only_for_remote_servers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     keyring(monkeypatch, lambda *_: "sk-kept")
@@ -161,7 +163,7 @@ async def test_only_for_a_server_elsewhere_is_an_optional_key_looked_up_in_the_k
 
 
 @pytest.mark.parametrize("value", ["sk 1", "sk-\u201c1\u201d", "sk-1\nx", "sk\x00"])
-async def test_what_cannot_be_a_key_is_refused_without_being_shown(value: str) -> None:
+async def test_an_invalid_key_is_refused_without_being_shown(value: str) -> None:
     keys = Keys({"ANTHROPIC_API_KEY": value})
     error = await missed(keys)
     assert error.code == "bad_key"

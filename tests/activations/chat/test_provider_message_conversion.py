@@ -1,4 +1,4 @@
-"""Any conversation becomes one that servers take, whatever was interrupted in it."""
+"""Any conversation is converted to a valid request, even if turns were interrupted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ messages = st.lists(
 
 
 @given(messages)
-def test_each_use_of_a_tool_is_followed_by_its_result(conversation: list[Message]) -> None:
+def test_each_tool_call_is_followed_by_its_result(conversation: list[Message]) -> None:
     made = model_messages(conversation, MODEL, "anthropic", "anthropic")
     for before, after in zip([None, *made], [*made, None], strict=True):
         used = (
@@ -51,7 +51,7 @@ def test_each_use_of_a_tool_is_followed_by_its_result(conversation: list[Message
 
 
 @given(messages)
-def test_requests_and_responses_take_turns(conversation: list[Message]) -> None:
+def test_requests_and_responses_alternate(conversation: list[Message]) -> None:
     made = model_messages(conversation, MODEL, "anthropic", "anthropic")
     kinds = [message.kind for message in made]
     assert all(one != other for one, other in itertools.pairwise(kinds))
@@ -59,7 +59,7 @@ def test_requests_and_responses_take_turns(conversation: list[Message]) -> None:
 
 
 @given(messages)
-def test_every_use_of_a_tool_is_there(conversation: list[Message]) -> None:
+def test_no_tool_call_is_lost(conversation: list[Message]) -> None:
     made = model_messages(conversation, MODEL, "anthropic", "anthropic")
     used = [
         part.tool_call_id
@@ -71,7 +71,7 @@ def test_every_use_of_a_tool_is_there(conversation: list[Message]) -> None:
     assert used == [each.meta["tool_use_id"] for each in conversation if each.kind == "tool_use"]
 
 
-def test_an_id_that_is_used_again_has_its_own_result() -> None:
+def test_a_reused_id_has_its_own_result() -> None:
     def use(result: str) -> list[Message]:
         meta = {"tool_name": "t", "tool_use_id": "call_0"}
         return [Message("tool_use", "{}", meta), Message("tool_result", result, meta)]
@@ -87,7 +87,7 @@ def test_an_id_that_is_used_again_has_its_own_result() -> None:
     assert results == ["one", "two"]
 
 
-def test_a_name_that_models_do_not_take_is_made_one() -> None:
+def test_an_invalid_tool_name_is_made_valid() -> None:
     meta = {"tool_name": "bash.execute now", "tool_use_id": "1"}
     [response, _] = model_messages([Message("tool_use", "{}", meta)], MODEL, "openai", "openai")
     assert isinstance(response, ModelResponse)

@@ -1,4 +1,4 @@
-"""Asking models over HTTP: what is said as it comes, and what is sent, in each of the formats."""
+"""Models over HTTP: streamed answers and requests, in each of the formats."""
 
 from __future__ import annotations
 
@@ -71,16 +71,16 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 def turns(request: Request) -> list[tuple[str, Any]]:
-    """The conversation in a request: who, and what, as that format has it."""
+    """Return the roles and contents of a request in its format."""
     if request.dialect == "google":
         return [(each["role"], each["parts"]) for each in request.body["contents"]]
     return [(each["role"], each.get("content")) for each in request.body["messages"]]
 
 
-# --- what comes ----------------------------------------------------------------------------------
+# --- answers -------------------------------------------------------------------------------------
 
 
-async def test_an_answer_comes_word_by_word(
+async def test_an_answer_streams_word_by_word(
     server: ModelServer, providers: Providers, name: str
 ) -> None:
     server.script(reply("Good morning,\n  all of you.", tokens=(12, 34)))
@@ -93,7 +93,7 @@ async def test_an_answer_comes_word_by_word(
     assert len(used) <= 2
 
 
-async def test_a_word_is_given_on_before_the_next_one_comes(
+async def test_each_delta_is_yielded_before_the_next_arrives(
     server: ModelServer, providers: Providers, name: str
 ) -> None:
     gate = asyncio.Event()
@@ -107,12 +107,12 @@ async def test_a_word_is_given_on_before_the_next_one_comes(
         async for delta in answer:
             if isinstance(delta, Text):
                 texts.append(delta.text)
-                # The server says no more until this has been seen.
+                # The server sends no more until this was received.
                 gate.set()
     assert texts == ["First ", "second."]
 
 
-async def test_thoughts_come_apart_from_what_is_said(
+async def test_reasoning_is_separate_from_the_answer(
     server: ModelServer, providers: Providers, name: str
 ) -> None:
     server.script(reply(Think("let me see"), "Yes."))
@@ -124,7 +124,7 @@ async def test_thoughts_come_apart_from_what_is_said(
     assert order == sorted(order, key=lambda kind: kind is Text)
 
 
-async def test_the_use_of_a_tool_comes_whole(
+async def test_a_tool_call_is_yielded_complete(
     server: ModelServer, providers: Providers, name: str
 ) -> None:
     uses = [
@@ -138,7 +138,7 @@ async def test_the_use_of_a_tool_comes_whole(
     assert stopped(deltas) == "tool_use"
 
 
-async def test_a_tool_that_takes_nothing_is_used_with_nothing(
+async def test_a_tool_without_parameters_gets_an_empty_input(
     server: ModelServer, providers: Providers
 ) -> None:
     for name in (MODELS["anthropic"], MODELS["openai"]):
@@ -148,7 +148,7 @@ async def test_a_tool_that_takes_nothing_is_used_with_nothing(
 
 @pytest.mark.parametrize("arguments", ['{"command": ', "[1]", "nonsense"])
 @pytest.mark.parametrize("kind", ["anthropic", "openai", "compatible"])
-async def test_arguments_that_are_no_object_are_given_on_as_they_are(
+async def test_arguments_that_are_not_an_object_are_passed_raw(
     server: ModelServer, providers: Providers, kind: str, arguments: str
 ) -> None:
     server.script(reply(Use("bash_execute", arguments)))
@@ -158,7 +158,7 @@ async def test_arguments_that_are_no_object_are_given_on_as_they_are(
 
 
 @pytest.mark.parametrize("kind", ["anthropic", "openai", "compatible"])
-async def test_the_use_of_a_tool_that_was_cut_off_is_left_out(
+async def test_a_truncated_tool_call_is_omitted(
     server: ModelServer, providers: Providers, kind: str
 ) -> None:
     server.script(reply("So: ", Use("bash_execute", '{"command": "rm -r'), stop="max_tokens"))
@@ -169,14 +169,14 @@ async def test_the_use_of_a_tool_that_was_cut_off_is_left_out(
 
 
 @pytest.mark.parametrize("reason", ["end_turn", "max_tokens", "refusal"])
-async def test_the_reason_to_stop_is_in_our_words(
+async def test_finish_reasons_are_mapped_to_stop_reasons(
     server: ModelServer, providers: Providers, name: str, reason: str
 ) -> None:
     server.script(reply("So.", stop=reason))
     assert stopped(await asked(providers, name, "Go on.")) == reason
 
 
-async def test_a_reason_of_its_own_is_kept(server: ModelServer, providers: Providers) -> None:
+async def test_a_specific_stop_reason_is_kept(server: ModelServer, providers: Providers) -> None:
     server.script(reply("So.", stop="stop_sequence"))
     assert stopped(await asked(providers, MODELS["anthropic"], "Go on.")) == "stop_sequence"
 
@@ -190,7 +190,7 @@ async def test_an_empty_answer_is_an_answer(
     assert stopped(deltas) == "end_turn"
 
 
-async def test_a_sign_of_life_is_nothing_that_is_said(
+async def test_a_keep_alive_message_is_not_output(
     server: ModelServer, providers: Providers
 ) -> None:
     for kind in ("anthropic", "openai", "compatible"):
@@ -198,7 +198,7 @@ async def test_a_sign_of_life_is_nothing_that_is_said(
         assert text_of(await asked(providers, MODELS[kind], "Count.")) == "One two."
 
 
-# --- what is sent --------------------------------------------------------------------------------
+# --- requests ------------------------------------------------------------------------------------
 
 
 async def test_settings_are_sent(server: ModelServer, providers: Providers, name: str) -> None:
@@ -210,7 +210,7 @@ async def test_settings_are_sent(server: ModelServer, providers: Providers, name
     assert "Be brief." in body
     assert "bash_execute" in body
     assert "Runs a command." in body
-    # The schema as it is, defaults and all.
+    # The schema is unchanged, including defaults.
     assert json.dumps(SCHEMA)[1:-1] in body
     limit = {
         "anthropic": lambda: request.body["max_tokens"],
@@ -221,7 +221,7 @@ async def test_settings_are_sent(server: ModelServer, providers: Providers, name
     assert limit[name.partition(":")[0]]() == 77
 
 
-async def test_a_schema_is_sent_as_it_is(
+async def test_a_schema_is_sent_unchanged(
     server: ModelServer, providers: Providers, name: str
 ) -> None:
     schema = {
@@ -233,12 +233,12 @@ async def test_a_schema_is_sent_as_it_is(
     await asked(providers, name, "Hi.", tools=[Tool("bash_execute", "", schema)])
     body = json.dumps(server.requests[0].body)
     assert json.dumps(schema) in body
-    # A server that promises to keep to a schema changes it.
+    # Strict mode of a server would change the schema.
     assert '"strict": true' not in body
 
 
 @pytest.mark.parametrize("name", ["openai:gpt-4o", "google:gemini-2.5-flash", "local:llama3"])
-async def test_a_temperature_is_sent_to_what_takes_one(
+async def test_a_temperature_is_sent_to_models_that_support_it(
     server: ModelServer, providers: Providers, name: str
 ) -> None:
     await asked(providers, name, "Hi.", temperature=0.25)
@@ -246,7 +246,7 @@ async def test_a_temperature_is_sent_to_what_takes_one(
     assert request.body.get("generationConfig", request.body)["temperature"] == 0.25
 
 
-async def test_what_was_thought_goes_back_to_the_same_model_with_its_signature(
+async def test_reasoning_is_sent_back_to_the_same_model_with_its_signature(
     server: ModelServer, providers: Providers
 ) -> None:
     name = MODELS["anthropic"]
@@ -273,7 +273,7 @@ async def test_what_was_thought_goes_back_to_the_same_model_with_its_signature(
         },
     ]
     assert results[0]["tool_use_id"] == "use_1"
-    # Another model knows nothing of these signatures, and is not shown another's thoughts.
+    # Signatures are specific to a model, so another model does not receive the reasoning.
     for other in ("anthropic:claude-opus-5-5", MODELS["openai"]):
         await asked(providers, other, *messages, tools=[EXECUTE])
         sent = json.dumps(server.requests[-1].body)
@@ -282,7 +282,7 @@ async def test_what_was_thought_goes_back_to_the_same_model_with_its_signature(
         assert "a.txt" in sent
 
 
-async def test_a_thought_that_is_not_as_it_came_is_left_out(
+async def test_changed_reasoning_is_not_sent_back(
     server: ModelServer, providers: Providers
 ) -> None:
     name = MODELS["anthropic"]
@@ -299,7 +299,9 @@ async def test_a_thought_that_is_not_as_it_came_is_left_out(
     assert "hmm" not in json.dumps(server.requests[-1].body)
 
 
-async def test_the_signature_of_a_tool_goes_back(server: ModelServer, providers: Providers) -> None:
+async def test_the_signature_of_a_tool_call_is_sent_back(
+    server: ModelServer, providers: Providers
+) -> None:
     name = MODELS["google"]
     server.script(reply(Use("bash_execute", {"command": "ls"})))
     deltas = await asked(providers, name, "Look.", tools=[EXECUTE])
@@ -359,7 +361,7 @@ async def test_a_conversation_with_tools_is_sent_in_order(
     assert sorted(words, key=text.index) == words
 
 
-async def test_the_use_of_a_tool_that_was_interrupted_does_not_break_the_conversation(
+async def test_an_interrupted_tool_call_does_not_break_the_conversation(
     server: ModelServer, providers: Providers, name: str
 ) -> None:
     messages = [
@@ -375,7 +377,7 @@ async def test_the_use_of_a_tool_that_was_interrupted_does_not_break_the_convers
     assert sorted(order, key=text.index) == order
 
 
-async def test_a_summary_is_sent_as_one(
+async def test_a_summary_is_sent_as_a_summary(
     server: ModelServer, providers: Providers, name: str
 ) -> None:
     await asked(providers, name, Message("summary", "They met."), Message("user", "And then?"))
@@ -404,7 +406,7 @@ async def test_attachments_are_sent_with_their_message(
 
 
 @pytest.mark.parametrize(("kind", "taken"), [("anthropic", 0), ("openai", 1), ("google", 1)])
-async def test_a_file_that_a_model_does_not_take_is_told_of(
+async def test_an_unsupported_file_is_replaced_by_a_note(
     server: ModelServer, providers: Providers, kind: str, taken: int
 ) -> None:
     sound = file("hum.wav", "audio/wav", PIXEL)
@@ -414,14 +416,14 @@ async def test_a_file_that_a_model_does_not_take_is_told_of(
     assert ("The attached file hum.wav, audio/wav, is not shown" in text) is not bool(taken)
 
 
-async def test_a_damaged_file_is_told_of(
+async def test_a_damaged_file_is_replaced_by_a_note(
     server: ModelServer, providers: Providers, name: str
 ) -> None:
     await asked(providers, name, file("dot.png", "image/png", "!!"), Message("user", "This?"))
     assert "its data is damaged" in json.dumps(server.requests[0].body)
 
 
-async def test_a_conversation_is_cached_where_that_is_to_be_asked_for(
+async def test_caching_is_requested_where_it_is_optional(
     server: ModelServer, providers: Providers
 ) -> None:
     await asked(providers, MODELS["anthropic"], "Hi.")
@@ -431,13 +433,13 @@ async def test_a_conversation_is_cached_where_that_is_to_be_asked_for(
     assert "cache_control" not in unkept
 
 
-# --- where it is sent ----------------------------------------------------------------------------
+# --- destinations --------------------------------------------------------------------------------
 
 
-async def test_a_key_goes_to_its_own_server_and_to_nobody_else(
+async def test_a_key_is_sent_only_to_its_own_server(
     monkeypatch: pytest.MonkeyPatch, server: ModelServer, providers: Providers
 ) -> None:
-    # What a process has in its environment is not for an endpoint either.
+    # Keys in the environment of the process are not sent to an endpoint either.
     for variable, value in {**server.environment("sk-process"), "OPENAI_ORG_ID": "org"}.items():
         monkeypatch.setenv(variable, value)
     for name in MODELS.values():
@@ -466,7 +468,7 @@ async def test_an_endpoint_gets_the_key_in_its_variable(server: ModelServer) -> 
     await providers.close()
 
 
-async def test_a_redirect_does_not_take_a_key_elsewhere(
+async def test_a_redirect_does_not_send_a_key_to_another_server(
     server: ModelServer, providers: Providers, name: str
 ) -> None:
     async with ModelServer() as elsewhere:
@@ -477,7 +479,7 @@ async def test_a_redirect_does_not_take_a_key_elsewhere(
         assert elsewhere.requests == []
 
 
-async def test_a_proxy_is_not_asked_for_what_is_on_this_machine(
+async def test_a_local_server_is_reached_without_a_proxy(
     monkeypatch: pytest.MonkeyPatch, providers: Providers, name: str
 ) -> None:
     for variable in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"):
@@ -487,7 +489,7 @@ async def test_a_proxy_is_not_asked_for_what_is_on_this_machine(
     assert text_of(await asked(providers, name, "Hi.")) == "Hello."
 
 
-async def test_connections_are_kept_and_closed(
+async def test_connections_are_reused_and_closed(
     server: ModelServer, providers: Providers, name: str
 ) -> None:
     for _ in range(3):
@@ -498,7 +500,9 @@ async def test_connections_are_kept_and_closed(
     assert server.connections == 2
 
 
-async def test_many_may_ask_at_once(server: ModelServer, providers: Providers, name: str) -> None:
+async def test_many_requests_can_run_concurrently(
+    server: ModelServer, providers: Providers, name: str
+) -> None:
     gate = asyncio.Event()
     server.otherwise = reply("One ", Gate(gate), "two.")
     asks = [asyncio.create_task(asked(providers, name, "Hi.")) for _ in range(8)]
@@ -507,10 +511,10 @@ async def test_many_may_ask_at_once(server: ModelServer, providers: Providers, n
     assert [text_of(deltas) for deltas in await asyncio.gather(*asks)] == ["One two."] * 8
 
 
-# --- leaving early -------------------------------------------------------------------------------
+# --- cancellation --------------------------------------------------------------------------------
 
 
-async def test_closing_the_answer_ends_the_request(
+async def test_closing_the_stream_cancels_the_request(
     server: ModelServer, providers: Providers, name: str
 ) -> None:
     server.script(reply("One ", Silence()))
@@ -524,7 +528,7 @@ async def test_closing_the_answer_ends_the_request(
 
 
 @pytest.mark.parametrize("steps", [(Silence(),), ("One ", Silence())])
-async def test_a_caller_who_is_cancelled_ends_the_request(
+async def test_cancelling_the_caller_cancels_the_request(
     server: ModelServer, providers: Providers, name: str, steps: tuple[Any, ...]
 ) -> None:
     server.script(reply(*steps))
@@ -555,7 +559,7 @@ def file(name: str, mime_type: str, text: str, encoding: str = "base64") -> Mess
 
 
 def stored(deltas: list[Delta], name: str) -> list[Message]:
-    """What is kept of a round, as a session keeps it."""
+    """Return the messages of a round as a session stores them."""
     messages: list[Message] = []
     for delta in deltas:
         if isinstance(delta, ThinkingText | Text):

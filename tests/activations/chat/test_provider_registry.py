@@ -1,4 +1,4 @@
-"""Finding a provider by a model's name, and saying what there is."""
+"""The provider registry: finding a provider by a model name, and listing providers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 BUILT_IN = ["echo", "anthropic", "openai", "google", "claude-code"]
 
 
-def described(providers: Providers) -> dict[str, ModelData]:
+def by_name(providers: Providers) -> dict[str, ModelData]:
     return {each.provider: each for each in providers.list_providers()}
 
 
@@ -48,7 +48,7 @@ def test_there_is_one_of_each_provider() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "echo", "echo:", ":echo", "nobody:model", "Echo:echo"])
-def test_a_name_of_no_provider_is_answered_with_those_there_are(name: str) -> None:
+def test_an_unknown_provider_is_refused_with_a_list_of_providers(name: str) -> None:
     providers = Providers(["local=http://127.0.0.1:1/v1"], environment={})
     with pytest.raises(Failed) as caught:
         providers.find(name)
@@ -60,7 +60,7 @@ def test_a_name_of_no_provider_is_answered_with_those_there_are(name: str) -> No
         assert each in caught.value.message
 
 
-def test_claude_code_is_made_of_what_it_is_started_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claude_code_gets_its_command_and_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[object, ...]] = []
 
     def make(*arguments: object) -> object:
@@ -88,7 +88,7 @@ def test_claude_code_is_made_of_what_it_is_started_with(monkeypatch: pytest.Monk
         "local=file:///etc/passwd",
     ],
 )
-def test_what_is_no_endpoint_is_refused(given: str) -> None:
+def test_an_invalid_endpoint_is_refused(given: str) -> None:
     with pytest.raises(InvalidParams) as caught:
         Providers([given])
     assert caught.value.code == "bad_endpoint"
@@ -106,7 +106,7 @@ def test_two_endpoints_do_not_have_the_same_name() -> None:
 
 
 @pytest.mark.parametrize("url", ["https://me:s3cret@host/v1", "https://host/v1?key=s3cret"])
-def test_a_secret_does_not_belong_into_an_address(url: str) -> None:
+def test_a_url_with_a_secret_is_refused(url: str) -> None:
     with pytest.raises(InvalidParams) as caught:
         Providers([f"local={url}"])
     assert "s3cret" not in str(caught.value)
@@ -115,15 +115,15 @@ def test_a_secret_does_not_belong_into_an_address(url: str) -> None:
     assert "s3cret" not in str(caught.value)
 
 
-def test_claude_code_is_not_ready_where_it_is_refused() -> None:
-    refused = described(Providers(refuse_claude=True))["claude-code"]
+def test_claude_code_is_not_ready_if_it_is_refused() -> None:
+    refused = by_name(Providers(refuse_claude=True))["claude-code"]
     assert not refused.ready
     assert "chat_claude_unconfined" in str(refused.advice)
 
 
-def test_what_is_ready_and_what_is_to_be_done_is_said() -> None:
+def test_providers_report_readiness_and_advice() -> None:
     environment = {"OPENAI_API_KEY": "sk-1", "PATH": "/nowhere"}
-    all_of_them = described(Providers(["local=http://127.0.0.1:1/v1"], environment=environment))
+    all_of_them = by_name(Providers(["local=http://127.0.0.1:1/v1"], environment=environment))
     assert list(all_of_them) == ["echo", "anthropic", "openai", "google", "local", "claude-code"]
     assert all_of_them["echo"] == ModelData("echo", "echo:echo", True)
     assert all_of_them["openai"] == ModelData("openai", "openai:gpt-6-sol", True)
@@ -135,22 +135,22 @@ def test_what_is_ready_and_what_is_to_be_done_is_said() -> None:
     assert "claude" in str(all_of_them["claude-code"].advice)
 
 
-def test_claude_code_is_ready_where_its_program_is(tmp_path: Path) -> None:
+def test_claude_code_is_ready_if_its_program_is_found(tmp_path: Path) -> None:
     program = tmp_path / "claude"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     providers = Providers(environment={"PATH": str(tmp_path)})
-    assert described(providers)["claude-code"].ready
+    assert by_name(providers)["claude-code"].ready
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("package", ["pydantic_ai", "anthropic"])
-async def test_what_is_not_installed_is_said_with_how_to_install_it(
+async def test_a_missing_package_is_reported_with_install_instructions(
     monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     providers = Providers(environment={"ANTHROPIC_API_KEY": "sk-1"})
-    one = described(providers)["anthropic"]
+    one = by_name(providers)["anthropic"]
     assert not one.ready
     assert "pip install 'plexus-substrate[chat]'" in str(one.advice)
     with pytest.raises(Failed) as caught:
@@ -160,19 +160,19 @@ async def test_what_is_not_installed_is_said_with_how_to_install_it(
     assert "pip install 'plexus-substrate[chat]'" in caught.value.message
 
 
-def test_a_package_within_one_that_is_missing_is_missing() -> None:
+def test_a_subpackage_of_a_missing_package_is_missing() -> None:
     assert not endpoints.is_installed("no_such_package.inside")
 
 
-def test_an_address_that_is_none_makes_only_its_provider_not_ready() -> None:
-    all_of_them = described(Providers(environment={"OPENAI_BASE_URL": "nowhere"}))
+def test_an_invalid_url_affects_only_its_provider() -> None:
+    all_of_them = by_name(Providers(environment={"OPENAI_BASE_URL": "nowhere"}))
     assert "OPENAI_BASE_URL" in str(all_of_them["openai"].advice)
     assert all_of_them["echo"].ready
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("model", ["", "../secrets", "a b", "a?b", "a#b", "x" * 300, "a\nb"])
-async def test_what_cannot_be_a_name_of_a_model_is_not_asked_for(model: str) -> None:
+async def test_an_invalid_model_name_is_not_requested(model: str) -> None:
     provider = found(Providers(environment={"GOOGLE_API_KEY": "k"}), "google:x")
     with pytest.raises(Failed) as caught:
         await provider.check(model)
@@ -190,7 +190,7 @@ async def test_what_cannot_be_a_name_of_a_model_is_not_asked_for(model: str) -> 
         ("https://localhost.example.com/v1", False),
     ],
 )
-def test_a_server_on_this_machine_is_known(url: str, is_local: bool) -> None:
+def test_a_local_server_is_recognised(url: str, is_local: bool) -> None:
     assert endpoints.parse_endpoint(f"x={url}").is_local is is_local
 
 
@@ -210,7 +210,7 @@ async def test_closing_closes_each_provider_that_was_used() -> None:
     assert len(closed) == 1
 
 
-def test_nothing_heavy_is_imported_to_say_what_there_is() -> None:
+def test_listing_providers_imports_no_large_packages() -> None:
     program = (
         "import asyncio, sys\n"
         "from activations.chat.providers.registry import Providers\n"
