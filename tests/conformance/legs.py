@@ -27,7 +27,7 @@ SUITE = "@modelcontextprotocol/conformance"
 REVISIONS = ("2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 #: Timeout of a leg, and how many run concurrently: they mostly wait.
 LEG_S = 150.0
-AT_ONCE = 3
+CONCURRENT_LEGS = 3
 
 Check = Mapping[str, Any]
 
@@ -136,7 +136,7 @@ def run_legs(legs: Iterable[Leg] = LEGS) -> Iterator[Outcome]:
         with serving() as url:
             return run_leg(leg, url)
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(CONCURRENT_LEGS) as pool:
         for future in as_completed([pool.submit(alone, leg) for leg in legs]):
             yield future.result()
 

@@ -1,5 +1,5 @@
 // The official client 2.x: node client_2.mjs MODE (http URL | sse URL | stdio COMMAND ARGUMENT...)
-// MODE is "legacy", "auto", or a revision that must be spoken.
+// MODE is "legacy", "auto", or a required revision.
 
 import { Client, SSEClientTransport, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";

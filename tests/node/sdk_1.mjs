@@ -27,7 +27,7 @@ client.setRequestHandler(ElicitRequestSchema, ({ params }) => {
   return { action: "accept", content: { name: NAME } };
 });
 
-// The client keeps the version to itself; its transport is told, so that it can send it along.
+// The client does not expose the version; it sets it on its transport, which sends it.
 const transport = transports[kind]();
 let version;
 const tell = transport.setProtocolVersion?.bind(transport);

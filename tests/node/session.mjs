@@ -1,16 +1,16 @@
-// What a client does in a test. It prints what it saw as one line of JSON, which the test reads.
+// The session of a client in a test. It prints its observations as one line of JSON.
 
 // A session that hangs must not outlive its test.
 const SESSION_MS = 30_000;
-// How long the server may take to notice that a call was cancelled.
+// Timeout of the server for noticing that a call was cancelled.
 const NOTICE_MS = 5_000;
 
 export const NAME = "Ada";
 
 const text = (result) => result.content.map((block) => block.text ?? `[${block.type}]`).join("");
 
-// `call` calls a tool: (name, options) => result. `asked` holds the messages of the forms that
-// the client was asked to fill in.
+// `call` calls a tool: (name, options) => result. `asked` contains the messages of the forms that
+// the server sent.
 export async function session(client, { revision, call, asked }) {
   const tooLong = setTimeout(() => {
     console.error("the session took too long");
@@ -49,7 +49,7 @@ export async function session(client, { revision, call, asked }) {
   console.log(JSON.stringify(seen));
 }
 
-// Cancel a call that would never end, once it has said that it is under way.
+// Cancel a call that would never end, once it has reported progress.
 async function cancelled(call) {
   const abort = new AbortController();
   let ended;
@@ -63,7 +63,7 @@ async function cancelled(call) {
   return ended;
 }
 
-// How many calls the server has stopped, once it has stopped one.
+// Return how many calls the server has cancelled, once there is one.
 async function stopped(call) {
   const until = Date.now() + NOTICE_MS;
   let count = 0;
