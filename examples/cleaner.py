@@ -1,8 +1,8 @@
-"""Finds old files and asks a person before it deletes each batch of them.
+"""Find old files, and ask a person before deleting each batch of them.
 
     substrate --activation examples/cleaner.py call cleaner.clean --older-than-days 30
 
-Only what is inside one folder is looked at: that of CLEANER_FOLDER, or the current one.
+Only files inside one folder are considered: CLEANER_FOLDER, or the current folder.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from plexus.errors import TooBig
 __all__ = ("Cleaner",)
 
 DAY_S = 24 * 3600.0
-#: How many files of a batch a question names.
-NAMED = 10
-#: How many files are looked at before it is given up.
-MOST_FILES = 100_000
+#: Maximum number of file names in a question.
+MAX_NAMES = 10
+#: Maximum number of files to scan.
+MAX_FILES = 100_000
 
 
 class OldFile(NamedTuple):
-    """A file as it was when it was found."""
+    """A file and its metadata at the time it was found."""
 
     path: Path
     size: int
@@ -49,7 +49,7 @@ class OldFile(NamedTuple):
 
 
 class Found(Event):
-    """How much there is to delete."""
+    """Number and size of the files to delete."""
 
     files: int
     bytes_: int
@@ -59,7 +59,7 @@ class Found(Event):
 
 
 class Deleted(Event):
-    """One file that is gone."""
+    """A deleted file."""
 
     path: str
 
@@ -68,7 +68,7 @@ class Deleted(Event):
 
 
 class Kept(Event):
-    """One file that was left, and why."""
+    """A file that was not deleted, and the reason."""
 
     path: str
     reason: str
@@ -78,7 +78,7 @@ class Kept(Event):
 
 
 class Cleaned(Complete):
-    """What came of it."""
+    """Totals of the run."""
 
     deleted: int
     kept: int
@@ -89,7 +89,7 @@ class Cleaned(Complete):
 
 
 class Cleaner(Activation):
-    """Deletes old files of one folder, if a person agrees."""
+    """Deletes old files in a folder after confirmation by a person."""
 
     namespace = "cleaner"
     version = "1.0.0"
@@ -102,17 +102,17 @@ class Cleaner(Activation):
     async def find(
         self, folder: str = ".", older_than_days: float = 30.0, pattern: str = "*"
     ) -> list[str]:
-        """The files that `clean` would ask about, the oldest first.
+        """List the files that `clean` would ask about, oldest first.
 
         Args:
-            folder: Where to look, inside the folder that is cleaned.
-            older_than_days: For how long they must not have been changed.
-            pattern: What their names must be like, as in *.log.
+            folder: Subfolder to search, relative to the cleaner's folder.
+            older_than_days: Minimum age since the last change, in days.
+            pattern: File name pattern, as in *.log.
         """
-        old = await asyncio.to_thread(self._old, folder, older_than_days, pattern)
-        return [self._shown(file) for file in old]
+        old = await asyncio.to_thread(self._find_old, folder, older_than_days, pattern)
+        return [self._relative(file) for file in old]
 
-    # A person may take their time for each batch; each question has a limit of its own.
+    # No deadline for the run: each question has a separate timeout.
     @method(destructive=True, open_world=False, scope="cleaner.delete", deadline_s=None)
     async def clean(
         self,
@@ -123,16 +123,16 @@ class Cleaner(Activation):
         *,
         ctx: Context,
     ) -> AsyncIterator[Found | Deleted | Kept | Progress | Cleaned]:
-        """Delete old files, the oldest first. A person is asked before each batch; what they do
-        not agree to is kept, and if they decline to answer, nothing more is deleted.
+        """Delete old files, oldest first, after a person confirms each batch. Files of a rejected
+        batch are kept. If the person declines to answer, nothing more is deleted.
 
         Args:
-            folder: Where to look, inside the folder that is cleaned.
-            older_than_days: For how long they must not have been changed.
-            pattern: What their names must be like, as in *.log.
-            batch: How many to ask about at once.
+            folder: Subfolder to search, relative to the cleaner's folder.
+            older_than_days: Minimum age since the last change, in days.
+            pattern: File name pattern, as in *.log.
+            batch: Number of files per question.
         """
-        old = await asyncio.to_thread(self._old, folder, older_than_days, pattern)
+        old = await asyncio.to_thread(self._find_old, folder, older_than_days, pattern)
         yield Found(files=len(old), bytes_=sum(file.size for file in old))
         deleted = freed = 0
         for start in range(0, len(old), max(batch, 1)):
@@ -142,25 +142,25 @@ class Cleaner(Activation):
             except Declined:
                 break
             for file in files:
-                reason = "you did not agree"
+                reason = "not confirmed"
                 if agreed:
                     reason = await asyncio.to_thread(_delete, file)
                 if reason:
-                    yield Kept(path=self._shown(file), reason=reason)
+                    yield Kept(path=self._relative(file), reason=reason)
                 else:
                     deleted += 1
                     freed += file.size
-                    yield Deleted(path=self._shown(file))
+                    yield Deleted(path=self._relative(file))
             yield Progress(done=min(start + len(files), len(old)), total=len(old))
         yield Cleaned(deleted=deleted, kept=len(old) - deleted, freed_bytes=freed)
 
-    def _old(self, folder: str, days: float, pattern: str) -> list[OldFile]:
-        """The old files, the oldest first. Blocks."""
+    def _find_old(self, folder: str, days: float, pattern: str) -> list[OldFile]:
+        """Return the old files, oldest first. Blocks. Raises Denied and NotFound."""
         inside = (self._folder / folder).resolve()
         if not inside.is_relative_to(self._folder):
             raise Denied(f"{folder} is not inside {self._folder}")
         if not inside.is_dir():
-            raise NotFound(f"there is no folder {folder}")
+            raise NotFound(f"folder {folder!r} does not exist")
         before_ns = int((time.time() - days * DAY_S) * 1e9)
         found = [
             file
@@ -170,40 +170,41 @@ class Cleaner(Activation):
         return sorted(found, key=lambda file: (file.modified_ns, file.path))
 
     def _question(self, files: list[OldFile]) -> str:
-        names = [self._shown(file) for file in files[:NAMED]]
-        more = [f"and {len(files) - NAMED} more"] if len(files) > NAMED else []
+        names = [self._relative(file) for file in files[:MAX_NAMES]]
+        more = [f"and {len(files) - MAX_NAMES} more"] if len(files) > MAX_NAMES else []
         what = "this file" if len(files) == 1 else f"these {len(files)} files"
         total = _size(sum(file.size for file in files))
         return "\n".join([f"Delete {what} ({total})?", *names, *more])
 
-    def _shown(self, file: OldFile) -> str:
+    def _relative(self, file: OldFile) -> str:
         return str(file.path.relative_to(self._folder))
 
 
 def _files(folder: Path) -> Iterator[OldFile]:
-    """Every regular file inside a folder; links are not followed, and not deleted."""
+    """Yield every regular file in a folder. Links are neither followed nor deleted."""
     seen = 0
     for parent, folders, names in os.walk(folder):
         folders.sort()
         for name in names:
             seen += 1
-            if seen > MOST_FILES:
-                raise TooBig(f"{folder} has over {MOST_FILES} files", data={"limit": MOST_FILES})
+            if seen > MAX_FILES:
+                message = f"{folder} has more than {MAX_FILES} files; choose a subfolder"
+                raise TooBig(message, data={"limit": MAX_FILES})
             path = Path(parent, name)
             try:
                 status = path.lstat()
-            except OSError:  # gone while it was looked for
+            except OSError:  # deleted during the scan
                 continue
             if stat.S_ISREG(status.st_mode):
                 yield OldFile(path, status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 def _delete(file: OldFile) -> str:
-    """Delete a file if it still is what the person agreed to; else why it was not. Blocks."""
+    """Delete a file unless it has changed. Returns why it was kept, or an empty string. Blocks."""
     try:
         status = file.path.lstat()
         if (status.st_mtime_ns, status.st_ino) != (file.modified_ns, file.inode):
-            return "it was changed meanwhile"
+            return "changed in the meantime"
         file.path.unlink()
     except OSError as error:
         return error.strerror or str(error)

@@ -1,13 +1,13 @@
-"""Downloads a file over HTTP: with progress, and going on where it was broken off.
+"""Download a file over HTTP, with progress, and resume after an interruption.
 
     substrate --activation examples/download.py call download.fetch https://example.org/a.iso
 
-Files go into one folder: that of DOWNLOADS_FOLDER, or the current one.
+Files are written to one folder: DOWNLOADS_FOLDER, or the current folder.
 
-Warning: whoever may call this makes the *server's* machine ask, and so reaches whatever that
-machine reaches: services on localhost, the router, the metadata of a cloud (server-side request
-forgery). Give the scope `download` only to callers whom you would let use that network, or give
-the class the hosts that it may ask: `Download(hosts={"example.org"})`.
+Warning: the request comes from the *server's* machine, so a caller reaches everything that this
+machine reaches: services on localhost, the router, the metadata service of a cloud (server-side
+request forgery). Grant the scope `download` only to callers that may use that network, or restrict
+the hosts: `Download(hosts={"example.org"})`.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ __all__ = ("Download",)
 T = TypeVar("T")
 
 CHUNK_BYTES = 64 * 1024
-#: How long the server may be silent.
-SILENT_S = 30.0
-#: How often progress is told of.
-TOLD_S = 0.2
-REDIRECTS = 5
-MOVED = (301, 302, 303, 307, 308)
+#: Socket timeout.
+TIMEOUT_S = 30.0
+#: Interval of progress events.
+PROGRESS_S = 0.2
+MAX_REDIRECTS = 5
+REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 
 
 class Resumed(Event):
-    """A part was there already, and the server gives the rest."""
+    """The server continues a partial download."""
 
     at: int
 
     def as_line(self) -> str:
-        return f"Goes on at byte {self.at}"
+        return f"Resumed at byte {self.at}"
 
 
 class Fetched(Complete):
-    """The file is there, whole."""
+    """The complete file."""
 
     path: str
     size: int
@@ -63,7 +63,7 @@ class Fetched(Complete):
 
 
 class Download(Activation):
-    """Downloads files into one folder."""
+    """Downloads files to a folder."""
 
     namespace = "download"
     version = "1.0.0"
@@ -73,7 +73,7 @@ class Download(Activation):
         self._folder = (folder or Path(os.environ.get("DOWNLOADS_FOLDER", "."))).resolve()
         self._hosts = None if hosts is None else frozenset(hosts)
 
-    # Its own `seconds` is the deadline.
+    # No deadline for the run: `seconds` is the deadline.
     @method(destructive=False, open_world=True, deadline_s=None)
     async def fetch(
         self,
@@ -83,39 +83,41 @@ class Download(Activation):
         max_bytes: int = 1024**3,
         seconds: float = 600.0,
     ) -> AsyncIterator[Progress | Resumed | Fetched]:
-        """Download a file. What is there of it already, from a download that was broken off, is
-        not fetched again if the server can give the rest.
+        """Download a file from a URL and return its path, size and checksum. An interrupted
+        download is resumed if the server supports it.
 
         Args:
-            url: Where it is: http:// or https://.
-            name: What to call it; else as the address ends. A file that is there is not replaced.
-            sha256: Its checksum in hexadecimal, if it is known: what differs is not kept.
-            max_bytes: How large it may be.
-            seconds: How long it may take.
+            url: URL of the file: http:// or https://.
+            name: Name of the new file. Default: the last part of the URL. An existing file is
+                never replaced.
+            sha256: Expected SHA-256 checksum in hexadecimal. A file that differs is deleted.
+            max_bytes: Maximum size in bytes.
+            seconds: Timeout in seconds.
         """
         target = self._target(name or unquote(urlsplit(url).path).rpartition("/")[2])
         part = Part(target)
         end = time.monotonic() + seconds
         transfer: Transfer | None = None
         try:
-            transfer = await _within(end, self._ask(url, part))
+            transfer = await _within(end, self._request(url, part))
             total = transfer.total
             if total is not None and total > max_bytes:
-                raise TooBig(f"it is {total} bytes", data={"limit": max_bytes})
+                raise TooBig(f"the file has {total} bytes", data={"limit": max_bytes})
             if transfer.start:
                 yield Resumed(at=transfer.start)
             part.open(transfer.start, transfer.tag)
-            done, told = transfer.start, 0.0
+            done, reported = transfer.start, 0.0
             while chunk := await _within(end, asyncio.to_thread(transfer.read)):
                 done += len(chunk)
                 if done > max_bytes:
-                    raise TooBig(f"it is over {max_bytes} bytes", data={"limit": max_bytes})
+                    message = f"the file has more than {max_bytes} bytes"
+                    raise TooBig(message, data={"limit": max_bytes})
                 await asyncio.to_thread(part.write, chunk)
-                if time.monotonic() - told >= TOLD_S:
-                    told = time.monotonic()
+                if time.monotonic() - reported >= PROGRESS_S:
+                    reported = time.monotonic()
                     yield Progress(done=done, total=total, message=target.name)
             if total is not None and done != total:
-                reason = f"the connection broke after {done} of {total} bytes; fetch it again"
+                reason = f"connection lost after {done} of {total} bytes; call again to resume"
                 raise Failed(reason, code="broken_off")
             yield Progress(done=done, total=done, message=target.name)
             found = await asyncio.to_thread(part.finish, sha256)
@@ -126,129 +128,130 @@ class Download(Activation):
         yield Fetched(path=str(target), size=done, sha256=found)
 
     def _target(self, name: str) -> Path:
-        """Where it goes, which must be a new file of the folder itself."""
+        """Return the path of a new file directly in the folder. Raises InvalidParams."""
         if not re.fullmatch(r"[\w. ()+-]{1,200}", name) or name.startswith("."):
-            raise InvalidParams(f"{name!r} cannot be the name of a file here; give `name`")
+            raise InvalidParams(f"{name!r} is not a valid file name; pass another `name`")
         target = self._folder / name
         if os.path.lexists(target):
-            raise InvalidParams(f"{name} is there already; give it another `name`")
+            raise InvalidParams(f"{name} already exists; pass another `name`")
         return target
 
-    async def _ask(self, url: str, part: Part) -> Transfer:
-        """Ask for the file, and where that leads to; raises Failed and Denied."""
-        start, tag = part.there()
+    async def _request(self, url: str, part: Part) -> Transfer:
+        """Request the file and follow redirects. Raises Failed and Denied."""
+        start, tag = part.saved()
         secure = False
-        for _ in range(REDIRECTS + 1):
+        for _ in range(MAX_REDIRECTS + 1):
             address = self._checked(url)
             if secure and address.scheme == "http":
-                raise Failed(f"it was sent on to {url}, where others could change it")
+                raise Failed(f"refused an insecure redirect from https to {url}")
             secure = address.scheme == "https"
-            transfer = await _answer(address, start if tag else 0, tag)
+            transfer = await _open_transfer(address, start if tag else 0, tag)
             response = transfer.response
-            if response.status in MOVED and (place := response.getheader("Location")):
+            location = response.getheader("Location")
+            if response.status in REDIRECT_STATUSES and location:
                 transfer.close()
-                url = urljoin(url, place)
+                url = urljoin(url, location)
                 continue
-            if response.status == 416 and start:  # the part is no part of what is there now
+            if response.status == 416 and start:  # the partial file belongs to another version
                 transfer.close()
                 start, tag = 0, ""
                 continue
             if response.status not in (200, 206):
                 transfer.close()
-                raise Failed(f"{address.hostname} says {response.status} {response.reason}")
+                raise Failed(f"{address.hostname} returned {response.status} {response.reason}")
             if transfer.start not in (0, start):
                 transfer.close()
-                raise Failed(f"the server gives bytes from {transfer.start}, not from {start}")
+                raise Failed(f"the server sent bytes from {transfer.start}, not from {start}")
             return transfer
-        raise Failed(f"it was sent on more than {REDIRECTS} times")
+        raise Failed(f"more than {MAX_REDIRECTS} redirects")
 
     def _checked(self, url: str) -> SplitResult:
         try:
             address = urlsplit(url)
-            address.port  # noqa: B018 - raises if it is none
+            address.port  # noqa: B018 - raises if it is invalid
         except ValueError as error:
-            raise InvalidParams(f"{url!r} is no address: {error}") from error
+            raise InvalidParams(f"{url!r} is not a URL: {error}") from error
         if address.scheme not in ("http", "https") or not address.hostname:
-            raise InvalidParams(f"{url!r} is not like https://example.org/file")
+            raise InvalidParams(f"{url!r} is not an HTTP URL, as in https://example.org/file")
         if self._hosts is not None and address.hostname not in self._hosts:
-            raise Denied(f"{address.hostname} is none of the hosts that may be asked")
+            raise Denied(f"host {address.hostname} is not allowed")
         return address
 
 
 async def _within(end: float, work: Awaitable[T]) -> T:
-    """Wait for this, but not past the end; raises DeadlineExceeded."""
+    """Await something until a deadline. Raises DeadlineExceeded."""
     try:
         async with asyncio.timeout(max(end - time.monotonic(), 0)):
             return await work
     except TimeoutError:
-        raise DeadlineExceeded("it took too long; fetch it again to go on") from None
+        raise DeadlineExceeded("the download timed out; call again to resume") from None
 
 
 # --- the network ----------------------------------------------------------------------------------
 
 
 class Transfer:
-    """An answer that is being read."""
+    """HTTP response that is being read."""
 
     def __init__(
         self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
     ) -> None:
         self.response = response
         self._connection = connection
-        #: The response lets go of it before its end.
+        #: Kept because the response releases the connection's socket before its end.
         self._socket: socket.socket | None = connection.sock
-        #: What tells this version of the file from others, for asking for the rest of it.
+        #: Validator of this version of the file, for a range request.
         self.tag = response.getheader("ETag") or response.getheader("Last-Modified") or ""
-        if self.tag.startswith("W/"):  # such a version may differ in bytes
+        if self.tag.startswith("W/"):  # versions with the same weak validator may differ in bytes
             self.tag = ""
         self.start, self.total = 0, _number(response.getheader("Content-Length"))
         if response.status == 206:
-            given = response.getheader("Content-Range", "")
-            found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", given)
+            header = response.getheader("Content-Range", "")
+            found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", header)
             if found is None:
-                raise Failed(f"the server gives a part that it does not name: {given!r}")
+                raise Failed(f"the server sent an invalid Content-Range: {header!r}")
             self.start, self.total = int(found[1]), _number(found[2])
 
     def read(self) -> bytes:
-        """The next bytes; none at the end. Blocks. Raises Failed."""
+        """Return the next bytes, empty at the end. Blocks. Raises Failed."""
         try:
             return self.response.read1(CHUNK_BYTES)
         except (OSError, http.client.HTTPException) as error:
-            raise Failed(f"the connection broke: {error}", code="broken_off") from error
+            raise Failed(f"connection lost: {error}", code="broken_off") from error
 
     def close(self) -> None:
-        """Break it off, also if a thread is reading."""
+        """Close the connection, also while a thread is reading."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
 
-async def _answer(address: SplitResult, start: int, tag: str) -> Transfer:
-    """Ask for everything after this byte; raises Failed."""
+async def _open_transfer(address: SplitResult, start: int, tag: str) -> Transfer:
+    """Request everything from byte `start` on. Raises Failed."""
     assert address.hostname is not None
     port = address.port
     if address.scheme == "https":
         tls = ssl.create_default_context()
         connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-            address.hostname, port, timeout=SILENT_S, context=tls
+            address.hostname, port, timeout=TIMEOUT_S, context=tls
         )
     else:
-        connection = http.client.HTTPConnection(address.hostname, port, timeout=SILENT_S)
-    # A compressed answer would have other bytes and another length than the file.
+        connection = http.client.HTTPConnection(address.hostname, port, timeout=TIMEOUT_S)
+    # A compressed response would differ from the file in bytes and length.
     headers = {"Accept-Encoding": "identity", "User-Agent": "substrate-download"}
     if start:
-        # If it is another file by now, the server shall give all of it.
+        # If the file has changed, the server sends all of it.
         headers |= {"Range": f"bytes={start}-", "If-Range": tag}
     path = address.path or "/"
-    whole = f"{path}?{address.query}" if address.query else path
+    resource = f"{path}?{address.query}" if address.query else path
 
-    def ask() -> http.client.HTTPResponse:
-        connection.request("GET", whole, headers=headers)
+    def request() -> http.client.HTTPResponse:
+        connection.request("GET", resource, headers=headers)
         return connection.getresponse()
 
     try:
-        response = await asyncio.to_thread(ask)
+        response = await asyncio.to_thread(request)
     except (OSError, http.client.HTTPException, ValueError) as error:
         connection.close()
         raise Failed(f"cannot reach {address.hostname}: {error}", code="unreachable") from error
@@ -268,10 +271,10 @@ def _number(text: str | None) -> int | None:
 
 
 class Part:
-    """A file that is not whole yet, beside the one that it becomes.
+    """Partial file in the target's folder.
 
-    What tells its version from others stands in a file of its own: without it, or if the server
-    says otherwise, the download begins anew.
+    The validator of its version is stored in a separate file. Without it, or if the server has
+    another version, the download starts again.
     """
 
     def __init__(self, target: Path) -> None:
@@ -280,27 +283,27 @@ class Part:
         self._tag = target.with_name(f"{target.name}.part.tag")
         self._file: IO[bytes] | None = None
 
-    def there(self) -> tuple[int, str]:
-        """How much of it there is, and of which version; nothing if that is not known."""
+    def saved(self) -> tuple[int, str]:
+        """Return the size and the validator of the partial file, or 0 and an empty string."""
         try:
             return self._part.stat().st_size, self._tag.read_text()
         except (OSError, ValueError):
             return 0, ""
 
     def open(self, start: int, tag: str) -> None:
-        """Go on after this byte."""
+        """Open the file to continue at byte `start`."""
         self._tag.write_text(tag)
         self._file = self._part.open("r+b" if start else "wb")
         self._file.seek(start)
         self._file.truncate()
 
     def write(self, chunk: bytes) -> None:
-        """Add bytes, unless it was closed meanwhile."""
+        """Append bytes, unless the file was closed in the meantime."""
         if self._file is not None:
             self._file.write(chunk)
 
     def finish(self, sha256: str | None) -> str:
-        """It is whole: check it, and give it its name. The checksum; raises Failed."""
+        """Verify the complete file, rename it and return its checksum. Raises Failed."""
         assert self._file is not None
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -309,17 +312,17 @@ class Part:
         if sha256 is not None and found != sha256.lower():
             self._part.unlink()
             self._tag.unlink(missing_ok=True)
-            raise Failed(f"its checksum is {found}; it was not kept", code="checksum")
+            raise Failed(f"wrong checksum {found}; the file was deleted", code="checksum")
         try:
-            os.link(self._part, self._target)  # unlike renaming, this never replaces a file
+            os.link(self._part, self._target)  # unlike a rename, this never replaces a file
         except FileExistsError as error:
-            raise Failed(f"{self._target.name} is there now", code="exists") from error
+            raise Failed(f"{self._target.name} already exists", code="exists") from error
         self._part.unlink()
         self._tag.unlink(missing_ok=True)
         return found
 
     def close(self) -> None:
-        """Keep what there is of it."""
+        """Close the file and keep what was downloaded."""
         file, self._file = self._file, None
         if file is not None:
             file.close()

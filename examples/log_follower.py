@@ -1,8 +1,8 @@
-"""Follows a log file as it grows: across rotation, and within bounds.
+"""Follow a log file as it grows, across rotation and within limits.
 
     substrate --activation examples/log_follower.py call logs.follow app.log --seconds 60
 
-Only files inside one folder can be followed: that of LOGS_FOLDER, or the current one.
+Only files inside one folder can be followed: LOGS_FOLDER, or the current folder.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from plexus import Activation, Complete, Denied, Event, Failed, NotFound, method
 
 __all__ = ("Logs",)
 
-#: How often the file is looked at.
+#: Interval of polling the file.
 POLL_S = 0.2
-#: How much is read in one go.
+#: Maximum bytes per read.
 CHUNK_BYTES = 64 * 1024
-#: A line that is longer is cut here; the rest of it is left out.
+#: Maximum bytes of a line. The rest of a longer line is dropped.
 LINE_BYTES = 8 * 1024
-#: How far back the last lines are looked for.
+#: Maximum distance from the end of the file when searching for the last lines.
 TAIL_BYTES = 256 * 1024
 
 
 class Line(Event):
-    """One line of the log, without its end."""
+    """A line of the log, without its newline."""
 
     line: str
 
@@ -41,7 +41,7 @@ class Line(Event):
 
 
 class Rotated(Event):
-    """Another file is in its place now, or it was emptied; it is followed from its beginning."""
+    """The file was replaced or truncated. It is followed from its start."""
 
     reason: str
 
@@ -50,53 +50,54 @@ class Rotated(Event):
 
 
 class Followed(Complete):
-    """How much was said, and why no more."""
+    """Number of lines, and why following stopped."""
 
     lines: int
     reason: str
 
 
 class Logs(Activation):
-    """Follows log files of one folder."""
+    """Follows log files in a folder."""
 
     namespace = "logs"
     version = "1.0.0"
-    #: Logs tell much: whoever reads them must be allowed to.
+    #: Logs may contain secrets, so reading them needs a separate scope.
     scope = "logs"
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = (folder or Path(os.environ.get("LOGS_FOLDER", "."))).resolve()
 
-    # It ends by itself after `seconds`, so the server's own limit is not wanted.
+    # No deadline for the run: it ends after `seconds`.
     @method(read_only=True, open_world=False, deadline_s=None)
     async def follow(
         self,
         path: str,
         last: int = 10,
         seconds: float = 30.0,
-        most: int = 1000,
-        only: str | None = None,
+        max_lines: int = 1000,
+        contains: str | None = None,
     ) -> AsyncIterator[Line | Rotated | Followed]:
-        """Show the last lines of a log, and then each new one as it is written.
+        """Show the last lines of a log file, then each new line as it is written. Stops after the
+        given time or number of lines.
 
         Args:
-            path: The file, inside the folder of logs.
-            last: How many of the lines that are there already.
-            seconds: For how long to follow it.
-            most: After how many lines to stop.
-            only: A text: lines in which it does not occur are left out.
+            path: Path of the file, relative to the log folder.
+            last: Number of existing lines to start with.
+            seconds: How long to follow the file, in seconds.
+            max_lines: Maximum number of lines.
+            contains: Only lines that contain this text. Default: all lines.
         """
         log = await asyncio.to_thread(OpenLog, self._inside(path), last)
         end = time.monotonic() + seconds
-        said = 0
+        count = 0
         try:
-            while said < most:
+            while count < max_lines:
                 lines, rotated = await asyncio.to_thread(log.read)
                 for line in lines:
-                    if only is None or only in line:
+                    if contains is None or contains in line:
                         yield Line(line=line)
-                        said += 1
-                        if said == most:
+                        count += 1
+                        if count == max_lines:
                             break
                 if rotated:
                     yield Rotated(reason=rotated)
@@ -106,10 +107,11 @@ class Logs(Activation):
                     await asyncio.sleep(min(POLL_S, max(end - time.monotonic(), 0)))
         finally:
             await asyncio.to_thread(log.close)
-        yield Followed(lines=said, reason="enough lines" if said == most else "time is up")
+        reason = "line limit reached" if count == max_lines else "time limit reached"
+        yield Followed(lines=count, reason=reason)
 
     def _inside(self, path: str) -> Path:
-        """The file, which must be in the folder whatever links lead where."""
+        """Return the resolved path, which must be inside the folder. Raises Denied."""
         file = (self._folder / path).resolve()
         if not file.is_relative_to(self._folder):
             raise Denied(f"{path} is not inside {self._folder}")
@@ -117,24 +119,24 @@ class Logs(Activation):
 
 
 class OpenLog:
-    """A log that is read as it grows. Every method blocks, and belongs into a thread."""
+    """Log file that is read as it grows. Every method blocks, so call it in a thread."""
 
     def __init__(self, path: Path, last: int) -> None:
         self._path = path
-        #: Whoever stops following may do so while a thread still reads.
+        #: `close` may be called while a thread is reading.
         self._lock = threading.Lock()
         self._file = self._open()
         self._partial = b""
-        #: Whether what comes up to the next end of a line is the rest of one that was cut.
+        #: Whether the bytes up to the next newline belong to a line that was cut.
         self._cut = False
-        self._go_to(last)
+        self._seek(last)
 
     def _open(self) -> IO[bytes]:
         try:
-            # A pipe would be waited for; it is opened at once, and then refused.
+            # O_NONBLOCK: opening a pipe must not block; it is rejected below.
             fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError as error:
-            raise NotFound(f"there is no file {self._path}") from error
+            raise NotFound(f"file {self._path} does not exist") from error
         except OSError as error:
             reason = f"cannot read {self._path}: {error.strerror}"
             raise Failed(reason, code="unreadable") from error
@@ -143,20 +145,20 @@ class OpenLog:
             raise Failed(f"{self._path} is not a regular file", code="unreadable")
         return os.fdopen(fd, "rb", buffering=0)
 
-    def _go_to(self, last: int) -> None:
-        """Stand before so many of the last lines, as far back as is looked."""
+    def _seek(self, last: int) -> None:
+        """Move to the start of the last lines, at most `TAIL_BYTES` before the end."""
         base = max(os.fstat(self._file.fileno()).st_size - TAIL_BYTES, 0)
         self._file.seek(base)
         tail = self._file.read(TAIL_BYTES)
-        # Where lines begin, the one included that is still being written. Further back than is
-        # looked, the first of them begins who knows where.
+        # Starts of lines, including the line that is still being written. If the tail does not
+        # begin at the start of the file, the start of its first line is unknown.
         starts = [match.end() for match in re.finditer(rb"\n", tail)]
         starts = starts if base else [0, *starts]
         back = min(max(last, 0) + 1, len(starts))
         self._file.seek(base + (starts[-back] if back else 0))
 
     def read(self) -> tuple[list[str], str | None]:
-        """The lines that are new, and what happened to the file if it is another one now."""
+        """Return new lines, and "rotated" or "emptied" if the file was replaced or truncated."""
         with self._lock:
             return ([], None) if self._file.closed else self._read()
 
@@ -164,32 +166,32 @@ class OpenLog:
         data = self._file.read(CHUNK_BYTES)
         if data:
             return self._lines(data), None
-        happened = self._what_happened()
-        if happened is None:
+        change = self._detect_change()
+        if change is None:
             return [], None
-        # Something may have been written to the old one between the two looks.
+        # The old file may have grown between the read and the check.
         data = self._file.read(CHUNK_BYTES)
         if data:
             return self._lines(data), None
         rest = self._flush()
-        if happened == "rotated":
+        if change == "rotated":
             self._file.close()
             self._file = self._open()
         else:
             self._file.seek(0)
-        return rest, happened
+        return rest, change
 
-    def _what_happened(self) -> str | None:
-        """Whether another file has its name now, or it became shorter; None if neither, or if
-        there is no file of that name at the moment."""
-        here = os.fstat(self._file.fileno())
+    def _detect_change(self) -> str | None:
+        """Return whether the file was replaced or truncated; None if neither, or if no file exists
+        at the path at the moment."""
+        opened = os.fstat(self._file.fileno())
         try:
-            there = self._path.stat()
+            current = self._path.stat()
         except OSError:
             return None
-        if (there.st_dev, there.st_ino) != (here.st_dev, here.st_ino):
+        if (current.st_dev, current.st_ino) != (opened.st_dev, opened.st_ino):
             return "rotated"
-        return "emptied" if here.st_size < self._file.tell() else None
+        return "emptied" if opened.st_size < self._file.tell() else None
 
     def _lines(self, data: bytes) -> list[str]:
         *whole, self._partial = (self._partial + data).split(b"\n")
@@ -203,13 +205,13 @@ class OpenLog:
         return [_text(line) for line in whole]
 
     def _flush(self) -> list[str]:
-        """The last line, which nobody will go on with."""
+        """Return the unfinished last line of the old file."""
         last, self._partial = self._partial, b""
         cut, self._cut = self._cut, False
         return [_text(last)] if last and not cut else []
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         with self._lock:
             self._file.close()
 

@@ -13,7 +13,7 @@ async function list(id, items, onItem = () => {}) {
   for await (const item of items) {
     const line = document.createElement("li");
     line.value = item.seq;
-    line.textContent = JSON.stringify(item.event); // as text: it may hold anything
+    line.textContent = JSON.stringify(item.event); // as text: it may contain anything
     place.append(line);
     onItem(item);
   }
@@ -25,7 +25,7 @@ function connect() {
   show(server.isLoggedIn ? "Logged in" : "Not logged in");
 }
 
-/** Do something for a form, and show what went wrong. */
+/** Run an action for an event and show its error. */
 function on(id, event, act) {
   field(id).addEventListener(event, (happened) => {
     happened.preventDefault();

@@ -66,14 +66,16 @@ def without_numbers(text: bytes) -> bytes:
     return re.sub(rb"(?m)^date: .*\r\n", b"", text)
 
 
-def test_the_limit_on_stdio_says_what_the_program_says() -> None:
+def test_the_limit_on_stdio_sends_the_same_bytes_as_the_program() -> None:
     ours, limit = map(read_stdio, (servers.OURS_STDIO, servers.LIMIT_STDIO))
 
     assert [without_numbers(line) for line in limit] == [without_numbers(line) for line in ours]
     assert [list(json.loads(line)) for line in limit] == [list(json.loads(line)) for line in ours]
 
 
-def test_the_limit_on_sse_says_what_the_program_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_on_sse_sends_the_same_bytes_as_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ours, limit = (
         without_numbers(record(command, clients.stream_sse, monkeypatch)).replace(b"\r\n", b"")
         for command in (servers.OURS_HTTP, servers.LIMIT_ASGI)
@@ -82,7 +84,7 @@ def test_the_limit_on_sse_says_what_the_program_says(monkeypatch: pytest.MonkeyP
     assert limit == ours
 
 
-def test_the_limit_on_websocket_says_what_the_program_says(
+def test_the_limit_on_websocket_sends_the_same_bytes_as_the_program(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ours, limit = (
@@ -133,7 +135,7 @@ def test_a_ratio_is_the_median_of_the_ratios_of_neighbours() -> None:
     assert "<= 2 L" in render([figure])
 
 
-def test_sides_take_turns_at_beginning() -> None:
+def test_sides_take_turns_at_starting() -> None:
     order: list[str] = []
 
     measure.interleave(lambda: order.append("ours"), lambda: order.append("limit"), 2)
@@ -141,7 +143,7 @@ def test_sides_take_turns_at_beginning() -> None:
     assert order == ["ours", "limit", "ours", "limit", "limit", "ours"]
 
 
-def test_a_server_that_ends_is_reported_with_what_it_said() -> None:
+def test_a_server_that_exits_is_reported_with_its_stderr() -> None:
     command = (sys.executable, "-c", "import sys; sys.exit('no thanks')")
 
     with pytest.raises(servers.ServerGone) as caught, servers.start_http(command):

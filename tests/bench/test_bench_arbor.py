@@ -18,7 +18,7 @@ TABLES = ("trees", "tree_refs", "nodes", "changes", "numbers")
 
 
 @pytest.mark.parametrize("name", ["commits", "groups", "paths", "readers"])
-def test_a_measure_gives_a_figure_beside_its_limit(name: str) -> None:
+def test_a_measure_returns_a_figure_with_its_limit(name: str) -> None:
     [figure] = getattr(arbor, name)(SMALL)
 
     assert figure.name.startswith("arbor_")
@@ -27,7 +27,7 @@ def test_a_measure_gives_a_figure_beside_its_limit(name: str) -> None:
     assert figure.targets
 
 
-def test_bare_sqlite_writes_the_rows_that_ours_writes(tmp_path: Path) -> None:
+def test_bare_sqlite_writes_the_same_rows_as_the_store(tmp_path: Path) -> None:
     commits = 600  # enough for the index to be brought up to date
     with arbor.Ours(tmp_path / "ours.db") as ours:
         ours.append_singly(commits)

@@ -9,7 +9,7 @@ from bench import chat, measure
 SMALL = dataclasses.replace(measure.QUICK, chat_rounds=1, chat_messages=20)
 
 
-def test_the_first_word_is_measured_beside_a_socket_at_the_provider() -> None:
+def test_the_first_token_is_compared_with_a_socket_to_the_provider() -> None:
     [figure] = chat.first_token(SMALL)
 
     assert figure.ours.median > 0
@@ -18,7 +18,7 @@ def test_the_first_word_is_measured_beside_a_socket_at_the_provider() -> None:
     assert figure.targets
 
 
-def test_a_long_history_is_measured_beside_a_short_one() -> None:
+def test_a_long_history_is_compared_with_a_short_one() -> None:
     [figure] = chat.history(SMALL)
 
     assert figure.ours.median > 0

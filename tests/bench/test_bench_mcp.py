@@ -66,21 +66,21 @@ def without_chance(answer: bytes) -> bytes:
     return b"\r\n".join(sorted(head.split(b"\r\n"))) + b"\r\n\r\n" + body.replace(b"\r\n", b"")
 
 
-def test_the_limit_on_stdio_says_over_mcp_what_the_program_says() -> None:
+def test_the_mcp_limit_on_stdio_sends_the_same_bytes_as_the_program() -> None:
     with contenders.stdio_commands() as commands:
         ours, limit = on_stdio(commands[OURS]), on_stdio(commands[LIMIT])
 
     assert limit == ours
 
 
-def test_the_limit_over_http_says_over_mcp_what_the_program_says() -> None:
+def test_the_mcp_limit_over_http_sends_the_same_bytes_as_the_program() -> None:
     with contenders.http_commands("sse") as commands:
         ours, limit = over_http(commands[OURS]), over_http(commands[LIMIT])
 
     assert limit == ours
 
 
-def test_the_program_lists_a_thousand_tools_besides_its_own() -> None:
+def test_the_program_lists_a_thousand_additional_tools() -> None:
     with (
         contenders.stdio_commands("Thousand", listing=True) as commands,
         contenders.start_all({OURS: commands[OURS]}) as started,
@@ -109,7 +109,7 @@ def test_peers_that_are_installed_answer_the_same_calls() -> None:
                 assert answer["result"]["content"] == [{"type": "text", "text": text}]
 
 
-def test_a_prefix_measures_all_that_begin_so(tmp_path: Path) -> None:
+def test_a_prefix_selects_all_measures_that_start_with_it(tmp_path: Path) -> None:
     file = tmp_path / "bench.json"
 
     done = subprocess.run(
@@ -133,7 +133,7 @@ def test_a_prefix_measures_all_that_begin_so(tmp_path: Path) -> None:
         assert set(figure["peers"]) == set(contenders.PEERS)
 
 
-def test_an_unknown_measure_is_refused() -> None:
+def test_an_unknown_measure_is_rejected() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bench", "--only", "nothing"],
         cwd=servers.ROOT,
@@ -157,7 +157,7 @@ def test_a_target_may_be_a_multiple_of_a_peer() -> None:
     assert ">= 30x them" in render([met])
 
 
-def test_a_peer_that_is_not_installed_is_said_to_be_missing() -> None:
+def test_a_peer_that_is_not_installed_is_reported_as_missing() -> None:
     taken = {OURS: [1.0], LIMIT: [1.0], "them": None}
 
     figure = measure.compare_all("it", "us", taken, (measure.Target("them", 1.0),))
@@ -166,7 +166,7 @@ def test_a_peer_that_is_not_installed_is_said_to_be_missing() -> None:
     assert "not installed" in render([figure])
 
 
-def test_each_of_many_sides_begins_in_turn() -> None:
+def test_each_of_many_sides_starts_in_turn() -> None:
     order: list[str] = []
 
     measure.take_turns({name: partial(order.append, name) for name in "abc"}, 3)

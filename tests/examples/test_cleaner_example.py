@@ -1,4 +1,4 @@
-"""The example that cleans up: nothing goes that a person has not agreed to."""
+"""The cleaner example: nothing is deleted without confirmation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def names(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-async def test_old_files_are_found_the_oldest_first_and_nothing_is_touched(folder: Path) -> None:
+async def test_old_files_are_listed_oldest_first_and_not_changed(folder: Path) -> None:
     before = names(folder)
     async with local(Cleaner(folder)) as plexus:
         found = await plexus.call("cleaner.find")
@@ -53,16 +53,16 @@ async def test_old_files_are_found_the_oldest_first_and_nothing_is_touched(folde
     assert names(folder) == before
 
 
-async def test_a_batch_that_is_agreed_to_goes_and_another_stays(folder: Path) -> None:
+async def test_a_confirmed_batch_is_deleted_and_another_is_kept(folder: Path) -> None:
     async with local(Cleaner(folder), answers=[True, False]) as plexus:
         events = await plexus.events("cleaner.clean", batch=3)
     said = expect(events).completes(deleted=3, kept=3, freed_bytes=300).progresses(to=6)
     assert [event.path for event in said.of(Deleted)] == ["sub/older.txt", "old0.log", "old1.log"]
-    assert [event.reason for event in said.of(Kept)] == ["you did not agree"] * 3
+    assert [event.reason for event in said.of(Kept)] == ["not confirmed"] * 3
     assert names(folder) == {"old2.log", "old3.log", "old4.log", "new.log"}
 
 
-async def test_the_question_names_the_files_and_how_much_they_are(folder: Path) -> None:
+async def test_the_question_lists_the_files_and_their_size(folder: Path) -> None:
     for number in range(20):
         make(folder, f"many/{number:02}", OLD_S * 3)
     async with local(Cleaner(folder), answers=[False]) as plexus:
@@ -72,7 +72,7 @@ async def test_the_question_names_the_files_and_how_much_they_are(folder: Path) 
     assert question.endswith("\nand 10 more")
 
 
-async def test_whoever_declines_is_not_asked_again_and_everything_stays(folder: Path) -> None:
+async def test_after_declining_there_are_no_more_questions_and_no_deletions(folder: Path) -> None:
     before = names(folder)
     async with local(Cleaner(folder), answers=[None]) as plexus:
         events = await plexus.events("cleaner.clean", batch=1)
@@ -89,7 +89,7 @@ async def test_a_file_that_was_changed_after_the_question_is_kept(folder: Path) 
     async with local(Cleaner(folder), answers=[change_and_agree]) as plexus:
         events = await plexus.events("cleaner.clean")
     kept = {event.path: event.reason for event in expect(events).of(Kept)}
-    assert kept["old0.log"] == "it was changed meanwhile"
+    assert kept["old0.log"] == "changed in the meantime"
     assert "No such file" in kept["old1.log"]
     assert (folder / "old0.log").read_text() == "new work"
 
@@ -105,7 +105,7 @@ async def test_links_are_neither_followed_nor_deleted(folder: Path, tmp_path: Pa
     assert (folder / "link").is_symlink()
 
 
-async def test_nothing_outside_of_the_folder_is_looked_at(folder: Path) -> None:
+async def test_nothing_outside_the_folder_is_accessed(folder: Path) -> None:
     async with local(Cleaner(folder / "sub")) as plexus:
         for path in ("..", str(folder)):
             with pytest.raises(Denied):
@@ -114,15 +114,15 @@ async def test_nothing_outside_of_the_folder_is_looked_at(folder: Path) -> None:
             await plexus.call("cleaner.clean", folder="nothing")
 
 
-async def test_nothing_old_means_nothing_asked(tmp_path: Path) -> None:
+async def test_without_old_files_there_is_no_question(tmp_path: Path) -> None:
     async with local(Cleaner(tmp_path)) as plexus:
         assert expect(await plexus.events("cleaner.clean")).text.startswith("0 old files")
 
 
-async def test_a_folder_with_too_many_files_is_given_up(
+async def test_a_folder_with_too_many_files_is_rejected(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cleaner, "MOST_FILES", 7)
+    monkeypatch.setattr(cleaner, "MAX_FILES", 7)
     async with local(Cleaner(folder)) as plexus:
         assert len(await plexus.call("cleaner.find")) == 6
         make(folder, "one_more")
@@ -130,7 +130,7 @@ async def test_a_folder_with_too_many_files_is_given_up(
             await plexus.call("cleaner.find")
 
 
-async def test_who_may_look_may_not_delete(folder: Path) -> None:
+async def test_the_scope_to_find_does_not_allow_deleting(folder: Path) -> None:
     looker = Principal("looker", frozenset({"cleaner"}))
     async with local(Cleaner(folder), principal=looker) as plexus:
         assert await plexus.call("cleaner.find")
@@ -138,7 +138,7 @@ async def test_who_may_look_may_not_delete(folder: Path) -> None:
             await plexus.call("cleaner.clean")
 
 
-async def test_stopping_while_it_asks_deletes_nothing(folder: Path) -> None:
+async def test_cancelling_during_a_question_deletes_nothing(folder: Path) -> None:
     before = names(folder)
     async with local(Cleaner(folder)) as plexus, plexus.stream("cleaner.clean") as stream:
         assert [(await anext(stream)).type for _ in range(2)] == ["found", "request"]

@@ -1,4 +1,4 @@
-"""The example that downloads: with servers on this machine that can, and cannot, give a part."""
+"""The download example, with local servers with and without range support."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHA256 = hashlib.sha256(BODY).hexdigest()
 
 
 class Origin(ThreadingHTTPServer):
-    """A server with one file, that does as it is told."""
+    """Server of one file with configurable behaviour."""
 
     daemon_threads = True
 
@@ -52,7 +52,7 @@ class Origin(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers as its server says."""
+    """Handler that follows the configuration of its server."""
 
     protocol_version = "HTTP/1.1"
     server: Origin
@@ -125,8 +125,8 @@ def content(file: Path) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def _broken_off(folder: Path, origin: Origin, after: int) -> Any:
-    """A download that was broken off after so many bytes, and what calls it again."""
+async def _interrupted(folder: Path, origin: Origin, after: int) -> Any:
+    """Yield a client after a download that was interrupted after this number of bytes."""
     async with local(Download(folder)) as plexus:
         origin.breaks_after = after
         events = await plexus.events("download.fetch", url=origin.url)
@@ -158,7 +158,7 @@ async def test_a_file_of_unknown_size_is_fetched_too(tmp_path: Path, origin: Ori
     assert files(tmp_path) == {"other name.bin": len(BODY)}
 
 
-async def test_an_empty_file_is_a_file(tmp_path: Path, origin: Origin) -> None:
+async def test_an_empty_file_is_downloaded(tmp_path: Path, origin: Origin) -> None:
     origin.body = b""
     async with local(Download(tmp_path)) as plexus:
         await plexus.call("download.fetch", url=origin.url)
@@ -168,28 +168,26 @@ async def test_an_empty_file_is_a_file(tmp_path: Path, origin: Origin) -> None:
 # --- the rest of one -----------------------------------------------------------------------------
 
 
-async def test_a_download_goes_on_where_it_was_broken_off(tmp_path: Path, origin: Origin) -> None:
-    async with _broken_off(tmp_path, origin, 300_000) as plexus:
+async def test_an_interrupted_download_is_resumed(tmp_path: Path, origin: Origin) -> None:
+    async with _interrupted(tmp_path, origin, 300_000) as plexus:
         events = await plexus.events("download.fetch", url=origin.url, sha256=SHA256)
     assert expect(events).completes(size=len(BODY)).of(Resumed) == [Resumed(at=300_000)]
     assert origin.asked[-1]["Range"] == "bytes=300000-"
     assert files(tmp_path) == {"a.bin": len(BODY)}
 
 
-async def test_a_server_that_gives_no_parts_is_asked_for_all_of_it(
+async def test_without_range_support_the_whole_file_is_requested(
     tmp_path: Path, origin: Origin
 ) -> None:
     origin.ranges = False
-    async with _broken_off(tmp_path, origin, 300_000) as plexus:
+    async with _interrupted(tmp_path, origin, 300_000) as plexus:
         events = await plexus.events("download.fetch", url=origin.url, sha256=SHA256)
     assert expect(events).completes(size=len(BODY)).of(Resumed) == []
     assert content(tmp_path / "a.bin") == BODY
 
 
-async def test_a_part_of_an_older_version_is_not_gone_on_with(
-    tmp_path: Path, origin: Origin
-) -> None:
-    async with _broken_off(tmp_path, origin, 300_000) as plexus:
+async def test_a_part_of_an_older_version_is_not_resumed(tmp_path: Path, origin: Origin) -> None:
+    async with _interrupted(tmp_path, origin, 300_000) as plexus:
         origin.body, origin.etag = BODY[::-1], '"2"'
         events = await plexus.events("download.fetch", url=origin.url)
     assert expect(events).completes(size=len(BODY)).of(Resumed) == []
@@ -197,25 +195,25 @@ async def test_a_part_of_an_older_version_is_not_gone_on_with(
 
 
 @pytest.mark.parametrize("etag", [None, 'W/"1"'])
-async def test_where_versions_cannot_be_told_apart_it_begins_anew(
+async def test_without_a_validator_the_download_restarts(
     tmp_path: Path, origin: Origin, etag: str | None
 ) -> None:
     origin.etag = etag
-    async with _broken_off(tmp_path, origin, 300_000) as plexus:
+    async with _interrupted(tmp_path, origin, 300_000) as plexus:
         events = await plexus.events("download.fetch", url=origin.url, sha256=SHA256)
     assert "Range" not in origin.asked[-1]
     assert expect(events).completes().of(Resumed) == []
 
 
-async def test_a_part_that_is_too_long_begins_anew(tmp_path: Path, origin: Origin) -> None:
-    async with _broken_off(tmp_path, origin, 300_000) as plexus:
+async def test_a_part_that_is_too_long_restarts(tmp_path: Path, origin: Origin) -> None:
+    async with _interrupted(tmp_path, origin, 300_000) as plexus:
         origin.body = BODY[:1000]
         events = await plexus.events("download.fetch", url=origin.url)
     expect(events).completes(size=1000)
     assert content(tmp_path / "a.bin") == BODY[:1000]
 
 
-async def test_what_was_stopped_can_be_gone_on_with(tmp_path: Path, origin: Origin) -> None:
+async def test_a_cancelled_download_can_be_resumed(tmp_path: Path, origin: Origin) -> None:
     origin.hangs = threading.Event()
     async with local(Download(tmp_path)) as plexus:
         async with plexus.stream("download.fetch", url=origin.url) as stream:
@@ -242,9 +240,7 @@ async def test_a_file_that_is_too_large_is_refused_before_it_is_fetched(
         await plexus.call("download.fetch", url=origin.url, max_bytes=len(BODY))
 
 
-async def test_a_file_that_turns_out_too_large_is_broken_off(
-    tmp_path: Path, origin: Origin
-) -> None:
+async def test_a_file_that_turns_out_too_large_is_aborted(tmp_path: Path, origin: Origin) -> None:
     origin.sized = False
     async with local(Download(tmp_path)) as plexus:
         with pytest.raises(TooBig):
@@ -252,23 +248,23 @@ async def test_a_file_that_turns_out_too_large_is_broken_off(
     assert files(tmp_path)["a.bin.part"] <= 200_000
 
 
-async def test_a_server_that_takes_too_long_is_given_up(tmp_path: Path, origin: Origin) -> None:
+async def test_a_slow_download_times_out(tmp_path: Path, origin: Origin) -> None:
     origin.hangs = threading.Event()
     async with local(Download(tmp_path)) as plexus:
         with pytest.raises(DeadlineExceeded):
             await plexus.call("download.fetch", url=origin.url, seconds=0.3)
 
 
-async def test_a_silent_server_is_given_up(
+async def test_a_silent_server_times_out(
     tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(download, "SILENT_S", 0.2)
+    monkeypatch.setattr(download, "TIMEOUT_S", 0.2)
     origin.hangs = threading.Event()
     async with local(Download(tmp_path)) as plexus:
         expect(await plexus.events("download.fetch", url=origin.url)).fails("broken_off")
 
 
-async def test_what_has_another_checksum_is_not_kept(tmp_path: Path, origin: Origin) -> None:
+async def test_a_file_with_a_wrong_checksum_is_deleted(tmp_path: Path, origin: Origin) -> None:
     async with local(Download(tmp_path)) as plexus:
         events = await plexus.events("download.fetch", url=origin.url, sha256="0" * 64)
     expect(events).fails("checksum", saying=SHA256)
@@ -290,7 +286,7 @@ async def test_only_http_is_fetched(tmp_path: Path, url: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["../a", "a/b", ".bashrc", "", "a\n", "x" * 201, None])
-async def test_a_file_goes_into_the_folder_and_nowhere_else(
+async def test_a_file_is_written_only_to_the_folder(
     tmp_path: Path, origin: Origin, name: str | None
 ) -> None:
     inner = tmp_path / "inner"
@@ -303,51 +299,49 @@ async def test_a_file_goes_into_the_folder_and_nowhere_else(
     assert files(inner) == {}
 
 
-async def test_a_file_that_is_there_is_not_replaced(tmp_path: Path, origin: Origin) -> None:
+async def test_an_existing_file_is_not_replaced(tmp_path: Path, origin: Origin) -> None:
     async with local(Download(tmp_path)) as plexus:
         await plexus.call("download.fetch", url=origin.url)
-        with pytest.raises(InvalidParams, match="there already"):
+        with pytest.raises(InvalidParams, match="already exists"):
             await plexus.call("download.fetch", url=origin.url)
     assert len(origin.asked) == 1
 
 
-async def test_it_is_sent_on_but_not_for_ever_and_not_anywhere(
-    tmp_path: Path, origin: Origin
-) -> None:
+async def test_redirects_are_followed_within_limits(tmp_path: Path, origin: Origin) -> None:
     async with local(Download(tmp_path)) as plexus:
-        with Origin() as door:
-            thread = threading.Thread(target=door.serve_forever, kwargs={"poll_interval": 0.01})
+        with Origin() as proxy:
+            thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01})
             thread.start()
             try:
-                door.moved_to = origin.url
-                await plexus.call("download.fetch", url=door.url, name="sent_on")
-                door.moved_to = door.url
-                with pytest.raises(Failed, match="more than 5 times"):
-                    await plexus.call("download.fetch", url=door.url)
-                door.moved_to = "file:///etc/passwd"
+                proxy.moved_to = origin.url
+                await plexus.call("download.fetch", url=proxy.url, name="redirected")
+                proxy.moved_to = proxy.url
+                with pytest.raises(Failed, match="more than 5 redirects"):
+                    await plexus.call("download.fetch", url=proxy.url)
+                proxy.moved_to = "file:///etc/passwd"
                 with pytest.raises(InvalidParams):
-                    await plexus.call("download.fetch", url=door.url)
+                    await plexus.call("download.fetch", url=proxy.url)
             finally:
-                door.shutdown()
+                proxy.shutdown()
                 thread.join()
-    assert files(tmp_path) == {"sent_on": len(BODY)}
+    assert files(tmp_path) == {"redirected": len(BODY)}
 
 
-async def test_only_hosts_that_are_allowed_are_asked(tmp_path: Path, origin: Origin) -> None:
+async def test_only_allowed_hosts_are_requested(tmp_path: Path, origin: Origin) -> None:
     async with local(Download(tmp_path, hosts={"example.org"})) as plexus:
         with pytest.raises(Denied):
             await plexus.call("download.fetch", url=origin.url)
     assert origin.asked == []
 
 
-async def test_what_the_server_says_is_said(tmp_path: Path, origin: Origin) -> None:
+async def test_the_status_of_the_server_is_reported(tmp_path: Path, origin: Origin) -> None:
     origin.status = 404
     async with local(Download(tmp_path)) as plexus:
         with pytest.raises(Failed, match="404 Not Found"):
             await plexus.call("download.fetch", url=origin.url)
 
 
-async def test_a_server_that_is_not_there_is_said(tmp_path: Path) -> None:
+async def test_an_unreachable_server_is_reported(tmp_path: Path) -> None:
     with Origin() as gone:
         url = gone.url
     async with local(Download(tmp_path)) as plexus:

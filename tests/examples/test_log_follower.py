@@ -1,4 +1,4 @@
-"""The example that follows a log: nothing missed across rotation, and nothing without bound."""
+"""The log follower example: no line is missed across rotation, and everything is bounded."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def write(file: Path, text: str) -> None:
 
 
 def held(file: Path) -> int:
-    """How many descriptors of this process lead to a file."""
+    """Return the number of open descriptors of this process for a file."""
     links = [os.readlink(f"/proc/self/fd/{fd}") for fd in _open_descriptors()]  # noqa: PTH115
     return links.count(str(file))
 
@@ -59,7 +59,7 @@ async def next_line(stream: Stream) -> str:
     return event.line
 
 
-async def test_the_last_lines_come_first_and_then_new_ones(log: Path, plexus: Local) -> None:
+async def test_the_last_lines_are_shown_before_new_ones(log: Path, plexus: Local) -> None:
     async with plexus.stream("logs.follow", path="app.log", last=2) as stream:
         assert [await next_line(stream) for _ in range(2)] == ["line 4", "line 5"]
         append(log, "line 6\nline 7\n")
@@ -68,16 +68,16 @@ async def test_the_last_lines_come_first_and_then_new_ones(log: Path, plexus: Lo
 
 @pytest.mark.usefixtures("log")
 @pytest.mark.parametrize(("last", "first"), [(0, 6), (1, 5), (5, 1), (99, 1)])
-async def test_as_many_of_the_lines_that_are_there_are_shown_as_were_asked_for(
+async def test_the_requested_number_of_existing_lines_is_shown(
     plexus: Local, last: int, first: int
 ) -> None:
     events = await plexus.events("logs.follow", path="app.log", last=last, seconds=0.0)
     expected = [f"line {number}" for number in range(first, 6)]
     assert [event.line for event in expect(events).of(Line)] == expected
-    expect(events).completes(lines=len(expected), reason="time is up")
+    expect(events).completes(lines=len(expected), reason="time limit reached")
 
 
-async def test_a_line_is_shown_when_it_is_whole(log: Path, plexus: Local) -> None:
+async def test_a_line_is_shown_when_it_is_complete(log: Path, plexus: Local) -> None:
     async with plexus.stream("logs.follow", path="app.log", last=0) as stream:
         append(log, "half")
         await asyncio.sleep(log_follower.POLL_S * 2)
@@ -100,9 +100,7 @@ async def test_a_rotated_log_is_followed_and_no_line_of_either_file_is_missed(
         assert await next_line(stream) == "the first of the new"
 
 
-async def test_a_log_that_is_emptied_is_followed_from_its_beginning(
-    log: Path, plexus: Local
-) -> None:
+async def test_a_truncated_log_is_followed_from_its_start(log: Path, plexus: Local) -> None:
     async with plexus.stream("logs.follow", path="app.log", last=1) as stream:
         assert await next_line(stream) == "line 5"
         os.truncate(log, 0)
@@ -111,7 +109,7 @@ async def test_a_log_that_is_emptied_is_followed_from_its_beginning(
         assert await next_line(stream) == "anew"
 
 
-async def test_a_log_that_is_gone_for_a_while_is_waited_for(log: Path, plexus: Local) -> None:
+async def test_a_log_that_is_missing_for_a_while_is_awaited(log: Path, plexus: Local) -> None:
     async with plexus.stream("logs.follow", path="app.log", last=1) as stream:
         assert await next_line(stream) == "line 5"
         move(log, log.with_suffix(".gone"))
@@ -122,19 +120,19 @@ async def test_a_log_that_is_gone_for_a_while_is_waited_for(log: Path, plexus: L
 
 
 @pytest.mark.usefixtures("log")
-async def test_it_ends_after_as_many_lines_as_were_asked_for(plexus: Local) -> None:
-    events = await plexus.events("logs.follow", path="app.log", last=5, most=3)
+async def test_it_ends_after_the_maximum_number_of_lines(plexus: Local) -> None:
+    events = await plexus.events("logs.follow", path="app.log", last=5, max_lines=3)
     expect(events).types("line", "line", "line", "complete").completes(lines=3)
     assert expect(events).text == "line 1\nline 2\nline 3\n"
 
 
 @pytest.mark.usefixtures("log")
 async def test_only_lines_with_a_text_are_shown(plexus: Local) -> None:
-    events = await plexus.events("logs.follow", path="app.log", only="4", seconds=0.0)
+    events = await plexus.events("logs.follow", path="app.log", contains="4", seconds=0.0)
     assert expect(events).text == "line 4\n"
 
 
-def test_a_line_without_an_end_is_cut_and_does_not_fill_the_memory(log: Path) -> None:
+def test_an_endless_line_is_cut_and_uses_bounded_memory(log: Path) -> None:
     log.write_bytes(b"")
     follower = OpenLog(log, 10)
     with log.open("ab") as opened:
@@ -154,21 +152,21 @@ async def test_the_last_lines_of_a_large_file_are_found_without_reading_all_of_i
     events = await plexus.events("logs.follow", path="app.log", last=2, seconds=0.0)
     assert expect(events).text == "000099998\n000099999\n"
     events = await plexus.events(
-        "logs.follow", path="app.log", last=99_999, most=100_000, seconds=0.0
+        "logs.follow", path="app.log", last=99_999, max_lines=100_000, seconds=0.0
     )
     whole = expect(events).of(Line)
     assert all(len(event.line) == 9 for event in whole)
     assert len(whole) < log_follower.TAIL_BYTES / 10
 
 
-def test_what_is_no_utf8_is_shown_as_far_as_it_can_be(log: Path) -> None:
+def test_invalid_utf8_is_shown_with_replacement_characters(log: Path) -> None:
     log.write_bytes(b"caf\xe9\r\n")
     follower = OpenLog(log, 10)
     assert follower.read() == (["caf\ufffd"], None)
     follower.close()
 
 
-async def test_files_outside_of_the_folder_are_denied(log: Path, tmp_path: Path) -> None:
+async def test_files_outside_the_folder_are_denied(log: Path, tmp_path: Path) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()
     (inner / "link").symlink_to(log)
@@ -178,7 +176,7 @@ async def test_files_outside_of_the_folder_are_denied(log: Path, tmp_path: Path)
                 await plexus.call("logs.follow", path=path)
 
 
-async def test_what_is_no_log_is_refused(tmp_path: Path, plexus: Local) -> None:
+async def test_a_path_that_is_not_a_file_is_rejected(tmp_path: Path, plexus: Local) -> None:
     with pytest.raises(NotFound):
         await plexus.call("logs.follow", path="nothing.log")
     os.mkfifo(tmp_path / "pipe")
@@ -189,7 +187,7 @@ async def test_what_is_no_log_is_refused(tmp_path: Path, plexus: Local) -> None:
         assert raised.value.code == "unreadable"
 
 
-async def test_stopping_gives_the_file_back(log: Path, plexus: Local) -> None:
+async def test_cancelling_closes_the_file(log: Path, plexus: Local) -> None:
     async with plexus.stream("logs.follow", path="app.log") as stream:
         await anext(stream)
         assert held(log) == 1

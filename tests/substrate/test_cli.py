@@ -38,7 +38,7 @@ def test_every_command_is_listed_and_has_help(name: str) -> None:
     assert f"Usage: substrate {name}" in invoke(name, "--help").stdout
 
 
-def test_a_wrong_command_is_answered_with_the_nearest() -> None:
+def test_an_unknown_command_gets_a_suggestion() -> None:
     called = invoke("lsit")
     assert called.exit_code == 2
     assert "Did you mean 'list'?" in called.stderr
@@ -56,7 +56,7 @@ def test_a_bad_setting_is_a_usage_error(project: Path, monkeypatch: pytest.Monke
     assert "substrate.toml: invalid value 'many' for port" in by_file.stderr
 
 
-def test_an_unknown_variable_is_a_warning_that_names_the_nearest(
+def test_an_unknown_variable_is_a_warning_with_a_suggestion(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SUBSTRATE_PROT", "1")

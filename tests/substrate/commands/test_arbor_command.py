@@ -58,14 +58,14 @@ def test_a_tree_is_drawn_in_colour_on_a_terminal(project: Path, tree: str) -> No
     assert [line.split("  ")[0] for line in lines] == DRAWING.splitlines()
 
 
-def test_a_tree_that_is_not_there_is_an_error(project: Path, tree: str) -> None:
+def test_an_unknown_tree_is_an_error(project: Path, tree: str) -> None:
     drawn = run("--database", "trees.db", "arbor", "tree", tree[:-1] + "!", cwd=project)
     assert drawn.returncode == 1
     assert "Unknown tree" in drawn.stderr
     assert drawn.stdout == ""
 
 
-def test_a_backup_is_a_store_like_the_one_it_was_made_of(project: Path, tree: str) -> None:
+def test_a_backup_is_a_complete_store(project: Path, tree: str) -> None:
     made = run("--database", "trees.db", "arbor", "backup", "copy.db", cwd=project)
     assert (made.returncode, made.stdout) == (0, "Wrote copy.db.\n")
     (project / "trees.db").unlink()
@@ -73,7 +73,7 @@ def test_a_backup_is_a_store_like_the_one_it_was_made_of(project: Path, tree: st
     assert drawn.stdout == DRAWING
 
 
-def test_a_backup_is_made_while_a_server_writes(project: Path, tree: str) -> None:
+def test_a_backup_is_written_while_a_server_writes(project: Path, tree: str) -> None:
     with started("--port", "0", "--database", "trees.db", cwd=project) as process:
         process.err.wait_for(r"http://127\.0\.0\.1:(\d+)")
         made = run("--database", "trees.db", "arbor", "backup", "copy.db", cwd=project)
@@ -81,7 +81,7 @@ def test_a_backup_is_made_while_a_server_writes(project: Path, tree: str) -> Non
     assert run("--database", "copy.db", "arbor", "tree", tree, cwd=project).stdout == DRAWING
 
 
-def test_a_file_that_is_there_is_replaced_only_if_that_is_wanted(project: Path, tree: str) -> None:
+def test_an_existing_file_is_replaced_only_with_force(project: Path, tree: str) -> None:
     (project / "copy.db").write_text("something precious")
     refused = run("--database", "trees.db", "arbor", "backup", "copy.db", cwd=project)
     assert refused.returncode == 1
@@ -92,7 +92,7 @@ def test_a_file_that_is_there_is_replaced_only_if_that_is_wanted(project: Path, 
     assert run("--database", "copy.db", "arbor", "tree", tree, cwd=project).stdout == DRAWING
 
 
-def test_without_a_store_there_is_nothing_to_copy(project: Path, tmp_path: Path) -> None:
+def test_a_backup_without_a_store_is_an_error(project: Path, tmp_path: Path) -> None:
     made = run("arbor", "backup", "copy.db", cwd=project, XDG_DATA_HOME=str(tmp_path / "data"))
     assert made.returncode == 1
     assert "Nothing to back up" in made.stderr
@@ -100,25 +100,21 @@ def test_without_a_store_there_is_nothing_to_copy(project: Path, tmp_path: Path)
     assert not (project / "copy.db").exists()
 
 
-def test_a_copy_that_cannot_be_written_is_an_error(project: Path, tree: str) -> None:
+def test_a_backup_that_cannot_be_written_is_an_error(project: Path, tree: str) -> None:
     assert tree
     made = run("--database", "trees.db", "arbor", "backup", "missing/copy.db", cwd=project)
     assert made.returncode == 1
     assert made.stderr.startswith("Error: ")
 
 
-def test_trees_are_kept_in_the_data_folder_unless_something_else_is_said(
-    project: Path, tmp_path: Path
-) -> None:
+def test_trees_are_stored_in_the_data_folder_by_default(project: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     made = run("call", "arbor.tree_create", cwd=project, XDG_DATA_HOME=str(data))
     assert made.returncode == 0, made.stderr
     assert (data / "substrate" / "arbor.db").is_file()
 
 
-def test_a_server_that_is_asked_about_other_things_makes_no_store(
-    project: Path, tmp_path: Path
-) -> None:
+def test_a_server_creates_no_store_for_unrelated_calls(project: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     for method in ("plexus.hash", "health.check", "plexus.resources"):
         called = run("call", method, cwd=project, XDG_DATA_HOME=str(data))
@@ -135,7 +131,7 @@ def test_a_tree_of_a_server_is_drawn_by_that_server(project: Path) -> None:
 
 
 @pytest.mark.parametrize("days", ["-1", "x"])
-def test_a_window_is_a_number_of_days(days: str, project: Path) -> None:
+def test_retention_is_a_number_of_days(days: str, project: Path) -> None:
     refused = run("config", cwd=project, SUBSTRATE_ARBOR_SCHEDULED_DAYS=days)
     assert refused.returncode == 2
     assert "arbor_scheduled_days" in refused.stderr

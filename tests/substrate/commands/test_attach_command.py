@@ -17,7 +17,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield found
 
 
-def test_a_run_is_shown_from_the_first_item_and_then_as_it_goes_on(server: Running) -> None:
+def test_a_run_is_shown_from_the_first_item_to_its_end(server: Running) -> None:
     gate = server.project / "gate-first"
     script = f"echo early; until [ -e {gate} ]; do sleep 0.05; done; echo late; exit 3"
     with server.called("bash.execute", script) as (process, number):
@@ -31,7 +31,7 @@ def test_a_run_is_shown_from_the_first_item_and_then_as_it_goes_on(server: Runni
             assert "exit code 3" in follower.err.rest()
 
 
-def test_it_begins_after_the_item_that_is_named(server: Running) -> None:
+def test_it_starts_after_the_requested_item(server: Running) -> None:
     with server.called("bash.execute", "echo hi; sleep 100") as (process, number):
         process.out.wait_for("hi")
         server.run("cancel", str(number))
@@ -53,13 +53,13 @@ def test_ctrl_c_leaves_and_says_how_to_stop_the_run(server: Running) -> None:
         assert [entry["state"] for entry in server.runs() if entry["run"] == number] == ["running"]
 
 
-def test_a_run_that_is_not_there_is_told_with_where_to_look(server: Running) -> None:
+def test_an_unknown_run_is_an_error_with_advice(server: Running) -> None:
     refused = server.run("attach", "77")
     assert refused.returncode == 1
     assert "there is no run 77. `substrate --port" in refused.stderr
 
 
-def test_what_is_open_is_asked_and_what_was_answered_is_not(server: Running) -> None:
+def test_pending_questions_are_prompted_and_answered_ones_are_not(server: Running) -> None:
     with server.called("asks.twice", state="asking") as (process, number):
         assert server.run("respond", f"{number}.1", "--yes").returncode == 0
         process.out.wait_for("sure: True")

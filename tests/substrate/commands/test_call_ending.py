@@ -82,7 +82,7 @@ def waiting(flags: list[str], cwd: Path) -> Iterator[tuple[Process, int]]:
         (["bash.execute"], 2),
     ],
 )
-def test_the_exit_code_says_how_it_went(
+def test_the_exit_code_reports_the_outcome(
     arguments: list[str], code: int, flags: list[str], tmp_path: Path
 ) -> None:
     assert run(*flags, "call", *arguments, cwd=tmp_path).returncode == code
@@ -98,7 +98,7 @@ def test_ctrl_c_stops_the_run_where_it_runs(flags: list[str], tmp_path: Path) ->
         assert last == {"type": "cancelled", "reason": "interrupted by its caller"}
 
 
-def test_being_ended_stops_the_run_too(flags: list[str], tmp_path: Path) -> None:
+def test_sigterm_stops_the_run_too(flags: list[str], tmp_path: Path) -> None:
     with waiting(flags, tmp_path) as (process, pid):
         process.signal(signal.SIGTERM)
         assert process.end() == 143
@@ -115,7 +115,7 @@ def test_a_second_ctrl_c_does_not_wait(flags: list[str], tmp_path: Path) -> None
         assert "cancelled" not in process.out.rest()
 
 
-def test_a_run_that_ignores_ctrl_c_is_given_up(flags: list[str], tmp_path: Path) -> None:
+def test_a_run_that_ignores_ctrl_c_is_abandoned(flags: list[str], tmp_path: Path) -> None:
     with started(*flags, "call", "stubborn.wait", cwd=tmp_path) as process:
         process.out.wait_for("waiting")
         process.signal(signal.SIGINT)
@@ -134,7 +134,7 @@ def test_ctrl_c_on_a_terminal_leaves_a_clean_screen(flags: list[str], tmp_path: 
     assert seen.endswith("\nCancelled: interrupted by its caller\n")
 
 
-def test_ctrl_c_before_the_server_has_answered_is_no_different(tmp_path: Path) -> None:
+def test_ctrl_c_before_the_server_responds_exits_the_same_way(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"ws://127.0.0.1:{silent.getsockname()[1]}"
         with started("call", "--url", address, "plexus.hash", cwd=tmp_path) as process:
@@ -147,7 +147,7 @@ def test_ctrl_c_before_the_server_has_answered_is_no_different(tmp_path: Path) -
         assert "Traceback" not in process.err.text
 
 
-def test_a_run_stopped_by_somebody_else_has_failed(tmp_path: Path) -> None:
+def test_a_run_cancelled_by_another_client_has_failed(tmp_path: Path) -> None:
     with server(tmp_path) as port, waiting(["--port", port], tmp_path) as (process, _):
         listed = run("--port", port, "call", "plexus.runs", "--state", "running", cwd=tmp_path)
         runs = lines(listed.stdout)[-1]["result"]
@@ -158,7 +158,7 @@ def test_a_run_stopped_by_somebody_else_has_failed(tmp_path: Path) -> None:
         assert lines(process.out.rest())[-1] == {"type": "cancelled", "reason": "enough"}
 
 
-def test_following_a_run_shows_it_and_ctrl_c_leaves_it_be(tmp_path: Path) -> None:
+def test_following_a_run_shows_it_and_ctrl_c_detaches(tmp_path: Path) -> None:
     with server(tmp_path) as port, waiting(["--port", port], tmp_path) as (process, pid):
         listed = run("--port", port, "call", "plexus.runs", "--state", "running", cwd=tmp_path)
         runs = lines(listed.stdout)[-1]["result"]

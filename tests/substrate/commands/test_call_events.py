@@ -120,14 +120,14 @@ def test_piped_each_event_is_a_line_as_on_the_wire(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", [["--json", "plexus.hash"], ["plexus.hash", "--json"]])
-def test_on_a_terminal_lines_of_json_can_be_asked_for(where: list[str], tmp_path: Path) -> None:
+def test_on_a_terminal_json_prints_lines_of_json(where: list[str], tmp_path: Path) -> None:
     with terminal("call", *where, cwd=tmp_path) as screen:
         code, text = screen.end()
     assert code == 0
     assert json.loads(text)["type"] == "complete"
 
 
-def test_what_a_method_prints_does_not_get_between_the_events(tmp_path: Path) -> None:
+def test_output_printed_by_a_method_is_not_mixed_with_events(tmp_path: Path) -> None:
     add_plugin(tmp_path, "kinds", ALL_KINDS)
     called = run("call", "kinds.all", cwd=tmp_path)
     assert [event["type"] for event in lines(called.stdout)] == [
@@ -254,7 +254,7 @@ def test_on_a_terminal_progress_is_a_bar_that_is_gone_at_the_end(tmp_path: Path)
     assert text.rpartition("\x1b[2K")[2].strip() == "finished"
 
 
-def test_a_failed_command_says_its_exit_code_on_a_terminal(tmp_path: Path) -> None:
+def test_a_failed_command_shows_its_exit_code_on_a_terminal(tmp_path: Path) -> None:
     with terminal("call", "bash.execute", "printf abc; kill -9 $$", cwd=tmp_path) as screen:
         code, text = screen.end()
     assert code == 1
@@ -271,7 +271,7 @@ def test_colours_can_be_turned_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["here", "server"])
-def test_a_person_at_a_terminal_is_asked(mode: str, tmp_path: Path) -> None:
+def test_the_user_is_prompted_at_a_terminal(mode: str, tmp_path: Path) -> None:
     add_plugin(tmp_path, "asks", ASKS)
 
     def check(*flags: str) -> None:
@@ -317,7 +317,7 @@ def test_ending_the_input_declines(tmp_path: Path) -> None:
     assert "Error (declined): declined: Really?" in text
 
 
-def test_a_question_that_nobody_answers_in_time_is_taken_back(tmp_path: Path) -> None:
+def test_a_question_that_times_out_is_withdrawn(tmp_path: Path) -> None:
     add_plugin(tmp_path, "asks", ASKS)
     with terminal("call", "asks.briefly", cwd=tmp_path) as screen:
         code, text = screen.end()
@@ -326,7 +326,7 @@ def test_a_question_that_nobody_answers_in_time_is_taken_back(tmp_path: Path) ->
     assert "Error (no_answer): nobody answered within 0.3 s" in text
 
 
-def test_without_a_terminal_the_command_that_answers_is_told(tmp_path: Path) -> None:
+def test_without_a_terminal_the_answering_command_is_printed(tmp_path: Path) -> None:
     add_plugin(tmp_path, "asks", ASKS)
     with (
         server(tmp_path) as port,
@@ -339,7 +339,7 @@ def test_without_a_terminal_the_command_that_answers_is_told(tmp_path: Path) -> 
         assert lines(process.out.rest())[-1] == {"type": "complete", "result": True}
 
 
-def test_where_nobody_can_answer_it_is_declined_and_said(tmp_path: Path) -> None:
+def test_without_a_terminal_or_server_a_question_is_declined(tmp_path: Path) -> None:
     add_plugin(tmp_path, "asks", ASKS)
     called = run("call", "asks.confirm", cwd=tmp_path)
     assert called.returncode == 1

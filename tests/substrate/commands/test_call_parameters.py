@@ -96,7 +96,7 @@ def test_values_fill_parameters_in_order_and_options_by_name(call: Call) -> None
     assert result_of(call("echo.one", "hello", "--times=3", "--share=0.25")) == expected
 
 
-def test_what_is_left_out_keeps_the_methods_own_default(call: Call) -> None:
+def test_an_omitted_parameter_keeps_the_methods_default(call: Call) -> None:
     assert result_of(call("echo.one", "x")) == {"text": "x", "times": 1, "share": 0.5}
 
 
@@ -126,28 +126,28 @@ def test_underscores_and_dashes_are_the_same(flag: str, call: Call) -> None:
         (["--title", "null"], "title", None),
     ],
 )
-def test_each_type_of_the_schema_has_its_way_to_be_written(
+def test_each_schema_type_has_a_command_line_format(
     arguments: list[str], name: str, value: Any, call: Call
 ) -> None:
     assert result_of(call("echo.rich", *arguments))[name] == value
 
 
-def test_a_number_that_may_be_null_can_be(call: Call) -> None:
+def test_a_nullable_number_can_be_null(call: Call) -> None:
     assert result_of(call("echo.one", "x", "--share", "null"))["share"] is None
 
 
-def test_a_list_takes_all_the_values_that_are_left(call: Call) -> None:
+def test_a_list_takes_all_remaining_values(call: Call) -> None:
     assert result_of(call("echo.numbers", "1", "2", "3")) == [1, 2, 3]
 
 
-def test_the_whole_object_can_be_given_and_options_win_over_it(call: Call) -> None:
+def test_params_is_the_whole_object_and_options_take_precedence(call: Call) -> None:
     whole = '{"text": "a", "times": 2}'
     assert result_of(call("echo.one", "--params", whole))["times"] == 2
     assert result_of(call("echo.one", "--params", whole, "--times", "9"))["times"] == 9
     assert result_of(call("echo.one", "--params", "-", stdin=whole))["text"] == "a"
 
 
-def test_parameters_win_over_flags_of_the_same_name(call: Call) -> None:
+def test_parameters_take_precedence_over_flags_of_the_same_name(call: Call) -> None:
     arguments = ["--text", "t", "--url", "http://x", "--local", "1", "--json"]
     assert result_of(call("echo.like_flags", *arguments)) == ["t", "http://x", 1, True]
 
@@ -186,7 +186,7 @@ def test_parameters_win_over_flags_of_the_same_name(call: Call) -> None:
         (["bash.execute", "true", "--timeout-s", "-1"], "timeout_s: must be above zero"),
     ],
 )
-def test_a_wrong_call_is_a_usage_error_that_says_what_to_do(
+def test_an_invalid_call_is_a_usage_error_with_advice(
     arguments: list[str], complaint: str, call: Call
 ) -> None:
     called = call(*arguments)
@@ -213,5 +213,5 @@ def test_without_a_method_all_are_listed(call: Call) -> None:
     assert "echo.numbers" in called.stdout
 
 
-def test_the_legacy_spelling_is_understood(call: Call) -> None:
+def test_the_legacy_name_with_underscores_is_accepted(call: Call) -> None:
     assert result_of(call("echo_one", "x"))["text"] == "x"

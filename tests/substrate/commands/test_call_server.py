@@ -33,7 +33,7 @@ def port(tmp_path: Path) -> Iterator[str]:
         yield number
 
 
-def test_a_server_that_runs_is_used(port: str, here: Path) -> None:
+def test_a_running_server_is_used(port: str, here: Path) -> None:
     called = run("--port", port, "call", "count.up", "1", cwd=here)
     assert lines(called.stdout)[0] == {"type": "content", "text": "1 "}
 
@@ -44,21 +44,21 @@ def test_the_port_may_come_from_the_settings(port: str, here: Path) -> None:
 
 @pytest.mark.parametrize("address", ["ws://127.0.0.1:{}", "http://127.0.0.1:{}", "127.0.0.1:{}"])
 @pytest.mark.parametrize("late", [True, False])
-def test_a_server_can_be_named(address: str, late: bool, port: str, here: Path) -> None:
+def test_a_server_can_be_selected_by_url(address: str, late: bool, port: str, here: Path) -> None:
     flag, method = ["--url", address.format(port)], ["count.up", "1"]
     called = run("call", *(method + flag if late else flag + method), cwd=here)
     assert called.returncode == 0, called.stderr
     assert lines(called.stdout)[-1] == {"type": "complete"}
 
 
-def test_local_means_never_the_server(port: str, here: Path) -> None:
+def test_local_never_uses_the_server(port: str, here: Path) -> None:
     for arguments in (["--local", "count.up", "1"], ["count.up", "1", "--local"]):
         called = run("--port", port, "call", *arguments, cwd=here)
         assert called.returncode == 2
         assert "Unknown method 'count.up'" in called.stderr
 
 
-def test_what_only_the_project_has_is_told_apart_from_what_nobody_has(
+def test_a_method_only_in_the_project_is_distinguished_from_an_unknown_method(
     port: str, here: Path
 ) -> None:
     add_plugin(here, "more", COUNT.replace('"count"', '"more"'))
@@ -72,7 +72,7 @@ def test_what_only_the_project_has_is_told_apart_from_what_nobody_has(
     assert run("--port", port, "call", "more.up", "1", "--local", cwd=here).returncode == 0
 
 
-def test_flags_that_shape_a_hub_keep_a_call_in_this_process(port: str, here: Path) -> None:
+def test_flags_that_configure_a_hub_run_the_call_in_this_process(port: str, here: Path) -> None:
     (here / "counting.py").write_text(COUNT.replace('"count"', '"mine"'))
     flags = ["--port", port, "--activation", "counting:Count"]
     assert run(*flags, "call", "mine.up", "1", cwd=here).returncode == 0
@@ -81,14 +81,14 @@ def test_flags_that_shape_a_hub_keep_a_call_in_this_process(port: str, here: Pat
     assert "--activation runs in this process and --url selects a server" in both.stderr
 
 
-def test_faults_that_the_server_finds_are_shown_as_ours_are(port: str, here: Path) -> None:
+def test_errors_of_the_server_are_shown_like_local_errors(port: str, here: Path) -> None:
     called = run("--port", port, "call", "count.up", "--params", '{"to": "x", "a": 1}', cwd=here)
     assert called.returncode == 2
     assert "  to: Input should be a valid integer" in called.stderr
     assert "  a: is not known here" in called.stderr
 
 
-def test_a_server_that_is_not_there_is_a_failure_with_advice(here: Path) -> None:
+def test_an_unreachable_server_is_a_failure_with_advice(here: Path) -> None:
     with socket.socket() as bound:  # bound and not listening: nobody else gets the port meanwhile
         bound.bind(("127.0.0.1", 0))
         address = f"ws://127.0.0.1:{bound.getsockname()[1]}"
@@ -98,7 +98,7 @@ def test_a_server_that_is_not_there_is_a_failure_with_advice(here: Path) -> None
     assert "Traceback" not in called.stderr
 
 
-def test_an_address_that_is_none_is_a_usage_error(here: Path) -> None:
+def test_an_invalid_server_url_is_a_usage_error(here: Path) -> None:
     called = run("call", "--url", "ftp://somewhere", "plexus.hash", cwd=here)
     assert called.returncode == 2
     assert "'ftp://somewhere' is not a server URL, as in ws://127.0.0.1:4444" in called.stderr
@@ -128,19 +128,19 @@ def foreign_server(body: bytes) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"name": "something else"}', b""])
-def test_whoever_else_answers_on_the_port_is_left_alone(body: bytes, here: Path) -> None:
+def test_another_program_on_the_port_is_ignored(body: bytes, here: Path) -> None:
     with foreign_server(body) as number:
         assert not find_server(number)
         assert run("--port", str(number), "call", "plexus.hash", cwd=here).returncode == 0
 
 
-def test_a_port_that_accepts_and_says_nothing_does_not_hold_up_a_command(here: Path) -> None:
+def test_a_silent_port_does_not_delay_a_command(here: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         number = silent.getsockname()[1]
         assert run("--port", str(number), "call", "plexus.hash", cwd=here).returncode == 0
 
 
-def test_the_probe_looks_for_the_name_that_the_server_gives() -> None:
+def test_the_probe_expects_the_name_that_the_server_reports() -> None:
     assert server_target.IDENTITY == app.IDENTITY
 
 

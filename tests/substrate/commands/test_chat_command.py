@@ -78,7 +78,7 @@ class Screen:
 # --- one message ----------------------------------------------------------------------------------
 
 
-def test_one_message_gives_its_answer_and_nothing_else(flags: list[str], tmp_path: Path) -> None:
+def test_a_single_message_prints_only_its_answer(flags: list[str], tmp_path: Path) -> None:
     first = run(*flags, "chat", "tea", "--new", "-m", "Green?", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert first.stdout.startswith("You said: Green?")
@@ -91,9 +91,7 @@ def test_one_message_gives_its_answer_and_nothing_else(flags: list[str], tmp_pat
     assert run(*flags, "chat", "-m", "you?", cwd=tmp_path).stdout == "You said: you?\n"
 
 
-def test_a_session_that_is_not_there_is_not_begun_by_mistake(
-    own: list[str], tmp_path: Path
-) -> None:
+def test_an_unknown_session_is_not_created_by_mistake(own: list[str], tmp_path: Path) -> None:
     assert run(*own, "chat", "tea", "--new", "-m", "x", cwd=tmp_path).returncode == 0
     missing = run(*own, "chat", "teas", "-m", "x", cwd=tmp_path)
     assert missing.returncode == 1
@@ -103,9 +101,7 @@ def test_a_session_that_is_not_there_is_not_begun_by_mistake(
     assert "session 'tea' already exists" in taken.stderr
 
 
-def test_what_the_model_cannot_do_is_told_with_the_next_step(
-    own: list[str], tmp_path: Path
-) -> None:
+def test_model_errors_come_with_the_next_step(own: list[str], tmp_path: Path) -> None:
     wrong = run(*own, "chat", "--new", "--model", "nobody:x", "-m", "x", cwd=tmp_path)
     assert wrong.returncode == 1
     assert "unknown_model" in wrong.stderr
@@ -114,7 +110,7 @@ def test_what_the_model_cannot_do_is_told_with_the_next_step(
     assert "stdin is empty" in nothing.stderr
 
 
-def test_thoughts_and_tools_are_beside_the_answer(own: list[str], tmp_path: Path) -> None:
+def test_thinking_and_tool_calls_go_to_stderr(own: list[str], tmp_path: Path) -> None:
     thought = run(*own, "chat", "--new", "-m", "/think deep thoughts", cwd=tmp_path)
     assert thought.stdout.startswith("You said: deep thoughts")
     assert "deep thoughts\n" in thought.stderr
@@ -130,7 +126,7 @@ def test_thoughts_and_tools_are_beside_the_answer(own: list[str], tmp_path: Path
 # --- a conversation -------------------------------------------------------------------------------
 
 
-def test_a_conversation_streams_is_rendered_and_goes_on(flags: list[str], tmp_path: Path) -> None:
+def test_a_conversation_streams_is_rendered_and_continues(flags: list[str], tmp_path: Path) -> None:
     with terminal(*flags, "chat", "tea", "--model", "echo:slow", cwd=tmp_path) as opened:
         screen = Screen(opened)
         screen.see(r"Session 'tea' does not exist\. Create it\? \[Y/n\]: ")
@@ -152,7 +148,7 @@ def test_a_conversation_streams_is_rendered_and_goes_on(flags: list[str], tmp_pa
     assert kinds == ["user", "assistant", "user", "thinking", "assistant"]
 
 
-def test_ctrl_c_stops_the_answer_which_is_kept(flags: list[str], tmp_path: Path) -> None:
+def test_ctrl_c_stops_the_answer_and_keeps_it(flags: list[str], tmp_path: Path) -> None:
     run(*flags, "chat", "tea", "--new", "--model", "echo:slow", "-m", "hi", cwd=tmp_path)
     with terminal(*flags, "chat", "tea", cwd=tmp_path) as opened:
         screen = Screen(opened)
@@ -172,7 +168,7 @@ def test_ctrl_c_stops_the_answer_which_is_kept(flags: list[str], tmp_path: Path)
         assert opened.end()[0] == 0
 
 
-def test_what_a_tool_may_do_is_asked_in_the_middle(flags: list[str], tmp_path: Path) -> None:
+def test_tool_approval_is_prompted_during_a_turn(flags: list[str], tmp_path: Path) -> None:
     call = ["call", "chat.create", "tea", "--tools", "bash.execute"]
     assert run(*flags, *call, cwd=tmp_path).returncode == 0
     with terminal(*flags, "chat", "tea", cwd=tmp_path) as opened:
@@ -186,7 +182,7 @@ def test_what_a_tool_may_do_is_asked_in_the_middle(flags: list[str], tmp_path: P
         assert screen.leave() == 0
 
 
-def test_branches_are_made_listed_and_gone_to(own: list[str], tmp_path: Path) -> None:
+def test_branches_are_created_listed_and_selected(own: list[str], tmp_path: Path) -> None:
     run(*own, "chat", "tea", "--new", "-m", "first", cwd=tmp_path)
     with terminal(*own, "chat", "tea", cwd=tmp_path) as opened:
         screen = Screen(opened)
@@ -250,7 +246,7 @@ def test_it_is_exported_and_the_model_changed(own: list[str], tmp_path: Path) ->
     assert json.loads((tmp_path / "talk.json").read_text())["session"]["name"] == "tea"
 
 
-def test_the_history_of_lines_is_its_owners_alone(
+def test_only_the_user_can_read_the_line_history(
     own: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("readline")
@@ -287,7 +283,7 @@ def test_a_message_of_several_lines_is_typed_with_backslashes(
         assert screen.leave() == 0
 
 
-def test_what_a_model_says_does_not_steer_the_terminal(own: list[str], tmp_path: Path) -> None:
+def test_model_output_cannot_control_the_terminal(own: list[str], tmp_path: Path) -> None:
     run(*own, "chat", "tea", "--new", "-m", "x", cwd=tmp_path)
     with terminal(*own, "chat", "tea", "-m", "a\x1b]0;owned\x07b", cwd=tmp_path) as opened:
         code, text = opened.end()

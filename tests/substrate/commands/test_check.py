@@ -167,12 +167,12 @@ def findings(folder: Path, source: str, *arguments: str) -> tuple[int, list[dict
     return done.returncode, lines(done.stdout)
 
 
-def test_nothing_is_found_where_all_is_in_order(tmp_path: Path) -> None:
+def test_correct_activations_have_no_findings(tmp_path: Path) -> None:
     assert findings(tmp_path, CLEAN, "--strict") == (0, [])
 
 
 @pytest.mark.parametrize("kind", PLANTED)
-def test_what_is_planted_is_found_with_its_line(kind: str, tmp_path: Path) -> None:
+def test_every_planted_defect_is_found_with_its_line(kind: str, tmp_path: Path) -> None:
     old, new, (level, rule, line), said = PLANTED[kind]
     assert old in CLEAN
     code, found = findings(tmp_path, CLEAN.replace(old, new, 1))
@@ -193,11 +193,11 @@ def test_what_is_planted_is_found_with_its_line(kind: str, tmp_path: Path) -> No
         "yield Step(number=len(Path(where).read_text()))",
     ],
 )
-def test_reading_is_not_taken_for_writing(body: str, tmp_path: Path) -> None:
+def test_reading_is_not_mistaken_for_writing(body: str, tmp_path: Path) -> None:
     assert findings(tmp_path, CLEAN.replace("yield Step(number=1)", body))[1] == []
 
 
-def test_a_description_of_exactly_the_limit_is_let_be(tmp_path: Path) -> None:
+def test_a_description_at_the_limit_is_accepted(tmp_path: Path) -> None:
     assert findings(tmp_path, CLEAN.replace("Look somewhere.", "x" * 2048))[1] == []
     assert findings(tmp_path, CLEAN.replace("Look somewhere.", "x" * 2049))[0] == 1
 
@@ -246,7 +246,7 @@ def test_too_many_tools_are_found(tmp_path: Path) -> None:
     assert findings(tmp_path, hidden) == (0, [])
 
 
-def test_warnings_fail_only_if_that_is_asked_for(tmp_path: Path) -> None:
+def test_warnings_fail_only_with_strict(tmp_path: Path) -> None:
     source = CLEAN.replace("def as_text", "def in_words")
     assert findings(tmp_path, source)[0] == 0
     assert findings(tmp_path, source, "--strict")[0] == 1
@@ -267,7 +267,7 @@ def test_children_are_checked_too(tmp_path: Path) -> None:
     assert found[0]["subject"] == "parent.tidy.look__at"
 
 
-def test_a_person_reads_place_level_subject_rule_and_what_to_do(tmp_path: Path) -> None:
+def test_readable_findings_have_place_level_subject_rule_and_advice(tmp_path: Path) -> None:
     (tmp_path / "tidy.py").write_text(CLEAN.replace("def as_text", "def in_words"))
     done = run("check", "tidy.py", cwd=tmp_path)
     first, advice, last = done.stdout.splitlines()
@@ -281,7 +281,7 @@ def test_a_person_reads_place_level_subject_rule_and_what_to_do(tmp_path: Path) 
     assert without_colours(shown) == done.stdout
 
 
-def test_what_a_plugin_prints_is_not_among_the_findings(tmp_path: Path) -> None:
+def test_output_printed_by_a_plugin_is_not_among_the_findings(tmp_path: Path) -> None:
     code, found = findings(tmp_path, CLEAN + "\nprint('hello')\n")
     assert (code, found) == (0, [])
 
@@ -314,7 +314,7 @@ def test_a_package_is_checked_by_its_folder(tmp_path: Path) -> None:
         (("broken",), "pyproject.toml cannot be read"),
     ],
 )
-def test_where_there_is_nothing_to_check_the_next_step_is_said(
+def test_without_activations_the_next_step_is_printed(
     arguments: tuple[str, ...], said: str, tmp_path: Path
 ) -> None:
     (tmp_path / "empty").mkdir()
@@ -325,13 +325,13 @@ def test_where_there_is_nothing_to_check_the_next_step_is_said(
     assert said in done.stderr
 
 
-def test_a_module_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_module_is_an_error(tmp_path: Path) -> None:
     done = run("check", "no_such_module", cwd=tmp_path)
     assert done.returncode == 1
     assert "there is no module 'no_such_module'" in done.stdout
 
 
 @pytest.mark.parametrize("example", sorted(path.name for path in (ROOT / "examples").glob("*.py")))
-def test_there_is_nothing_to_put_right_in_the_examples(example: str, tmp_path: Path) -> None:
+def test_the_examples_have_no_findings(example: str, tmp_path: Path) -> None:
     done = run("check", "--strict", str(ROOT / "examples" / example), cwd=tmp_path)
     assert done.returncode == 0, done.stdout

@@ -68,7 +68,7 @@ def test_every_command_is_in_the_document_with_its_help() -> None:
     )
 
 
-def test_every_command_says_what_it_does() -> None:
+def test_every_command_has_a_summary() -> None:
     ctx = click.Context(cli, info_name="substrate")
     for usage, said in commands(cli, ctx, "substrate"):
         assert said.endswith((".", ":")), usage

@@ -24,7 +24,7 @@ def complete(words: str, project: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_takes_its_script(shell: str, tmp_path: Path) -> None:
+def test_each_shell_accepts_its_script(shell: str, tmp_path: Path) -> None:
     script = run("completion", shell, cwd=tmp_path)
     assert script.returncode == 0
     assert f"_SUBSTRATE_COMPLETE={shell}_complete" in script.stdout
@@ -35,19 +35,19 @@ def test_a_shell_takes_its_script(shell: str, tmp_path: Path) -> None:
         subprocess.run(check, input=script.stdout, text=True, timeout=WAIT_S, check=True)
 
 
-def test_an_unknown_shell_is_told_which_there_are(tmp_path: Path) -> None:
+def test_an_unknown_shell_is_rejected_with_the_known_ones(tmp_path: Path) -> None:
     refused = run("completion", "tcsh", cwd=tmp_path)
     assert refused.returncode == 2
     assert "'bash', 'zsh', 'fish'" in refused.stderr
 
 
-def test_new_commands_and_their_flags_are_offered(tmp_path: Path) -> None:
+def test_commands_and_their_flags_are_completed(tmp_path: Path) -> None:
     assert complete("substrate doct", tmp_path) == ["doctor"]
     assert complete("substrate completion z", tmp_path) == ["zsh"]
     assert complete("substrate runs --state c", tmp_path) == ["cancelling", "complete", "cancelled"]
 
 
-def test_runs_and_questions_of_a_server_are_offered(tmp_path: Path) -> None:
+def test_runs_and_questions_of_a_server_are_completed(tmp_path: Path) -> None:
     with (
         running(tmp_path) as server,
         server.called("asks.confirm", state="asking") as (_, number),
@@ -58,11 +58,11 @@ def test_runs_and_questions_of_a_server_are_offered(tmp_path: Path) -> None:
         assert complete(f"{words} respond ", tmp_path) == [f"{number}.1"]
 
 
-def test_without_a_server_there_are_no_runs_to_offer(tmp_path: Path) -> None:
+def test_without_a_server_no_runs_are_completed(tmp_path: Path) -> None:
     assert complete("substrate attach ", tmp_path) == []
 
 
-def test_sessions_are_offered_with_and_without_a_server(tmp_path: Path) -> None:
+def test_sessions_are_completed_with_and_without_a_server(tmp_path: Path) -> None:
     file = str(tmp_path / "trees.db")
     assert complete(f"substrate --database {file} chat ", tmp_path) == []
     for name in ("tea", "teapot", "milk"):

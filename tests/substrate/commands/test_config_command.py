@@ -27,7 +27,7 @@ def test_every_setting_has_a_value_and_a_meaning(tmp_path: Path) -> None:
     assert rows["log_level"]["origin"] == "default"
 
 
-def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
+def test_each_value_has_an_origin(tmp_path: Path) -> None:
     (tmp_path / "substrate.toml").write_text(
         "log_level = 'info'\nbash_sandbox = 'strict'\n[limits]\nrun_s = 5\ncancel_s = 1\n"
     )
@@ -72,12 +72,12 @@ def test_meanings_are_the_comments_in_the_source(cls: type) -> None:
     assert set(found) == set(cls.__dataclass_fields__)  # type: ignore[attr-defined]
 
 
-def test_without_the_source_meanings_are_just_missing() -> None:
+def test_without_source_code_meanings_are_empty() -> None:
     made = type("Made", (), {})
     assert field_comments(made) == {}
 
 
-def test_every_limit_has_a_value_a_reason_and_what_happens_past_it(tmp_path: Path) -> None:
+def test_every_limit_has_a_value_a_reason_and_a_consequence(tmp_path: Path) -> None:
     listed = run("config", "limits", "--json", cwd=tmp_path, SUBSTRATE_LIMITS__RUN_S="7.5")
     assert listed.returncode == 0, listed.stderr
     rows = {row["limit"]: row for row in lines(listed.stdout)}

@@ -98,7 +98,9 @@ async def value(client: Client, method: str, **params: Any) -> Any:
 # --- what is loaded ------------------------------------------------------------------------------
 
 
-async def test_a_change_is_there_for_the_next_call_and_said(talk: Path, tmp_path: Path) -> None:
+async def test_a_change_is_reported_and_takes_effect_for_the_next_call(
+    talk: Path, tmp_path: Path
+) -> None:
     with developing(talk, "talk.py", cwd=tmp_path) as dev:
         dev.says("Loaded talk.py: talk.again, talk.word")
         async with dev.client() as client:
@@ -108,7 +110,7 @@ async def test_a_change_is_there_for_the_next_call_and_said(talk: Path, tmp_path
             assert await value(client, "talk.word") == "two"
 
 
-async def test_changes_within_a_second_that_leave_the_size_are_seen(
+async def test_changes_within_a_second_of_the_same_size_are_detected(
     talk: Path, tmp_path: Path
 ) -> None:
     with developing(talk, "talk.py", cwd=tmp_path) as dev:
@@ -122,7 +124,7 @@ async def test_changes_within_a_second_that_leave_the_size_are_seen(
                 before = word
 
 
-async def test_a_run_goes_on_with_the_code_that_it_began_with(talk: Path, tmp_path: Path) -> None:
+async def test_a_run_continues_with_the_code_it_started_with(talk: Path, tmp_path: Path) -> None:
     with developing(talk, "talk.py", cwd=tmp_path) as dev:
         dev.says("Loaded")
         async with dev.client() as client, client.call("talk.again") as call:
@@ -151,7 +153,7 @@ async def test_a_project_is_served_without_being_installed(tmp_path: Path) -> No
             assert await value(client, "weather.hello") == "Good day, world!"
 
 
-async def test_every_module_of_a_package_is_watched_those_to_come_too(tmp_path: Path) -> None:
+async def test_every_module_of_a_package_is_watched_including_new_ones(tmp_path: Path) -> None:
     assert run("new", "weather", cwd=tmp_path).returncode == 0
     package = tmp_path / "weather" / "src" / "weather"
     file = package / "__init__.py"
@@ -170,7 +172,7 @@ async def test_every_module_of_a_package_is_watched_those_to_come_too(tmp_path: 
             assert await value(client, "weather.hello") == "Ho, world!"
 
 
-async def test_files_of_a_folder_come_and_go(talk: Path, tmp_path: Path) -> None:
+async def test_files_of_a_folder_are_added_and_removed(talk: Path, tmp_path: Path) -> None:
     folder = trust_always(tmp_path) / "activations.d"
     folder.mkdir()
     with developing(talk, cwd=tmp_path) as dev:
@@ -185,7 +187,7 @@ async def test_files_of_a_folder_come_and_go(talk: Path, tmp_path: Path) -> None
             assert "talk" not in names
 
 
-async def test_a_module_that_files_share_makes_all_be_loaded_again(tmp_path: Path) -> None:
+async def test_a_changed_shared_module_reloads_all_files(tmp_path: Path) -> None:
     (tmp_path / "shared_words.py").write_text('WORD = "one"\n')
     (trust_always(tmp_path) / "activations.d").mkdir()
     source = TALK.replace('WORD = "one"', "from shared_words import WORD")
@@ -227,7 +229,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_an_error_is_said_with_its_line_and_the_old_version_stays(
+async def test_an_error_is_reported_with_its_line_and_the_old_version_stays(
     fault: str, talk: Path, tmp_path: Path
 ) -> None:
     old, new, said = FAULTS[fault]
@@ -242,9 +244,7 @@ async def test_an_error_is_said_with_its_line_and_the_old_version_stays(
             assert await value(client, "talk.word") == "two"
 
 
-async def test_a_file_that_is_wrong_from_the_start_is_loaded_once_it_is_right(
-    talk: Path, tmp_path: Path
-) -> None:
+async def test_a_broken_file_is_loaded_once_it_is_fixed(talk: Path, tmp_path: Path) -> None:
     write(talk, TALK.replace('WORD = "one"', "WORD = one"))
     with developing(talk, "talk.py", cwd=tmp_path) as dev:
         assert "stays" not in dev.says(r"Not loaded: talk\.py:6: NameError[^\n]*")
@@ -268,7 +268,7 @@ async def test_a_built_in_is_off_until_its_replacement_can_be_loaded(
             assert await value(client, "bash.word") == "one"
 
 
-async def test_if_one_class_of_a_file_is_refused_none_is_changed(
+async def test_if_one_class_of_a_file_is_rejected_none_is_replaced(
     talk: Path, tmp_path: Path
 ) -> None:
     both = TALK + TALK.replace("Talk", "Other").replace('"talk"', '"other"')
@@ -285,7 +285,7 @@ async def test_if_one_class_of_a_file_is_refused_none_is_changed(
             assert "speech" not in names
 
 
-async def test_a_namespace_that_is_renamed_leaves_none_behind(talk: Path, tmp_path: Path) -> None:
+async def test_renaming_a_namespace_removes_the_old_one(talk: Path, tmp_path: Path) -> None:
     with developing(talk, "talk.py", cwd=tmp_path) as dev:
         dev.says("Loaded")
         async with dev.client() as client:
@@ -307,7 +307,7 @@ async def test_a_namespace_that_is_renamed_leaves_none_behind(talk: Path, tmp_pa
         (("--mcp",), "--mcp requires --stdio"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_arguments_are_usage_errors(
     arguments: tuple[str, ...], said: str, tmp_path: Path
 ) -> None:
     (tmp_path / "empty").mkdir()
@@ -346,7 +346,7 @@ class Pipe:
                 return message
 
 
-def test_an_mcp_client_is_told_and_its_call_goes_on(talk: Path, tmp_path: Path) -> None:
+def test_an_mcp_client_is_notified_and_its_call_continues(talk: Path, tmp_path: Path) -> None:
     with subprocess.Popen(
         [*SUBSTRATE, "dev", "--stdio", "--mcp", "talk.py"],
         cwd=tmp_path,

@@ -47,7 +47,7 @@ def of(findings: list[dict[str, Any]], check: str) -> list[tuple[str, str]]:
     ]
 
 
-def test_a_fresh_machine_is_well(tmp_path: Path) -> None:
+def test_a_fresh_machine_has_no_problems(tmp_path: Path) -> None:
     code, findings = examined(tmp_path)
     assert code == 0, findings
     assert {each["level"] for each in findings} <= {"ok", "warning"}
@@ -59,7 +59,7 @@ def test_a_fresh_machine_is_well(tmp_path: Path) -> None:
     }
 
 
-def test_on_a_terminal_every_line_begins_with_how_it_is(tmp_path: Path) -> None:
+def test_on_a_terminal_every_line_starts_with_its_level(tmp_path: Path) -> None:
     with terminal("doctor", cwd=tmp_path) as screen:
         code, text = screen.end()
     assert code == 0
@@ -68,7 +68,7 @@ def test_on_a_terminal_every_line_begins_with_how_it_is(tmp_path: Path) -> None:
     assert last.startswith("0 problems, ")
 
 
-def test_a_server_of_ours_is_asked(tmp_path: Path) -> None:
+def test_a_running_server_is_checked(tmp_path: Path) -> None:
     with server(tmp_path) as port:
         code, findings = examined(tmp_path, "--port", port)
         assert code == 0, findings
@@ -84,7 +84,7 @@ def test_a_server_of_ours_is_asked(tmp_path: Path) -> None:
         assert "substrate --token TOKEN doctor" in said
 
 
-def test_somebody_else_on_the_port_is_a_problem(tmp_path: Path) -> None:
+def test_another_program_on_the_port_is_a_problem(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         code, findings = examined(tmp_path, "--port", str(other.getsockname()[1]))
     assert code == 1
@@ -94,7 +94,7 @@ def test_somebody_else_on_the_port_is_a_problem(tmp_path: Path) -> None:
     assert "use another port" in said
 
 
-def test_a_lock_file_that_was_left_behind_is_told_of_once(tmp_path: Path, home: Path) -> None:
+def test_a_stale_lock_file_is_reported_once(tmp_path: Path, home: Path) -> None:
     folder = home / "xdg_state_home" / "substrate" / "servers"
     folder.mkdir(parents=True, mode=0o700)
     with subprocess.Popen(["true"]) as gone:
@@ -115,7 +115,7 @@ def test_a_lock_file_that_was_left_behind_is_told_of_once(tmp_path: Path, home: 
     assert examined(tmp_path)[0] == 0
 
 
-def test_the_store_is_opened_and_one_that_cannot_be_is_a_problem(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_opened_is_a_problem(tmp_path: Path) -> None:
     file = tmp_path / "trees.db"
     made = run("--database", str(file), "chat", "--new", "-m", "x", cwd=tmp_path)
     assert made.returncode == 0
@@ -145,7 +145,7 @@ def test_a_broken_plugin_is_a_problem(tmp_path: Path) -> None:
     assert f"{broken} was skipped: SyntaxError" in said
 
 
-def test_a_sandbox_that_is_set_must_be_there(tmp_path: Path) -> None:
+def test_a_configured_sandbox_must_be_installed(tmp_path: Path) -> None:
     empty = tmp_path / "bin"
     empty.mkdir()
     code, findings = examined(tmp_path, "--bash-sandbox", "strict", PATH=str(empty))
@@ -154,7 +154,7 @@ def test_a_sandbox_that_is_set_must_be_there(tmp_path: Path) -> None:
     assert "Install bubblewrap" in of(findings, "sandbox")[0][1]
 
 
-def test_the_default_model_must_be_ready_and_the_others_may(tmp_path: Path) -> None:
+def test_only_the_default_model_has_to_be_ready(tmp_path: Path) -> None:
     keys = dict.fromkeys(("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY"), "")
     code, findings = examined(tmp_path, SUBSTRATE_CHAT_MODEL="anthropic:claude-x", **keys)
     assert code == 1
@@ -186,7 +186,7 @@ def claude(home: Path, entry: Any) -> None:
     (home / ".claude.json").write_text(json.dumps({"mcpServers": {"substrate": entry}}))
 
 
-def test_an_entry_that_was_installed_is_well(tmp_path: Path) -> None:
+def test_an_installed_entry_is_ok(tmp_path: Path) -> None:
     for host in ("claude-desktop", "codex", "gemini", "vscode"):
         assert run("mcp", "install", host, "--yes", cwd=tmp_path).returncode == 0
     code, findings = examined(tmp_path)
@@ -222,7 +222,7 @@ def test_an_entry_that_cannot_work_is_a_problem(
     assert said.endswith("substrate mcp install claude-code")
 
 
-def test_a_server_elsewhere_and_one_by_another_name_are_known(tmp_path: Path, home: Path) -> None:
+def test_entries_with_a_url_or_another_name_are_recognised(tmp_path: Path, home: Path) -> None:
     claude(home, {"type": "http", "url": "http://127.0.0.1:4444/mcp"})
     flags = ["-m", "substrate", "--stdio", "--mcp"]
     others = {"mine": {"command": sys.executable, "args": flags}, "theirs": {"command": "x"}}
@@ -234,7 +234,7 @@ def test_a_server_elsewhere_and_one_by_another_name_are_known(tmp_path: Path, ho
     assert mine[1].startswith("mine in .mcp.json")
 
 
-def test_names_with_dots_are_a_problem_where_they_are_refused(tmp_path: Path) -> None:
+def test_names_with_dots_are_a_problem_where_they_are_rejected(tmp_path: Path) -> None:
     file = HOSTS["claude-desktop"].files["user"]()
     file.parent.mkdir(parents=True)
     entry = {"command": sys.executable, "args": ["-m", "substrate", "--stdio", "--mcp"]}

@@ -32,7 +32,7 @@ def test_a_broken_plugin_is_skipped_once_and_with_its_reason(tmp_path: Path) -> 
     assert len(listed.stderr.splitlines()) == 1
 
 
-def test_what_a_plugin_prints_does_not_get_into_the_list(tmp_path: Path) -> None:
+def test_output_printed_by_a_plugin_is_not_in_the_list(tmp_path: Path) -> None:
     add_plugin(tmp_path, "count", COUNT + "\nprint('hello from the plugin')\n")
 
     listed = run("list", "--json", cwd=tmp_path)
@@ -100,7 +100,7 @@ def test_on_a_terminal_the_list_has_colours_and_whole_summaries(tmp_path: Path) 
     assert "count 1.0.0  Counts, out loud." in without_colours(text)
 
 
-def test_a_server_is_listed_and_what_it_lacks_is_told(tmp_path: Path) -> None:
+def test_methods_missing_on_the_server_are_reported(tmp_path: Path) -> None:
     with server(tmp_path) as port:
         add_plugin(tmp_path, "count", COUNT)
         listed = run("--port", port, "list", cwd=tmp_path)

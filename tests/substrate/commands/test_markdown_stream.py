@@ -50,19 +50,19 @@ def rendered(*pieces: str) -> list[tuple[str, str]]:
         ("ends with **", [("ends with **", "")]),
     ],
 )
-def test_what_is_seen(text: str, expected: list[tuple[str, str]]) -> None:
+def test_markdown_is_rendered(text: str, expected: list[tuple[str, str]]) -> None:
     assert rendered(text) == expected
 
 
 @given(st.text("ab *`#-\n", max_size=40), st.data())
-def test_how_it_is_cut_makes_no_difference(text: str, data: st.DataObject) -> None:
+def test_the_split_into_pieces_makes_no_difference(text: str, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(text)))
     assert rendered(text[:at], text[at:]) == rendered(text)
     assert rendered(*text) == rendered(text)
 
 
 @given(st.text("ab *`#-\n", max_size=40))
-def test_nothing_is_lost_but_marks(text: str) -> None:
+def test_only_marks_are_removed(text: str) -> None:
     def words(of: str) -> str:
         return "".join(each for each in of if each in "ab\n")
 
@@ -70,12 +70,12 @@ def test_nothing_is_lost_but_marks(text: str) -> None:
 
 
 @given(st.text(max_size=60))
-def test_little_is_held_back(text: str) -> None:
+def test_few_characters_are_held_back(text: str) -> None:
     stream = MarkdownStream()
     list(stream.feed(text))
     assert len("".join(piece for piece, _ in stream.flush())) <= 16
 
 
-def test_what_would_steer_a_terminal_is_taken_out() -> None:
+def test_control_characters_are_removed() -> None:
     assert strip_controls("a\x1b]0;title\x07b\rc\x9b31m\td\n") == "a]0;titlebc31m\td\n"
     assert strip_controls("Zoë 日本 👍") == "Zoë 日本 👍"

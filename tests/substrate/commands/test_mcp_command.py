@@ -127,7 +127,7 @@ def test_the_help_names_every_host(machine: Machine) -> None:
 # --- what is refused at once -----------------------------------------------------------------
 
 
-def test_an_unknown_host_is_answered_with_the_known(machine: Machine) -> None:
+def test_an_unknown_host_is_rejected_with_the_known_ones(machine: Machine) -> None:
     refused = machine.run("install", "notepad", "--yes")
     assert refused.returncode == 2
     assert "'notepad' is not one of 'claude-code', 'claude-desktop'" in refused.stderr
@@ -144,7 +144,7 @@ def test_an_unknown_host_is_answered_with_the_known(machine: Machine) -> None:
         (["gemini", "now"], "unexpected extra argument (now)"),
     ],
 )
-def test_what_could_not_work_is_a_usage_error(
+def test_arguments_that_cannot_work_are_usage_errors(
     machine: Machine, arguments: list[str], message: str
 ) -> None:
     refused = machine.run("install", "--yes", *arguments)
@@ -153,7 +153,7 @@ def test_what_could_not_work_is_a_usage_error(
     assert machine.files() == {}
 
 
-def test_flags_for_the_server_before_the_command_are_not_dropped_in_silence() -> None:
+def test_server_flags_before_the_command_are_rejected() -> None:
     refused = CliRunner().invoke(cli, ["--bash-sandbox", "off", "mcp", "show", "gemini"])
     assert refused.exit_code == 2
     assert "Put flags for the server at the end" in refused.stderr
@@ -189,7 +189,7 @@ def test_a_fresh_file_is_shown_and_written(machine: Machine) -> None:
     ],
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="the folders are those of Linux")
-def test_every_host_gets_what_show_prints_in_a_file_of_its_own(
+def test_every_host_gets_what_show_prints_in_its_file(
     machine: Machine, host: tuple[str, ...], file: str
 ) -> None:
     assert machine.run("install", *host, "--yes").returncode == 0
@@ -231,7 +231,7 @@ def test_an_entry_of_the_same_name_is_shown_as_changed(machine: Machine) -> None
     assert file.read_text() == json.dumps(wanted, indent=2) + "\n"
 
 
-def test_an_entry_that_is_there_already_is_left_alone(machine: Machine) -> None:
+def test_an_identical_entry_is_not_changed(machine: Machine) -> None:
     for host in ("gemini", "codex", "claude-code"):
         assert machine.run("install", host, "--yes").returncode == 0
     before = machine.files()
@@ -268,7 +268,7 @@ def test_toml_keeps_every_other_byte(machine: Machine) -> None:
         ("codex", "home/.codex/config.toml", 'mcp_servers.substrate.command = "x"\n', "as a table"),
     ],
 )
-def test_a_file_that_cannot_be_changed_safely_is_left_alone(
+def test_a_file_that_cannot_be_edited_safely_is_not_changed(
     machine: Machine, host: str, file: str, text: str, reason: str
 ) -> None:
     write(machine.home.parent / file, text)
@@ -281,7 +281,7 @@ def test_a_file_that_cannot_be_changed_safely_is_left_alone(
     assert refused.stdout == machine.run("show", host).stdout
 
 
-def test_bytes_that_are_no_text_are_left_alone(machine: Machine) -> None:
+def test_a_file_that_is_not_utf8_is_not_changed(machine: Machine) -> None:
     file = machine.home / ".gemini" / "settings.json"
     file.parent.mkdir()
     file.write_bytes(b'{"a": "\xff"}')
@@ -290,7 +290,7 @@ def test_bytes_that_are_no_text_are_left_alone(machine: Machine) -> None:
     assert "it is not UTF-8" in refused.stderr
 
 
-def test_a_link_stays_and_what_it_leads_to_is_changed(machine: Machine) -> None:
+def test_a_link_stays_and_its_target_is_changed(machine: Machine) -> None:
     file = write(machine.home / "dotfiles" / "gemini.json", "{}\n")
     link = machine.home / ".gemini" / "settings.json"
     link.parent.mkdir()
@@ -303,7 +303,9 @@ def test_a_link_stays_and_what_it_leads_to_is_changed(machine: Machine) -> None:
     assert f"{link} is a link to {file}." in done.stdout
 
 
-def test_a_shared_file_has_the_path_only_if_the_name_means_something_else(machine: Machine) -> None:
+def test_a_shared_file_has_the_path_only_if_the_name_finds_another_program(
+    machine: Machine,
+) -> None:
     elsewhere = machine.home.parent / "venv"
     elsewhere.mkdir()
     machine.substrate = machine.substrate.rename(elsewhere / "substrate")
@@ -324,7 +326,7 @@ def test_a_dry_run_only_shows(machine: Machine) -> None:
     assert list(machine.home.iterdir()) == []
 
 
-def test_without_a_terminal_nothing_is_written_unless_told(machine: Machine) -> None:
+def test_without_a_terminal_nothing_is_written_without_yes(machine: Machine) -> None:
     shown = machine.run("install", "gemini")
     assert shown.returncode == 1
     assert '+    "substrate": {' in shown.stdout
@@ -369,7 +371,7 @@ def test_a_crash_before_the_last_step_leaves_the_old_file(machine: Machine) -> N
     assert json.loads(file.read_text())["a"] == 1
 
 
-def test_a_folder_that_cannot_be_made_is_a_clear_error(machine: Machine) -> None:
+def test_a_folder_that_cannot_be_created_is_a_clear_error(machine: Machine) -> None:
     write(machine.home / ".gemini", "a file where a folder should be")
     refused = machine.run("install", "gemini", "--yes")
     assert refused.returncode == 1
@@ -395,9 +397,7 @@ def test_a_full_disk_leaves_the_file_and_nothing_else(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_that_somebody_made_read_only_is_not_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_only_file_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "settings.json", "{}")
     file = ConfigFile(path)
     monkeypatch.setattr(os, "access", lambda *_: False)  # as for anybody but the superuser
@@ -406,7 +406,7 @@ def test_a_file_that_somebody_made_read_only_is_not_replaced(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_that_changed_since_it_was_shown_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_that_changed_since_it_was_shown_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     file = ConfigFile(path)
     path.write_text('{"theirs": 1}')
@@ -415,7 +415,7 @@ def test_a_file_that_changed_since_it_was_shown_is_left_as_it_is(tmp_path: Path)
     assert path.read_text() == '{"theirs": 1}'
 
 
-def test_a_change_by_somebody_else_while_asking_is_told(machine: Machine) -> None:
+def test_a_concurrent_change_while_asking_is_reported(machine: Machine) -> None:
     file = write(machine.home / ".gemini" / "settings.json", "{}")
     with terminal("mcp", "install", "gemini", cwd=machine.project, **machine.variables) as screen:
         screen.screen.wait_for(r"\[y/N\]: ")
@@ -430,7 +430,7 @@ def test_a_change_by_somebody_else_while_asking_is_told(machine: Machine) -> Non
 # --- a host with a command of its own --------------------------------------------------------
 
 
-def test_claude_code_is_told_by_its_own_command(machine: Machine) -> None:
+def test_claude_code_is_configured_by_its_own_command(machine: Machine) -> None:
     machine.install_claude()
     done = machine.run("install", "claude-code", "--yes", "--", "--activation", "a:A")
     assert done.returncode == 0, done.stderr
@@ -456,7 +456,7 @@ def test_the_project_file_is_written_without_the_command(machine: Machine) -> No
     assert list(machine.files()) == ["project/.mcp.json"]
 
 
-def test_an_entry_of_claude_code_is_replaced_with_what_a_person_added(machine: Machine) -> None:
+def test_an_entry_of_claude_code_keeps_the_fields_of_the_user(machine: Machine) -> None:
     machine.install_claude()
     former = {"type": "stdio", "command": "old", "args": ["--old"], "env": {"A": "b"}}
     text = json.dumps({"mcpServers": {"substrate": former}}, indent=2)
@@ -489,7 +489,7 @@ def test_a_command_that_fails_is_reported_with_its_output(machine: Machine) -> N
     assert failed.stdout.endswith(machine.run("show", "claude-code").stdout)
 
 
-def test_a_former_entry_is_not_lost_if_the_new_one_is_refused(machine: Machine) -> None:
+def test_a_previous_entry_is_not_lost_if_the_new_one_is_rejected(machine: Machine) -> None:
     machine.install_claude('[ "$2" = remove ] || exit 1')
     former = {"command": "old", "args": []}
     write(machine.home / ".claude.json", json.dumps({"mcpServers": {"substrate": former}}))
@@ -498,7 +498,7 @@ def test_a_former_entry_is_not_lost_if_the_new_one_is_refused(machine: Machine) 
     assert 'The previous entry was: {"command":"old","args":[]}' in failed.stderr
 
 
-def test_a_command_that_does_not_end_is_given_up(
+def test_a_command_that_does_not_end_times_out(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.install_claude("exec sleep 30")

@@ -36,14 +36,14 @@ def added_to_toml(text: str) -> str:
 # --- the table -------------------------------------------------------------------------------
 
 
-def test_only_hosts_that_refuse_dots_get_another_spelling() -> None:
+def test_only_hosts_that_reject_dots_get_another_separator() -> None:
     spelled = {
         name for name, host in HOSTS.items() if "underscore" in host.entry(["s"], [])["args"]
     }
     assert spelled == {"claude-desktop"}
 
 
-def test_flags_of_the_person_come_last() -> None:
+def test_flags_of_the_user_come_last() -> None:
     desktop = HOSTS["claude-desktop"].entry(["substrate"], ["--mcp-tool-names", "dash"])
     assert desktop["args"][-2:] == ["--mcp-tool-names", "dash"]
     entry = CODEX.entry(["python", "-m", "substrate"], ["--activation", "a:A"])
@@ -54,11 +54,11 @@ def test_flags_of_the_person_come_last() -> None:
     ]
 
 
-def test_an_entry_of_vs_code_says_its_type() -> None:
+def test_an_entry_of_vs_code_has_a_type() -> None:
     assert VSCODE.entry(["substrate"], [])["type"] == "stdio"
 
 
-def test_programs_with_windows_keep_their_files_where_the_platform_says(
+def test_desktop_applications_use_the_configuration_folder_of_the_platform(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HOME", "/home/me")
@@ -95,7 +95,7 @@ def test_files_are_where_the_hosts_look(monkeypatch: pytest.MonkeyPatch) -> None
     assert CODEX.files["user"]() == Path("/codex/config.toml")
 
 
-def test_without_an_executable_python_starts_us(
+def test_without_an_executable_python_starts_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", ["/somewhere/substrate/__main__.py"])
@@ -159,7 +159,7 @@ def test_a_file_on_one_line_stays_on_one_line() -> None:
     )
 
 
-def test_what_somebody_wrote_by_hand_stays_byte_for_byte() -> None:
+def test_handwritten_content_stays_byte_for_byte() -> None:
     text = (
         '{ "mcpServers" :\n'
         "   {\n"
@@ -200,19 +200,19 @@ def test_a_list_on_one_line_is_replaced_by_one() -> None:
     )
 
 
-def test_an_entry_for_a_server_elsewhere_is_replaced_as_a_whole() -> None:
+def test_an_entry_for_a_remote_server_is_replaced_as_a_whole() -> None:
     text = json.dumps({"mcpServers": {"substrate": {"type": "http", "url": "http://h"}}}, indent=2)
     assert added(text) == json.dumps({"mcpServers": {"substrate": ENTRY}}, indent=2)
 
 
-def test_an_entry_that_is_there_changes_nothing() -> None:
+def test_an_existing_identical_entry_changes_nothing() -> None:
     text = json.dumps({"mcpServers": {"substrate": {"type": "stdio", **ENTRY, "env": {}}}})
     assert added(text) == text
     assert find_entry(GEMINI, text, "substrate")["env"] == {}
     assert find_entry(GEMINI, "", "substrate") is None
 
 
-def test_of_a_key_that_is_there_twice_the_last_one_is_changed() -> None:
+def test_the_last_of_duplicate_keys_is_changed() -> None:
     text = '{"mcpServers": {"a": {}}, "mcpServers": {"b": {}}}'
     assert json.loads(added(text)) == {"mcpServers": {"b": {}, "substrate": ENTRY}}
 
@@ -231,7 +231,7 @@ def test_of_a_key_that_is_there_twice_the_last_one_is_changed() -> None:
         '{"mcpServers": "x"}',
     ],
 )
-def test_what_cannot_be_changed_safely_is_refused(text: str) -> None:
+def test_an_unsafe_edit_is_rejected(text: str) -> None:
     with pytest.raises(NotEditable):
         added(text)
 
@@ -253,7 +253,7 @@ servers = st.dictionaries(st.sampled_from(["a", "substrate", 'q"{']), values, ma
     indents,
     st.booleans(),
 )
-def test_whatever_else_a_file_says_it_still_says(
+def test_all_other_content_of_a_file_stays(
     document: dict[str, Any],
     entries: dict[str, Any] | None,
     indent: int | str | None,
@@ -281,7 +281,7 @@ def test_adding_an_entry_removes_no_byte(entries: dict[str, Any], indent: int | 
     assert changed.endswith(text[kept:])
 
 
-def test_a_path_through_something_else_is_an_error() -> None:
+def test_a_path_through_a_value_that_is_not_an_object_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"a\.b is not an object"):
         json_text.put('{"a": {"b": 1}}', ("a", "b", "c"), 2)
 
@@ -315,14 +315,14 @@ def test_a_table_is_appended_and_nothing_else_touched() -> None:
     assert added_to_toml(changed) == changed
 
 
-def test_a_file_without_a_last_newline_has_none_afterwards() -> None:
+def test_a_missing_final_newline_stays_missing() -> None:
     assert not added_to_toml("a = 1").endswith("\n")
     assert added_to_toml("a = 1").startswith("a = 1\n\n[mcp_servers.substrate]\n")
     assert added_to_toml("a = 1\r\nb = 2").startswith("a = 1\r\nb = 2\r\n\r\n[mcp_servers.")
     assert added_to_toml("").startswith("[mcp_servers.substrate]\n")
 
 
-def test_a_table_that_is_there_is_changed_in_its_place() -> None:
+def test_an_existing_table_is_changed_in_place() -> None:
     table = (
         "[ mcp_servers . 'substrate' ] # ours\n"
         "  # how it starts\n"
@@ -347,12 +347,12 @@ def test_a_table_that_is_there_is_changed_in_its_place() -> None:
     )
 
 
-def test_a_key_that_is_missing_comes_behind_the_others() -> None:
+def test_a_missing_key_is_added_after_the_others() -> None:
     text = '[mcp_servers.substrate]\r\ncommand = "/opt/bin/substrate"'
     assert added_to_toml(text) == text + '\r\nargs = ["--stdio", "--mcp"]'
 
 
-def test_a_table_for_a_server_elsewhere_gets_other_keys() -> None:
+def test_a_table_for_a_remote_server_gets_other_keys() -> None:
     text = '[mcp_servers.substrate]\nurl = "http://h"\n# that was it\n\n[tail]\n'
     assert added_to_toml(text) == (
         '[mcp_servers.substrate]\ncommand = "/opt/bin/substrate"\nargs = ["--stdio", "--mcp"]\n'
@@ -374,7 +374,7 @@ def test_a_table_for_a_server_elsewhere_gets_other_keys() -> None:
         "\ufeffa = 1",
     ],
 )
-def test_a_form_that_cannot_be_replaced_is_refused(text: str) -> None:
+def test_a_form_that_cannot_be_edited_is_rejected(text: str) -> None:
     with pytest.raises(NotEditable):
         added_to_toml(text)
 
@@ -390,7 +390,7 @@ def test_any_text_is_written_so_that_toml_reads_it_back(program: str, args: list
         assert tomllib.loads(changed)["mcp_servers"]["substrate"] == entry
 
 
-def test_a_snippet_is_a_file_of_its_own() -> None:
+def test_a_snippet_is_a_complete_file() -> None:
     assert toml_text.read(CODEX.snippet("substrate", ENTRY)) == {
         "mcp_servers": {"substrate": ENTRY}
     }

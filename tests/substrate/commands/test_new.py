@@ -34,7 +34,7 @@ def weather(tmp_path: Path) -> Path:
     return tmp_path / "weather"
 
 
-def test_a_package_is_written_and_every_file_of_it_is_said(tmp_path: Path) -> None:
+def test_a_package_is_written_and_every_file_is_listed(tmp_path: Path) -> None:
     made = run("new", "weather", cwd=tmp_path)
     assert made.returncode == 0
     assert written(tmp_path / "weather") == FILES
@@ -66,7 +66,7 @@ def test_one_of_its_methods_streams_and_the_other_returns(weather: Path) -> None
     assert lines(hello.stdout) == [{"type": "complete", "result": "Hello, Ada!"}]
 
 
-def test_there_is_nothing_in_it_to_put_right(weather: Path) -> None:
+def test_the_package_has_no_findings(weather: Path) -> None:
     checked = run("check", "--strict", str(weather), cwd=weather)
     assert (checked.returncode, checked.stdout) == (0, "2 methods: no problems\n")
 
@@ -84,7 +84,7 @@ def test_its_code_has_the_style_of_ours(weather: Path) -> None:
         assert styled.returncode == 0, styled.stdout
 
 
-def test_its_readme_says_how_to_install_test_and_add_it(weather: Path) -> None:
+def test_its_readme_explains_installation_tests_and_mcp(weather: Path) -> None:
     readme = (weather / "README.md").read_text()
     for command in (
         "pip install -e .",
@@ -95,7 +95,7 @@ def test_its_readme_says_how_to_install_test_and_add_it(weather: Path) -> None:
     assert "$" not in readme
 
 
-def test_a_name_of_two_words_is_spelt_as_each_place_wants_it(tmp_path: Path) -> None:
+def test_a_name_of_two_words_is_written_for_each_context(tmp_path: Path) -> None:
     assert run("new", "build_logs", "--folder", "somewhere/else", cwd=tmp_path).returncode == 0
     folder = tmp_path / "somewhere" / "else"
     described = tomllib.loads((folder / "pyproject.toml").read_text())
@@ -128,7 +128,7 @@ def test_it_is_found_by_its_entry_point_once_it_is_installed(weather: Path, tmp_
 
 
 @pytest.mark.parametrize("content", [None, "mine"])
-def test_a_folder_that_exists_is_left_as_it_is(tmp_path: Path, content: str | None) -> None:
+def test_an_existing_folder_is_not_changed(tmp_path: Path, content: str | None) -> None:
     folder = tmp_path / "weather"
     folder.mkdir()
     if content:
@@ -142,13 +142,13 @@ def test_a_folder_that_exists_is_left_as_it_is(tmp_path: Path, content: str | No
         assert (folder / "pyproject.toml").read_text() == content
 
 
-def test_a_file_in_the_place_of_the_folder_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_instead_of_the_folder_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "weather").write_text("mine")
     assert run("new", "weather", cwd=tmp_path).returncode == 1
     assert (tmp_path / "weather").read_text() == "mine"
 
 
-def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused = run("new", "weather", "--folder", "file/weather", cwd=tmp_path)
     assert refused.returncode == 1
@@ -178,14 +178,16 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
         ("a_name_that_is_longer_than_it_should_be", "more than 24 characters"),
     ],
 )
-def test_a_bad_name_is_refused_and_a_good_one_is_said(tmp_path: Path, name: str, said: str) -> None:
+def test_an_invalid_name_is_rejected_with_a_suggestion(
+    tmp_path: Path, name: str, said: str
+) -> None:
     refused = run("new", "--", name, cwd=tmp_path)
     assert refused.returncode == 2
     assert said in refused.stderr
     assert written(tmp_path) == set()
 
 
-def test_every_namespace_that_is_built_in_is_taken(tmp_path: Path) -> None:
+def test_every_built_in_namespace_is_reserved(tmp_path: Path) -> None:
     hub = built_in_hub(Settings(database=str(tmp_path / "arbor.db")), tmp_path)
     assert {path.partition(".")[0] for path, _ in hub.activations()} <= RESERVED
 

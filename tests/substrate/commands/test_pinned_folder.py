@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Folder:
     return made
 
 
-def test_what_is_trusted_is_loaded_and_reported_as_well(folder: Folder) -> None:
+def test_trusted_files_are_loaded_and_reported_as_ok(folder: Folder) -> None:
     assert {"planted.word", "named.word"} <= folder.methods()
     assert folder.executed() == ["named", "planted"]
     assert folder.notices() == []
@@ -100,7 +100,7 @@ def test_settings_that_did_not_change_stay_in_force_when_a_plugin_did(folder: Fo
     assert '"origin":"substrate.toml"' not in folder.run("config", "--json").stdout
 
 
-def test_a_change_that_keeps_size_and_time_is_seen(folder: Folder) -> None:
+def test_a_change_of_the_same_size_and_time_is_detected(folder: Folder) -> None:
     file = folder.path / "activations.d" / "planted.py"
     before = file.stat()
     file.write_text(file.read_text().replace("'one'", "'two'"))
@@ -128,7 +128,7 @@ def test_planted_bytecode_is_not_executed_and_is_a_change(folder: Folder, tmp_pa
     assert "planted" in folder.executed()
 
 
-def test_a_link_is_pinned_by_what_it_leads_to(folder: Folder, tmp_path: Path) -> None:
+def test_a_link_is_pinned_by_its_target(folder: Folder, tmp_path: Path) -> None:
     outside = Folder(tmp_path / "outside")
     target = outside.plant("linked.py")
     (folder.path / "activations.d" / "linked.py").symlink_to(target)
@@ -191,7 +191,7 @@ def test_another_folder_of_plugins_that_settings_name_is_pinned_too(folder: Fold
     assert "more.word" not in folder.methods()
 
 
-def test_dev_loads_pinned_files_once_and_not_again_when_they_change(folder: Folder) -> None:
+def test_dev_does_not_reload_pinned_files(folder: Folder) -> None:
     talk = folder.plant("talk.py")
     with started("dev", "--port", "0", "talk.py", cwd=folder.path) as process:
         process.err.wait_for(r"`substrate trust --always` to reload them")
@@ -217,7 +217,7 @@ async def words(files: ProjectFiles, folder: Folder) -> Plexus:
 
 
 @pytest.mark.anyio
-async def test_what_is_executed_is_what_was_hashed(
+async def test_the_executed_code_is_the_hashed_code(
     folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder.path)
@@ -307,7 +307,7 @@ UNREADABLE: dict[Callable[[Path], None], str] = {
 
 
 @pytest.mark.parametrize("make", UNREADABLE, ids=lambda make: make.__name__)
-def test_what_cannot_be_read_is_refused_by_name_and_hangs_nothing(
+def test_an_unreadable_file_is_rejected_by_name_without_blocking(
     make: Callable[[Path], None], folder: Folder
 ) -> None:
     make(folder.path)
@@ -321,7 +321,7 @@ def test_what_cannot_be_read_is_refused_by_name_and_hangs_nothing(
 
 
 @pytest.mark.parametrize("make", [_fifo, _fifo_for_settings, _huge_settings, _loop])
-def test_a_start_that_trusts_whatever_is_there_does_not_hang_either(
+def test_a_start_with_trust_does_not_block_either(
     make: Callable[[Path], None], folder: Folder
 ) -> None:
     make(folder.path)
@@ -331,7 +331,7 @@ def test_a_start_that_trusts_whatever_is_there_does_not_hang_either(
 # --- what it costs --------------------------------------------------------------------------------
 
 
-def test_a_folder_without_such_files_is_looked_at_twice_and_no_more(
+def test_a_folder_without_such_files_is_checked_only_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
@@ -371,7 +371,7 @@ def placeholders(folder: Path) -> Iterator[None]:
         held.release()
 
 
-def test_a_confined_command_under_way_changes_nothing_for_another_start(tmp_path: Path) -> None:
+def test_an_active_sandboxed_command_changes_nothing_for_another_start(tmp_path: Path) -> None:
     """Empty folders keep the command from creating what is missing; there is nothing to trust."""
     made = Folder(tmp_path)
     made.plant("activations.d/planted.py")
@@ -386,5 +386,5 @@ def test_a_confined_command_under_way_changes_nothing_for_another_start(tmp_path
         assert empty.notices() == []
 
 
-def test_the_placeholders_of_confined_commands_are_known_here() -> None:
+def test_the_placeholders_of_sandboxed_commands_are_recognised() -> None:
     assert settings.PLACEHOLDER_MODE == protected_paths.PLACEHOLDER_MODE

@@ -24,7 +24,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         ("asks.colour", ["--answer", '"blue"'], "blue"),
     ],
 )
-def test_a_question_is_answered_by_its_number(
+def test_a_question_is_answered_by_its_id(
     method: str, flags: list[str], result: object, server: Running
 ) -> None:
     with server.called(method, state="asking") as (process, number):
@@ -36,7 +36,7 @@ def test_a_question_is_answered_by_its_number(
         assert lines(process.out.rest())[-1]["result"] == result
 
 
-def test_a_refusal_may_say_why(server: Running) -> None:
+def test_a_rejection_may_have_a_reason(server: Running) -> None:
     with server.called("asks.colour", state="asking") as (process, number):
         flags = ["--no", "--message", "no colours today", "--json"]
         answered = lines(server.run("respond", f"{number}.1", *flags).stdout)
@@ -45,7 +45,7 @@ def test_a_refusal_may_say_why(server: Running) -> None:
         assert "no colours today" in lines(process.out.rest())[-1]["message"]
 
 
-def test_an_answer_that_does_not_fit_leaves_the_question_open(server: Running) -> None:
+def test_an_invalid_answer_leaves_the_question_pending(server: Running) -> None:
     with server.called("asks.colour", state="asking") as (process, number):
         wrong = server.run("respond", f"{number}.1", "--answer", '"green"')
         assert wrong.returncode == 1
@@ -55,7 +55,7 @@ def test_an_answer_that_does_not_fit_leaves_the_question_open(server: Running) -
         assert process.end() == 0
 
 
-def test_everything_that_is_open_is_asked_one_after_the_other(server: Running) -> None:
+def test_all_pending_questions_are_prompted_in_order(server: Running) -> None:
     with (
         server.called("asks.confirm", state="asking") as (first, _),
         server.called("asks.colour", state="asking") as (second, _),
@@ -72,7 +72,7 @@ def test_everything_that_is_open_is_asked_one_after_the_other(server: Running) -
         assert lines(second.out.wait_for(r"(\{.*complete.*\})\n")[1])[0]["result"] == "blue"
 
 
-def test_ctrl_c_leaves_what_is_open_as_it_is(server: Running) -> None:
+def test_ctrl_c_leaves_questions_pending(server: Running) -> None:
     with server.called("asks.confirm", state="asking") as (_, number):
         with terminal(*server.flags, "respond", cwd=server.project) as screen:
             screen.screen.wait_for(r"\[y/n\] $")
@@ -85,7 +85,7 @@ def test_ctrl_c_leaves_what_is_open_as_it_is(server: Running) -> None:
         )
 
 
-def test_with_nothing_open_that_is_said(server: Running) -> None:
+def test_without_pending_questions_a_message_is_printed(server: Running) -> None:
     assert server.run("respond", "--json").stdout == ""
     with terminal(*server.flags, "respond", cwd=server.project) as screen:
         assert "No pending questions." in screen.end()[1]

@@ -17,7 +17,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield found
 
 
-def test_what_is_under_way_is_listed_newest_first_and_what_ended_if_asked_for(
+def test_active_runs_are_listed_newest_first_and_ended_runs_on_request(
     server: Running,
 ) -> None:
     with (
@@ -37,7 +37,7 @@ def test_what_is_under_way_is_listed_newest_first_and_what_ended_if_asked_for(
     assert "plexus.runs" not in {entry["method"] for entry in server.runs("--state", "complete")}
 
 
-def test_on_a_terminal_it_is_a_table_and_json_if_asked_for(server: Running) -> None:
+def test_on_a_terminal_it_is_a_table_or_json_on_request(server: Running) -> None:
     with server.called("bash.execute", "sleep 100") as (_, number):
         with terminal(*server.flags, "runs", cwd=server.project) as screen:
             code, text = screen.end()
@@ -63,13 +63,13 @@ def test_a_command_that_failed_is_listed_as_failed_with_its_exit_code(server: Ru
     assert "failed (7)" in row
 
 
-def test_an_empty_list_says_where_there_are_more(server: Running) -> None:
+def test_an_empty_list_prints_a_message(server: Running) -> None:
     with terminal(*server.flags, "runs", "--state", "asking", cwd=server.project) as screen:
         assert "No runs found." in screen.end()[1]
     assert server.runs("--state", "asking") == []
 
 
-def test_a_run_is_stopped_with_the_reason_that_is_given(server: Running) -> None:
+def test_a_run_is_cancelled_with_the_given_reason(server: Running) -> None:
     with server.called("bash.execute", "sleep 100") as (process, number):
         stopped = server.run("cancel", str(number), "--reason", "enough")
         assert stopped.stdout == f"Run {number} is being cancelled.\n"
@@ -79,7 +79,7 @@ def test_a_run_is_stopped_with_the_reason_that_is_given(server: Running) -> None
         assert lines(again.stdout) == [{"run": number, "was_running": False}]
 
 
-def test_a_run_that_is_not_there_cannot_be_stopped(server: Running) -> None:
+def test_an_unknown_run_cannot_be_cancelled(server: Running) -> None:
     refused = server.run("cancel", "77")
     assert refused.returncode == 1
     assert "there is no run 77" in refused.stderr
@@ -90,7 +90,9 @@ def test_a_run_that_is_not_there_cannot_be_stopped(server: Running) -> None:
 @pytest.mark.parametrize(
     "command", [["runs"], ["watch"], ["attach", "1"], ["cancel", "1"], ["respond"]]
 )
-def test_without_a_server_it_is_said_how_to_get_one(command: list[str], tmp_path: Path) -> None:
+def test_without_a_server_the_error_explains_how_to_start_one(
+    command: list[str], tmp_path: Path
+) -> None:
     refused = run(*command, cwd=tmp_path)
     assert refused.returncode == 1
     assert "No server runs on port 0. Start one with `substrate`" in refused.stderr

@@ -23,14 +23,14 @@ def test_piped_it_is_the_json_schema(tmp_path: Path) -> None:
     assert method["params"]["properties"]["to"]["type"] == "integer"
 
 
-def test_the_legacy_spelling_is_understood(tmp_path: Path) -> None:
+def test_the_legacy_name_with_underscores_is_accepted(tmp_path: Path) -> None:
     assert json.loads(run("schema", "bash_execute", cwd=tmp_path).stdout)["name"] == "bash.execute"
 
 
 @pytest.mark.parametrize(
     ("name", "meant"), [("bash.exec", "bash.execute"), ("bsh", "bash"), ("execute", "bash.execute")]
 )
-def test_a_wrong_name_is_answered_with_the_nearest(name: str, meant: str, tmp_path: Path) -> None:
+def test_an_unknown_name_gets_a_suggestion(name: str, meant: str, tmp_path: Path) -> None:
     failed = run("schema", name, cwd=tmp_path)
 
     assert failed.returncode == 2
@@ -50,7 +50,7 @@ def test_on_a_terminal_parameters_and_events_are_explained(tmp_path: Path) -> No
     assert "exit_code: integer" in seen
 
 
-def test_on_a_terminal_json_can_be_asked_for(tmp_path: Path) -> None:
+def test_on_a_terminal_json_is_available_on_request(tmp_path: Path) -> None:
     with terminal("schema", "plexus.hash", "--json", cwd=tmp_path) as screen:
         _, text = screen.end()
     assert json.loads(text)["result"] == {"type": "string"}

@@ -33,7 +33,7 @@ class Plugin(Activation):
 OFF = "the built-in bash, which it replaces, is switched off"
 
 
-def test_every_command_says_that_the_built_in_is_switched_off(tmp_path: Path) -> None:
+def test_every_command_reports_that_the_built_in_is_switched_off(tmp_path: Path) -> None:
     add_plugin(tmp_path, "restricted", RESTRICTED)
     listed = run("list", cwd=tmp_path)
     assert "bash.execute" not in listed.stdout
@@ -52,7 +52,7 @@ def test_every_command_says_that_the_built_in_is_switched_off(tmp_path: Path) ->
     assert json.dumps(probes["bash"]).count("switched off") == 1
 
 
-def test_check_says_it_before_a_server_starts(tmp_path: Path) -> None:
+def test_check_reports_it_before_a_server_starts(tmp_path: Path) -> None:
     add_plugin(tmp_path, "restricted", RESTRICTED)
     checked = run("check", "--json", "activations.d/restricted.py", cwd=tmp_path)
     assert checked.returncode == 1

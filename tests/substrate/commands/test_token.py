@@ -68,14 +68,14 @@ def test_it_prints_the_token_of_the_running_server_and_nothing_else(
     assert link == f"http://127.0.0.1:{port}/#token={token}"
 
 
-def test_without_a_server_it_says_what_to_do(project: Path) -> None:
+def test_without_a_server_it_explains_what_to_do(project: Path) -> None:
     done = run("--port", "1", "token", cwd=project)
     assert done.returncode == 1
     assert "No server of yours runs on port 1" in done.stderr
     assert done.stdout == ""
 
 
-def test_a_server_that_asks_for_none_has_none(project: Path) -> None:
+def test_a_server_without_authentication_has_no_token(project: Path) -> None:
     with started("--port", "0", "--auth", "off", cwd=project) as process:
         port = process.err.wait_for(r"http://127\.0\.0\.1:(\d+)")[1]
         done = run("--port", port, "token", cwd=project)
@@ -97,7 +97,7 @@ def test_rotate_replaces_the_token_everywhere(port: str, project: Path) -> None:
 # --- further ones --------------------------------------------------------------------------------
 
 
-def test_a_token_is_made_used_listed_and_revoked(port: str, project: Path) -> None:
+def test_a_token_is_created_used_listed_and_revoked(port: str, project: Path) -> None:
     flags = ["--scope", "count", "--scope", "chat", "--expires", "30d"]
     secret = printed(run("token", "create", "phone", *flags, cwd=project))
     assert status(port, secret) == 200
@@ -120,7 +120,7 @@ def test_a_token_is_made_used_listed_and_revoked(port: str, project: Path) -> No
     assert run("token", "list", cwd=project).stdout == ""
 
 
-def test_a_token_may_call_what_its_scopes_say(port: str, project: Path) -> None:
+def test_a_token_may_call_what_its_scopes_allow(port: str, project: Path) -> None:
     reads = printed(run("token", "create", "reads", cwd=project))
     counts = printed(run("token", "create", "counts", "--scope", "count", cwd=project))
     everything = printed(run("token", "create", "all", "--scope", "*", cwd=project))
@@ -131,7 +131,7 @@ def test_a_token_may_call_what_its_scopes_say(port: str, project: Path) -> None:
         assert called.returncode == 0, called.stderr
 
 
-def test_a_token_can_be_for_what_is_ones_own(port: str, project: Path) -> None:
+def test_a_token_can_be_for_the_local_principal(port: str, project: Path) -> None:
     own = printed(run("token", "create", "phone", "--as", "local", cwd=project))
     other = printed(run("token", "create", "guest", cwd=project))
     assert run("--port", port, "call", "count.up", "1", cwd=project).returncode == 0
@@ -153,7 +153,7 @@ def test_a_token_can_be_for_what_is_ones_own(port: str, project: Path) -> None:
         (["create", "session:12345678"], "is not a valid name"),
     ],
 )
-def test_what_cannot_be_is_explained(project: Path, arguments: list[str], said: str) -> None:
+def test_invalid_arguments_are_explained(project: Path, arguments: list[str], said: str) -> None:
     done = run("token", *arguments, cwd=project)
     assert done.returncode != 0
     assert said in done.stderr
@@ -161,7 +161,7 @@ def test_what_cannot_be_is_explained(project: Path, arguments: list[str], said: 
     assert done.stdout == ""
 
 
-def test_a_name_is_taken_once(project: Path) -> None:
+def test_a_token_name_is_unique(project: Path) -> None:
     assert run("token", "create", "phone", cwd=project).returncode == 0
     done = run("token", "create", "phone", cwd=project)
     assert done.returncode == 1
@@ -238,7 +238,7 @@ def test_a_damaged_file_of_sessions_is_reported(project: Path, tmp_path: Path) -
 # --- commands that ask a server ------------------------------------------------------------------
 
 
-def test_commands_find_the_token_by_themselves(port: str, project: Path) -> None:
+def test_commands_find_the_token_automatically(port: str, project: Path) -> None:
     for arguments in (
         ["--port", port, "call", "count.up", "1"],
         ["--port", port, "list"],
@@ -251,7 +251,7 @@ def test_commands_find_the_token_by_themselves(port: str, project: Path) -> None
 
 
 @pytest.mark.parametrize("scheme", ["ws", "http"])
-def test_a_wrong_token_is_said_to_be_wrong_at_once(port: str, project: Path, scheme: str) -> None:
+def test_a_wrong_token_is_reported_immediately(port: str, project: Path, scheme: str) -> None:
     url = f"{scheme}://127.0.0.1:{port}"
     for arguments in (["call", "--url", url, "count.up", "1"], ["list", "--url", url]):
         done = run("--token", "wrong", *arguments, cwd=project)
@@ -271,7 +271,7 @@ def test_a_server_of_another_user_is_not_sent_our_token(port: str, project: Path
     assert "token" in done.stderr
 
 
-def test_the_variable_is_no_setting_and_is_not_complained_about(project: Path) -> None:
+def test_the_token_variable_is_not_reported_as_unknown(project: Path) -> None:
     done = run("config", cwd=project, SUBSTRATE_TOKEN="secret")
     assert done.returncode == 0
     assert "secret" not in done.stdout + done.stderr

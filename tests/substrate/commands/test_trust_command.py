@@ -49,7 +49,7 @@ def test_trust_shows_what_it_covers_and_lists_it(folder: Folder) -> None:
     )
 
 
-def test_always_covers_what_comes_later_and_revoke_ends_it(folder: Folder) -> None:
+def test_always_covers_later_files_and_revoke_ends_it(folder: Folder) -> None:
     assert folder.run("trust", "--always").returncode == 0
     folder.plant("activations.d/later.py")
     assert {"planted.word", "later.word"} <= folder.methods()
@@ -60,7 +60,7 @@ def test_always_covers_what_comes_later_and_revoke_ends_it(folder: Folder) -> No
     assert "is not trusted" in again.stderr
 
 
-def test_a_folder_that_is_gone_can_be_revoked(folder: Folder, tmp_path: Path) -> None:
+def test_a_missing_folder_can_be_revoked(folder: Folder, tmp_path: Path) -> None:
     folder.run("trust")
     shutil.rmtree(folder.path)
     listed = folder.run("trust", "--list", cwd=tmp_path).stdout
@@ -97,7 +97,7 @@ def test_settings_that_are_trusted_and_wrong_do_not_stop_revoking(folder: Folder
 # --- which folder ---------------------------------------------------------------------------------
 
 
-def test_a_link_to_a_folder_is_that_folder(folder: Folder, tmp_path: Path) -> None:
+def test_a_link_to_a_folder_is_trusted_as_that_folder(folder: Folder, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(folder.path)
     assert folder.run("trust", cwd=link).returncode == 0
@@ -114,7 +114,7 @@ def test_a_folder_that_was_moved_is_not_trusted(folder: Folder, tmp_path: Path) 
     assert "the folder is not trusted" in done.stderr
 
 
-def test_trust_in_a_home_folder_does_not_reach_the_folders_in_it(
+def test_trust_in_a_home_folder_does_not_cover_its_subfolders(
     folder: Folder, tmp_path: Path
 ) -> None:
     (tmp_path / "activations.d").mkdir()
@@ -163,7 +163,7 @@ def test_a_folder_of_another_user_is_not_trusted_always(folder: Folder) -> None:
 # --- the records ----------------------------------------------------------------------------------
 
 
-def test_records_are_their_owners_alone(folder: Folder) -> None:
+def test_only_the_owner_can_read_records(folder: Folder) -> None:
     folder.run("trust")
     [record] = record_files()
     assert record.stat().st_mode & 0o777 == 0o600
@@ -173,7 +173,7 @@ def test_records_are_their_owners_alone(folder: Folder) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"{}", b'{"folder":1,"always":1,"files":[],"since":0}', b"\xff"]
 )
-def test_a_damaged_record_is_no_trust_and_is_named(content: bytes, folder: Folder) -> None:
+def test_a_damaged_record_grants_no_trust_and_is_reported(content: bytes, folder: Folder) -> None:
     folder.run("trust", "--always")
     [record] = record_files()
     record.write_bytes(content)
@@ -186,7 +186,7 @@ def test_a_damaged_record_is_no_trust_and_is_named(content: bytes, folder: Folde
     assert "planted.word" in folder.methods()
 
 
-def test_a_record_of_another_folder_is_no_trust(folder: Folder, tmp_path: Path) -> None:
+def test_a_record_of_another_folder_grants_no_trust(folder: Folder, tmp_path: Path) -> None:
     other = Folder(tmp_path / "other")
     other.run("trust", "--always")
     [theirs] = record_files()
@@ -197,7 +197,7 @@ def test_a_record_of_another_folder_is_no_trust(folder: Folder, tmp_path: Path) 
         read_record(folder.path)
 
 
-def test_a_record_that_others_can_write_or_that_is_a_link_is_no_trust(
+def test_a_record_that_others_can_write_or_that_is_a_link_grants_no_trust(
     folder: Folder, tmp_path: Path
 ) -> None:
     folder.run("trust", "--always")
@@ -212,7 +212,7 @@ def test_a_record_that_others_can_write_or_that_is_a_link_is_no_trust(
         read_record(folder.path)
 
 
-def test_writers_at_the_same_time_leave_one_whole_record(folder: Folder) -> None:
+def test_concurrent_writers_leave_one_complete_record(folder: Folder) -> None:
     digests = [{f"activations.d/{number}.py": f"{number:064}"} for number in range(8)]
 
     def write(files: dict[str, str]) -> None:
@@ -231,7 +231,7 @@ def test_writers_at_the_same_time_leave_one_whole_record(folder: Folder) -> None
     assert list_records()[1] == []
 
 
-def test_a_state_folder_that_cannot_be_written_is_an_error_with_a_cure(
+def test_a_state_folder_that_cannot_be_written_is_an_error_with_advice(
     folder: Folder, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
@@ -242,7 +242,9 @@ def test_a_state_folder_that_cannot_be_written_is_an_error_with_a_cure(
     assert "planted.word" not in folder.methods(XDG_STATE_HOME=str(tmp_path / "file"))
 
 
-def test_a_yes_that_cannot_be_stored_holds_for_this_start(folder: Folder, tmp_path: Path) -> None:
+def test_a_confirmation_that_cannot_be_stored_holds_for_this_start(
+    folder: Folder, tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
     variables = {"XDG_STATE_HOME": str(tmp_path / "file")}
     with terminal("list", "--local", cwd=folder.path, **variables) as screen:
@@ -276,9 +278,7 @@ def test_trust_is_read_from_a_state_folder_that_is_read_only(
 # --- where it is offered --------------------------------------------------------------------------
 
 
-def test_mcp_install_says_that_files_of_the_folder_would_be_skipped(
-    folder: Folder, tmp_path: Path
-) -> None:
+def test_mcp_install_reports_files_that_would_be_skipped(folder: Folder, tmp_path: Path) -> None:
     install = ("mcp", "install", "gemini", "--scope", "project", "--yes")
     said = folder.run(*install, HOME=str(tmp_path)).stderr
     assert "Not loaded from the project folder: activations.d" in said

@@ -106,7 +106,7 @@ def test_hostile_settings_have_no_effect_at_all(content: bytes, folder: Folder) 
     assert notice["code"] == "folder_untrusted"
 
 
-def test_a_server_in_it_asks_for_a_token_whatever_the_folder_says(hostile: Folder) -> None:
+def test_a_server_in_it_requires_a_token_regardless_of_its_settings(hostile: Folder) -> None:
     with started("--port", "0", cwd=hostile.path) as process:
         address = process.err.wait_for(r"http://([\d.]+):(\d+)")
         assert address[1] == "127.0.0.1"
@@ -122,7 +122,7 @@ def test_a_server_in_it_asks_for_a_token_whatever_the_folder_says(hostile: Folde
     assert "token" in refused.stderr
 
 
-def test_a_server_beside_stdio_does_not_import_modules_of_the_folder(
+def test_the_companion_server_of_stdio_does_not_import_modules_of_the_folder(
     hostile: Folder, tmp_path: Path
 ) -> None:
     """`--watch` starts a process in the folder, and Python must not look there for ours."""
@@ -152,7 +152,7 @@ def test_a_server_beside_stdio_does_not_import_modules_of_the_folder(
     assert hostile.executed() == []
 
 
-def test_dev_does_not_load_plugin_files_that_come_while_it_runs(folder: Folder) -> None:
+def test_dev_does_not_load_plugin_files_added_later(folder: Folder) -> None:
     talk = folder.plant("talk.py")
     with started("dev", "--port", "0", "talk.py", cwd=folder.path) as process:
         process.err.wait_for(r"Loaded talk\.py")
@@ -172,7 +172,7 @@ def test_a_folder_without_such_files_needs_no_trust(folder: Folder) -> None:
     assert folder.run("list", "--local").stderr == ""
 
 
-def test_an_activation_that_is_named_needs_no_trust(hostile: Folder) -> None:
+def test_an_activation_named_by_a_flag_needs_no_trust(hostile: Folder) -> None:
     assert "named.word" in hostile.methods("--activation", "named.py")
     assert "module.word" in hostile.methods("--activation", "module")
     assert hostile.executed() == ["module", "named"]
@@ -199,7 +199,7 @@ def test_a_plugin_folder_of_the_operator_needs_no_trust_if_it_is_not_in_the_proj
 
 
 @pytest.mark.parametrize("arguments", [("dev", "--stdio", "."), ("check", ".")], ids=" ".join)
-def test_a_package_that_is_named_needs_no_trust(
+def test_a_package_named_by_its_path_needs_no_trust(
     arguments: tuple[str, ...], hostile: Folder
 ) -> None:
     assert hostile.run(*arguments).returncode == 0
@@ -222,7 +222,7 @@ def test_trust_can_be_given_for_one_start(arguments: tuple[str, ...], folder: Fo
 # --- reports --------------------------------------------------------------------------------------
 
 
-def test_the_log_says_what_was_skipped_and_what_to_do(hostile: Folder) -> None:
+def test_the_log_reports_what_was_skipped_and_what_to_do(hostile: Folder) -> None:
     said = hostile.run("--stdio", "--log-level", "error").stderr
     assert said.startswith(
         "Warning: Not loaded from the project folder: substrate.toml and activations.d, because "
@@ -265,7 +265,7 @@ def instructions(folder: Folder, *flags: str) -> str:
     return text
 
 
-def test_the_mcp_instructions_tell_a_model_in_words_that_the_folder_cannot_choose(
+def test_the_mcp_instructions_report_it_in_text_that_the_folder_cannot_choose(
     folder: Folder,
 ) -> None:
     plain = instructions(folder)
@@ -304,7 +304,7 @@ def test_on_a_terminal_the_files_are_shown_and_no_is_the_default(folder: Folder)
         assert folder.executed() == []
 
 
-def test_a_yes_is_remembered_until_a_file_changes(folder: Folder) -> None:
+def test_a_confirmation_is_stored_until_a_file_changes(folder: Folder) -> None:
     file = folder.plant("activations.d/planted.py")
     with terminal("list", "--local", cwd=folder.path) as screen:
         screen.screen.wait_for(r"\[y/N\]")
@@ -343,7 +343,7 @@ def test_help_and_reports_ask_nothing(arguments: tuple[str, ...], folder: Folder
     assert "[y/N]" not in shown
 
 
-def test_what_the_question_shows_cannot_act_on_the_terminal(folder: Folder) -> None:
+def test_the_text_of_the_question_cannot_control_the_terminal(folder: Folder) -> None:
     folder.plant("activations.d/\x1b[2Ja.py")
     folder.settings("# \x1b]0;title\x07 \u202e\r\n" + "\n".join(f"# {n}" for n in range(100)))
     with terminal("list", "--local", cwd=folder.path) as screen:
@@ -354,7 +354,7 @@ def test_what_the_question_shows_cannot_act_on_the_terminal(folder: Folder) -> N
     assert "and 41 more lines: read the file" in shown
 
 
-def test_a_package_of_the_folder_is_imported_only_after_a_yes(hostile: Folder) -> None:
+def test_a_package_of_the_folder_is_imported_only_after_confirmation(hostile: Folder) -> None:
     (hostile.path / "substrate.toml").unlink()
     for answer in ("n", "y"):
         with terminal("check", cwd=hostile.path) as screen:

@@ -21,7 +21,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield found
 
 
-def test_all_runs_are_watched_as_they_begin_ask_and_end(server: Running) -> None:
+def test_all_runs_are_watched_as_they_start_ask_and_end(server: Running) -> None:
     with (
         server.called("asks.confirm", state="asking") as (_, asking),
         started(*server.flags, "watch", cwd=server.project) as watcher,
@@ -39,7 +39,7 @@ def test_all_runs_are_watched_as_they_begin_ask_and_end(server: Running) -> None
         assert "Traceback" not in watcher.err.rest()
 
 
-def test_on_a_terminal_a_change_is_a_line_and_says_how_to_answer(server: Running) -> None:
+def test_on_a_terminal_a_change_is_a_line_with_how_to_answer(server: Running) -> None:
     with (
         server.called("asks.confirm", state="asking") as (process, number),
         terminal(*server.flags, "watch", cwd=server.project) as screen,
@@ -53,7 +53,7 @@ def test_on_a_terminal_a_change_is_a_line_and_says_how_to_answer(server: Running
         assert screen.end()[0] == 130
 
 
-def test_a_server_that_goes_away_ends_the_watching(tmp_path: Path) -> None:
+def test_a_lost_server_ends_watching(tmp_path: Path) -> None:
     with started("--port", "0", cwd=tmp_path) as process:
         port = process.err.wait_for(r"http://127\.0\.0\.1:(\d+)")[1]
         there = Running(tmp_path, port)
@@ -75,7 +75,7 @@ def entry(number: int, state: str) -> dict[str, Any]:
     return {"run": number, "state": state, "method": "a.b"}
 
 
-def test_what_had_ended_before_is_not_told() -> None:
+def test_runs_that_ended_before_are_not_reported() -> None:
     changes = Changes()
     there = [entry(2, "running"), entry(1, "complete")]
     assert list(changes.update(there, [])) == [entry(2, "running")]
@@ -84,7 +84,7 @@ def test_what_had_ended_before_is_not_told() -> None:
     assert list(changes.update([entry(2, "error")], [])) == [entry(2, "error")]
 
 
-def test_what_there_was_before_may_come_in_several_events() -> None:
+def test_the_initial_snapshot_may_span_several_events() -> None:
     changes = Changes()
     many = [entry(number, "complete") for number in range(1, RUNS_PER_EVENT + 1)]
     assert list(changes.update(many, [])) == []
@@ -92,14 +92,14 @@ def test_what_there_was_before_may_come_in_several_events() -> None:
     assert list(changes.update([entry(RUNS_PER_EVENT + 2, "complete")], [])) != []
 
 
-def test_what_began_and_ended_between_two_looks_is_told_in_the_order_of_beginning() -> None:
+def test_runs_between_two_polls_are_reported_in_start_order() -> None:
     changes = Changes()
     assert list(changes.update([], [])) == []
     news = [entry(3, "running"), entry(2, "error"), entry(1, "complete")]
     assert [each["run"] for each in changes.update(news, [])] == [1, 2, 3]
 
 
-def test_a_run_that_was_forgotten_before_anybody_saw_its_end_is_told_as_that() -> None:
+def test_an_evicted_run_with_an_unseen_end_is_reported_as_forgotten() -> None:
     changes = Changes()
     list(changes.update([entry(1, "asking"), entry(2, "complete")], []))
     assert list(changes.update([], [1, 2])) == [entry(1, "forgotten")]
