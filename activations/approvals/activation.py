@@ -70,7 +70,7 @@ class Approvals(Activation):
     async def pending(
         self, run: int | None = None, limit: int = 100, *, principal: Principal
     ) -> Pending:
-        """List the questions that your runs wait for, oldest first.
+        """List the open questions of your runs, such as requests for approval, oldest first.
 
         Answer them with approvals.respond.
 

@@ -75,7 +75,7 @@ class ClaudeCode(Activation):
         *,
         ctx: Context,
     ) -> SessionData:
-        """Create a Claude Code session in a directory. Use it before claudecode.chat; returns it.
+        """Create a Claude Code session in a directory and return it. Use it with claudecode.chat.
 
         Args:
             name: Name of the new session. It must not exist yet.
@@ -136,7 +136,7 @@ class ClaudeCode(Activation):
 
     @method(title="Fork a Claude Code session", destructive=False, open_world=False, scope="chat")
     async def fork(self, session_name: str, new_name: str, *, ctx: Context) -> SessionData:
-        """Create a second session that shares the conversation so far; returns the new session.
+        """Create a second Claude Code session that shares the conversation so far; returns it.
 
         Args:
             session_name: Name of the session to fork.

@@ -93,7 +93,7 @@ class Chat(Activation):
     @method(title="Create a chat session", destructive=False, open_world=False)
     @config_parameters()
     async def create(self, name: str, *, ctx: Context, **config: Any) -> SessionData:
-        """Create a chat session with a model. Use it before chat.send; returns the new session.
+        """Create a chat session with a model and return it. Talk to the model with chat.send.
 
         Args:
             name: Name of the new session. It must not exist yet.
@@ -104,7 +104,7 @@ class Chat(Activation):
     async def list_sessions(
         self, after: str | None = None, limit: int = 100, *, ctx: Context
     ) -> SessionPage:
-        """List your chat sessions by name, with their model, configuration and last update.
+        """List your chat sessions by name, with model and last update, to find one to continue.
 
         Args:
             after: The `next` value of the previous page; omit it for the first page.
@@ -160,7 +160,7 @@ class Chat(Activation):
     async def fork(
         self, session: str, new_name: str, node_id: str | None = None, *, ctx: Context
     ) -> SessionData:
-        """Create a second session that shares the conversation so far; returns the new session.
+        """Create a second session that shares the conversation so far, and return it.
 
         Use it to try another direction while the original session stays as it is.
 
@@ -284,7 +284,7 @@ class Chat(Activation):
     async def history(
         self, session: str, before: str | None = None, limit: int = 50, *, ctx: Context
     ) -> HistoryPage:
-        """Return the latest messages of a session, oldest first.
+        """Return the latest messages of a conversation, oldest first, to read or continue it.
 
         An answer in progress comes last, with the status "streaming".
 

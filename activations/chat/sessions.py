@@ -103,7 +103,7 @@ class SessionConfig(NamedTuple):
         ),
     ] = None
     temperature: Annotated[
-        float | None, _Doc("Sampling temperature from 0 (most predictable) to 2.")
+        float | None, _Doc("Sampling temperature, 0 (most predictable) to 2.")
     ] = None
     context_tokens: Annotated[
         int | None,
