@@ -161,7 +161,7 @@ class Watched(Activation):
     version = "1.0.0"
 
     def __init__(self) -> None:
-        self.begun = asyncio.Event()
+        self.started = asyncio.Event()
         self.stopped = asyncio.Event()
         self.calls = 0
 
@@ -171,7 +171,7 @@ class Watched(Activation):
         self.calls += 1
         try:
             yield Content("waiting")
-            self.begun.set()
+            self.started.set()
             await asyncio.Event().wait()
         finally:
             self.stopped.set()
@@ -179,7 +179,7 @@ class Watched(Activation):
     @method(deadline_s=None)
     async def linger(self) -> str:
         """Ignore the cancellation and finish."""
-        self.begun.set()
+        self.started.set()
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
         return "finished anyway"

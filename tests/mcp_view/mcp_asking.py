@@ -109,7 +109,7 @@ class Asking(Activation):
 
     def __init__(self) -> None:
         #: How often each part of the work was reached.
-        self.begun = 0
+        self.started = 0
         self.answered = 0
         self.ended = asyncio.Event()
 
@@ -118,7 +118,7 @@ class Asking(Activation):
         self, kind: str, timeout_s: float = 60, key: str | None = None, *, ctx: Context
     ) -> AsyncIterator[Content]:
         """Ask a question and report the answer."""
-        self.begun += 1
+        self.started += 1
         try:
             yield Content("before ")
             try:
@@ -161,7 +161,7 @@ class Asking(Activation):
     @method
     async def rounds(self, *, ctx: Context) -> AsyncIterator[Content]:
         """Ask questions one after the other."""
-        self.begun += 1
+        self.started += 1
         yield Content("one ")
         first = await ctx.ask(KINDS["confirm"], timeout_s=60)
         yield Content(f"{first} two ")

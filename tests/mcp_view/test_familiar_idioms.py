@@ -1,6 +1,6 @@
-"""What authors who know other MCP frameworks write first: it works, or the refusal says the cure.
+"""Idioms of other MCP frameworks: they work, or the error says what to write instead.
 
-What works is called over both views, and both give the same.
+Supported idioms are called over both views, with the same result.
 """
 
 # No `from __future__ import annotations`: functions here use classes of the function around them.
@@ -72,7 +72,7 @@ class Pair(NamedTuple):
 
 
 class Try(Activation):
-    """What people try first."""
+    """Methods in the style of other frameworks."""
 
     namespace = "try"
     version = "1.0.0"
@@ -224,97 +224,97 @@ class Try(Activation):
     # --- results ------------------------------------------------------------------------------
 
     @method
-    async def gives_dict(self) -> dict[str, Any]:
-        """Give a dict."""
+    async def returns_dict(self) -> dict[str, Any]:
+        """Return a dict."""
         return {"a": 1, "b": None}
 
     @method
-    async def gives_bare_dict(self) -> dict:  # type: ignore[type-arg]
-        """Give a dict."""
+    async def returns_bare_dict(self) -> dict:  # type: ignore[type-arg]
+        """Return a dict."""
         return {"a": 1}
 
     @method
-    async def gives_list(self) -> list[int]:
-        """Give a list."""
+    async def returns_list(self) -> list[int]:
+        """Return a list."""
         return [1, 2]
 
     @method
-    async def gives_model(self) -> Item:
-        """Give a model."""
+    async def returns_model(self) -> Item:
+        """Return a model."""
         return Item(name="tea", price=1.5)
 
     @method
-    async def gives_models(self) -> list[Item]:
-        """Give models."""
+    async def returns_models(self) -> list[Item]:
+        """Return models."""
         return [Item(name="tea", price=1.5)]
 
     @method
-    async def gives_point(self) -> Point:
-        """Give a dataclass."""
+    async def returns_point(self) -> Point:
+        """Return a dataclass."""
         return Point(1, 2)
 
     @method
-    async def gives_shape(self) -> Shape:
-        """Give a TypedDict."""
+    async def returns_shape(self) -> Shape:
+        """Return a TypedDict."""
         return {"sides": 3}
 
     @method
-    async def gives_nothing(self) -> None:
-        """Give nothing."""
+    async def returns_nothing(self) -> None:
+        """Return nothing."""
 
     @method
-    async def gives_int(self) -> int:
-        """Give a number."""
+    async def returns_int(self) -> int:
+        """Return a number."""
         return 5
 
     @method
-    async def gives_bool(self) -> bool:
-        """Give a truth."""
+    async def returns_bool(self) -> bool:
+        """Return a truth."""
         return True
 
     @method
-    async def gives_float(self) -> float:
-        """Give a fraction."""
+    async def returns_float(self) -> float:
+        """Return a fraction."""
         return 0.5
 
     @method
-    async def gives_money(self) -> Decimal:
-        """Give an amount."""
+    async def returns_money(self) -> Decimal:
+        """Return an amount."""
         return Decimal("1.50")
 
     @method
-    async def gives_moment(self) -> datetime:
-        """Give a moment."""
+    async def returns_moment(self) -> datetime:
+        """Return a moment."""
         return datetime(2026, 1, 2, 3, 4, 5)
 
     @method
-    async def gives_path(self) -> Path:
-        """Give a path."""
+    async def returns_path(self) -> Path:
+        """Return a path."""
         return Path("a/b")
 
     @method
-    async def gives_colour(self) -> Colour:
-        """Give a colour."""
+    async def returns_colour(self) -> Colour:
+        """Return a colour."""
         return Colour.BLUE
 
     @method
-    async def gives_tuple(self) -> tuple[int, str]:
-        """Give two."""
+    async def returns_tuple(self) -> tuple[int, str]:
+        """Return two."""
         return 1, "a"
 
     @method
-    async def gives_pair(self) -> Pair:
-        """Give two numbers."""
+    async def returns_pair(self) -> Pair:
+        """Return two numbers."""
         return Pair(1, 2)
 
     @method
-    async def gives_set(self) -> set[str]:
-        """Give a set."""
+    async def returns_set(self) -> set[str]:
+        """Return a set."""
         return {"b", "a"}
 
     @method
-    async def gives_numbered(self) -> dict[int, str]:
-        """Give texts by numbers."""
+    async def returns_numbered(self) -> dict[int, str]:
+        """Return texts by numbers."""
         return {1: "a"}
 
     # --- errors -------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ class Try(Activation):
         raise ValueError("the password is tea")
 
 
-#: A method, its arguments, and what it gives as JSON.
+#: A method, its arguments, and its result as JSON.
 WORKS: list[tuple[str, dict[str, Any], Any]] = [
     ("described", {"n": 5}, 5),
     ("annotated_default", {}, 3),
@@ -365,27 +365,27 @@ WORKS: list[tuple[str, dict[str, Any], Any]] = [
     ("context", {"word": "hi"}, "hi"),
     ("context_by_name", {"word": "hi"}, "hi True"),
     ("context_or_none", {"word": "hi"}, "hi True"),
-    ("gives_dict", {}, {"a": 1, "b": None}),
-    ("gives_bare_dict", {}, {"a": 1}),
-    ("gives_list", {}, [1, 2]),
-    ("gives_model", {}, {"name": "tea", "price": 1.5, "tags": []}),
-    ("gives_models", {}, [{"name": "tea", "price": 1.5, "tags": []}]),
-    ("gives_point", {}, {"x": 1, "y": 2}),
-    ("gives_shape", {}, {"sides": 3}),
-    ("gives_nothing", {}, None),
-    ("gives_int", {}, 5),
-    ("gives_bool", {}, True),
-    ("gives_float", {}, 0.5),
-    ("gives_money", {}, "1.50"),
-    ("gives_moment", {}, "2026-01-02T03:04:05"),
-    ("gives_path", {}, "a/b"),
-    ("gives_colour", {}, "blue"),
-    ("gives_tuple", {}, [1, "a"]),
-    ("gives_pair", {}, [1, 2]),
-    ("gives_set", {}, ["a", "b"]),
-    ("gives_numbered", {}, {"1": "a"}),
+    ("returns_dict", {}, {"a": 1, "b": None}),
+    ("returns_bare_dict", {}, {"a": 1}),
+    ("returns_list", {}, [1, 2]),
+    ("returns_model", {}, {"name": "tea", "price": 1.5, "tags": []}),
+    ("returns_models", {}, [{"name": "tea", "price": 1.5, "tags": []}]),
+    ("returns_point", {}, {"x": 1, "y": 2}),
+    ("returns_shape", {}, {"sides": 3}),
+    ("returns_nothing", {}, None),
+    ("returns_int", {}, 5),
+    ("returns_bool", {}, True),
+    ("returns_float", {}, 0.5),
+    ("returns_money", {}, "1.50"),
+    ("returns_moment", {}, "2026-01-02T03:04:05"),
+    ("returns_path", {}, "a/b"),
+    ("returns_colour", {}, "blue"),
+    ("returns_tuple", {}, [1, "a"]),
+    ("returns_pair", {}, [1, 2]),
+    ("returns_set", {}, ["a", "b"]),
+    ("returns_numbered", {}, {"1": "a"}),
 ]
-#: A method, arguments that do not fit, and what the refusal says.
+#: A method, invalid arguments, and part of the error.
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("described", {"n": 10}, "less than or equal to 9"),
     ("described", {}, "is required"),
@@ -426,18 +426,18 @@ async def test_both_views_return_the_same_value(
         assert wire.decode_value(text_of(result).encode(), hub.limits) == expected
 
 
-@pytest.mark.parametrize(("name", "arguments", "said"), WRONG)
+@pytest.mark.parametrize(("name", "arguments", "reason"), WRONG)
 async def test_both_views_reject_invalid_arguments(
-    name: str, arguments: dict[str, Any], said: str, open_hub: OpenHub
+    name: str, arguments: dict[str, Any], reason: str, open_hub: OpenHub
 ) -> None:
     hub = open_hub(Try)
     with pytest.raises(Exception, match=r"^try") as refused:
         hub.call(f"try.{name}", arguments)
-    assert said in str(refused.value)
+    assert reason in str(refused.value)
     answer = await McpPeer(hub, "2025-11-25").call(
         "tools/call", {"name": f"try.{name}", "arguments": arguments}
     )
-    assert said in str(answer)
+    assert reason in str(answer)
 
 
 async def test_all_methods_are_listed_with_their_defaults(open_hub: OpenHub) -> None:
@@ -521,7 +521,7 @@ async def aliased(self: Any, n: int = Field(1, alias="count")) -> int:  # noqa: 
 
 
 async def raw_bytes(self: Any) -> bytes:  # noqa: ARG001
-    """Give a picture."""
+    """Return a picture."""
     return b""
 
 

@@ -1,4 +1,4 @@
-"""Whatever a client sends, in whatever order: each request has one answer, and nothing breaks."""
+"""Arbitrary messages in any order: each request has one answer, and nothing fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from plexus.runtime.builtin import PlexusActivation
 
 pytestmark = pytest.mark.timeout(120)
 
-#: Words that mean something somewhere, beside those that mean nothing.
+#: Words with a meaning in the protocol, and meaningless words.
 WORDS = st.sampled_from(
     [
         *("show.words", "show_media", "show-value", "show.fails", "show.found", "watched.wait"),
@@ -78,7 +78,7 @@ REQUESTS = st.fixed_dictionaries(
         "params": st.one_of(PARAMS, ENVELOPED, st.lists(JSON, max_size=1)),
     }
 )
-#: Something that refers to the request that came so many requests before.
+#: A reference to an earlier request, by its distance.
 BACKWARDS = st.tuples(st.sampled_from(["cancel", "answer", "error"]), st.integers(0, 3))
 STEPS = st.lists(st.one_of(REQUESTS, REQUESTS, BACKWARDS, st.just("wait"), JSON), max_size=12)
 
@@ -134,7 +134,7 @@ async def session(revision: str | None, steps: list[Any]) -> None:
 
 
 def answers(peer: McpPeer) -> list[Any]:
-    """The answers that were given so far, those of batches too."""
+    """Return the answers so far, including those in batches."""
     frames = [each for f in peer.frames for each in (f if isinstance(f, list) else [f])]
     return [frame for frame in frames if "method" not in frame]
 

@@ -1,4 +1,4 @@
-"""Trees and nodes over MCP: tools with structured results, resources, and being told of changes."""
+"""Trees and nodes over MCP: tools with structured results, resources, and notifications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches: one revision has them, and answers each with one array when all of it is done."""
+"""Batches, which one revision has: answered with one array when all requests are done."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def wait(request_id: Any, seconds: float | None) -> dict[str, Any]:
 
 
 async def array_of(peer: McpPeer) -> dict[Any, Any]:
-    """The one array that a batch is answered with, by id."""
+    """Return the array that answers a batch, by id."""
     answers = await peer.receive(lambda frame: isinstance(frame, list))
     by_id = {answer["id"]: answer for answer in answers}
     assert len(by_id) == len(answers)

@@ -1,4 +1,4 @@
-"""A call of the view: every state, and everything that can happen in it."""
+"""Call states: every step in every state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUESTION = QuestionAsked(
 )
 
 
-#: Requests that lead to a run, one for each way in which a call reads its items.
+#: Requests that start a run, one for each kind of call.
 REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "tool": ("tools/call", {"name": "demo.wait", "_meta": {"progressToken": "t"}}),
     "prompt": ("prompts/get", {"name": "desk.letter"}),
@@ -85,7 +85,7 @@ class Scene:
             self.view.on_items(self.call, batch(Detached()))
         if state is State.ANSWERED:
             self.view.on_items(self.call, batch(Complete()))
-        # As if the client had been asked something before.
+        # Simulates an open request to the client.
         self.call.client_requests = {1: QUESTION}
         assert self.call.state is state
 
@@ -108,7 +108,7 @@ def cancel(scene: Scene) -> list[Effect]:
     return scene.view.receive(wire.Notification("notifications/cancelled", {"requestId": 1}))
 
 
-#: What happens, in all the ways that lead to different states.
+#: Every step, in all variants that lead to different states.
 STEPS: dict[Step, list[Callable[[Scene], list[Effect]]]] = {
     Step.STARTED: [lambda s: s.view.on_started(s.call, run())],
     Step.REFUSED: [lambda s: s.view.on_refused(s.call, Busy("too many"))],
@@ -163,9 +163,9 @@ def test_the_table_names_no_state_that_is_never_reached() -> None:
                     scene = Scene(revision, state)
                     take(scene)
                     reached[state, step].add(scene.call.state)
-    # A call that starts as a task is kept as soon as its run is there; answers to a task are a
-    # call of their own, which ends with the last of them; and a question that is answered by what
-    # came with the request may be followed by one that is not.
+    # A call that starts as a task retains its run when it starts; answers to a task are a separate
+    # call, which ends with the last answer; and a question that is answered by the input responses
+    # may be followed by a question that is not.
     reached[State.STARTING, Step.STARTED].add(State.KEEPING)
     reached[State.STARTING, Step.OUTCOME].add(State.ANSWERED)
     reached[State.RUNNING, Step.OUTCOME].add(State.ANSWERED)

@@ -1,4 +1,4 @@
-"""What is listed: tools, prompts and templates, with what each revision has and no more."""
+"""Lists of tools, prompts and templates, with exactly the fields of each revision."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from plexus.errors import RegistrationError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
-#: From which revision on a tool has what.
+#: The first revision with each field of a tool.
 SINCE = {
     "name": "2024-11-05",
     "description": "2024-11-05",
@@ -62,7 +62,7 @@ class Papers(Activation):
 
     @method(listed=False)
     async def hidden(self) -> str:
-        """Callable, but offered to nobody."""
+        """Callable, but not listed."""
         return "hidden"
 
     @method(background="required")
@@ -252,7 +252,7 @@ async def test_every_spelling_is_accepted_whichever_is_listed(
 
 
 async def test_thousands_of_tools_are_listed_in_pages(open_hub: OpenHub) -> None:
-    """What a host sees of a large server: several pages, and each tool on one of them."""
+    """A large server has several pages, and each tool is on one of them."""
     hub = open_hub()
     fill(hub, 25)
     peer = McpPeer(hub, "2025-11-25", options=McpOptions(page_size=10))
@@ -342,7 +342,7 @@ async def test_an_invalid_result_size_is_refused_at_registration(
 
 
 class Choosy(Activation):
-    """Parameters that may be left out."""
+    """Optional parameters."""
 
     namespace = "choosy"
     version = "1.0.0"

@@ -1,4 +1,4 @@
-"""Chat over MCP: answers as tools' results and as progress, sessions as prompts, their trees."""
+"""Chat over MCP: answers as tool results and progress, sessions as prompts, trees as resources."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
 PROMPTS_CHANGED = "notifications/prompts/list_changed"
 
-#: How other servers of this protocol show this tool.
+#: The entry of this tool on other servers of this protocol.
 CLAUDECODE_CHAT = b"""{
     "name": "claudecode.chat",
     "description": "Chat with a Claude Code session",
@@ -92,15 +92,15 @@ async def test_the_result_is_the_whole_answer(revision: str, hub: Plexus) -> Non
     peer = McpPeer(hub, revision)
     await create(peer)
     await peer.tool("claudecode.chat", {"session_name": "my-session", "query": "first"})
-    said = " ".join(f"word{n}" for n in range(500))
+    query = " ".join(f"word{n}" for n in range(500))
     for tool, arguments in (
-        ("claudecode.chat", {"session_name": "my-session", "query": said}),
-        ("claudecode.chat", {"session_name": "my-session", "query": said, "max_turns": None}),
-        ("chat.send", {"session": "my-session", "message": said}),
+        ("claudecode.chat", {"session_name": "my-session", "query": query}),
+        ("claudecode.chat", {"session_name": "my-session", "query": query, "max_turns": None}),
+        ("chat.send", {"session": "my-session", "message": query}),
     ):
         result = await peer.tool(tool, arguments)
         assert not result["isError"]
-        assert text_of(result).startswith(f"You said: {said}")
+        assert text_of(result).startswith(f"You said: {query}")
         assert text_of(result).count("word499") == 1
 
 
@@ -113,11 +113,11 @@ async def test_progress_shows_the_answer_as_it_grows(revision: str, hub: Plexus)
     request = peer.begin_tool(
         "chat.send", {"session": "my-session", "message": "one two three"}, progressToken="t"
     )
-    told = await peer.notification("notifications/progress")
+    progress = await peer.notification("notifications/progress")
     assert all(frame.get("id") != request for frame in peer.frames), "it is not over yet"
     result = (await peer.answer_to(request))["result"]
     shown = peer.notifications("notifications/progress")
-    assert told in shown
+    assert progress in shown
     assert {each["progressToken"] for each in shown} == {"t"}
     values = [each["progress"] for each in shown]
     assert values == sorted(set(values))

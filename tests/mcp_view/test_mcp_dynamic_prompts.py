@@ -1,4 +1,4 @@
-"""Prompts that come and go: their list in pages, asking for one, and completing its arguments."""
+"""Dynamic prompts: pages of their list, getting a prompt, and completion of arguments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 
 class Talks(Activation):
-    """Conversations to go on with."""
+    """Conversations to continue."""
 
     namespace = "talks"
     version = "1.0.0"
@@ -76,14 +76,14 @@ class Talks(Activation):
         if principal == OTHER:
             return []
         found = [
-            PromptInfo(f"talks.with.{name}", f"With {name}", f"What was said with {name}.")
+            PromptInfo(f"talks.with.{name}", f"With {name}", f"The conversation with {name}.")
             for name in sorted(self.names)
         ]
         return [each for each in found if after is None or each.name > after][:limit]
 
 
 class Bare(Activation):
-    """Says little about its prompts, and lists one that nobody makes."""
+    """Prompts with few details, and a listed prompt without a method."""
 
     namespace = "bare"
     version = "1.0.0"
@@ -95,11 +95,11 @@ class Bare(Activation):
 
     async def prompts(self, *_: Any) -> list[PromptInfo]:
         """Two."""
-        return [PromptInfo("bare.any.x"), PromptInfo("nobody.makes.this")]
+        return [PromptInfo("bare.any.x"), PromptInfo("no.such.method")]
 
 
 async def walked(peer: McpPeer) -> list[str]:
-    """The names on all pages."""
+    """Return the names on all pages."""
     names: list[str] = []
     params: dict[str, Any] = {}
     while True:
@@ -135,7 +135,7 @@ async def test_dynamic_prompts_are_listed_with_static_prompts(
     assert end == {"name": "talks.end", "description": "End all conversations."}
     assert ada == ({"title": "With Ada"} if titled else {}) | {
         "name": "talks.with.Ada",
-        "description": "What was said with Ada.",
+        "description": "The conversation with Ada.",
         "arguments": [
             {"name": "tone", "description": "How.", "required": False},
             {"name": "place", "description": "Where.", "required": False},
@@ -154,7 +154,7 @@ async def test_the_method_provides_fields_missing_in_the_list(
     title = {"title": "Any"} if revision >= "2025-06-18" else {}
     assert result["prompts"] == [
         title | {"name": "bare.any.x", "description": "Whatever it is called."},
-        {"name": "nobody.makes.this"},
+        {"name": "no.such.method"},
     ]
 
 
@@ -164,7 +164,7 @@ async def test_pages_contain_every_prompt_once(open_hub: OpenHub, revision: str,
     hub = open_hub(Talks("Zoe", "Ada", "a.b c", "\u00e9"), Bare)
     peer = McpPeer(hub, revision, options=McpOptions(page_size=size))
     assert await walked(peer) == [
-        *("bare.any.x", "nobody.makes.this", "talks.begin", "talks.end"),
+        *("bare.any.x", "no.such.method", "talks.begin", "talks.end"),
         *("talks.with.Ada", "talks.with.Zoe", "talks.with.a.b c", "talks.with.\u00e9"),
     ]
 
@@ -236,7 +236,7 @@ async def test_a_listen_stream_is_notified_when_prompts_change(open_hub: OpenHub
     assert await peer.notification("notifications/prompts/list_changed")
 
 
-# --- asking for one ------------------------------------------------------------------------------
+# --- getting a prompt ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("revision", REVISIONS)

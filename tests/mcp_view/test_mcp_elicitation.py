@@ -1,4 +1,4 @@
-"""Questions in mid-run: how each revision puts them, what comes back, and clients that cannot."""
+"""Questions of a run: requests of each revision, answers, and clients without support."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def accept(**content: Any) -> dict[str, Any]:
 async def outcome(
     peer: McpPeer, kind: str, method: str, answer: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Have a question asked and answered: its parameters, and the result of the call."""
+    """Ask and answer a question. Returns its parameters and the result of the call."""
     call = peer.begin_tool("asking.ask", {"kind": kind})
     request = await peer.asked(method)
     assert request.get("params") != {}
@@ -48,8 +48,8 @@ PERSON = {
     "sure": {"type": "boolean", "title": "Sure", "default": True},
 }
 
-#: By kind: the fields of the form in the older and in the newer revisions, what is required, the
-#: content of an answer in both, and what the run makes of it.
+#: By kind: the fields of the form in the older and newer revisions, the required fields, the
+#: content of an answer in both, and the answer that the run gets.
 SHOWN: dict[str, Any] = {
     "confirm": (
         {},
@@ -478,7 +478,7 @@ async def test_a_cancelled_call_is_not_answered_when_its_question_is(open_hub: O
     assert asking.answered == 0
 
 
-# --- clients that cannot be asked ----------------------------------------------------------------
+# --- clients without support ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["sample", "roots", "visit"])
@@ -492,7 +492,7 @@ async def test_a_missing_capability_is_a_failure_that_names_it(
 
 
 def instructions(result: dict[str, Any]) -> tuple[str, int, str, int]:
-    """What the words of a result ask for: a tool, a run, a request, and where to go on."""
+    """Return the instructions in a result: the tool, the run, the request, and the last item."""
     found = re.search(
         r'the tool (\S+) with run (\d+), request "(\w+)".*?after (\d+) to read',
         text_of(result),
@@ -513,8 +513,8 @@ async def test_a_client_without_forms_is_asked_in_text_and_answers_by_a_tool(
     peer = McpPeer(open_hub(asking), revision, capabilities=capabilities)
     result = await peer.tool("asking.ask", {"kind": "select"})
     assert result["isError"] is False
-    said, words = (block["text"] for block in result["content"])
-    assert said == "before "
+    output, words = (block["text"] for block in result["content"])
+    assert output == "before "
     assert "Question: Which?" in words
     assert '"enum":["here","there"]' in words
     assert "plexus.attach" in words
@@ -524,7 +524,7 @@ async def test_a_client_without_forms_is_asked_in_text_and_answers_by_a_tool(
     assert text_of(await peer.tool("plexus.respond", arguments)) == "true"
     rest = await peer.tool("plexus.attach", {"run": run, "after": after})
     assert text_of(rest) == "answered 'there'"
-    assert asking.begun == 1
+    assert asking.started == 1
 
 
 async def test_instructions_name_tools_as_they_are_listed(open_hub: OpenHub) -> None:
@@ -545,7 +545,7 @@ async def test_a_form_that_is_not_flat_is_asked_in_text(open_hub: OpenHub) -> No
 
 
 async def test_questions_that_are_asked_in_text_are_not_asked_twice(open_hub: OpenHub) -> None:
-    """One can be shown as a form and is; the next cannot, so both are asked in words."""
+    """The first is shown as a form; the second has no form, so both are asked in text."""
     peer = McpPeer(open_hub(Asking), NEWEST, capabilities=CAPABLE)
     call = peer.begin_tool("asking.later", {"second": "nested"})
     request = await peer.asked("elicitation/create")
@@ -579,7 +579,7 @@ async def test_an_invalid_answer_by_a_tool_leaves_the_question_open(
 async def test_a_run_that_was_answered_by_a_tool_is_not_blocked_by_its_output(
     open_hub: OpenHub,
 ) -> None:
-    """Nobody reads it meanwhile: it must not wait for the caller that was answered already."""
+    """No client reads it meanwhile, and it must not wait for the caller, which was answered."""
     hub = open_hub(Asking, limits=Limits(high_water_bytes=50_000))
     peer = McpPeer(hub, NEWEST, options=McpOptions(result_chars=1_000_000))
     _, run, request, after = instructions(await peer.tool("asking.loud", {"size": 300}))
@@ -592,9 +592,9 @@ async def test_a_run_that_was_answered_by_a_tool_is_not_blocked_by_its_output(
 async def test_instructions_follow_the_output_so_far(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Asking), NEWEST, options=McpOptions(result_chars=1000))
     result = await peer.tool("asking.loud", {"size": 3})
-    said, image, link, words = result["content"]
+    output, image, link, words = result["content"]
     _, run, _, _ = instructions(result)
-    assert f"[... 2000 characters omitted; full output: run://{run} ...]" in said["text"]
+    assert f"[... 2000 characters omitted; full output: run://{run} ...]" in output["text"]
     assert image == {"type": "image", "data": PIXEL, "mimeType": "image/png"}
     assert link["uri"] == f"run://{run}"
     assert "is waiting for an answer" in words["text"]
@@ -604,7 +604,7 @@ async def test_instructions_follow_the_output_so_far(open_hub: OpenHub) -> None:
 async def test_instructions_instead_of_an_object_are_a_failed_result(
     open_hub: OpenHub, revision: str
 ) -> None:
-    """A tool that has an output schema either fits it or has failed; clients check that."""
+    """A tool with an output schema returns a matching value or fails; clients check that."""
     result = await McpPeer(open_hub(Asking), revision).tool("asking.model")
     assert "structuredContent" not in result
     assert result["isError"] is (revision >= "2025-06-18")

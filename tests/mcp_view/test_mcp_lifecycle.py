@@ -1,4 +1,4 @@
-"""The beginning of a connection: the handshake, requests that need none, and both at once."""
+"""The start of a connection: the handshake, stateless requests, and both together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from plexus.rpc import wire
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
 LISTS = ("tools/list", "resources/templates/list", "prompts/list")
-#: What is answered only after a handshake, or with an envelope.
+#: Methods that need a handshake or an envelope.
 WORK = (*LISTS, "tools/call", "resources/list", "resources/read", "completion/complete")
 
 
@@ -397,7 +397,7 @@ async def test_too_many_calls_are_refused_with_the_limit(open_hub: OpenHub) -> N
 async def test_server_info_returns_name_version_revision_and_capabilities(
     open_hub: OpenHub, revision: str
 ) -> None:
-    # Not in the specification; a validator asks for it.
+    # Not in the specification, but a validator calls it.
     about = await McpPeer(open_hub(Demo), revision).result("server/info")
     assert (about["name"], about["protocolVersion"]) == ("substrate", revision)
     assert about["version"]

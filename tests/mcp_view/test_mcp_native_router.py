@@ -1,4 +1,4 @@
-"""Methods of the hub on an MCP connection: the native protocol beside, or before, the handshake."""
+"""Native methods on an MCP connection, before and after the handshake."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_item(frame: Any) -> bool:
 
 
 async def stream(peer: McpPeer, method: str, params: Any) -> tuple[Any, list[Any]]:
-    """Subscribe to a call; the reply, and its items up to the end."""
+    """Start a call. Returns the reply and all items."""
     [reply] = [f for f in peer.send({"id": "n", "method": method, "params": params}) if "id" in f]
     items = []
     while True:
@@ -72,7 +72,7 @@ async def test_calls_of_both_protocols_run_together(open_hub: OpenHub) -> None:
     watched = Watched()
     peer = McpPeer(open_hub(watched, Demo), "2025-11-25", native=True)
     [reply, *_] = peer.send({"id": 1, "method": "watched.wait"})
-    await happened(watched.begun)
+    await happened(watched.started)
     assert text_of(await peer.tool("demo.echo", {"text": "hi"})) == "hi"
     answer = peer.send(
         {"id": 2, "method": "plexus.unsubscribe", "params": {"subscription": reply["result"]}}
@@ -92,7 +92,7 @@ async def test_a_native_notification_runs_and_is_not_answered(open_hub: OpenHub)
     watched = Watched()
     peer = McpPeer(open_hub(watched), native=True)
     assert peer.notify("watched.wait") == []
-    await happened(watched.begun)
+    await happened(watched.started)
     assert await peer.quiet() == []
 
 
@@ -100,7 +100,7 @@ async def test_a_disconnect_ends_native_calls(open_hub: OpenHub) -> None:
     watched = Watched()
     peer = McpPeer(open_hub(watched), native=True)
     peer.send({"id": 1, "method": "watched.wait"})
-    await happened(watched.begun)
+    await happened(watched.started)
     peer.connection.lost()
     await happened(watched.stopped)
 

@@ -1,4 +1,4 @@
-"""Progress: what a client with a token is told, how often, and that its values only rise."""
+"""Progress: notifications for a client with a token, their rate, and increasing values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EVENTS = st.one_of(
 
 
 def stage(tool: str = "words", revision: str = NEWEST, **options: Any) -> Stage:
-    """A call under way, with the token "t"."""
+    """Return a call in progress with the token "t"."""
     made = Stage(Show, revision, options=McpOptions(**options))
     made.call(f"show.{tool}", {"texts": []} if tool == "words" else {}, progressToken="t")
     return made
@@ -64,9 +64,9 @@ def messages(frames: list[Any]) -> str:
 def test_a_token_is_echoed_exactly(revision: str, token: Any) -> None:
     view = Stage(Show, revision)
     view.call("show.words", {"texts": []}, progressToken=token)
-    [told] = params(view.emit(Content("x")))
-    assert told["progressToken"] == token
-    assert type(told["progressToken"]) is type(token)
+    [sent] = params(view.emit(Content("x")))
+    assert sent["progressToken"] == token
+    assert type(sent["progressToken"]) is type(token)
 
 
 @pytest.mark.parametrize("meta", [{}, {"progressToken": None}, {"progressToken": True}])
@@ -82,12 +82,12 @@ def test_without_a_token_no_progress_is_sent(revision: str, meta: dict[str, Any]
 def test_a_token_is_generated_only_if_configured() -> None:
     view = Stage(Show, NEWEST, options=McpOptions(progress_always=True))
     view.call("show.words", {"texts": []})
-    [told] = params(view.emit(Content("x")))
-    assert told["progressToken"] == "7"
+    [sent] = params(view.emit(Content("x")))
+    assert sent["progressToken"] == "7"
     view = Stage(Show, NEWEST, options=McpOptions(progress_always=True))
     view.call("show.words", {"texts": []}, progressToken=3)
-    [told] = params(view.emit(Content("x")))
-    assert told["progressToken"] == 3
+    [sent] = params(view.emit(Content("x")))
+    assert sent["progressToken"] == 3
 
 
 def test_a_connection_for_answers_only_sends_no_progress() -> None:
@@ -97,24 +97,24 @@ def test_a_connection_for_answers_only_sends_no_progress() -> None:
     assert view.wait(60) == []
 
 
-# --- what is told --------------------------------------------------------------------------------
+# --- messages ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_progress_has_a_message_if_the_revision_has_it(revision: str) -> None:
-    [told] = params(stage(revision=revision).emit(Content("hello")))
-    assert told.get("message") == ("hello" if revision > "2024-11-05" else None)
-    assert told["progress"] == 1
+    [sent] = params(stage(revision=revision).emit(Content("hello")))
+    assert sent.get("message") == ("hello" if revision > "2024-11-05" else None)
+    assert sent["progress"] == 1
 
 
 def test_progress_of_a_method_is_sent_unchanged() -> None:
     view = stage("steps")
-    told = params(view.emit(Progress(0, 100, "begin")))
+    sent = params(view.emit(Progress(0, 100, "begin")))
     view.wait(1)
-    told += params(view.emit(Progress(50, 100)))
+    sent += params(view.emit(Progress(50, 100)))
     view.wait(1)
-    told += params(view.emit(Progress(100.0, 100)))
-    assert [(each["progress"], each["total"], each.get("message")) for each in told] == [
+    sent += params(view.emit(Progress(100.0, 100)))
+    assert [(each["progress"], each["total"], each.get("message")) for each in sent] == [
         (0, 100, "begin"),
         (50, 100, None),
         (100, 100, None),
@@ -123,15 +123,15 @@ def test_progress_of_a_method_is_sent_unchanged() -> None:
 
 def test_a_total_is_sent_only_while_it_is_not_exceeded() -> None:
     view = stage("steps", progress_rate=0)
-    told = params(view.emit(Progress(10, 10), Content("x"), Progress(10, 20), Progress(3)))
-    assert [each.get("total") for each in told] == [10, None, 20, None]
+    sent = params(view.emit(Progress(10, 10), Content("x"), Progress(10, 20), Progress(3)))
+    assert [each.get("total") for each in sent] == [10, None, 20, None]
     assert values(view.frames) == [10, 10.001, 10.002, 10.003]
 
 
 def test_events_without_text_are_sent_as_their_line() -> None:
     view = stage(progress_rate=0)
-    told = view.emit(ToolUse("grep", "1", {}), Image("AA==", "image/png"), Log("debug", "m"))
-    assert [each["message"] for each in params(told)] == [
+    sent = view.emit(ToolUse("grep", "1", {}), Image("AA==", "image/png"), Log("debug", "m"))
+    assert [each["message"] for each in params(sent)] == [
         "Using tool: grep",
         "[image image/png]",
         "debug: m",
@@ -139,25 +139,25 @@ def test_events_without_text_are_sent_as_their_line() -> None:
 
 
 def test_a_long_message_keeps_its_newest_end() -> None:
-    [told] = params(stage().emit(Content("a" * 2000), Content("the end")))
-    assert len(told["message"]) == 1000
-    assert told["message"].startswith("\N{HORIZONTAL ELLIPSIS}a")
-    assert told["message"].endswith("athe end")
+    [sent] = params(stage().emit(Content("a" * 2000), Content("the end")))
+    assert len(sent["message"]) == 1000
+    assert sent["message"].startswith("\N{HORIZONTAL ELLIPSIS}a")
+    assert sent["message"].endswith("athe end")
 
 
 def test_text_next_to_progress_without_a_message_is_not_lost() -> None:
     view = stage("steps")
-    [told] = params(view.emit(Content("one "), Progress(1, 2), Content("two")))
-    assert told["message"] == "one two"
-    assert (told["progress"], told["total"]) == (1, 2)
+    [sent] = params(view.emit(Content("one "), Progress(1, 2), Content("two")))
+    assert sent["message"] == "one two"
+    assert (sent["progress"], sent["total"]) == (1, 2)
 
 
 def test_an_event_that_is_no_text_starts_a_line() -> None:
     view = stage("steps")
-    [told] = params(view.emit(Progress(1, 3, "first"), Progress(2, 3, "second"), Content("a")))
-    assert (told["progress"], told["message"]) == (2, "first\nsecond\na")
-    [told] = params(view.emit(Content("b"), Content("c\n"), ToolUse("grep", "1", {})))
-    assert told["message"] == "bc\nUsing tool: grep"
+    [sent] = params(view.emit(Progress(1, 3, "first"), Progress(2, 3, "second"), Content("a")))
+    assert (sent["progress"], sent["message"]) == (2, "first\nsecond\na")
+    [sent] = params(view.emit(Content("b"), Content("c\n"), ToolUse("grep", "1", {})))
+    assert sent["message"] == "bc\nUsing tool: grep"
 
 
 def test_a_log_message_is_not_repeated_as_progress() -> None:
@@ -206,7 +206,7 @@ def test_any_events_give_values_that_rise_strictly(
         assert "total" not in each or each["progress"] <= each["total"]
 
 
-# --- how often -----------------------------------------------------------------------------------
+# --- rate ----------------------------------------------------------------------------------------
 
 
 def busiest_second(times: list[float]) -> int:
@@ -219,42 +219,42 @@ def test_notifications_are_limited_to_a_rate_per_second(rate: float, pause: floa
     view = stage(progress_rate=rate)
     times = []
     for _ in range(int(4 / pause)):
-        told = view.emit(Content("x"))
-        times += [view.clock.now] * len(told)
+        sent = view.emit(Content("x"))
+        times += [view.clock.now] * len(sent)
         before = len(view.frames)
         view.wait(pause)
         times += [view.clock.now] * (len(view.frames) - before)
     assert busiest_second(times) <= rate
-    # It is not much less either, as far as there is anything to tell.
+    # The rate is not much lower either, as long as there are events.
     assert len(times) >= 4 * min(rate, 1 / pause) * 0.6
 
 
 def test_delayed_text_is_joined_and_none_is_lost() -> None:
     view = stage()
-    said = ""
+    text = ""
     for number in range(300):
-        said += f"{number} "
+        text += f"{number} "
         view.emit(Content(f"{number} "))
         view.wait(0.001)
     view.wait(1)
-    assert messages(view.frames) == said
+    assert messages(view.frames) == text
     assert len(params(view.frames)) <= 20
 
 
 def test_every_event_is_sent_without_a_limit() -> None:
     view = stage(progress_rate=0)
-    told = view.emit(*(Content(f"{number}") for number in range(500)))
-    assert [each["message"] for each in params(told)] == [f"{number}" for number in range(500)]
-    assert values(told) == list(range(1, 501))
+    sent = view.emit(*(Content(f"{number}") for number in range(500)))
+    assert [each["message"] for each in params(sent)] == [f"{number}" for number in range(500)]
+    assert values(sent) == list(range(1, 501))
 
 
 def test_a_few_quick_steps_are_not_delayed() -> None:
     view = stage("steps")
-    told = [view.emit(Progress(number, 3)) for number in range(1, 4)]
-    assert [len(each) for each in told] == [1, 1, 1]
+    sent = [view.emit(Progress(number, 3)) for number in range(1, 4)]
+    assert [len(each) for each in sent] == [1, 1, 1]
 
 
-# --- silence -------------------------------------------------------------------------------------
+# --- heartbeats ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -262,9 +262,9 @@ def test_a_few_quick_steps_are_not_delayed() -> None:
 def test_a_silent_run_gets_a_heartbeat(revision: str, rate: float) -> None:
     view = stage(revision=revision, progress_rate=rate)
     assert view.wait(14.9) == []
-    [told] = params(view.wait(0.2))
+    [sent] = params(view.wait(0.2))
     if revision > "2024-11-05":
-        assert told["message"] == "still running after 15 s"
+        assert sent["message"] == "still running after 15 s"
     assert len(params(view.wait(30))) == 2
     assert rises(values(view.frames))
 
@@ -280,9 +280,9 @@ def test_a_heartbeat_follows_the_last_notification_after_an_interval() -> None:
 def test_a_heartbeat_does_not_exceed_the_total() -> None:
     view = stage("steps")
     view.emit(Progress(5, 5))
-    [told] = params(view.wait(16))
-    assert told["progress"] > 5
-    assert "total" not in told
+    [sent] = params(view.wait(16))
+    assert sent["progress"] > 5
+    assert "total" not in sent
 
 
 def test_the_heartbeat_interval_is_configurable() -> None:

@@ -37,14 +37,14 @@ TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=30),
 
 
 class Shouted(Content):
-    """Content of somebody's own."""
+    """Content with its own text."""
 
     def as_text(self) -> str:
         return self.text.upper()
 
 
 class Printed(Event):
-    """Text under another name."""
+    """An event with text but another name."""
 
     line: str
 
@@ -53,14 +53,14 @@ class Printed(Event):
 
 
 class Lined(Event):
-    """Has a line for a display and no text."""
+    """An event with a line but no text."""
 
     def as_line(self) -> str:
         return "a line"
 
 
 class Exit(Complete):
-    """Ends badly without words of its own."""
+    """A failed terminal without text."""
 
     code: int
 
@@ -76,7 +76,7 @@ def batch(*events: Event) -> Batch:
 def reduce(
     *events: Event, limit: int = 1000, blocks: int = 10_000, revision: Any = NEWEST
 ) -> list[dict[str, Any]]:
-    """The content that these events have become; the last of them ends the run."""
+    """Return the content of a result for these events. The last event is the terminal."""
     reducer = Reducer(revision, limit, blocks)
     reducer.add_batch(batch(*events))
     terminal = events[-1]
@@ -205,17 +205,17 @@ def test_using_a_tool_is_a_block_after_the_text() -> None:
     st.integers(4_000, 48_000),
 )
 def test_tool_outputs_and_text_together_stay_within_the_limit(
-    said: list[tuple[bool, int]], limit: int
+    sizes: list[tuple[bool, int]], limit: int
 ) -> None:
-    events = [ToolResult("1", "r" * n) if tool else Content("x" * n) for tool, n in said]
+    events = [ToolResult("1", "r" * n) if tool else Content("x" * n) for tool, n in sizes]
     blocks = reduce(*events, Complete(), limit=limit, blocks=10_000_000)
     chars = sum(len(block.get("text", "")) for block in blocks)
     notes = 150 * len(blocks)
     assert chars <= limit + notes
-    texts = sum(n for tool, n in said if not tool)
-    outputs = sum(n for tool, n in said if tool)
+    texts = sum(n for tool, n in sizes if not tool)
+    outputs = sum(n for tool, n in sizes if tool)
     if texts and texts <= limit // 2 and outputs <= limit // 2:
-        assert blocks[0] == text("x" * texts)  # what tools said never pushes the text out
+        assert blocks[0] == text("x" * texts)  # output of tools never displaces the text
 
 
 def test_the_oldest_revision_has_no_links() -> None:

@@ -1,4 +1,4 @@
-"""Questions without a connection to ask them on: a result that wants the request once more."""
+"""Questions to stateless clients: a result, after which the client repeats its request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def peer_of(hub: Plexus, **more: Any) -> McpPeer:
 
 
 async def call(peer: McpPeer, tool: str, arguments: Any = None, **more: Any) -> dict[str, Any]:
-    """Call a tool with these further parameters; its result."""
+    """Call a tool with additional parameters. Returns its result."""
     params = {"name": tool, "arguments": arguments or {}} | more
     result: dict[str, Any] = await peer.result("tools/call", params)
     return result
@@ -48,7 +48,7 @@ async def refused(peer: McpPeer, tool: str, arguments: Any = None, **more: Any) 
     return error
 
 
-# --- the state itself ----------------------------------------------------------------------------
+# --- request state -------------------------------------------------------------------------------
 
 
 def test_a_state_is_read_as_it_was_written() -> None:
@@ -87,7 +87,7 @@ def test_anything_else_is_refused(text: Any) -> None:
         open_state(text, SECRET, 0)
 
 
-# --- asking --------------------------------------------------------------------------------------
+# --- questions -----------------------------------------------------------------------------------
 
 
 @anyio
@@ -136,9 +136,9 @@ async def test_a_question_is_a_result_and_its_answer_another_request(
         requestState=wanting["requestState"],
     )
     assert done["resultType"] == "complete"
-    # What was said before the question is part of the result.
+    # The output before the question is part of the result.
     assert text_of(done) == f"before answered {made}"
-    assert asking.begun == 1
+    assert asking.started == 1
 
 
 @anyio
@@ -193,7 +193,7 @@ async def test_one_round_follows_another(open_hub: OpenHub) -> None:
         requestState=second["requestState"],
     )
     assert text_of(done) == "one True two Ada three"
-    assert asking.begun == 1
+    assert asking.started == 1
 
 
 @anyio
@@ -280,7 +280,7 @@ async def test_missing_and_malformed_answers_are_asked_for_again(
         requestState=again["requestState"],
     )
     assert text_of(done) == "before answered False"
-    assert asking.begun == 1
+    assert asking.started == 1
 
 
 @anyio
@@ -290,7 +290,7 @@ async def test_answers_that_are_no_object_are_refused(open_hub: OpenHub, answers
     peer = peer_of(open_hub(asking))
     error = await refused(peer, "asking.ask", {"kind": "confirm"}, inputResponses=answers)
     assert error["code"] == -32602
-    assert asking.begun == 0
+    assert asking.started == 0
 
 
 @anyio
@@ -307,7 +307,7 @@ async def test_answers_may_come_with_the_first_request(open_hub: OpenHub) -> Non
 
 @anyio
 async def test_an_answer_is_used_once(open_hub: OpenHub) -> None:
-    """A question that is put again under the same key is a new one."""
+    """A question that is asked again with the same key is a new question."""
     peer = peer_of(open_hub(Asking))
     first = await call(peer, "asking.again")
     no = {"word": accept(answer="no")}
@@ -351,7 +351,7 @@ async def test_a_lost_answer_is_sent_again_and_nothing_runs_twice(
     done = await call(peer, "asking.ask", {"kind": "confirm"}, **more)
     again = await call(peer, "asking.ask", {"kind": "confirm"}, **more)
     assert again == done
-    assert (asking.begun, asking.answered) == (1, 1)
+    assert (asking.started, asking.answered) == (1, 1)
 
 
 @anyio
@@ -365,10 +365,10 @@ async def test_pictures_and_much_text_before_the_question_are_in_the_result(
         "requestState": wanting["requestState"],
     }
     done = await call(peer, "asking.loud", {"size": 400}, **more)
-    said, image, link = done["content"]
-    assert said["text"].startswith("b" * 24_000)
-    assert said["text"].endswith("a" * 23_997 + "end")
-    assert f"[... {800_003 - 48_000} characters omitted" in said["text"]
+    output, image, link = done["content"]
+    assert output["text"].startswith("b" * 24_000)
+    assert output["text"].endswith("a" * 23_997 + "end")
+    assert f"[... {800_003 - 48_000} characters omitted" in output["text"]
     assert image["data"] == PIXEL
     assert link["type"] == "resource_link"
 
@@ -383,12 +383,12 @@ async def test_progress_is_sent_for_new_items_only(open_hub: OpenHub) -> None:
         "requestState": wanting["requestState"],
     }
     await peer.result("tools/call", params | more, progressToken=2)
-    told = [
+    progress = [
         (each["progressToken"], each["message"])
         for each in peer.notifications("notifications/progress")
     ]
-    assert told[0] == (1, "before \nAsks: Sure?")
-    assert [message for token, message in told if token == 2] == ["answered True"]
+    assert progress[0] == (1, "before \nAsks: Sure?")
+    assert [message for token, message in progress if token == 2] == ["answered True"]
 
 
 @anyio
@@ -406,7 +406,7 @@ async def test_a_call_that_is_cancelled_after_the_answer_stops_the_run(open_hub:
     assert await peer.quiet() == []
 
 
-# --- states that do not hold ---------------------------------------------------------------------
+# --- invalid states ------------------------------------------------------------------------------
 
 
 @anyio
@@ -417,7 +417,7 @@ async def test_a_forged_state_is_refused(open_hub: OpenHub, state: Any) -> None:
         peer_of(open_hub(asking)), "asking.ask", {"kind": "confirm"}, requestState=state
     )
     assert error == {"code": -32602, "message": "requestState is invalid."}
-    assert asking.begun == 0
+    assert asking.started == 0
 
 
 @anyio
@@ -434,7 +434,7 @@ async def test_a_state_is_valid_for_its_request_only(open_hub: OpenHub) -> None:
         assert error["message"] == "requestState belongs to another request."
     error = await peer.error("prompts/get", {"name": "asking.letter", "requestState": state})
     assert error["code"] == -32602
-    # The order of the arguments and the spelling of the tool are not what makes a request.
+    # The order of arguments and the spelling of the tool do not matter.
     answers = {"1": accept(answer=True)}
     done = await call(
         peer, "asking_ask", {"kind": "confirm"}, inputResponses=answers, requestState=state
@@ -501,7 +501,7 @@ async def test_a_suspended_run_ends_without_an_answer(open_hub: OpenHub) -> None
     wanting = await call(peer, "asking.ask", arguments)
     await happened(asking.ended)
     assert not peer.hub.runs.running()
-    # Who comes back before the state has expired learns how it ended.
+    # A client that returns before the state expires gets the outcome.
     late = await call(
         peer,
         "asking.ask",
@@ -543,7 +543,7 @@ async def test_a_suspended_run_does_not_end_with_its_connection(open_hub: OpenHu
     assert text_of(done) == "before answered True"
 
 
-# --- clients that cannot be asked ----------------------------------------------------------------
+# --- clients without support ---------------------------------------------------------------------
 
 
 @anyio

@@ -1,4 +1,4 @@
-"""Resources: listing, templates, reading, what is not there, and being told of changes."""
+"""Resources: lists, templates, reading, unknown resources, and notifications."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Shelf(Activation):
 
     async def resources(
         self,
-        principal: Principal,  # noqa: ARG002 - everybody sees the same
+        principal: Principal,  # noqa: ARG002 - the list is the same for all principals
         after: str | None,
         limit: int,
     ) -> list[ResourceInfo]:
@@ -72,7 +72,7 @@ class Shelf(Activation):
 
     @resource("shelf://both")
     async def both(self) -> list[Resource]:
-        """Two at once."""
+        """Return two resources."""
         return [
             Resource("shelf://a", mime_type="text/html", content="<p>"),
             Resource("shelf://b", content="b"),
@@ -86,7 +86,7 @@ class Shelf(Activation):
 
     @resource("shelf://endless")
     async def endless(self) -> AsyncIterator[Resource]:
-        """More than anybody can hold."""
+        """Yield more than the limit."""
         while True:
             yield Resource("shelf://much", content="x" * 10_000)
 
@@ -256,7 +256,7 @@ async def test_a_resource_gets_its_principal(open_hub: OpenHub) -> None:
     assert contents["text"] == OTHER.name
 
 
-# --- what a run said -----------------------------------------------------------------------------
+# --- output of runs ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -279,7 +279,7 @@ async def test_the_full_output_of_a_long_run_is_read_in_pages(
     assert pages == 3
 
 
-# --- being told ----------------------------------------------------------------------------------
+# --- notifications -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("revision", HANDSHAKES)

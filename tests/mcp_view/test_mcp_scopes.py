@@ -1,4 +1,4 @@
-"""What a client of the MCP view may call: it sees nothing else, and is denied the rest by name."""
+"""Scopes in the MCP view: unlisted methods are denied by name."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ BAKER = Principal("ada", frozenset({"bakery"}))
 OWNER = Principal("ada")
 BOB = Principal("bob")
 
-#: What each sees. They are one person, so they are no keys.
+#: The names that each principal sees. The principals have the same name, so this is no dict.
 OPEN = {"bakery.smell", "bakery.private"}
 ALL = {*OPEN, "bakery.bake", "bakery.sure"}
 
 
 class Bakery(Activation):
-    """Bread, some of it for everybody."""
+    """Bread, some of it for all scopes."""
 
     namespace = "bakery"
     version = "1.0.0"
@@ -70,7 +70,7 @@ class Bakery(Activation):
 
     @method(read_only=True)
     async def private(self) -> str:
-        """Refuse for a reason of its own."""
+        """Refuse with its own reason."""
         raise Denied("closed on Sundays")
 
     @prompt
@@ -165,7 +165,7 @@ def peer_of(server: McpServer, revision: str, principal: Principal, **more: Any)
 
 
 async def listed(peer: McpPeer, name: str, key: str, field: str) -> set[str]:
-    """What a list shows of the bakery."""
+    """Return the entries of the bakery in a list."""
     entries = (await peer.result(name))[key]
     return {entry[field] for entry in entries if not entry[field].startswith(("plexus", "run:"))}
 
@@ -177,7 +177,7 @@ async def listed(peer: McpPeer, name: str, key: str, field: str) -> set[str]:
 async def test_tools_are_listed_for_principals_that_may_call_them(
     server: McpServer, revision: str
 ) -> None:
-    for _ in range(2):  # the second time from what was kept
+    for _ in range(2):  # the second time from the cache
         for principal, names in ((READER, OPEN), (BAKER, ALL), (OWNER, ALL)):
             peer = peer_of(server, revision, principal)
             assert await listed(peer, "tools/list", "tools", "name") == names
@@ -337,14 +337,14 @@ async def test_native_methods_on_the_same_connection_are_denied_too(
 
 def test_a_denial_has_its_own_status() -> None:
     assert http_status(DENIED) == 403
-    assert not -32768 <= DENIED <= -32000  # which are the protocol's
+    assert not -32768 <= DENIED <= -32000  # the protocol's own names
 
 
-# --- with fewer scopes than a run was begun with --------------------------------------------------
+# --- fewer scopes than the run --------------------------------------------------------------------
 
 
 async def asking_task(server: McpServer) -> tuple[str, Any]:
-    """A task that the baker has begun, and that asks."""
+    """Return a task of the baker that waits for an answer."""
     baker = peer_of(server, CORE, BAKER)
     params = {"name": "bakery.sure", "arguments": {}, "task": {}}
     task = (await baker.result("tools/call", params))["task"]["taskId"]
@@ -414,19 +414,19 @@ async def test_changes_of_unreadable_resources_are_not_sent(
             await peer.result("resources/subscribe", {"uri": uri})
     for uri in uris:
         server.hub.notify(Change("resource", uri))
-    told = {}
+    sent = {}
     for scopes, peer in peers.items():
         await peer.quiet()
-        said = peer.notifications("notifications/resources/updated")
-        told[scopes] = [params["uri"] for params in said]
-    assert told[READER.scopes] == ["shop://window"]
-    assert told[BAKER.scopes] == ["shop://till", "shop://window"]
-    assert told[None] == list(uris)
+        updates = peer.notifications("notifications/resources/updated")
+        sent[scopes] = [params["uri"] for params in updates]
+    assert sent[READER.scopes] == ["shop://window"]
+    assert sent[BAKER.scopes] == ["shop://till", "shop://window"]
+    assert sent[None] == list(uris)
 
 
 async def test_a_listen_stream_gets_no_changes_of_unreadable_resources(server: McpServer) -> None:
     uris = ["shop://till", "shop://window"]
-    heard = {}
+    received = {}
     peers = {who.scopes: peer_of(server, STATELESS, who) for who in (READER, BAKER)}
     for peer in peers.values():
         peer.begin("subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}})
@@ -434,9 +434,9 @@ async def test_a_listen_stream_gets_no_changes_of_unreadable_resources(server: M
         server.hub.notify(Change("resource", uri))
     for scopes, peer in peers.items():
         await peer.quiet()
-        said = peer.notifications("notifications/resources/updated")
-        heard[scopes] = [params["uri"] for params in said]
-    assert heard == {READER.scopes: ["shop://window"], BAKER.scopes: uris}
+        updates = peer.notifications("notifications/resources/updated")
+        received[scopes] = [params["uri"] for params in updates]
+    assert received == {READER.scopes: ["shop://window"], BAKER.scopes: uris}
 
 
 @pytest.mark.parametrize("kind", ["prompts", "resources"])

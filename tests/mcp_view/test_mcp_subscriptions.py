@@ -1,4 +1,4 @@
-"""Streams that listen: what they are told, how each message is marked, and how they end."""
+"""Streams of subscriptions/listen: notifications, request ids, and their end."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ async def test_registering_an_activation_is_one_notification(open_hub: OpenHub) 
     peer = McpPeer(hub, STATELESS)
     listen(peer, 0, **EVERYTHING)
     hub.register(Demo())
-    [told] = peer.collect()
-    assert told["params"]["_meta"] == {ID: 0}
+    [notification] = peer.collect()
+    assert notification["params"]["_meta"] == {ID: 0}
 
 
 async def test_a_stream_ends_silently_when_the_client_cancels_it(open_hub: OpenHub) -> None:

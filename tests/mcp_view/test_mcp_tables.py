@@ -1,4 +1,5 @@
-"""The two tables: every row of the methods leads somewhere, and only they know revisions."""
+"""The tables of methods and revisions: every method has a handler, and no other module compares
+revisions."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from mcp_view.methods import METHODS
 from substrate.server.mcp.responder import STATUSES, http_status
 
 PACKAGE = Path(mcp_view.__file__).parent
-#: The modules that may look at which revision is which.
+#: The modules that may compare revisions.
 TABLES = {"revisions.py", "methods.py"}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name not in TABLES)
 
@@ -44,7 +45,7 @@ def test_only_the_older_revision_has_batches() -> None:
 
 
 def faults_in(source: str) -> list[str]:
-    """Comparisons of revisions: with their order, their names or one of the rows."""
+    """Return the comparisons of revisions by order, by name or by row."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Compare):
@@ -87,7 +88,7 @@ def test_error_codes_become_the_numbers_of_the_revision() -> None:
     assert code_of("unsupported", old) == -32603
     assert code_of("unsupported", new) == -32021
     assert code_of("anything else", new) == -32603
-    # Numbers that the stateless revision forbids are in no table that it uses.
+    # The stateless revision forbids these numbers.
     assert not {-32002, -32042} & {code_of(word, new) for word in (*CODES, "not_found")}
     assert http_status(-32601) == 404
     assert http_status(-32603) == 200

@@ -36,7 +36,7 @@ ENDED = {"completed", "failed", "cancelled"}
 
 
 class Slow(Activation):
-    """Work that takes its time, until it is told to go on."""
+    """Work that waits until a test releases it."""
 
     namespace = "slow"
     version = "1.0.0"
@@ -47,7 +47,7 @@ class Slow(Activation):
 
     @method(background="required")
     async def required(self, fail: bool = False) -> AsyncIterator[Content]:
-        """Work that nobody can wait for."""
+        """Run only as a task."""
         self.calls += 1
         yield Content("begun ")
         await self.go.wait()
@@ -57,7 +57,7 @@ class Slow(Activation):
 
     @method(background="never")
     async def never(self) -> str:
-        """Work that somebody must wait for."""
+        """Never run as a task."""
         return "here"
 
     @method
@@ -67,7 +67,7 @@ class Slow(Activation):
 
     @method
     async def turns(self) -> AsyncIterator[Content | Detached]:
-        """Work that says when nobody need wait any more."""
+        """Continue in the background on request."""
         yield Content("in front, ")
         yield Detached()
         await self.go.wait()
@@ -75,7 +75,7 @@ class Slow(Activation):
 
 
 class Replaced(Activation):
-    """Takes the place of `Slow` and has none of its methods."""
+    """A replacement of `Slow` without its methods."""
 
     namespace = "slow"
     version = "2.0.0"
@@ -87,12 +87,12 @@ class Replaced(Activation):
 
 
 def extended(hub: Plexus, **more: Any) -> McpPeer:
-    """A client of the extension."""
+    """Return a client with the tasks extension."""
     return McpPeer(hub, STATELESS, **({"capabilities": TASKS} | more))
 
 
 async def begin(peer: McpPeer, tool: str, arguments: Any = None, **task: Any) -> dict[str, Any]:
-    """Call a tool as a task, in the form of the core; the task."""
+    """Call a tool as a task of the core. Returns the task."""
     params = {"name": tool, "arguments": arguments or {}, "task": task}
     result = await peer.result("tools/call", params)
     assert set(result) == {"task"}
@@ -106,14 +106,14 @@ async def get(peer: McpPeer, task: str) -> dict[str, Any]:
 
 
 async def status(peer: McpPeer, task: str, wanted: str) -> dict[str, Any]:
-    """Ask until the task is so."""
+    """Poll until the task has this status."""
     async with asyncio.timeout(5):
         while (found := await get(peer, task))["status"] != wanted:  # noqa: ASYNC110 - as clients do
             await asyncio.sleep(0.005)
     return found
 
 
-# --- in the core ---------------------------------------------------------------------------------
+# --- core tasks ----------------------------------------------------------------------------------
 
 
 async def test_a_call_becomes_a_task_if_the_client_requests_it(open_hub: OpenHub) -> None:
@@ -201,7 +201,7 @@ async def test_a_task_is_cancelled_once(open_hub: OpenHub) -> None:
     watched = Watched()
     peer = McpPeer(open_hub(watched), CORE)
     task = (await begin(peer, "watched.wait"))["taskId"]
-    await happened(watched.begun)
+    await happened(watched.started)
     cancelled = await peer.result("tasks/cancel", {"taskId": task})
     assert cancelled["status"] == "cancelled"
     await happened(watched.stopped)
@@ -222,7 +222,7 @@ async def test_a_cancelled_task_stays_cancelled_whatever_its_terminal(
     core = McpPeer(hub, CORE)
     task = (await begin(core, "watched.linger"))["taskId"]
     peer = core if form == "core" else extended(hub)
-    await happened(watched.begun)
+    await happened(watched.started)
     await peer.result("tasks/cancel", {"taskId": task})
     assert (await get(peer, task))["status"] == "cancelled"
     await until(lambda: not hub.runs.running())
@@ -396,7 +396,7 @@ async def test_a_task_of_a_client_without_forms_is_answered_by_a_tool(open_hub: 
     assert "answered True" in text_of(await peer.result("tasks/result", {"taskId": task}))
 
 
-# --- as an extension -----------------------------------------------------------------------------
+# --- tasks extension -----------------------------------------------------------------------------
 
 
 async def test_the_server_creates_a_task_for_a_method_that_requires_it(open_hub: OpenHub) -> None:
@@ -453,12 +453,12 @@ async def test_a_call_becomes_a_task_when_the_method_detaches(open_hub: OpenHub)
     peer = extended(hub)
     task = await peer.tool("slow.turns", progressToken=1)
     assert task["resultType"] == "task"
-    told = len(peer.notifications("notifications/progress"))
+    notified = len(peer.notifications("notifications/progress"))
     slow.go.set()
     done = await status(peer, task["taskId"], "completed")
     assert text_of(done["result"]) == "in front, behind"
-    # A client of the extension looks after its tasks itself.
-    assert len(peer.notifications("notifications/progress")) == told
+    # A client of the extension keeps track of its tasks itself.
+    assert len(peer.notifications("notifications/progress")) == notified
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -497,7 +497,7 @@ async def test_a_task_contains_its_questions(open_hub: OpenHub) -> None:
     assert set(acknowledged) == {"resultType", "_meta"}
     done = await status(peer, task, "completed")
     assert text_of(done["result"]) == "in front behind True"
-    # Answers that come too late are for nobody.
+    # Late answers are ignored.
     await peer.result("tasks/update", {"taskId": task, "inputResponses": good})
 
 
@@ -524,7 +524,7 @@ async def test_the_extension_acknowledges_a_cancellation(open_hub: OpenHub) -> N
     slow = Slow()
     peer = extended(open_hub(slow))
     task = (await peer.tool("slow.required"))["taskId"]
-    for _ in range(2):  # a second time does no harm
+    for _ in range(2):  # repeating it is harmless
         acknowledged = await peer.result("tasks/cancel", {"taskId": task})
         assert set(acknowledged) == {"resultType", "_meta"}
     cancelled = await status(peer, task, "cancelled")
@@ -552,7 +552,7 @@ async def test_the_task_parameter_of_the_core_is_ignored_by_the_extension(
     assert text_of(result) == "a text"
 
 
-# --- tasks that are not there --------------------------------------------------------------------
+# --- unknown tasks -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -598,7 +598,7 @@ async def test_a_run_that_is_no_task_is_unknown(open_hub: OpenHub) -> None:
     watched = Watched()
     peer = McpPeer(open_hub(watched), CORE)
     peer.begin_tool("watched.wait")
-    await happened(watched.begun)
+    await happened(watched.started)
     [run] = peer.hub.runs.running()
     assert (await peer.error("tasks/get", {"taskId": str(run.id)}))["code"] == -32602
 
@@ -621,26 +621,26 @@ async def test_a_task_of_an_unregistered_method_closes_no_connection(
     assert text_of(await core.tool("slow.other")) == "other"
 
 
-# --- questions that the log has forgotten --------------------------------------------------------
+# --- questions after the log was trimmed ---------------------------------------------------------
 
 
 class Chatty(Activation):
-    """Asks one thing and says much while it waits for the answer."""
+    """Asks a question and yields much output while it waits for the answer."""
 
     namespace = "chatty"
     version = "1.0.0"
 
     def __init__(self) -> None:
-        self.said = asyncio.Event()
+        self.ready = asyncio.Event()
 
     @method(background="optional")
     async def work(self, *, ctx: Context) -> AsyncIterator[Content]:
-        """Ask, and go on meanwhile."""
+        """Ask, and yield output meanwhile."""
         answer = asyncio.create_task(ctx.ask(Confirm("Sure?"), timeout_s=60))
         await asyncio.sleep(0)
         for number in range(3000):
             yield Content(f"{number} ")
-        self.said.set()
+        self.ready.set()
         yield Content(f"answered {await answer}")
 
 
@@ -654,7 +654,7 @@ async def test_a_task_shows_its_question_after_the_log_was_trimmed(
 ) -> None:
     hub, chatty = chatty_hub(open_hub)
     task = (await begin(McpPeer(hub, CORE, capabilities=CAPABLE), "chatty.work"))["taskId"]
-    await happened(chatty.said)
+    await happened(chatty.ready)
     peer = extended(hub, capabilities=TASKS | CAPABLE)
     asked = await status(peer, task, "input_required")
     assert list(asked["inputRequests"]) == ["1"]
@@ -670,7 +670,7 @@ async def test_the_result_of_a_task_asks_its_question_after_the_log_was_trimmed(
     hub, chatty = chatty_hub(open_hub)
     peer = McpPeer(hub, CORE, capabilities=CAPABLE)
     task = (await begin(peer, "chatty.work"))["taskId"]
-    await happened(chatty.said)
+    await happened(chatty.ready)
     waiting = peer.begin("tasks/result", {"taskId": task})
     asked = await peer.asked("elicitation/create")
     peer.respond(asked, {"action": "accept", "content": {"answer": True}})

@@ -1,4 +1,4 @@
-"""Calls of tools, from the request to the one answer: results, failures, logs, cancelling."""
+"""Calls of tools: results, failures, logs and cancellation."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ async def test_pictures_sounds_and_resources_are_blocks_after_the_text(
     open_hub: OpenHub, revision: str
 ) -> None:
     result = await McpPeer(open_hub(Show), revision).tool("show.media")
-    said, image, audio, note, binary, link = result["content"]
-    assert said == text("before after")
+    output, image, audio, note, binary, link = result["content"]
+    assert output == text("before after")
     assert image == {"type": "image", "data": PIXEL, "mimeType": "image/png"}
     if revision >= "2025-03-26":
         assert audio == {"type": "audio", "data": SOUND, "mimeType": "audio/wav"}
@@ -186,8 +186,8 @@ async def test_arguments_may_be_absent_or_null(open_hub: OpenHub) -> None:
 async def test_a_failure_keeps_all_output(open_hub: OpenHub, revision: str) -> None:
     result = await McpPeer(open_hub(Show), revision).tool("show.fails")
     assert result["isError"] is True
-    said, image, why = result["content"]
-    assert said == text("so far, so good")
+    output, image, why = result["content"]
+    assert output == text("so far, so good")
     assert image["type"] == "image"
     assert why == text("and then it broke")
 
@@ -207,7 +207,7 @@ async def test_a_run_cancelled_by_another_client_is_a_failure(open_hub: OpenHub)
     watched = Watched()
     peer = McpPeer(open_hub(watched), "2025-11-25")
     call = peer.begin_tool("watched.wait")
-    await happened(watched.begun)
+    await happened(watched.started)
     [run] = [run for run in peer.hub.runs.running() if run.method == "watched.wait"]
     other = McpPeer(peer.hub, "2025-11-25")
     await other.tool("plexus.cancel", {"run": run.id, "reason": "enough"})
@@ -220,11 +220,11 @@ async def test_a_stopping_server_answers_its_calls(open_hub: OpenHub) -> None:
     hub = open_hub(watched)
     peer = McpPeer(hub, "2025-11-25")
     call = peer.begin_tool("watched.wait")
-    await happened(watched.begun)
+    await happened(watched.started)
     await hub.close()
     assert (await peer.answer_to(call))["result"]["isError"] is True
     refused = await peer.error("tools/call", {"name": "watched.wait"})
-    assert refused["code"] == -32003  # as when it is busy: another time, or another server
+    assert refused["code"] == -32003  # like busy: retry later or on another server
 
 
 # --- large results -------------------------------------------------------------------------------
@@ -238,11 +238,11 @@ async def test_an_oversized_result_keeps_its_ends_and_links_to_the_full_output(
     texts = [f"{number:04d} " for number in range(200)]
     whole = "".join(texts)
     result = await peer.tool("show.words", {"texts": texts})
-    said = result["content"][0]["text"]
-    assert said.startswith(whole[:50] + "\n[... ")
-    assert said.endswith(" ...]\n" + whole[-50:])
-    assert f"[... {len(whole) - 100} characters omitted; " in said
-    uri = said.partition("full output: ")[2].partition(" ")[0]
+    output = result["content"][0]["text"]
+    assert output.startswith(whole[:50] + "\n[... ")
+    assert output.endswith(" ...]\n" + whole[-50:])
+    assert f"[... {len(whole) - 100} characters omitted; " in output
+    uri = output.partition("full output: ")[2].partition(" ")[0]
     if revision >= "2025-06-18":
         link = result["content"][1]
         assert (link["type"], link["uri"], link["mimeType"]) == (
@@ -261,9 +261,9 @@ async def test_an_oversized_value_keeps_its_ends_and_links_to_the_full_output(
 ) -> None:
     peer = McpPeer(open_hub(Demo), "2025-11-25", options=McpOptions(result_chars=10))
     result = await peer.tool("demo.echo", {"text": "abcdefgh", "times": 100})
-    said = result["content"][0]["text"]
-    assert said.startswith("abcde\n[... 790 characters omitted; ")
-    assert said.endswith("]\ndefgh")
+    output = result["content"][0]["text"]
+    assert output.startswith("abcde\n[... 790 characters omitted; ")
+    assert output.endswith("]\ndefgh")
     read = await peer.result("resources/read", {"uri": result["content"][1]["uri"]})
     assert read["contents"][0]["text"] == "abcdefgh" * 100
 
@@ -310,9 +310,9 @@ async def test_log_messages_are_sent_from_the_configured_level(
         assert await peer.result("logging/setLevel", {"level": level}) == {}
     call = peer.begin_tool("show.remarks")
     await peer.answer_to(call)
-    told = peer.notifications("notifications/message")
+    sent = peer.notifications("notifications/message")
     wanted = LEVELS[LEVELS.index(level or "info") :]
-    assert told == [
+    assert sent == [
         {"level": each, "logger": "show.remarks", "data": f"this is {each}"} for each in wanted
     ]
     assert peer.frames[-1]["id"] == call
@@ -356,7 +356,7 @@ async def test_a_cancelled_call_is_stopped_and_never_answered(
     watched = Watched()
     peer = McpPeer(open_hub(watched), revision)
     call = peer.begin_tool("watched.wait", progressToken="t")
-    await happened(watched.begun)
+    await happened(watched.started)
     await peer.quiet()
     assert peer.notify("notifications/cancelled", {"requestId": call, "reason": "enough"}) == []
     await happened(watched.stopped)
@@ -403,7 +403,7 @@ async def test_a_disconnect_ends_the_calls_of_a_client(open_hub: OpenHub) -> Non
     watched = Watched()
     peer = McpPeer(open_hub(watched), "2025-11-25")
     peer.begin_tool("watched.wait", progressToken=1)
-    await happened(watched.begun)
+    await happened(watched.started)
     peer.connection.lost()
     await happened(watched.stopped)
     assert peer.view.idle
@@ -413,7 +413,7 @@ async def test_following_a_run_does_not_end_with_it(open_hub: OpenHub) -> None:
     watched = Watched()
     peer = McpPeer(open_hub(watched), "2025-11-25")
     peer.begin_tool("watched.wait")
-    await happened(watched.begun)
+    await happened(watched.started)
     [run] = peer.hub.runs.running()
     other = McpPeer(peer.hub, "2025-11-25")
     attached = other.begin_tool("plexus.attach", {"run": run.id})
@@ -427,7 +427,7 @@ async def test_following_a_run_does_not_end_with_it(open_hub: OpenHub) -> None:
 
 
 class Camera(Activation):
-    """Returns media in place of yielding them."""
+    """Methods that return media instead of yielding them."""
 
     namespace = "camera"
     version = "1.0.0"
@@ -454,7 +454,7 @@ async def test_an_image_that_a_method_returns_is_an_image(open_hub: OpenHub, rev
     image = {"type": "image", "data": PIXEL, "mimeType": "image/png"}
     picture = await peer.tool("camera.picture")
     assert picture["content"] == [image]
-    assert "structuredContent" not in picture  # hosts show it in place of the picture
+    assert "structuredContent" not in picture  # hosts would show it instead of the image
     words, second, *_ = (await peer.tool("camera.album"))["content"]
     assert (words, second) == (text("two: "), image)
     [file] = (await peer.tool("camera.file"))["content"]

@@ -1,4 +1,4 @@
-"""The MCP transcripts, through the view and its driver alone: no transport, no process."""
+"""The MCP transcripts through the view and its driver, without a transport or process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The official Python client, and the one of FastMCP, over every transport that they have."""
+"""The official Python client and the client of FastMCP, over every transport they support."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from other_clients import check_session
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 
 SESSION_S = 40.0
-#: How long the server may take to notice that a call was cancelled.
+#: Timeout for the server to detect a cancelled call.
 NOTICE_S = 5.0
 
 MODES = {"legacy": "2025-11-25", "auto": "2026-07-28", "2026-07-28": "2026-07-28"}
 COMMAND_LINE, *ARGUMENTS = (*COMMAND, "--stdio")
 
-#: Calls a tool by its name, with a function that is told of progress, or None.
+#: Calls a tool by name, with an optional progress callback.
 Call = Callable[[str, ProgressFnT | None], Coroutine[Any, Any, Any]]
 
 
@@ -35,9 +35,9 @@ def text_of(result: Any) -> str:
 
 
 async def watch(client: Any, call: Call) -> dict[str, Any]:
-    """Do everything that a client can do, and give what it saw."""
+    """Use every feature of a client. Returns the results."""
     seen: dict[str, Any] = {"revision": client.protocol_version}
-    if client.server_info is not None:  # one that was told the revision does not ask
+    if client.server_info is not None:  # a client with a fixed revision does not negotiate
         seen["server"] = client.server_info.name
     listed = await client.list_tools()
     seen["tools"] = [tool.name for tool in getattr(listed, "tools", listed)]
@@ -68,21 +68,21 @@ async def watch(client: Any, call: Call) -> dict[str, Any]:
 
 
 async def cancelled(call: Call) -> bool:
-    """Cancel a call that would never end, once it has said that it is under way."""
-    begun = anyio.Event()
+    """Cancel an endless call once it has reported progress."""
+    started = anyio.Event()
 
     async def report(progress: float, total: float | None, message: str | None) -> None:  # noqa: ARG001
-        begun.set()
+        started.set()
 
     async with anyio.create_task_group() as group:
         group.start_soon(call, "wait_for_cancel", report)
-        await begun.wait()
+        await started.wait()
         group.cancel_scope.cancel()
     return True
 
 
 async def stopped(call: Call) -> int:
-    """How many calls the server has stopped, once it has stopped one."""
+    """Return the number of cancelled calls, once there is one."""
     count = 0
     with anyio.move_on_after(NOTICE_S):
         while count == 0:

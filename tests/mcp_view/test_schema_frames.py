@@ -1,4 +1,4 @@
-"""Every message of a whole session fits the official schema of its revision, and has no more."""
+"""Every message of a session matches the official schema of its revision exactly."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ANSWER_S = 10.0
 LEGACY = [revision for revision in REVISIONS if revision != STATELESS]
 META = "io.modelcontextprotocol/"
 TASKS = META + "tasks"
-#: What is said about the client; what a revision does not know, it must pass over.
+#: Client capabilities and information. A revision must ignore unknown fields.
 CAPABILITIES: dict[str, Any] = {"roots": {}, "sampling": {}, "elicitation": {}}
 CLIENT = {"name": "schema-test", "version": "1.0.0"}
 WATCHED = "test://watched-resource"
 
-#: Arguments for the tools that need some.
+#: Arguments of tools that require some.
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "confirm_delete": {"filename": "a.txt"},
     "greet": {"name": "Ada"},
@@ -36,7 +36,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "test_sampling": {"prompt": "Hello?"},
     "test_x_mcp_header": {"region": "north"},
 }
-#: Those that would not end by themselves, or take too long.
+#: Tools that do not end without an answer, or take too long.
 NOT_CALLED = {"wait_for_cancel", "test_reconnection"}
 SAMPLES = {"string": "Ada", "integer": 5, "number": 5.5, "boolean": True}
 PROMPTS: dict[str, dict[str, str]] = {
@@ -50,7 +50,7 @@ RESOURCES = ["test://static-text", "test://static-binary", WATCHED, "test://temp
 
 
 class Peer:
-    """A client on the fixture's stdin and stdout, which checks whatever it is sent."""
+    """A client on the fixture's stdin and stdout that validates every message."""
 
     def __init__(self, process: asyncio.subprocess.Process, revision: str) -> None:
         self.revision = revision
@@ -65,13 +65,13 @@ class Peer:
         self._process.stdin.write(json.dumps(message).encode() + b"\n")
 
     def begin(self, method: str, **params: Any) -> int:
-        """Send a request and give its id."""
+        """Send a request and return its id."""
         if self.revision == STATELESS:
-            said = params.pop("capabilities", CAPABILITIES)
+            capabilities = params.pop("capabilities", CAPABILITIES)
             params["_meta"] = {
                 META + "protocolVersion": self.revision,
                 META + "clientInfo": CLIENT,
-                META + "clientCapabilities": said,
+                META + "clientCapabilities": capabilities,
                 META + "logLevel": "debug",
             } | params.get("_meta", {})
         number = len(self._methods)
@@ -80,7 +80,7 @@ class Peer:
         return number
 
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        """Send a request and give the whole answer; whatever is asked before that is answered."""
+        """Send a request and return its response, answering requests of the server meanwhile."""
         number = self.begin(method, **params)
         while number not in self._answers:
             await self.take()
@@ -93,20 +93,20 @@ class Peer:
         return await self.ask(method, **params | state)
 
     async def result(self, method: str, **params: Any) -> Any:
-        """The result of a request that succeeds."""
+        """Send a request that must succeed, and return its result."""
         answer = await self.ask(method, **params)
         assert "result" in answer, answer
         return answer["result"]
 
     async def error(self, method: str, **params: Any) -> int:
-        """The code of a request that is refused."""
+        """Send a request that must fail, and return its error number."""
         answer = await self.ask(method, **params)
         assert "error" in answer, answer
         code: int = answer["error"]["code"]
         return code
 
     async def take(self) -> None:
-        """Take the next message of the server."""
+        """Read the next message of the server."""
         assert self._process.stdout is not None
         async with asyncio.timeout(ANSWER_S):
             line = await self._process.stdout.readline()
@@ -122,13 +122,13 @@ class Peer:
                 self.notified.append(frame["method"])
 
     async def notification(self, method: str) -> None:
-        """Wait until the server has notified of this."""
+        """Wait for a notification of the server."""
         while method not in self.notified:
             await self.take()
         self.notified.remove(method)
 
     def reply_to(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What a client says to a question."""
+        """Return the answer of a client to a request of the server."""
         self.asked.add(request["method"])
         if request["method"] == "roots/list":
             return {"roots": [{"uri": "file:///here", "name": "here"}]}
@@ -151,7 +151,7 @@ def fill(field: dict[str, Any]) -> Any:
 
 @asynccontextmanager
 async def connected(revision: str) -> AsyncIterator[Peer]:
-    """A peer of the fixture, after the handshake if the revision has one."""
+    """Run the fixture with a client, after the handshake if the revision has one."""
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
         "--stdio",
@@ -163,8 +163,12 @@ async def connected(revision: str) -> AsyncIterator[Peer]:
     try:
         peer = Peer(process, revision)
         if revision != STATELESS:
-            said = {"protocolVersion": revision, "clientInfo": CLIENT, "capabilities": CAPABILITIES}
-            assert (await peer.result("initialize", **said))["protocolVersion"] == revision
+            params = {
+                "protocolVersion": revision,
+                "clientInfo": CLIENT,
+                "capabilities": CAPABILITIES,
+            }
+            assert (await peer.result("initialize", **params))["protocolVersion"] == revision
             peer.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         yield peer
     finally:
@@ -255,13 +259,13 @@ async def test_changes_are_sent_to_listen_streams() -> None:
         }
         peer.begin("subscriptions/listen", notifications=wanted)
         await peer.notification("notifications/subscriptions/acknowledged")
-        for tool, told in {
+        for tool, expected in {
             "test_trigger_tool_change": "notifications/tools/list_changed",
             "test_trigger_prompt_change": "notifications/prompts/list_changed",
             "touch_watched_resource": "notifications/resources/updated",
         }.items():
             await peer.result("tools/call", name=tool, arguments={})
-            await peer.notification(told)
+            await peer.notification(expected)
 
 
 async def test_a_batch_is_answered_as_one() -> None:

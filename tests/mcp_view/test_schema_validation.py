@@ -1,4 +1,4 @@
-"""The checker of messages: it takes what a revision has and refuses everything else."""
+"""The validator of messages accepts messages of a revision and refuses all others."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def refuse(code: int, **data: Any) -> dict[str, Any]:
 
 
 def called(revision: str, **more: Any) -> dict[str, Any]:
-    """A result of a tool, as this revision has it at least."""
+    """Return a minimal tool result of this revision."""
     kind = {"resultType": "complete"} if revision == STATELESS else {}
     return {"content": [TEXT]} | kind | more
 
@@ -286,7 +286,7 @@ def test_a_field_is_refused_before_the_revision_that_introduced_it(
         pytest.param(
             answer({"resultType": "input_required", "inputRequests": {"a": {"method": "ping"}}}),
             "tools/call",
-            id="a question that nobody knows",
+            id="an unknown question",
         ),
         pytest.param(
             answer(listed(STATELESS, tools=[TOOL | {"execution": {"taskSupport": "required"}}])),

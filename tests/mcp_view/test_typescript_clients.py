@@ -1,4 +1,4 @@
-"""The official TypeScript clients, 1.x and 2.x, over every transport that they have."""
+"""The official TypeScript clients, 1.x and 2.x, over every transport they support."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from conformance.node import NotInstalled, node
 from conformance.serving import serving
 from other_clients import STDIO, check_session, run_node
 
-#: npm may have to fetch the clients first.
+#: npm may have to download the clients first.
 pytestmark = pytest.mark.timeout(400)
 
 
@@ -22,7 +22,7 @@ def clients() -> None:
 
 
 def at(url: str, kind: str) -> str:
-    """Where this transport is, on the server that has this endpoint."""
+    """Return the URL of a transport on the server with this endpoint."""
     if kind == "sse":
         return url.removesuffix("/mcp") + "/sse"
     return url.replace("http:", "ws:") if kind == "websocket" else url

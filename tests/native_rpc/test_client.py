@@ -42,7 +42,7 @@ def target(request: pytest.FixtureRequest, server: Server) -> str | list[str]:
     return f"{request.param}://127.0.0.1:{server.port}"
 
 
-# --- what a call gives ------------------------------------------------------------------------
+# --- results ----------------------------------------------------------------------------------
 
 
 def test_a_loop_yields_every_event_and_the_terminal_last(target: str | list[str]) -> None:
@@ -126,7 +126,7 @@ def test_calls_at_the_same_time_get_their_own_events(target: str | list[str]) ->
     assert play(scenario) == [list(range(1, to + 1)) for to in range(30)]
 
 
-# --- what goes wrong --------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_refused_call_raises_the_matching_error(
     with pytest.raises(PlexusError) as raised:
         play(scenario)
     assert type(raised.value) is kind
-    assert time.monotonic() - started < 4  # and nobody waited for a deadline
+    assert time.monotonic() - started < 4  # without waiting for a timeout
 
 
 def test_entering_a_refused_call_raises_too(target: str | list[str]) -> None:
@@ -192,7 +192,7 @@ def test_a_call_above_the_limit_is_refused_and_the_others_continue(server: Serve
                 await call.__aenter__()
             with pytest.raises(Busy):
                 await plexus.count.up(to=1)
-            await plexus.health.check()  # a control call has a place of its own
+            await plexus.health.check()  # control calls have their own limit
             calls[0].close()
             await plexus.count.up(to=1)
             return len([call for call in calls if call.terminal is None])
@@ -209,7 +209,7 @@ def test_an_error_in_the_block_is_raised_unchanged(target: str | list[str]) -> N
         play(scenario)
 
 
-# --- leaving ----------------------------------------------------------------------------------
+# --- closing ----------------------------------------------------------------------------------
 
 
 async def leave_by_break(plexus: Client) -> int:
@@ -270,7 +270,7 @@ async def leave_by_block(plexus: Client) -> int:
             pid = event.pid
             break
         await plexus.health.check()
-        assert is_alive(pid)  # in the block a loop may end and the run goes on
+        assert is_alive(pid)  # in the block a loop may end and the run continues
     return int(pid)
 
 
@@ -434,14 +434,14 @@ def test_unread_items_are_limited_and_none_is_lost(target: str | list[str]) -> N
             connect(target, limits=limits) as plexus,
             plexus.count.up(to=30_000, size=100) as call,
         ):
-            unread = call._exchange.unread  # noqa: SLF001 - what is promised of it is tested
+            unread = call._exchange.unread  # noqa: SLF001 - the limit itself is tested
             assert await eventually(lambda: unread.full)
             await asyncio.sleep(0.2)
             most = unread.items
             return most, [event.seq async for event in call]
 
     most, seqs = play(scenario)
-    # What one read of 64 KiB brings is taken whole.
+    # One read of up to 64 KiB is always processed completely.
     assert 100 <= most <= 100 + 65536 // 150
     assert seqs == list(range(1, 30_002))
 

@@ -1,4 +1,4 @@
-"""What a server may answer over HTTP, and what the client makes of it."""
+"""Answers of a server over HTTP, and their effect in the client."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def answer(status: int, body: bytes) -> bytes:
 
 
 class Canned:
-    """Answers each request with the next of these, and closes; keeps what it was asked."""
+    """A server that sends prepared answers, one per connection, and records requests."""
 
     def __init__(self, answers: list[bytes], *, hang: bool) -> None:
         self._answers = iter(answers)
@@ -51,7 +51,7 @@ class Canned:
         """Serve one connection."""
         try:
             head = await reader.readuntil(b"\r\n\r\n")
-        except asyncio.IncompleteReadError:  # it only looked whether somebody is here
+        except asyncio.IncompleteReadError:  # the client only checked that the server is reachable
             writer.close()
             return
         length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
@@ -68,7 +68,7 @@ class Canned:
 
 @asynccontextmanager
 async def canned(*answers: bytes, hang: bool = False) -> AsyncIterator[Canned]:
-    """A server with these answers for as long as the block lasts."""
+    """Run a server with these answers for the duration of the block."""
     server = Canned(list(answers), hang=hang)
     listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     server.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/rpc?a=b"
@@ -79,7 +79,7 @@ async def canned(*answers: bytes, hang: bool = False) -> AsyncIterator[Canned]:
 
 
 def ask(*answers: bytes, hang: bool = False, **options: Any) -> tuple[Any, Canned]:
-    """Call `a.b` once at a server with these answers."""
+    """Call `a.b` once on a server with these answers."""
 
     async def scenario() -> tuple[Any, Canned]:
         async with (

@@ -1,4 +1,4 @@
-"""Processes as servers: how they end, and what that does to calls."""
+"""Processes as servers: their exit, and its effect on calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from servers import command, consume, eventually, play
 from native_rpc.client import ClientLimits, ConnectionLost, Item, connect
 from plexus.errors import DeadlineExceeded
 
-#: Ignores the end of its input, and a polite request to stop.
+#: Ignores the end of its input and SIGTERM.
 STUBBORN = """
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -31,7 +31,7 @@ sys.stdin.readline()
 sys.exit(7)
 """
 
-#: Prints what is no message before and between messages.
+#: Prints invalid messages before and between messages.
 CHATTY = """
 import sys
 print("Welcome!", flush=True)
@@ -45,7 +45,7 @@ for line in sys.stdin:
 """
 
 
-#: A server that says its number.
+#: A server that prints its process id.
 NUMBERED = ["sh", "-c", 'echo $$ > "$0"; exec "$@"']
 
 

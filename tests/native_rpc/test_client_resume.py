@@ -1,4 +1,4 @@
-"""Connections that break: nothing is lost, nothing comes twice, nothing runs twice."""
+"""Lost connections: no item is lost or repeated, and nothing runs twice."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def scheme(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-#: Where to cut, in bytes that the server sent: in the head of the response, in the reply, in
-#: items at odd places, and again and again.
+#: Where to cut, in bytes sent by the server: in the head of the response, in the reply, inside
+#: items, and repeatedly.
 CUTS = [
     [300],
     [400, 350],
@@ -45,7 +45,7 @@ def test_every_item_arrives_once_wherever_the_connection_is_cut(
     mark = tmp_path / "mark"
 
     async def scenario() -> tuple[list[Any], int]:
-        # The first connection over HTTP only sees whether there is a server.
+        # The first connection over HTTP only checks that the server is reachable.
         spared = [10**9] if scheme == "http" else []
         async with (
             proxied(server.port, spared + cuts) as proxy,
@@ -154,7 +154,7 @@ def test_positional_parameters_cannot_be_resumed(server: Server, scheme: str) ->
 
             with pytest.raises(ConnectionLost):
                 await consume(plexus.count.up(100, 5.0), cut_once)
-            await plexus.health.check()  # the client itself goes on
+            await plexus.health.check()  # the client continues
         return seqs
 
     seqs = play(scenario)
@@ -181,7 +181,7 @@ def test_reconnecting_to_an_unavailable_server_times_out(
             with pytest.raises(ConnectionLost):
                 await consume(plexus.count.up(to=1000, pause_ms=5), cut_for_good)
             took = time.monotonic() - lost[0]
-            if reconnect_s:  # and when it is back, so is the client
+            if reconnect_s:  # the client works again when the server does
                 proxy.down = False
                 await plexus.health.check()
             return took
@@ -203,7 +203,7 @@ def test_a_call_closed_while_disconnected_is_cancelled_by_the_server(
                     break
         return await eventually(lambda: not is_alive(pid))
 
-    # Nobody can tell the server, so it waits so long for the caller to come back.
+    # The server cannot be notified, so it waits for the caller to reconnect.
     with serving(tmp_path, {"SUBSTRATE_LIMITS__ORPHAN_S": "0.5"}) as server:
         assert play(lambda: scenario(server))
 

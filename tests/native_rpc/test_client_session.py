@@ -1,4 +1,4 @@
-"""The client's side of the protocol, with no connection at all."""
+"""The client side of the protocol, without a connection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def text(value: object) -> dict[str, Any]:
 
 
 class Wire:
-    """A session with one call on it, and what it would have sent."""
+    """A session with one call, and the messages it would send."""
 
     def __init__(
         self, method: str = "count.up", params: Params = None, *, key: str | None = "k"
@@ -36,7 +36,7 @@ class Wire:
         self.connect()
 
     def connect(self) -> None:
-        """Begin the call on a new connection."""
+        """Start the call on a new connection."""
         self.session = Session()
         self._send(self.session.start(self.exchange, 1000))
 
@@ -248,7 +248,7 @@ def test_a_request_without_json_form_or_too_big_is_never_sent() -> None:
     assert session.idle
 
 
-# --- the next connection ----------------------------------------------------------------------
+# --- reconnecting -----------------------------------------------------------------------------
 
 
 def test_a_call_resumes_after_its_last_item() -> None:
@@ -325,7 +325,7 @@ def test_a_key_of_the_caller_is_used() -> None:
 
 @given(st.lists(st.integers(0, 12), max_size=8))
 def test_each_item_arrives_once_however_often_the_connection_breaks(breaks: list[int]) -> None:
-    """A server sends 12 items; each connection breaks after so many, and some come twice."""
+    """A server sends 12 items; connections break after any number, and some items repeat."""
     wired = Wire()
     taken: list[int] = []
     for count in [*breaks, 99]:
@@ -344,7 +344,7 @@ def test_each_item_arrives_once_however_often_the_connection_breaks(breaks: list
     assert wired.exchange.error is None
 
 
-# --- what is unread ---------------------------------------------------------------------------
+# --- unread items -----------------------------------------------------------------------------
 
 
 def test_the_unread_counter_is_full_from_its_limit_until_half_is_consumed() -> None:

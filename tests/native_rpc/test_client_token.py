@@ -1,4 +1,4 @@
-"""The client and tokens: it sends one, and says at once if it is not taken."""
+"""The client and tokens: it sends a token, and fails immediately if it is rejected."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_client_without_the_token_is_denied_with_a_reason(target: str, token: 
 def test_entering_is_refused_over_a_websocket(server: Server) -> None:
     async def scenario() -> None:
         async with connect(f"ws://127.0.0.1:{server.port}", token="wrong"):
-            raise AssertionError("nobody gets here")
+            raise AssertionError("not reached")
 
     with pytest.raises(Denied):
         play(scenario)

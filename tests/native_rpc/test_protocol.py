@@ -1,4 +1,4 @@
-"""The native view alone: JSON-RPC 2.0 to the letter, subscriptions, limits, buffered answers."""
+"""The native view alone: strict JSON-RPC 2.0, subscriptions, limits and buffered answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def started(number: int, *, keyed: bool = False) -> Run:
 
 
 class Peer:
-    """A view with a driver that starts every call at once, in runs 1001, 1002 and so on."""
+    """A view with a driver that starts every call immediately, in runs 1001, 1002 and so on."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Peer:
         )
         self.limits = limits
         self._runs = itertools.count(1001)
-        #: Names that are refused, and how.
+        #: Errors for refused methods, by name.
         self.refused: dict[str, PlexusError] = {}
         self.keyed = False
         self.frames: list[bytes] = []
@@ -64,7 +64,7 @@ class Peer:
         self.started: list[StartCall] = []
 
     def say(self, message: Any) -> list[Any]:
-        """Send a JSON value, or exactly this text, and return what is answered."""
+        """Send a JSON value or a text, and return the answers."""
         data = message if isinstance(message, bytes) else json.dumps(message).encode()
         return self.do(self.view.receive(wire.decode(data, self.limits)))
 
@@ -76,11 +76,11 @@ class Peer:
         return self.do(self.view.on_items(self.calls[run], batch(*events, first=first)))
 
     def do(self, effects: list[Effect]) -> list[Any]:
-        said: list[bytes] = []
+        sent: list[bytes] = []
         for effect in effects:
             self.effects.append(effect)
             if isinstance(effect, Send):
-                said += effect.frames
+                sent += effect.frames
             elif isinstance(effect, StartCall):
                 self.started.append(effect)
                 if effect.at_limit and effect.method != "control":  # as the driver does it
@@ -91,9 +91,9 @@ class Peer:
                     run = next(self._runs)
                     self.calls[run] = effect.call
                     more = self.view.on_started(effect.call, started(run, keyed=self.keyed))
-                said += [frame for each in more if isinstance(each, Send) for frame in each.frames]
-        self.frames += said
-        return [json.loads(frame) for frame in said]
+                sent += [frame for each in more if isinstance(each, Send) for frame in each.frames]
+        self.frames += sent
+        return [json.loads(frame) for frame in sent]
 
 
 def result(request_id: Any, value: Any) -> dict[str, Any]:
@@ -405,7 +405,7 @@ def test_unsubscribing_within_a_batch_is_part_of_its_array() -> None:
     assert [answer["result"] for answer in answers] == [True, False]
 
 
-# --- in flight -----------------------------------------------------------------------------------
+# --- calls in progress ---------------------------------------------------------------------------
 
 
 def test_calls_in_progress_are_limited() -> None:
@@ -416,7 +416,7 @@ def test_calls_in_progress_are_limited() -> None:
     assert answer["id"] == "more"
     assert answer["error"]["code"] == CODES["busy"]
     assert answer["error"]["data"] == {"limit": 3, "name": "calls_in_flight"}
-    # A place is free again when a run has ended, or was left, or did not begin.
+    # A call that ended, was unsubscribed or did not start no longer counts.
     peer.items(1001, Complete())
     assert peer.call("m", request_id=4) == [result(4, 1004)]
     assert codes(peer.call("m")) == [CODES["busy"]]
@@ -454,7 +454,7 @@ def test_the_limit_holds_within_a_batch() -> None:
     assert codes([by_id[2], by_id[3]]) == [CODES["busy"]] * 2
 
 
-# --- the peer goes -------------------------------------------------------------------------------
+# --- disconnects ---------------------------------------------------------------------------------
 
 
 def test_a_disconnect_cancels_calls_that_cannot_be_resumed() -> None:
@@ -576,7 +576,7 @@ def test_a_refusal_is_the_same_on_a_buffered_connection() -> None:
     assert answer["error"] == {"code": -32602, "message": "no", "data": {"errors": []}}
 
 
-# --- anything ------------------------------------------------------------------------------------
+# --- arbitrary sequences -------------------------------------------------------------------------
 
 messages = st.one_of(
     st.binary(max_size=30),
@@ -616,7 +616,7 @@ def test_any_sequence_gives_effects_and_never_raises(steps: list[Any], buffered:
                 if live is not None and run not in left:
                     peer.items(run, Complete() if last else Content(text="x"))
                     left |= {run} if last else set()
-        # A call that was left is read no further: that is the driver's part.
+        # The driver does not read a call that was left.
         for effect in peer.effects:
             if isinstance(effect, LeaveCall):
                 left |= {run for run, call in peer.calls.items() if call is effect.call}

@@ -1,4 +1,4 @@
-"""The transcripts, through the view and its driver alone: no transport, no process."""
+"""The transcripts through the view and its driver, without a transport or process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_the_view_alone_answers_as_in_the_transcript(name: str, open_hub: 
 
 
 class Canned:
-    """A server that says what it was given."""
+    """A server that sends prepared messages."""
 
     def __init__(self, *messages: Any) -> None:
         self._messages = list(messages)
