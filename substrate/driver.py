@@ -255,11 +255,11 @@ class Connection:
                 question_kinds=effect.question_kinds,
                 trace=effect.trace,
             )
+        except PlexusError as error:
+            self._refuse_call(effect, error)
+            return
         except Exception as error:  # noqa: BLE001 - as in `receive`
-            called = f"a call of {effect.method}"
-            refusal = error if isinstance(error, PlexusError) else Internal.report(called, error)
-            self._hub.runs.notify_refused(effect.method, self._principal, refusal)
-            self._perform(self._view.on_refused(effect.call, refusal))
+            self._refuse_call(effect, Internal.report(f"a call of {effect.method}", error))
             return
         self.attach(effect.call, call.run, call.after, owner=call.owned and effect.owns)
         self._perform(self._call_view(effect.call, self._view.on_started, effect.call, call.run))
@@ -286,6 +286,10 @@ class Connection:
             return
         self.attach(effect.call, run, effect.after, owner=effect.owns)
         self._perform(self._call_view(effect.call, self._view.on_started, effect.call, run))
+
+    def _refuse_call(self, effect: StartCall, error: PlexusError) -> None:
+        self._hub.runs.notify_refused(effect.method, self._principal, error)
+        self._perform(self._view.on_refused(effect.call, error))
 
     def _call_view(
         self, call: Any, handler: Callable[..., list[Effect]], *args: Any
