@@ -1,1 +1,1 @@
-"""How a process on stdio tells the server of its project what it runs."""
+"""Publishes the runs of a stdio process to the server of its project."""

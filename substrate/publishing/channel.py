@@ -306,7 +306,7 @@ class Channel:
         if self._ready_readers:
             self._woken.set()
 
-    # --- what the server wants ----------------------------------------------------------------
+    # --- frames from the server ---------------------------------------------------------------
 
     async def _receive(self, socket: ClientConnection) -> None:
         while True:

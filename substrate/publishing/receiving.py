@@ -93,7 +93,7 @@ class PublishingSocket:
         remote.send(frame("welcome", frame_bytes=self._hub.limits.message_bytes))
         try:
             while (data := await _received(receive)) is not None and not writer.done():
-                remote.take(*read_frame(data))
+                remote.handle_frame(*read_frame(data))
         finally:
             remote.closed(out, self._forget)
             writer.cancel()
@@ -225,7 +225,7 @@ class RemoteProcess:
 
     # --- frames -------------------------------------------------------------------------------
 
-    def take(self, header: dict[str, Any], rest: bytes) -> None:
+    def handle_frame(self, header: dict[str, Any], rest: bytes) -> None:
         """Process a frame. Raises KeyError, TypeError or ValueError if it is invalid."""
         kind = header["kind"]
         if kind == "known":

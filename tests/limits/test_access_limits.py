@@ -1,4 +1,4 @@
-"""The limits of browser sessions and of tickets: at each, past it, and after that."""
+"""Limits of browser sessions and tickets: at the limit, past it, and after it is freed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from substrate.security.tokens import TokenFile
 
 @pytest.fixture(autouse=True)
 def _data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tokens and sessions of this test alone."""
+    """Give each test its own tokens and sessions."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
 
 @contextmanager
 def limited(**limits: float) -> Iterator[Server]:
-    """A server that asks for a token, with these limits."""
+    """Run a server that requires a token, with these limits."""
     with serving(settings=limit_settings(**limits), auth="token") as server:
         yield server
 
@@ -36,7 +36,7 @@ def post(server: Server, path: str, secret: str) -> tuple[int, Any]:
         return response.status, json.loads(response.read())
 
 
-def begin(server: Server, token: str) -> str:
+def start_session(server: Server, token: str) -> str:
     status, answer = post(server, "/session", token)
     assert status == 200, answer
     return str(answer["session"])
@@ -61,60 +61,60 @@ def opens(server: Server, ticket: str) -> bool:
 
 
 @pytest.mark.limit("sessions_per_principal", "at", "past", "after")
-def test_past_its_sessions_a_principal_loses_the_one_unused_the_longest() -> None:
+def test_past_its_limit_a_principal_loses_the_least_recently_used_session() -> None:
     with limited(sessions_per_principal=2) as server:
-        other = begin(server, TokenFile().add("other", None))
-        first, second = begin(server, server.token), begin(server, server.token)
+        other = start_session(server, TokenFile().add("other", None))
+        first, second = start_session(server, server.token), start_session(server, server.token)
         assert statuses(server, first, second) == [200, 200]
-        third = begin(server, server.token)
+        third = start_session(server, server.token)
         assert statuses(server, first, second, third, other) == [401, 200, 200, 200]
         assert server.status("DELETE", "/session", bearer(second)) == 204
-        fourth = begin(server, server.token)
+        fourth = start_session(server, server.token)
         assert statuses(server, third, fourth, other) == [200, 200, 200]
 
 
 @pytest.mark.limit("sessions", "at", "past", "after")
-def test_past_all_sessions_none_of_another_principal_ends() -> None:
+def test_past_the_total_limit_no_session_of_another_principal_ends() -> None:
     with limited(sessions=2) as server:
         ada, bob, eve = (TokenFile().add(name, None) for name in ("ada", "bob", "eve"))
-        of_ada, of_bob = begin(server, ada), begin(server, bob)
+        of_ada, of_bob = start_session(server, ada), start_session(server, bob)
         assert statuses(server, of_ada, of_bob) == [200, 200]
         status, answer = post(server, "/session", eve)
         assert (status, answer["limit"]) == (429, 2)
         assert statuses(server, of_ada, of_bob) == [200, 200]
-        newer = begin(server, ada)
+        newer = start_session(server, ada)
         assert statuses(server, of_ada, of_bob, newer) == [401, 200, 200]
         assert server.status("DELETE", "/session", bearer(newer)) == 204
-        assert statuses(server, begin(server, eve), of_bob) == [200, 200]
+        assert statuses(server, start_session(server, eve), of_bob) == [200, 200]
 
 
 @pytest.mark.limit("session_s", "at", "past", "after")
 def test_a_session_ends_in_the_end_though_it_is_used() -> None:
     with limited(session_s=2.0) as server:
-        secret = begin(server, server.token)
+        secret = start_session(server, server.token)
         assert statuses(server, secret) == [200]
         wait_until(lambda: statuses(server, secret) == [401])
-        assert statuses(server, begin(server, server.token)) == [200]
+        assert statuses(server, start_session(server, server.token)) == [200]
 
 
 @pytest.mark.limit("session_idle_s", "at", "past", "after")
 def test_a_session_that_is_not_used_ends() -> None:
     with limited(session_idle_s=2.0) as server:
-        used, unused = begin(server, server.token), begin(server, server.token)
+        used, unused = start_session(server, server.token), start_session(server, server.token)
 
-        begun = newest_use()
+        started = newest_use()
 
         def is_time_over() -> bool:
-            """By the server's own clock, and used more often than that all the while."""
-            return statuses(server, used) == [200] and newest_use() > begun + 2.0
+            """Whether the session has expired by the server's clock, although it is used often."""
+            return statuses(server, used) == [200] and newest_use() > started + 2.0
 
         wait_until(is_time_over)
         assert statuses(server, used, unused) == [200, 401]
-        assert statuses(server, begin(server, server.token)) == [200]
+        assert statuses(server, start_session(server, server.token)) == [200]
 
 
 def newest_use() -> float:
-    """When any session was used last, as the server has written it."""
+    """Return the time of the last use of any session, as stored by the server."""
     content = json.loads(TokenFile().path.with_name("sessions.json").read_text())
     return max(float(each["used"]) for each in content["sessions"])
 
@@ -125,8 +125,8 @@ def test_a_credential_has_so_many_unused_tickets() -> None:
         tickets = [post(server, "/tickets", server.token)[1]["ticket"] for _ in range(2)]
         status, answer = post(server, "/tickets", server.token)
         assert (status, answer["limit"]) == (429, 2)
-        # Another one has its own, of the same principal too.
-        assert post(server, "/tickets", begin(server, server.token))[0] == 200
+        # Another credential has its own limit, even of the same principal.
+        assert post(server, "/tickets", start_session(server, server.token))[0] == 200
         assert opens(server, tickets[0])
         assert post(server, "/tickets", server.token)[0] == 200
         assert opens(server, tickets[1])
@@ -146,12 +146,12 @@ def test_all_credentials_have_so_many_unused_tickets() -> None:
 
 
 @pytest.mark.limit("ticket_s", "at", "past", "after")
-def test_a_ticket_is_soon_over_and_makes_room() -> None:
+def test_a_ticket_expires_and_frees_its_place() -> None:
     with limited(ticket_s=1.0, tickets_per_credential=1) as server:
         _, answer = post(server, "/tickets", server.token)
         assert answer["expires_in_s"] == 1.0
         assert opens(server, answer["ticket"])
         _, answer = post(server, "/tickets", server.token)
-        # It is over when another one is given.
+        # The first ticket has expired when another one is issued.
         wait_until(lambda: post(server, "/tickets", server.token)[0] == 200)
         assert not opens(server, answer["ticket"])

@@ -1,4 +1,4 @@
-"""The limits of what bad input is answered with: at each, past it, and after that."""
+"""Limits of answers to bad input: at the limit, past it, and afterwards."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def peer(server: Server) -> Iterator[RawPeer]:
 ECHO = call_of("demo.echo", ["x"])
 
 
-def is_well(peer: RawPeer) -> bool:
-    """Whether the same connection is of use after that."""
+def still_works(peer: RawPeer) -> bool:
+    """Whether the connection still works."""
     return "result" in peer.answer(ECHO)
 
 
@@ -58,17 +58,17 @@ def test_a_message_past_the_members_is_refused_with_the_limit(peer: RawPeer) -> 
     assert "result" in peer.answer(at)
     error = peer.answer(past)["error"]
     assert (error["code"], error["data"]) == (-32600, {"limit": MEMBERS})
-    assert is_well(peer)
+    assert still_works(peer)
 
 
 @pytest.mark.limit("message_values", "at", "past", "after")
 def test_a_message_past_the_values_is_refused_with_the_limit(peer: RawPeer) -> None:
-    # A container counts as a value; the message itself and its parameters have six in all.
+    # A container counts as a value. The message and its parameters have six in total.
     at, past = ({**ECHO, "padding": [","] * (ENTRIES - 6 + more)} for more in (0, 1))
     assert "result" in peer.answer(at)
     error = peer.answer(past)["error"]
     assert (error["code"], error["data"]) == (-32600, {"limit": ENTRIES})
-    assert is_well(peer)
+    assert still_works(peer)
 
 
 @pytest.mark.limit("id_chars", "at", "past", "after")
@@ -77,7 +77,7 @@ def test_an_id_past_the_limit_is_refused_and_not_repeated(peer: RawPeer) -> None
     refused = peer.answer({**ECHO, "id": "x" * (ID + 1)})
     assert refused["id"] is None
     assert (refused["error"]["code"], refused["error"]["data"]) == (-32600, {"limit": ID})
-    assert is_well(peer)
+    assert still_works(peer)
 
 
 @pytest.mark.limit("errors_listed", "at", "past", "after")
@@ -90,11 +90,11 @@ def test_errors_past_the_limit_are_counted_and_not_listed(peer: RawPeer) -> None
     assert len(at["errors"]) == LISTED
     assert "more" not in at
     assert past == {"errors": at["errors"], "more": 2}
-    assert is_well(peer)
+    assert still_works(peer)
 
 
 class Refusing(Activation):
-    """Quotes what it is given."""
+    """Quotes its argument in an error."""
 
     namespace = "refusing"
     version = "1.0.0"
@@ -111,7 +111,9 @@ class Refusing(Activation):
 
 @pytest.mark.anyio
 @pytest.mark.limit("error_bytes", "at", "past", "after")
-async def test_an_error_past_the_limit_is_cut_and_says_what_is_left_out(open_hub: OpenHub) -> None:
+async def test_an_error_past_the_limit_is_shortened_and_lists_what_it_omits(
+    open_hub: OpenHub,
+) -> None:
     peer = McpPeer(open_hub(Refusing, limits=Limits(error_bytes=ERROR)), STATELESS, native=True)
 
     async def refused(text: str) -> tuple[Any, int]:
@@ -120,7 +122,7 @@ async def test_an_error_past_the_limit_is_cut_and_says_what_is_left_out(open_hub
         return answer["error"], len(json.dumps(answer))
 
     async def failed(text: str) -> Any:
-        """The terminal of a run that quotes this."""
+        """Return the terminal of a run that quotes a text."""
         request = f"native {len(peer.frames)}"
         peer.send({"id": request, "method": "refusing.text", "params": [text]})
         return (await peer.receive(lambda f: f.get("params", {}).get("seq") == 1))["params"][

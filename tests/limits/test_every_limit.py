@@ -1,4 +1,4 @@
-"""Every limit of the table has a test at it, past it, and after it was let go."""
+"""Every limit has tests at the limit, past it, and after it is freed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from substrate.cli.commands.config import limit_rows
 from substrate.server.limits import ServerLimits
 
 NAMES = [field.name for field in dataclasses.fields(ServerLimits)]
-#: What the tests of a limit have to show, as `@pytest.mark.limit(name, *parts)` says it.
+#: The cases that tests of a limit must cover, declared with `@pytest.mark.limit(name, *parts)`.
 PARTS = {"at", "past", "after"}
 
 
 def marks() -> Iterator[tuple[str, list[str]]]:
-    """What each test in this folder says that it shows."""
+    """Yield the limit and the cases that each test in this folder declares."""
     for file in Path(__file__).parent.glob("test_*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -46,12 +46,12 @@ def test_only_limits_that_exist_are_tested() -> None:
     assert set(SHOWN) <= set(NAMES)
 
 
-def test_the_table_in_the_documents_is_the_one_in_force() -> None:
+def test_the_table_in_the_documents_matches_the_limits() -> None:
     text = DOCUMENT.read_text()
     assert text == filled(text), "run `python -m tests.limits.limit_table`"
 
 
-def test_every_limit_has_a_reason_and_says_what_happens_past_it() -> None:
+def test_every_limit_has_a_reason_and_a_consequence() -> None:
     rows = limit_rows(ServerLimits())
     assert [row.limit for row in rows] == NAMES
     assert all(row.reason and row.past for row in rows)

@@ -1,4 +1,4 @@
-"""The limits of what is read from the network: at each, past it, and after that."""
+"""Limits of network input: at the limit, past it, and afterwards."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def peer(server: Server) -> Iterator[RawPeer]:
 ECHO = call_of("demo.echo", ["x"])
 
 
-def is_well(peer: RawPeer) -> bool:
-    """Whether the same connection is of use after that."""
+def still_works(peer: RawPeer) -> bool:
+    """Whether the connection still works."""
     return "result" in peer.answer(ECHO)
 
 
@@ -59,11 +59,11 @@ def test_a_body_past_the_limit_is_refused_with_the_limit(peer: RawPeer) -> None:
     peer.post(at + b" ")
     status, _, refused = peer.response()
     assert (status, json.loads(refused)["limit"]) == (413, BYTES)
-    assert is_well(peer)
+    assert still_works(peer)
 
 
 def nested(levels: int) -> dict[str, Any]:
-    """A message of so many levels."""
+    """Return a message with a number of nested levels."""
     inner: Any = "x"
     for _ in range(levels - 1):
         inner = [inner]
@@ -72,13 +72,13 @@ def nested(levels: int) -> dict[str, Any]:
 
 @pytest.mark.limit("message_depth", "at", "past", "after")
 def test_a_message_past_the_depth_is_refused_with_the_limit(peer: RawPeer) -> None:
-    # Only what has many containers is looked at more closely.
+    # Only messages with many containers are checked more closely.
     padding: dict[str, Any] = {"padding": [[]] * 20}
     at, past = nested(DEPTH) | padding, nested(DEPTH + 1) | padding
-    assert peer.answer(at)["error"]["code"] == -32602  # it was read, and the method wants a text
+    assert peer.answer(at)["error"]["code"] == -32602  # decoded, but the method expects a text
     error = peer.answer(past)["error"]
     assert (error["code"], error["data"]) == (-32600, {"limit": DEPTH})
-    assert is_well(peer)
+    assert still_works(peer)
 
 
 @pytest.mark.limit("message_containers", "at", "past", "after")
@@ -87,7 +87,7 @@ def test_a_message_past_the_containers_is_refused_with_the_limit(peer: RawPeer) 
     assert "result" in peer.answer(at)
     error = peer.answer(past)["error"]
     assert (error["code"], error["data"]) == (-32600, {"limit": CONTAINERS})
-    assert is_well(peer)
+    assert still_works(peer)
 
 
 @pytest.mark.limit("batch_requests", "at", "past", "after")
@@ -95,11 +95,11 @@ def test_a_batch_past_the_limit_is_refused_as_a_whole(peer: RawPeer) -> None:
     assert len(peer.answer([ECHO] * BATCH)) == BATCH
     error = peer.answer([ECHO] * (BATCH + 1))["error"]
     assert (error["code"], error["data"]) == (-32600, {"limit": BATCH})
-    assert is_well(peer)
+    assert still_works(peer)
 
 
 def with_header_of(server: Server, size: int) -> bytes:
-    """A request whose header has so many bytes, before the empty line that ends it."""
+    """Return a request whose header has a given size, without the final empty line."""
     head, _, body = post_of(server.port, ECHO).partition(b"\r\n\r\n")
     filling = b"\r\nX-Filling: "
     return head + filling + b"x" * (size - len(head) - len(filling)) + b"\r\n\r\n" + body
@@ -121,7 +121,7 @@ def test_a_header_past_the_limit_is_refused_with_the_limit(server: Server, piece
         assert (status, json.loads(body)["limit"]) == (431, HEADER)
         assert peer.read_to_end() == b""
     with RawPeer(server.port) as other:
-        assert is_well(other)
+        assert still_works(other)
 
 
 @pytest.mark.limit("calls_in_flight", "at", "past", "after")
@@ -131,24 +131,24 @@ def test_calls_past_the_limit_of_a_connection_are_refused_until_one_has_ended(
     with connect(server.ws) as peer, connect(server.ws) as other:
         ids = itertools.count(1)
 
-        def say(method: str, params: Any) -> Any:
-            """The reply to a call; items are passed over."""
+        def call(method: str, params: Any) -> Any:
+            """Return the reply to a call; items are skipped."""
             number = next(ids)
             peer.send(json.dumps(call_of(method, params, number)))
             while (message := json.loads(peer.recv(timeout=15))).get("id") != number:
                 pass
             return message
 
-        running = [say("demo.wait", {})["result"] for _ in range(3)]
-        refused = say("demo.echo", ["x"])["error"]
+        running = [call("demo.wait", {})["result"] for _ in range(3)]
+        refused = call("demo.echo", ["x"])["error"]
         assert (refused["code"], refused["data"]) == (
             -32003,
             {"limit": 3, "name": "calls_in_flight"},
         )
         other.send(json.dumps(ECHO))
         assert "result" in json.loads(other.recv(timeout=15))
-        assert say("plexus.unsubscribe", [running[0]])["result"] is True
-        assert "result" in say("demo.echo", ["x"])
+        assert call("plexus.unsubscribe", [running[0]])["result"] is True
+        assert "result" in call("demo.echo", ["x"])
 
 
 @pytest.mark.limit("connection_watches", "at", "past", "after")
@@ -156,28 +156,28 @@ def test_watches_past_the_limit_of_a_connection_are_refused_until_one_has_ended(
     with limited(connection_watches=2) as server, connect(server.ws) as peer:
         ids = itertools.count(1)
 
-        def say(method: str, params: Any) -> Any:
-            """The reply to a call; items are passed over."""
+        def call(method: str, params: Any) -> Any:
+            """Return the reply to a call; items are skipped."""
             number = next(ids)
             peer.send(json.dumps(call_of(method, params, number)))
             while (message := json.loads(peer.recv(timeout=15))).get("id") != number:
                 pass
             return message
 
-        watching = [say("health.watch", [60.0])["result"] for _ in range(2)]
-        refused = say("health.watch", [60.0])["error"]
+        watching = [call("health.watch", [60.0])["result"] for _ in range(2)]
+        refused = call("health.watch", [60.0])["error"]
         assert refused["code"] == -32003
         assert refused["data"] == {"limit": 2, "name": "connection_watches"}
-        assert "result" in say("demo.wait", {})  # only watches are refused
+        assert "result" in call("demo.wait", {})  # only watches are refused
         with connect(server.ws) as other:
             other.send(json.dumps(call_of("health.watch", [60.0])))
             assert "result" in json.loads(other.recv(timeout=15))
-        assert say("plexus.unsubscribe", [watching[0]])["result"] is True
-        assert "result" in say("health.watch", [60.0])
+        assert call("plexus.unsubscribe", [watching[0]])["result"] is True
+        assert "result" in call("health.watch", [60.0])
 
 
 class Quiet(Activation):
-    """Is there."""
+    """Has one method and no resources."""
 
     namespace = "quiet"
     version = "1.0.0"
@@ -189,7 +189,7 @@ class Quiet(Activation):
 
 @pytest.mark.anyio
 @pytest.mark.limit("subscriptions", "at", "past", "after")
-async def test_subscriptions_past_the_limit_are_refused_until_one_is_given_up(
+async def test_subscriptions_past_the_limit_are_refused_until_one_is_released(
     open_hub: OpenHub,
 ) -> None:
     peer = McpPeer(open_hub(Quiet, limits=Limits(subscriptions=2)), "2025-11-25")
@@ -202,7 +202,7 @@ async def test_subscriptions_past_the_limit_are_refused_until_one_is_given_up(
     assert "result" in ask("resources/subscribe", "a://2")
     error = ask("resources/subscribe", "a://3")["error"]
     assert (error["code"], error["data"]) == (-32602, {"limit": 2})
-    assert "result" in ask("resources/subscribe", "a://2")  # it is there already
+    assert "result" in ask("resources/subscribe", "a://2")  # subscribed already
     assert "result" in ask("resources/unsubscribe", "a://1")
     assert "result" in ask("resources/subscribe", "a://3")
 
@@ -223,9 +223,9 @@ async def test_subscriptions_of_all_clients_together_are_limited(open_hub: OpenH
     error = ask(second, "resources/subscribe", "a://2")["error"]
     data = {"limit": 3, "name": "all_subscriptions", "held": 3}
     assert (error["code"], error["data"]) == (-32003, data)
-    assert "result" in ask(second, "resources/subscribe", "a://1")  # it is there already
+    assert "result" in ask(second, "resources/subscribe", "a://1")  # subscribed already
     assert "result" in ask(first, "resources/unsubscribe", "a://1")
-    assert "result" in ask(first, "resources/unsubscribe", "a://1")  # gives nothing back twice
+    assert "result" in ask(first, "resources/unsubscribe", "a://1")  # releases nothing again
     assert "result" in ask(second, "resources/subscribe", "a://2")
     assert "error" in ask(second, "resources/subscribe", "a://3")
     first.connection.lost()
@@ -236,7 +236,7 @@ async def test_subscriptions_of_all_clients_together_are_limited(open_hub: OpenH
 async def test_listening_to_more_resources_than_the_limit_is_refused(open_hub: OpenHub) -> None:
     peer = McpPeer(open_hub(Quiet, limits=Limits(subscriptions=2)), STATELESS)
     for count, accepted in ((2, True), (3, False), (1, True)):
-        wanted = {"resourceSubscriptions": [f"a://{number}" for number in range(count)]}
-        request = peer.begin("subscriptions/listen", {"notifications": wanted})
+        filters = {"resourceSubscriptions": [f"a://{number}" for number in range(count)]}
+        request = peer.begin("subscriptions/listen", {"notifications": filters})
         refused = [frame["error"] for frame in peer.frames if frame.get("id") == request]
         assert [error["data"] for error in refused] == ([] if accepted else [{"limit": 2}])

@@ -1,4 +1,4 @@
-"""How often a client may ask: over HTTP and WebSocket, and the arithmetic behind it."""
+"""The rate limit over HTTP and WebSocket, and its token bucket."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ECHO = call_of("demo.echo", ["x"])
 
 
 class Clock:
-    """A clock that a test turns."""
+    """A clock that a test advances."""
 
     now = 100.0
 
@@ -36,7 +36,7 @@ def settings(burst: int, per_s: float, local: str = "on") -> dict[str, str]:
     }
 
 
-def asked(server: Server, message: Any = ECHO) -> tuple[int, http.client.HTTPMessage, Any]:
+def post(server: Server, message: Any = ECHO) -> tuple[int, http.client.HTTPMessage, Any]:
     with RawPeer(server.port) as peer:
         peer.post(message)
         status, headers, body = peer.response()
@@ -46,8 +46,8 @@ def asked(server: Server, message: Any = ECHO) -> tuple[int, http.client.HTTPMes
 @pytest.mark.limit("rate_burst", "at", "past", "after")
 def test_requests_past_the_burst_are_refused_until_there_is_room_again() -> None:
     with serving(settings=settings(5, 1)) as server:
-        assert [asked(server)[0] for _ in range(5)] == [200] * 5
-        status, headers, refused = asked(server)
+        assert [post(server)[0] for _ in range(5)] == [200] * 5
+        status, headers, refused = post(server)
         assert status == 429
         assert refused["id"] is None
         error = refused["error"]
@@ -56,11 +56,11 @@ def test_requests_past_the_burst_are_refused_until_there_is_room_again() -> None
         assert 0 < error["data"]["retry_after_s"] <= 1
         assert headers["Retry-After"] == "1"
         time.sleep(error["data"]["retry_after_s"] + 0.05)
-        assert asked(server)[0] == 200
+        assert post(server)[0] == 200
 
 
-def hear(peer: ClientConnection) -> Any:
-    """The next message that is no item of a run."""
+def receive(peer: ClientConnection) -> Any:
+    """Return the next message that is not an item of a run."""
     while "method" in (message := json.loads(peer.recv(timeout=ANSWER_S))):
         pass
     return message
@@ -68,16 +68,16 @@ def hear(peer: ClientConnection) -> Any:
 
 def test_messages_of_a_websocket_are_refused_by_their_ids() -> None:
     with serving(settings=settings(4, 0.2)) as server, connect(server.ws) as peer:
-        for number in range(3):  # the upgrade was a request too
+        for number in range(3):  # the upgrade counts as a request
             peer.send(json.dumps(ECHO | {"id": number}))
-            assert hear(peer)["id"] == number
+            assert receive(peer)["id"] == number
         peer.send(json.dumps(ECHO | {"id": "late"}))
-        refused = hear(peer)
+        refused = receive(peer)
         assert (refused["id"], refused["error"]["code"]) == ("late", -32003)
         assert refused["error"]["data"]["retry_after_s"] > 0
         peer.send(json.dumps({"jsonrpc": "2.0", "method": "demo.echo", "params": ["x"]}))
         peer.send(json.dumps([ECHO | {"id": 8}, ECHO | {"id": 9}]))
-        assert [answer["id"] for answer in hear(peer)] == [8, 9]
+        assert [answer["id"] for answer in receive(peer)] == [8, 9]
 
 
 @pytest.mark.parametrize("over", ["http", "websocket"])
@@ -85,28 +85,28 @@ def test_a_batch_is_paid_for_like_as_many_requests(over: str) -> None:
     batch = [ECHO | {"id": number} for number in range(5)]
     with serving(settings=settings(4, 0.1)) as server:
         if over == "http":
-            assert len(asked(server, batch)[2]) == 5
+            assert len(post(server, batch)[2]) == 5
         else:
             with connect(server.ws) as peer:
                 peer.send(json.dumps(batch))
-                assert len(hear(peer)) == 5
-        status, headers, _ = asked(server)
+                assert len(receive(peer)) == 5
+        status, headers, _ = post(server)
         assert status == 429
-        assert int(headers["Retry-After"]) >= 20  # two are owed, and one more is asked for
+        assert int(headers["Retry-After"]) >= 20  # two tokens are owed, and one more is needed
 
 
-def test_clients_on_this_machine_have_no_rate_unless_they_are_given_one() -> None:
+def test_clients_on_this_machine_have_no_rate_limit_unless_configured() -> None:
     with serving(settings=settings(2, 0.1, "off")) as server:
-        assert [asked(server)[0] for _ in range(20)] == [200] * 20
+        assert [post(server)[0] for _ in range(20)] == [200] * 20
 
 
 @pytest.mark.limit("rate_per_s", "at", "past", "after")
-def test_a_bucket_grants_so_many_a_second_for_ever() -> None:
+def test_a_bucket_grants_its_rate_indefinitely() -> None:
     clock = Clock()
     bucket = TokenBucket(burst=10, per_s=4, now=clock.now)
     assert [bucket.take(clock.now) for _ in range(10)] == [0.0] * 10
     granted = refused = 0
-    for _ in range(100):  # at the rate, and at the same time past it
+    for _ in range(100):  # at the rate, and past it at the same time
         clock.now += 0.25
         granted += bucket.take(clock.now) == 0
         refused += bucket.take(clock.now) == pytest.approx(0.25)

@@ -1,4 +1,4 @@
-"""The limits of runs, on a hub of its own: at each, past it, and after it was let go."""
+"""Limits of runs, on a separate hub: at the limit, past it, and after it is freed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KIB = 1024
 
 
 class Work(Activation):
-    """Does as much as it is told."""
+    """Does a configurable amount of work."""
 
     namespace = "work"
     version = "1.0.0"
@@ -34,38 +34,38 @@ class Work(Activation):
         self.made = 0
 
     @method
-    async def say(self, chars: int, times: int = 1) -> AsyncIterator[Content]:
-        """Say a text of so many characters so often."""
+    async def stream(self, chars: int, times: int = 1) -> AsyncIterator[Content]:
+        """Yield a text of a given length a number of times."""
         for _ in range(times):
             yield Content(text="x" * chars)
             self.made += 1
 
     @method
-    async def give(self, chars: int) -> str:
-        """Give a text of so many characters."""
+    async def text(self, chars: int) -> str:
+        """Return a text of a given length."""
         return "x" * chars
 
     @method
     async def wait(self, seconds: float = 600.0) -> str:
-        """Wait for so long."""
+        """Wait for a number of seconds."""
         await asyncio.sleep(seconds)
         return "waited"
 
     @method(read_only=True, deadline_s=None)
     async def watch(self) -> AsyncIterator[Content]:
-        """Watch without an end."""
+        """Watch without end."""
         yield Content(text="watching")
         await asyncio.Event().wait()
 
     @method(control=True)
-    async def steer(self, seconds: float, chars: int = 0) -> str:
-        """Hold for a time, and return a text of a given length."""
+    async def control(self, seconds: float, chars: int = 0) -> str:
+        """Wait for a time, then return a text of a given length."""
         await asyncio.sleep(seconds)
         return "x" * chars or "steered"
 
     @method
-    async def tidy(self, seconds: float) -> str:
-        """Wait until stopped, and then for so long."""
+    async def stop_slowly(self, seconds: float) -> str:
+        """Wait until cancelled, then take a number of seconds to stop."""
         try:
             await asyncio.Event().wait()
         finally:
@@ -74,13 +74,13 @@ class Work(Activation):
 
     @method
     async def ask(self, *, ctx: Context) -> str:
-        """Ask for a yes."""
+        """Ask for a confirmation."""
         return "yes" if await ctx.ask(Confirm("Really?")) else "no"
 
     @method
     async def delegate(self, *, ctx: Context) -> Any:
-        """Have another run do it."""
-        return await ctx.call("work.give", chars=3)
+        """Delegate to another run."""
+        return await ctx.call("work.text", chars=3)
 
 
 def code(event: Event) -> str:
@@ -94,13 +94,13 @@ def limit_in(event: Event) -> Any:
 
 
 def size_of(chars: int) -> int:
-    """How large the event of such a text is."""
+    """Return the encoded size of an event with such a text."""
     return len(wire.encode_event(Content(text="x" * chars)))
 
 
-async def is_well(hub: Plexus) -> None:
-    """Whatever was refused, the next call is answered."""
-    assert await end_of(hub, "work.give", [1]) == Result("x")
+async def check_works(hub: Plexus) -> None:
+    """Check that the next call is answered."""
+    assert await end_of(hub, "work.text", [1]) == Result("x")
 
 
 @pytest.mark.limit("runs_in_flight", "at", "past", "after")
@@ -113,7 +113,7 @@ async def test_runs_past_the_limit_are_refused_until_one_has_ended(open_hub: Ope
     assert (refused.value.code, refused.value.data) == ("busy", data)
     runs[0].cancel("enough")
     await settled(runs[0])
-    await is_well(hub)
+    await check_works(hub)
 
 
 async def test_a_run_that_is_let_in_can_call_others_at_the_limit(open_hub: OpenHub) -> None:
@@ -122,9 +122,9 @@ async def test_a_run_that_is_let_in_can_call_others_at_the_limit(open_hub: OpenH
 
 
 @pytest.mark.limit("kept_runs", "at", "past", "after")
-async def test_promises_past_the_limit_are_refused_until_one_is_over(open_hub: OpenHub) -> None:
+async def test_retention_past_the_limit_is_refused_until_one_expires(open_hub: OpenHub) -> None:
     hub = open_hub(Work(), limits=Limits(kept_runs=2))
-    first, second, third = (hub.call("work.give", [1]).run for _ in range(3))
+    first, second, third = (hub.call("work.text", [1]).run for _ in range(3))
     hub.runs.keep(first, 0.05)
     hub.runs.keep(second, 60)
     with pytest.raises(Busy) as refused:
@@ -137,20 +137,20 @@ async def test_promises_past_the_limit_are_refused_until_one_is_over(open_hub: O
 @pytest.mark.limit("event_bytes", "at", "past", "after")
 async def test_an_event_past_the_limit_ends_its_run_and_no_other(open_hub: OpenHub) -> None:
     hub = open_hub(Work(), limits=Limits(event_bytes=size_of(100)))
-    assert (await end_of(hub, "work.say", [100])).type == "complete"
-    past = await end_of(hub, "work.say", [101])
+    assert (await end_of(hub, "work.stream", [100])).type == "complete"
+    past = await end_of(hub, "work.stream", [101])
     assert (code(past), limit_in(past)) == ("too_big", size_of(100))
-    await is_well(hub)
+    await check_works(hub)
 
 
 @pytest.mark.limit("answer_bytes", "at", "past", "after")
 async def test_a_value_past_the_limit_ends_its_run_and_no_other(open_hub: OpenHub) -> None:
     size = len(wire.encode_event(Result("x" * 500)))
     hub = open_hub(Work(), limits=Limits(answer_bytes=size))
-    assert await end_of(hub, "work.give", [500]) == Result("x" * 500)
-    past = await end_of(hub, "work.give", [501])
+    assert await end_of(hub, "work.text", [500]) == Result("x" * 500)
+    past = await end_of(hub, "work.text", [501])
     assert (code(past), limit_in(past)) == ("too_big", size)
-    await is_well(hub)
+    await check_works(hub)
 
 
 @pytest.mark.limit("high_water_bytes", "at", "past", "after")
@@ -158,62 +158,62 @@ async def test_a_run_waits_for_its_reader_at_the_high_water_mark(open_hub: OpenH
     each = size_of(10 * KIB) + ITEM_WEIGHT
     work = Work()
     hub = open_hub(work, limits=Limits(high_water_bytes=20 * each))
-    near = hub.call("work.say", {"chars": 10 * KIB, "times": 10}).run
+    near = hub.call("work.stream", {"chars": 10 * KIB, "times": 10}).run
     near.reader(0, ignore, owner=True)
     assert (await settled(near)).type == "complete"
     work.made = 0
-    far = hub.call("work.say", {"chars": 10 * KIB, "times": 200}).run
+    far = hub.call("work.stream", {"chars": 10 * KIB, "times": 200}).run
     reader = far.reader(0, ignore, owner=True)
     await until(lambda: work.made > 0)
     await quiet(500)
     assert far.terminal is None
     assert work.made <= 21
-    taken: list[Event] = []
+    received: list[Event] = []
     async with asyncio.timeout(WAIT_S):
-        while not taken or not taken[-1].terminal:
-            taken += reader.take().events
+        while not received or not received[-1].terminal:
+            received += reader.take().events
             await asyncio.sleep(0)
-    assert len(taken) == 201
+    assert len(received) == 201
 
 
 async def first_seen(run: Run) -> tuple[bool, int]:
-    """Whether a late watcher gets a gap, and how many items it gets."""
+    """Return whether a late watcher gets a gap, and how many items it gets."""
     events = await follow(run)
     return isinstance(events[0], Gap), len(events)
 
 
 @pytest.mark.limit("log_items", "at", "past", "after")
-async def test_a_late_watcher_gets_a_gap_when_a_log_holds_too_many_items(
+async def test_a_late_watcher_gets_a_gap_when_a_log_has_too_many_items(
     open_hub: OpenHub,
 ) -> None:
     hub = open_hub(Work(), limits=Limits(log_items=100))
-    at = hub.call("work.say", {"chars": 1, "times": 99}).run
+    at = hub.call("work.stream", {"chars": 1, "times": 99}).run
     await settled(at)
     assert await first_seen(at) == (False, 100)
-    past = hub.call("work.say", {"chars": 1, "times": 5000}).run
+    past = hub.call("work.stream", {"chars": 1, "times": 5000}).run
     await settled(past)
     gap, seen = await first_seen(past)
     assert gap
     assert 100 <= seen < 5000
-    after = hub.call("work.say", {"chars": 1, "times": 99}).run
+    after = hub.call("work.stream", {"chars": 1, "times": 99}).run
     await settled(after)
     assert await first_seen(after) == (False, 100)
 
 
 @pytest.mark.limit("log_bytes", "at", "past", "after")
-async def test_a_late_watcher_gets_a_gap_when_a_log_holds_too_many_bytes(
+async def test_a_late_watcher_gets_a_gap_when_a_log_has_too_many_bytes(
     open_hub: OpenHub,
 ) -> None:
     hub = open_hub(Work(), limits=Limits(log_bytes=20 * size_of(KIB)))
-    at = hub.call("work.say", {"chars": KIB, "times": 19}).run
+    at = hub.call("work.stream", {"chars": KIB, "times": 19}).run
     await settled(at)
     assert await first_seen(at) == (False, 20)
-    past = hub.call("work.say", {"chars": KIB, "times": 200}).run
+    past = hub.call("work.stream", {"chars": KIB, "times": 200}).run
     await settled(past)
     gap, seen = await first_seen(past)
     assert gap
-    assert seen <= 22  # the gap, what fits, and the terminal
-    after = hub.call("work.say", {"chars": KIB, "times": 19}).run
+    assert seen <= 22  # the gap, the retained items and the terminal
+    after = hub.call("work.stream", {"chars": KIB, "times": 19}).run
     await settled(after)
     assert await first_seen(after) == (False, 20)
 
@@ -227,7 +227,7 @@ def is_known(hub: Plexus, run: Run) -> bool:
 
 
 async def ended(hub: Plexus, chars: int = 1) -> Run:
-    run = hub.call("work.give", [chars]).run
+    run = hub.call("work.text", [chars]).run
     await settled(run)
     return run
 
@@ -244,7 +244,7 @@ async def test_the_oldest_run_is_forgotten_when_too_many_have_ended(open_hub: Op
 
 
 @pytest.mark.limit("finished_bytes", "at", "past", "after")
-async def test_old_runs_are_forgotten_when_they_hold_too_much(open_hub: OpenHub) -> None:
+async def test_old_runs_are_evicted_when_they_use_too_much_memory(open_hub: OpenHub) -> None:
     size = len(wire.encode_event(Result("x" * 1000)))
     hub = open_hub(Work(), limits=Limits(finished_bytes=2 * size))
     runs = [await ended(hub, 1000) for _ in range(2)]
@@ -265,20 +265,20 @@ async def test_a_run_is_forgotten_when_it_ended_long_ago(open_hub: OpenHub) -> N
 
 
 @pytest.mark.limit("run_s", "at", "past", "after")
-async def test_a_run_that_takes_too_long_ends_with_its_deadline(open_hub: OpenHub) -> None:
+async def test_a_run_ends_at_its_deadline(open_hub: OpenHub) -> None:
     hub = open_hub(Work(), limits=Limits(run_s=0.5))
     assert await end_of(hub, "work.wait", [0.1]) == Result("waited")
     past = await end_of(hub, "work.wait")
     assert code(past) == "deadline"
     assert isinstance(past, ErrorEvent)
     assert past.data == {"limit_s": 0.5}
-    await is_well(hub)
+    await check_works(hub)
 
 
 @pytest.mark.limit("cancel_s", "at", "past", "after")
 async def test_a_run_that_does_not_stop_in_time_is_abandoned(open_hub: OpenHub) -> None:
     hub = open_hub(Work(), limits=Limits(cancel_s=0.5))
-    at, past = (hub.call("work.tidy", [seconds]).run for seconds in (0.1, 2.0))
+    at, past = (hub.call("work.stop_slowly", [seconds]).run for seconds in (0.1, 2.0))
     await quiet()
     for run in (at, past):
         run.cancel("enough")
@@ -287,7 +287,7 @@ async def test_a_run_that_does_not_stop_in_time_is_abandoned(open_hub: OpenHub) 
     assert isinstance(abandoned, Cancelled)
     assert "abandoned" in (abandoned.reason or "")
     assert hub.runs.counts()["abandoned"] == 1
-    await is_well(hub)
+    await check_works(hub)
 
 
 async def question_of(run: Run) -> str:
@@ -297,7 +297,7 @@ async def question_of(run: Run) -> str:
 
 
 @pytest.mark.limit("answer_s", "at", "past", "after")
-async def test_a_question_that_nobody_answers_in_time_is_closed(open_hub: OpenHub) -> None:
+async def test_an_unanswered_question_is_closed_after_its_timeout(open_hub: OpenHub) -> None:
     hub = open_hub(Work(), limits=Limits(answer_s=1.0))
     past = hub.call("work.ask").run
     at = hub.call("work.ask").run
@@ -313,7 +313,7 @@ async def test_a_question_that_nobody_answers_in_time_is_closed(open_hub: OpenHu
 
 
 @pytest.mark.limit("orphan_s", "at", "past", "after")
-async def test_a_run_whose_caller_does_not_come_back_in_time_is_stopped(
+async def test_a_run_whose_caller_does_not_reconnect_in_time_is_stopped(
     open_hub: OpenHub,
 ) -> None:
     hub = open_hub(Work(), limits=Limits(orphan_s=0.5))
@@ -325,7 +325,7 @@ async def test_a_run_whose_caller_does_not_come_back_in_time_is_stopped(
     assert isinstance(stopped, Cancelled)
     assert "did not come back" in (stopped.reason or "")
     assert await settled(at) == Result("waited")
-    assert (await read(hub.call("work.give", [1])))[-1] == Result("x")
+    assert (await read(hub.call("work.text", [1])))[-1] == Result("x")
 
 
 # --- shares --------------------------------------------------------------------------------------
@@ -334,7 +334,7 @@ ALICE, BOB = Principal("alice"), Principal("bob")
 
 
 @pytest.mark.limit("watches_in_flight", "at", "past", "after")
-async def test_watches_have_a_limit_of_their_own_and_take_no_place_of_work(
+async def test_watches_have_a_separate_limit_and_do_not_count_as_work(
     open_hub: OpenHub,
 ) -> None:
     hub = open_hub(Work(), limits=Limits(watches_in_flight=3, runs_in_flight=1))
@@ -342,7 +342,7 @@ async def test_watches_have_a_limit_of_their_own_and_take_no_place_of_work(
     with pytest.raises(Busy) as refused:
         hub.call("work.watch")
     assert refused.value.data == {"limit": 3, "name": "watches_in_flight", "held": 3}
-    await is_well(hub)
+    await check_works(hub)
     watches[0].cancel("enough")
     await settled(watches[0])
     hub.call("work.watch")
@@ -354,30 +354,30 @@ async def test_control_calls_have_a_limit_of_their_own_and_work_when_all_else_is
 ) -> None:
     hub = open_hub(Work(), limits=Limits(control_in_flight=2, runs_in_flight=1))
     busy = hub.call("work.wait").run
-    controls = [hub.call("work.steer", [600.0]).run for _ in range(2)]
+    controls = [hub.call("work.control", [600.0]).run for _ in range(2)]
     with pytest.raises(Busy) as refused:
-        hub.call("work.steer", [0.0])
+        hub.call("work.control", [0.0])
     assert refused.value.data == {"limit": 2, "name": "control_in_flight", "held": 2}
     for run in (busy, *controls):
         run.cancel("enough")
         await settled(run)
-    assert await end_of(hub, "work.steer", [0.0]) == Result("steered")
+    assert await end_of(hub, "work.control", [0.0]) == Result("steered")
 
 
 @pytest.mark.parametrize(
     ("method_name", "limit"), [("work.wait", "runs_in_flight"), ("work.watch", "watches_in_flight")]
 )
-async def test_a_principal_that_takes_all_it_can_get_leaves_some_to_others(
+async def test_a_principal_that_uses_its_whole_share_leaves_some_to_others(
     open_hub: OpenHub, method_name: str, limit: str
 ) -> None:
     hub = open_hub(Work(), limits=Limits(**{limit: 64}))
 
     def fill(principal: Principal) -> int:
-        for begun in range(65):
+        for started in range(65):
             try:
                 hub.call(method_name, {}, principal)
             except Busy:
-                return begun
+                return started
         raise AssertionError("there is no limit")
 
     assert fill(ALICE) >= 50
@@ -388,13 +388,13 @@ async def test_a_principal_that_takes_all_it_can_get_leaves_some_to_others(
 
 
 @pytest.mark.limit("finished_control_runs", "at", "past", "after")
-async def test_looking_at_the_server_evicts_no_work_and_the_oldest_look_goes_first(
+async def test_inspection_runs_evict_only_older_inspection_runs(
     open_hub: OpenHub,
 ) -> None:
     hub = open_hub(Work(), limits=Limits(finished_control_runs=3, finished_runs=2))
-    work = hub.call("work.give", [1]).run
+    work = hub.call("work.text", [1]).run
     await settled(work)
-    looks = [hub.call("work.steer", [0.0]).run for _ in range(3)]
+    looks = [hub.call("work.control", [0.0]).run for _ in range(3)]
     for run in looks:
         await settled(run)
         assert hub.runs.find(run.id, LOCAL) is run
@@ -406,44 +406,46 @@ async def test_looking_at_the_server_evicts_no_work_and_the_oldest_look_goes_fir
         hub.runs.find(looks[0].id, LOCAL)
     assert hub.runs.find(work.id, LOCAL) is work
     assert len(hub.runs.list_for(LOCAL)) == 4
-    await is_well(hub)
+    await check_works(hub)
 
 
 @pytest.mark.limit("finished_control_bytes", "at", "past", "after")
-async def test_what_control_calls_said_is_kept_within_its_bytes(open_hub: OpenHub) -> None:
+async def test_logs_of_control_calls_are_retained_within_their_byte_limit(
+    open_hub: OpenHub,
+) -> None:
     hub = open_hub(Work(), limits=Limits(finished_control_bytes=10 * KIB))
-    at = hub.call("work.steer", {"seconds": 0.0, "chars": 5 * KIB}).run
+    at = hub.call("work.control", {"seconds": 0.0, "chars": 5 * KIB}).run
     await settled(at)
     assert hub.runs.find(at.id, LOCAL) is at
-    past = hub.call("work.steer", {"seconds": 0.0, "chars": 6 * KIB}).run
+    past = hub.call("work.control", {"seconds": 0.0, "chars": 6 * KIB}).run
     await settled(past)
     assert hub.runs.find(past.id, LOCAL) is past
     with pytest.raises(NotFound):
         hub.runs.find(at.id, LOCAL)
-    after = hub.call("work.steer", [0.0]).run
+    after = hub.call("work.control", [0.0]).run
     await settled(after)
     assert hub.runs.find(after.id, LOCAL) is after
 
 
 async def test_runs_of_one_principal_do_not_evict_those_of_another(open_hub: OpenHub) -> None:
     hub = open_hub(Work(), limits=Limits(finished_runs=10, finished_bytes=100 * KIB))
-    mine = hub.call("work.give", [100], ALICE).run
+    mine = hub.call("work.text", [100], ALICE).run
     await settled(mine)
     for _ in range(30):
-        await settled(hub.call("work.give", [20 * KIB], BOB).run)
+        await settled(hub.call("work.text", [20 * KIB], BOB).run)
     assert hub.runs.find(mine.id, ALICE) is mine
     for _ in range(30):
-        await settled(hub.call("work.give", [1], BOB).run)
+        await settled(hub.call("work.text", [1], BOB).run)
     assert hub.runs.find(mine.id, ALICE) is mine
     assert len(hub.runs.list_for(BOB)) == 9
 
 
-async def test_promises_to_one_principal_leave_some_to_others(open_hub: OpenHub) -> None:
+async def test_retained_runs_of_one_principal_leave_some_to_others(open_hub: OpenHub) -> None:
     hub = open_hub(Work(), limits=Limits(kept_runs=32))
 
     def keep_all(principal: Principal) -> int:
         for kept in range(33):
-            run = hub.call("work.give", [1], principal).run
+            run = hub.call("work.text", [1], principal).run
             try:
                 hub.runs.keep(run, 60)
             except Busy:
@@ -455,16 +457,16 @@ async def test_promises_to_one_principal_leave_some_to_others(open_hub: OpenHub)
     assert keep_all(LOCAL) >= 32 // 16
 
 
-async def test_a_run_that_is_kept_again_takes_one_place(open_hub: OpenHub) -> None:
+async def test_a_run_whose_retention_is_extended_counts_once(open_hub: OpenHub) -> None:
     hub = open_hub(Work(), limits=Limits(kept_runs=1))
-    run = hub.call("work.give", [1]).run
+    run = hub.call("work.text", [1]).run
     for _ in range(3):
         hub.runs.keep(run, 0.02)
     await until(lambda: hub.runs.list_kept(LOCAL) == [])
     hub.runs.keep(run, 60)
 
 
-async def test_runs_that_other_runs_begin_take_no_place_and_give_none_back(
+async def test_child_runs_neither_use_nor_release_a_place(
     open_hub: OpenHub,
 ) -> None:
     hub = open_hub(Work(), limits=Limits(runs_in_flight=1))

@@ -63,9 +63,9 @@ def percentile(values: list[float], percent: float) -> float:
 
 async def timed(work: Awaitable[Any]) -> float:
     """Return the duration in seconds."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     await work
-    return time.perf_counter() - begun
+    return time.perf_counter() - started
 
 
 class Http:
@@ -86,12 +86,16 @@ class Http:
         async with asyncio.timeout(PATIENCE_S):
             head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
             status, *lines = head.split("\r\n")
-            given = {name.lower(): value for name, _, value in (x.partition(": ") for x in lines)}
-            if given.get("transfer-encoding") == "chunked":
+            response_headers = {
+                name.lower(): value for name, _, value in (x.partition(": ") for x in lines)
+            }
+            if response_headers.get("transfer-encoding") == "chunked":
                 body = b"".join([chunk async for chunk in self._chunks()])
             else:
-                body = await self._reader.readexactly(int(given.get("content-length", "0")))
-        return int(status.split()[1]), given, body
+                body = await self._reader.readexactly(
+                    int(response_headers.get("content-length", "0"))
+                )
+        return int(status.split()[1]), response_headers, body
 
     async def send(self, path: str, message: Any, headers: dict[str, str]) -> None:
         """POST a message without reading the response."""
@@ -200,10 +204,10 @@ class McpPosting(Posting):
             "clientInfo": {"name": "test", "version": "1"},
         }
         message = request("initialize", params, 0)
-        status, given, body = await self._http.post("/mcp", message, {"Accept": BOTH})
+        status, response_headers, body = await self._http.post("/mcp", message, {"Accept": BOTH})
         assert status == 200, body
         self._headers = {
-            "Mcp-Session-Id": given["mcp-session-id"],
+            "Mcp-Session-Id": response_headers["mcp-session-id"],
             "MCP-Protocol-Version": LATEST,
             "Accept": BOTH,
         }
@@ -211,11 +215,11 @@ class McpPosting(Posting):
         assert (await self._http.post("/mcp", message, self._headers))[0] == 202
 
     async def _one(self, number: int, params: dict[str, Any]) -> str:
-        wanted = {"name": TOOL, "arguments": {k: v for k, v in params.items() if k != "_run"}}
-        return await self._tool(number, wanted, self._headers)
+        call = {"name": TOOL, "arguments": {k: v for k, v in params.items() if k != "_run"}}
+        return await self._tool(number, call, self._headers)
 
-    async def _tool(self, number: int, wanted: Any, headers: dict[str, str]) -> str:
-        message = request("tools/call", wanted, number)
+    async def _tool(self, number: int, call: Any, headers: dict[str, str]) -> str:
+        message = request("tools/call", call, number)
         status, _, body = await self._http.post("/mcp", message, headers)
         assert status == 200, body
         answer = _events(body)[-1]
@@ -229,9 +233,9 @@ class McpStateless(McpPosting):
     async def open(self) -> None: ...
 
     async def _one(self, number: int, params: dict[str, Any]) -> str:
-        given = {k: v for k, v in params.items() if k != "_run"}
-        wanted = {"name": TOOL, "arguments": given, "_meta": ENVELOPE}
-        return await self._tool(number, wanted, stateless_headers("tools/call", TOOL))
+        response_headers = {k: v for k, v in params.items() if k != "_run"}
+        call = {"name": TOOL, "arguments": response_headers, "_meta": ENVELOPE}
+        return await self._tool(number, call, stateless_headers("tools/call", TOOL))
 
 
 class Socket:
@@ -293,9 +297,9 @@ class McpSocket(Socket):
     path = "/mcp"
 
     async def _send(self, number: int, params: dict[str, Any]) -> None:
-        given = {k: v for k, v in params.items() if k != "_run"}
-        wanted = {"name": TOOL, "arguments": given, "_meta": ENVELOPE}
-        await self._send_json(request("tools/call", wanted, number))
+        response_headers = {k: v for k, v in params.items() if k != "_run"}
+        call = {"name": TOOL, "arguments": response_headers, "_meta": ENVELOPE}
+        await self._send_json(request("tools/call", call, number))
 
     async def _answers(self, open_: set[int]) -> dict[int, str]:
         answers: dict[int, str] = {}

@@ -1,7 +1,7 @@
-"""Fifty clients that use the same ids at the same time: each gets its own answers.
+"""Fifty clients that use the same ids concurrently: each gets its own answers.
 
-Two principals share the clients, and the keys of their runs are the same too. LOAD_CALLS sets
-how many calls are made; 100000 is the long form.
+Two principals share the clients, and the keys of their runs are identical too. LOAD_CALLS sets the
+number of calls; the long form uses 100000.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from substrate.security.tokens import TokenFile
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(TIMEOUT_S)]
 
 CLIENTS = 50
-#: How many calls a socket has under way.
+#: Concurrent calls per socket.
 AT_ONCE = 5
 NAMES = ("crossing-ada", "crossing-bob")
 
 
 async def converse(client: int, caller: Caller) -> int:
-    """Make this client's share of the calls; how many were answered with somebody else's words."""
+    """Send this client's share of the calls. Returns how many got the answer of another client."""
     principal = NAMES[client % 2]
     crossed = 0
     for first in range(0, CALLS // CLIENTS, AT_ONCE):
@@ -55,7 +55,7 @@ async def test_no_client_gets_the_answer_of_another() -> None:
 
 
 def _callers(server: Server, secrets: list[str]) -> list[Caller]:
-    # Pairs of clients speak alike, one for each principal.
+    # Clients come in identical pairs, one for each principal.
     return [
         KINDS[(client // 2) % len(KINDS)](server, secrets[client % 2]) for client in range(CLIENTS)
     ]

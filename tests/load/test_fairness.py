@@ -1,7 +1,7 @@
-"""One client that takes all it can get does not keep fifty others waiting.
+"""A client that reads as fast as possible does not delay fifty others.
 
-How long the small calls take is compared with the target in the long form only (LOAD_CALLS of
-100000): how loud the machine is otherwise is not known here.
+The duration of the small calls is compared with its target in the long form only (LOAD_CALLS of
+100000), because the load of the machine is unknown otherwise.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(TIMEOUT_S)]
 
 CALLERS = 50
 CALLS_EACH = max(CALLS // 3000, 1) * 10
-#: A small caller is a person or a model: it does not call again at once.
+#: A small caller is a person or a model: it pauses between calls.
 PAUSE_S = 0.05
 TARGET_S = 0.050
-#: How many times as long a call may take during the flood, on a machine that does other things.
+#: The allowed slowdown factor of a call during the flood, on a machine under load.
 GENEROUS = 60
 START_S = 10.0
 
-#: Reads as fast as it can and keeps nothing; a process of its own, so that it takes no time here.
+#: Reads as fast as possible and discards everything. A separate process, to leave this one free.
 READER = """
     import socket, sys
     body = b'{"jsonrpc":"2.0","id":1,"method":"load.flood","params":{}}'
@@ -50,7 +50,7 @@ READER = """
 
 @contextlib.contextmanager
 def flood(server: Server) -> Iterator[None]:
-    """A client that takes all it can get, for as long as the block lasts."""
+    """Run a client that reads as fast as possible for the duration of the block."""
     command = [sys.executable, "-c", textwrap.dedent(READER), str(server.port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:
         try:
@@ -63,7 +63,7 @@ def flood(server: Server) -> Iterator[None]:
 
 
 async def small_calls(server: Server) -> list[float]:
-    """How long each of the small calls takes."""
+    """Return the duration of each small call."""
     callers = [KINDS[number % len(KINDS)](server, None) for number in range(CALLERS)]
 
     async def one(number: int) -> list[float]:
@@ -81,14 +81,14 @@ async def small_calls(server: Server) -> list[float]:
 
 async def test_a_flood_leaves_the_small_calls_their_turn() -> None:
     with loaded_server() as server:
-        await small_calls(server)  # what is made when first needed is made
+        await small_calls(server)  # warm up
         alone = await small_calls(server)
         with flood(server):
             begun = time.monotonic()
             beside = await small_calls(server)
     assert len(alone) == len(beside) == CALLERS * CALLS_EACH
     p99 = percentile(beside, 99)
-    print(  # noqa: T201 - the figure, for those who ask with -s
+    print(  # noqa: T201 - shown with -s
         f"p99 of small calls: {percentile(alone, 99) * 1000:.1f} ms alone, "
         f"{p99 * 1000:.1f} ms beside a flood of {time.monotonic() - begun:.1f} s"
     )

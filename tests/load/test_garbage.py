@@ -1,7 +1,7 @@
-"""A request that was answered leaves nothing behind that only the collector could find.
+"""An answered request leaves no objects that only the garbage collector could free.
 
-What waits for a collection piles up until there is one: the process grows by tens of megabytes
-that it never gives back, and every collection holds the loop.
+Such objects accumulate until the next collection: the process grows by tens of megabytes that it
+never releases, and every collection blocks the event loop.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
 PORT = 4444
 REQUESTS = 50
-#: What asyncio, or a test, may leave once and not once a request.
+#: Objects that asyncio or a test may leave once, but not once per request.
 ONCE = 20
 
 
 class Small(Activation):
-    """Does little."""
+    """Small methods."""
 
     namespace = "small"
     version = "1.0.0"
 
     @method
     async def echo(self, text: str) -> str:
-        """Say it again, a turn later."""
+        """Return the text after one loop iteration."""
         await asyncio.sleep(0)
         return text
 
     @method
     async def wait(self) -> Content:
-        """Wait until stopped."""
+        """Wait until cancelled."""
         await asyncio.Event().wait()
         return Content(text="never")
 
 
 @contextmanager
 def garbage() -> Iterator[list[Any]]:
-    """What only a collection would have found, of all that is made in the block."""
+    """Yield a list that receives the objects that only the garbage collector could free."""
     found: list[Any] = []
     gc.collect()
     gc.disable()
@@ -86,7 +86,7 @@ def open_hub() -> Plexus:
 
 
 async def posted(app: Any, path: str, message: Any, headers: dict[str, str], hang_up: bool) -> None:
-    """One request, read to its end or given up at once."""
+    """Send one request, and read the response or disconnect immediately."""
     body = [json.dumps(message).encode()]
     over = asyncio.Event()
 
@@ -120,7 +120,7 @@ ECHO = request("small.echo", {"text": "x"})
 WAIT = request("small.wait")
 TOOL = stateless("tools/call", {"name": "small.echo", "arguments": {"text": "x"}})
 TOOL_WAIT = stateless("tools/call", {"name": "small.wait", "arguments": {}})
-#: Each way to ask: the path, the message, the headers, and whether the client hangs up.
+#: Kinds of requests: the path, the message, the headers, and whether the client disconnects.
 WAYS: dict[str, tuple[str, Any, dict[str, str], bool]] = {
     "json": ("/rpc", ECHO, {"Accept": JSON}, False),
     "stream": ("/rpc", ECHO, {"Accept": SSE}, False),
@@ -139,10 +139,10 @@ WAYS: dict[str, tuple[str, Any, dict[str, str], bool]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_request_over_http_leaves_nothing_to_collect(way: str) -> None:
+async def test_a_request_over_http_leaves_no_garbage(way: str) -> None:
     hub = open_hub()
     app = build_app(hub, PORT, make_mcp_server(hub, McpOptions()), Access.open())
-    for _ in range(hub.limits.finished_runs + 20):  # what is kept of the runs is let go of too
+    for _ in range(hub.limits.finished_runs + 20):  # enough to evict retained runs too
         await posted(app, *WAYS[way])
     await hub.runs.wait_idle(5)
     with garbage() as found:
@@ -153,7 +153,7 @@ async def test_a_request_over_http_leaves_nothing_to_collect(way: str) -> None:
     assert len(found) < ONCE, named(found)
 
 
-async def test_calls_of_a_connection_leave_nothing_to_collect() -> None:
+async def test_calls_of_a_connection_leave_no_garbage() -> None:
     hub = open_hub()
     message = wire.decode(json.dumps(ECHO).encode(), hub.limits)
 

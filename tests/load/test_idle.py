@@ -1,6 +1,6 @@
-"""A thousand clients that listen and hear nothing cost little memory and no time.
+"""A thousand idle clients cost little memory and no CPU time.
 
-LOAD_CALLS of 100000 is the long form: they listen for ten minutes.
+In the long form (LOAD_CALLS of 100000) they stay connected for ten minutes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(TIMEOUT_S)]
 
 LISTENERS = 1000
 BYTES_EACH = 64 * 1024
-#: How long they listen, and how much of that time the server may work.
+#: Duration of the test, and the allowed share of CPU time of the server.
 LISTEN_S = 600.0 if LONG else 2.0
 BUSY = 0.05 if LONG else 0.5
 AT_ONCE = 50
@@ -29,7 +29,7 @@ AT_ONCE = 50
 
 @asynccontextmanager
 async def streams(server: Server) -> AsyncIterator[None]:
-    """Event streams, each of a run that waits."""
+    """Open event streams, each of a waiting run."""
     listeners = [Http(server) for _ in range(LISTENERS)]
 
     async def listen(http: Http) -> None:
@@ -49,7 +49,7 @@ async def streams(server: Server) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def sockets(server: Server) -> AsyncIterator[None]:
-    """WebSockets, each with one subscription."""
+    """Open WebSockets, each with one subscription."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def listen() -> None:
@@ -68,7 +68,7 @@ async def sockets(server: Server) -> AsyncIterator[None]:
 async def test_a_thousand_idle_subscriptions_cost_little(
     listening: Callable[[Server], AbstractAsyncContextManager[None]],
 ) -> None:
-    # One principal alone gets seven eighths of a pool.
+    # A single principal gets seven eighths of a pool.
     room = LISTENERS * 5 // 4
     with loaded_server(connections=room, runs_in_flight=room) as server:
         for _ in range(3):

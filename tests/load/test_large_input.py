@@ -1,6 +1,7 @@
-"""What is too large, too deep or without end is refused before it is held, and the server stays
-as small and as quick as it was. How long its loop stood still is compared with the target in the
-long form only (LOAD_CALLS of 100000).
+"""Input that is too large, too deep or endless is refused before it is buffered.
+
+The server stays as small and as fast as before. The longest block of its event loop is compared
+with the target in the long form only (LOAD_CALLS of 100000).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def nested(depth: int) -> bytes:
     return b'{"jsonrpc":"2.0","id":1,"method":"m","params":' + b"[" * depth + b"]" * depth + b"}"
 
 
-#: What comes, and which error is the answer.
+#: The input and the expected error.
 REFUSED: dict[str, tuple[bytes, int]] = {
     "depth 65": (nested(65), -32600),
     "depth 253": (nested(253), -32600),
@@ -56,7 +57,7 @@ def posted(server: Server, data: bytes, path: str = "/rpc") -> tuple[int, bytes]
 
 @contextlib.contextmanager
 def watched(server: Server) -> Iterator[None]:
-    """Fail if the server has grown by much in this block."""
+    """Fail if the memory of the server grows by much in this block."""
     before = state(server)["resident"]
     yield
     grown = state(server)["resident"] - before
@@ -78,23 +79,23 @@ def test_large_and_deep_messages_are_refused_by_name_over_http_and_sockets() -> 
 
 
 def _declared(server: Server) -> None:
-    """A body of a gigabyte, by its own account."""
-    sock = _begun(server, f"Content-Length: {1024 * MIB}")
+    """Send a body with a declared length of one gigabyte."""
+    sock = _start_request(server, f"Content-Length: {1024 * MIB}")
     _refused(sock)
 
 
 def _chunked(server: Server) -> None:
-    """A body that says nothing of its length, and has no end."""
-    sock = _begun(server, "Transfer-Encoding: chunked")
+    """Send an endless body without a declared length."""
+    sock = _start_request(server, "Transfer-Encoding: chunked")
     chunk = b"%x\r\n%b\r\n" % (MIB // 4, b" " * (MIB // 4))
-    with contextlib.suppress(OSError):  # it hangs up in the middle
+    with contextlib.suppress(OSError):  # the server closes the connection
         for _ in range(200):
             sock.sendall(chunk)
     _refused(sock)
 
 
 def _one_frame(server: Server) -> None:
-    """One message over a WebSocket, larger than any may be."""
+    """Send one WebSocket message above the limit."""
     with connect(server.ws, compression=None) as socket_, contextlib.suppress(ConnectionClosed):
         socket_.send("x" * (64 * MIB))
         socket_.recv(ANSWER_S)
@@ -102,14 +103,14 @@ def _one_frame(server: Server) -> None:
 
 
 def _endless_message(server: Server) -> None:
-    """One message over a WebSocket in frames that do not end."""
+    """Send one WebSocket message in an endless sequence of frames."""
     with connect(server.ws, compression=None) as socket_, contextlib.suppress(ConnectionClosed):
         socket_.send("x" * (MIB // 4) for _ in range(200))
         socket_.recv(ANSWER_S)
         pytest.fail("it was answered")
 
 
-def _begun(server: Server, length: str) -> socket.socket:
+def _start_request(server: Server, length: str) -> socket.socket:
     sock = socket.create_connection(("127.0.0.1", server.port), ANSWER_S)
     sock.sendall(
         f"POST /rpc HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
@@ -119,7 +120,7 @@ def _begun(server: Server, length: str) -> socket.socket:
 
 
 def _refused(sock: socket.socket) -> None:
-    """It is answered by its status, if it has not been cut off before that could be read."""
+    """Check the status, unless the connection was closed before it could be read."""
     with sock, contextlib.suppress(ConnectionError, http.client.BadStatusLine):
         response = http.client.HTTPResponse(sock)
         response.begin()
@@ -127,7 +128,7 @@ def _refused(sock: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("sent", [_declared, _chunked, _one_frame, _endless_message])
-def test_what_has_no_end_is_cut_off_before_it_is_held(sent: Callable[[Server], None]) -> None:
+def test_endless_input_is_refused_before_it_is_buffered(sent: Callable[[Server], None]) -> None:
     with loaded_server() as server:
         posted(server, b" " * (MIB - 1))
         with watched(server):
@@ -138,7 +139,7 @@ def test_what_has_no_end_is_cut_off_before_it_is_held(sent: Callable[[Server], N
 async def test_the_loop_does_not_stand_still_for_a_message_that_is_refused() -> None:
     with loaded_server() as server:
         pinging = Http(server)
-        await pinging.post("/rpc", PING, {})  # what is made when first needed is made
+        await pinging.post("/rpc", PING, {})  # warm up
         longest = 0.0
         for _ in range(ROUNDS):
             for data, _ in REFUSED.values():

@@ -1,7 +1,7 @@
-"""After many calls, connections and cancellations a server holds what it held before.
+"""After many calls, connections and cancellations a server uses no more resources than before.
 
-LOAD_CALLS sets how many; the bound on memory is tight in the long form (100000) only, because a
-process that has done little is still growing into its caches.
+LOAD_CALLS sets the number of calls. The memory bound is tight in the long form (100000) only,
+because a new process is still filling its caches.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from websockets.asyncio.client import connect
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(TIMEOUT_S)]
 
-#: How much larger a process may be afterwards.
+#: The allowed growth of the process.
 GROWTH = 1.05 if LONG else 1.15
 CLIENTS = 12
 AT_ONCE = 5
@@ -36,7 +36,7 @@ CONNECTIONS = 200
 
 
 async def calls(server: Server, count: int) -> None:
-    """So many calls, by every way there is."""
+    """Send a number of calls over every kind of connection."""
     callers = [KINDS[number % len(KINDS)](server, None) for number in range(CLIENTS)]
     async with calling(callers):
         for first in range(0, count // CLIENTS, AT_ONCE):
@@ -46,7 +46,7 @@ async def calls(server: Server, count: int) -> None:
 
 
 async def left_in_the_middle(server: Server, count: int) -> None:
-    """So many calls that never end: each is left by hanging up, or is cancelled."""
+    """Start a number of endless calls, and end each by a disconnect or a cancellation."""
     for number in range(count):
         match number % 4:
             case 0:
@@ -82,7 +82,7 @@ async def _socket(server: Server, *, politely: bool) -> None:
 
 
 async def settled(server: Server, wanted: dict[str, float] | None = None) -> dict[str, float]:
-    """What the server holds, as soon as nothing is under way any more."""
+    """Return the statistics of the server once no call is in progress."""
     async with asyncio.timeout(SETTLE_S):
         while True:
             held = await asyncio.to_thread(state, server)
@@ -94,24 +94,24 @@ async def settled(server: Server, wanted: dict[str, float] | None = None) -> dic
             await asyncio.sleep(0.2)
 
 
-async def test_nothing_is_left_of_calls_connections_and_cancellations() -> None:
+async def test_calls_connections_and_cancellations_leak_nothing() -> None:
     with loaded_server(orphan_s=1) as server:
-        # As much as fills every cache and every log of what has ended.
+        # Enough to fill every cache and the retained runs.
         await calls(server, max(CALLS // 2, 2000))
         await left_in_the_middle(server, 100)
         before = await settled(server)
         await calls(server, CALLS)
         await left_in_the_middle(server, max(CALLS // 10, 200))
         after = await settled(server, before)
-    print(f"before {before}\nafter  {after}")  # noqa: T201 - the figures, for who asks with -s
+    print(f"before {before}\nafter  {after}")  # noqa: T201 - shown with -s
     assert after["tasks"] <= before["tasks"]
     assert after["descriptors"] <= before["descriptors"]
     assert after["resident"] <= before["resident"] * GROWTH
 
 
-async def test_nothing_of_connections_waits_for_a_collection() -> None:
+async def test_connections_are_freed_without_garbage_collection() -> None:
     with loaded_server(orphan_s=0.2) as server:
-        # As much as fills every log of what has ended.
+        # Enough to fill the retained runs.
         await calls(server, 600)
         await left_in_the_middle(server, 300)
         await settled(server)

@@ -1,5 +1,7 @@
-"""Small calls and long streams are cheap. All are answered; how fast is compared with the targets
-in the long form only (LOAD_CALLS of 100000), which are for a machine with two cores.
+"""Throughput of small calls and long streams. All are answered.
+
+The rate is compared with its targets in the long form only (LOAD_CALLS of 100000). They are for a
+machine with two cores.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ LENGTH = re.compile(rb"(?i)\r\ncontent-length: (\d+)\r\n")
 
 
 def posted(server: Server, path: str, message: object, headers: dict[str, str]) -> bytes:
-    """A POST as it goes to a socket."""
+    """Return the bytes of a POST request."""
     body = json.dumps(message).encode()
     lines = {
         "Host": f"127.0.0.1:{server.port}",
@@ -66,8 +68,8 @@ def whole(answer: bytes) -> bool:
     return len(body) == int(length[1])
 
 
-def hammer(port: int, question: bytes) -> list[float]:
-    """Send the same request again and again on several connections: how long each call took."""
+def hammer(port: int, request: bytes) -> list[float]:
+    """Repeat a request on several connections. Returns the duration of each call."""
     taken: list[float] = []
     with ExitStack() as stack:
         poll = stack.enter_context(select.epoll())
@@ -76,7 +78,7 @@ def hammer(port: int, question: bytes) -> list[float]:
             sock = stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             poll.register(sock.fileno(), select.EPOLLIN)
-            sock.sendall(question)
+            sock.sendall(request)
             open_[sock.fileno()] = sock, time.perf_counter(), b""
         until = time.perf_counter() + SECONDS
         while open_:
@@ -96,7 +98,7 @@ def hammer(port: int, question: bytes) -> list[float]:
                 if now > until:
                     del open_[fd]
                     continue
-                sock.sendall(question)
+                sock.sendall(request)
                 open_[fd] = sock, now, b""
     return taken
 
@@ -116,7 +118,7 @@ def test_small_calls_on_sixteen_connections_are_all_answered(
 
 
 @pytest.mark.parametrize("stream", [stream_sse, stream_ws])
-def test_a_long_stream_comes_whole_over_the_network(
+def test_a_long_stream_is_complete_over_the_network(
     stream: Callable[[int, int], tuple[float, int]],
 ) -> None:
     with loaded_server("--activation", "bench.activation:Bench") as server:
@@ -124,7 +126,7 @@ def test_a_long_stream_comes_whole_over_the_network(
         before = state(server)["cpu_s"]
         seconds, size = stream(server.port, EVENTS)
         spent = (state(server)["cpu_s"] - before) / EVENTS
-    print(  # noqa: T201 - the figures, for those who ask with -s
+    print(  # noqa: T201 - shown with -s
         f"{stream.__name__}: {EVENTS / seconds:.0f} events/s, "
         f"{spent * 1e6:.1f} us of processor each"
     )
@@ -134,7 +136,7 @@ def test_a_long_stream_comes_whole_over_the_network(
         assert spent <= CPU_AN_EVENT_S
 
 
-def test_a_long_stream_comes_whole_over_a_pipe() -> None:
+def test_a_long_stream_is_complete_over_a_pipe() -> None:
     with start(OURS_STDIO) as server:
         stream_stdio(server, 100)
         seconds, _ = stream_stdio(server, EVENTS)

@@ -1,4 +1,4 @@
-"""A command that writes far more than an answer holds, called by clients that take one answer."""
+"""A command that writes far more than fits into an answer, called by buffering clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver: effects carried out over a hub, at the speed at which a peer takes what it gets."""
+"""The driver: effects performed on a hub, at the speed at which a peer reads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def explode(_: int) -> int:
 
 
 class Meter(Activation):
-    """Counts what it makes."""
+    """Counts the events it yields."""
 
     namespace = "meter"
     version = "1.0.0"
@@ -42,7 +42,7 @@ class Meter(Activation):
 
     @method
     async def flow(self, to: int = 1_000_000) -> AsyncIterator[Content]:
-        """Make items as fast as they are taken."""
+        """Yield items as fast as they are read."""
         self.started.set()
         try:
             for number in range(to):
@@ -53,12 +53,12 @@ class Meter(Activation):
 
     @method
     async def trap(self, number: Annotated[int, AfterValidator(explode)]) -> int:
-        """Have a validator that raises something unexpected."""
+        """Declare a validator that raises an unexpected exception."""
         return number
 
 
 class Client:
-    """A peer that reads when it is told to."""
+    """A peer that reads on request."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Client:
         return [json.loads(frame) for frame in self.connection.collect()]
 
     async def read(self) -> Any:
-        """The next message."""
+        """Return the next message."""
         async with asyncio.timeout(5):
             while not self.pending:
                 await self.connection.ready()
@@ -91,7 +91,7 @@ class Client:
         return self.pending.pop(0)
 
     async def start(self, name: str, params: Any = None) -> int:
-        """Call, and return the subscription."""
+        """Call a method and return the subscription."""
         number = self.call(name, params)
         reply = await self.read()
         assert reply["id"] == number
@@ -116,20 +116,20 @@ async def test_the_reply_comes_before_the_first_item_even_if_the_run_is_done_alr
         assert items[-1]["result"]["type"] == "complete"
 
 
-async def test_there_is_nothing_to_collect_when_nothing_was_said(open_hub: OpenHub) -> None:
+async def test_collect_returns_nothing_without_new_items(open_hub: OpenHub) -> None:
     client = Client(open_hub(Demo))
     assert client.collect() == []
     assert await client.connection.ready(0.01) is False
     assert not client.connection.reading
 
 
-async def test_whoever_waits_in_place_of_another_is_woken(open_hub: OpenHub) -> None:
+async def test_a_task_that_waits_after_another_one_is_woken(open_hub: OpenHub) -> None:
     hub = open_hub(Demo)
     view = NativeConnection(MESSAGES, hub.limits, hub.new_id)
     connection = Connection(hub, view, LOCAL)
 
     async def take_over() -> bool:
-        connection.wake()  # the first is told to leave, and has not done so yet
+        connection.wake()  # the first task is cancelled, but has not ended yet
         return await connection.ready()
 
     first = asyncio.create_task(connection.ready())
@@ -140,7 +140,7 @@ async def test_whoever_waits_in_place_of_another_is_woken(open_hub: OpenHub) -> 
     assert await asyncio.wait_for(second, 10)
 
 
-async def test_a_peer_that_does_not_read_holds_back_its_own_run_only(open_hub: OpenHub) -> None:
+async def test_a_peer_that_does_not_read_blocks_its_own_run_only(open_hub: OpenHub) -> None:
     meter = Meter()
     hub = open_hub(meter, Demo)
     slow, quick = Client(hub), Client(hub)
@@ -153,7 +153,7 @@ async def test_a_peer_that_does_not_read_holds_back_its_own_run_only(open_hub: O
     assert (await quick.read())["params"]["result"]["result"] == "still here"
     assert meter.made == held_at
     assert slow.connection.unsent < 1000
-    # As soon as it reads, the run goes on.
+    # As soon as the peer reads, the run continues.
     slow.collect()
     await until(lambda: meter.made > held_at)
 
@@ -167,7 +167,7 @@ async def test_a_peer_that_reads_slowly_gets_every_item_in_order(open_hub: OpenH
     assert (await client.read())["params"]["result"]["type"] == "complete"
 
 
-async def test_nothing_of_a_run_comes_after_the_answer_to_unsubscribe(open_hub: OpenHub) -> None:
+async def test_no_item_follows_the_answer_to_unsubscribe(open_hub: OpenHub) -> None:
     meter = Meter()
     client = Client(open_hub(meter))
     subscription = await client.start("meter.flow")
@@ -181,7 +181,7 @@ async def test_nothing_of_a_run_comes_after_the_answer_to_unsubscribe(open_hub: 
     assert not client.connection.reading
 
 
-async def test_leaving_a_run_that_one_only_follows_does_not_stop_it(open_hub: OpenHub) -> None:
+async def test_detaching_from_a_followed_run_does_not_stop_it(open_hub: OpenHub) -> None:
     hub = open_hub(Demo)
     owner, watcher = Client(hub), Client(hub)
     run = await owner.start("demo.wait")
@@ -256,7 +256,7 @@ async def test_a_buffered_connection_answers_when_the_run_has_ended(open_hub: Op
     assert answer["terminal"] == {"type": "complete", "total": 1}
 
 
-async def test_a_buffered_answer_that_grows_too_big_is_cut_and_its_run_goes_on(
+async def test_a_buffered_answer_that_grows_too_big_is_shortened_and_its_run_continues(
     open_hub: OpenHub,
 ) -> None:
     meter = Meter()
@@ -292,7 +292,7 @@ async def test_notifications_are_bounded_like_calls(open_hub: OpenHub) -> None:
     assert len(hub.runs.running()) <= 5
 
 
-async def test_a_validator_that_raises_anything_is_answered_and_the_line_goes_on(
+async def test_a_validator_that_raises_anything_is_answered_and_the_connection_continues(
     open_hub: OpenHub,
 ) -> None:
     client = Client(open_hub(Meter, Demo))

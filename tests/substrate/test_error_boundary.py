@@ -1,4 +1,4 @@
-"""Whatever raises inside a route is answered with a log reference, over HTTP and WebSocket."""
+"""Exceptions in a route are answered with a log reference, over HTTP and WebSocket."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def planted(place: str) -> tuple[str, dict[str, str]]:
 
 
 def check_log(server: Server, answer: str) -> None:
-    """The log has the exception under the reference in the answer, and the answer nothing of it."""
+    """Check that the log has the exception under the reference, and the answer no detail of it."""
     assert SECRET not in answer
     assert "Traceback" not in answer
     found = re.search(r"\b[0-9a-f]{8}\b", answer)
@@ -78,7 +78,7 @@ def test_a_websocket_whose_handler_raises_is_closed_with_1011(place: str) -> Non
 
 
 @pytest.mark.anyio
-async def test_a_peer_that_is_gone_is_no_defect(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_disconnected_peer_is_not_a_defect(caplog: pytest.LogCaptureFixture) -> None:
     async def app(_: Scope, __: Receive, send: Send) -> None:
         await send({"type": "websocket.send", "text": ""})
 

@@ -1,5 +1,7 @@
-"""One principal takes all it can get, over real sockets and with a token of its own; another
-principal still gets its share, and the operator can always look and stop."""
+"""Fair shares over real sockets: one principal uses as much as it can.
+
+Another principal still gets its share, and the operator can always inspect and cancel runs.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.timeout(120)
 BUSY = -32003
 MANY = 20
 WATCHES = 8
-#: Small pools, so that they are soon used up; in each the operator has a sixteenth.
+#: Small pools that are soon exhausted. A sixteenth of each is reserved for the operator.
 LIMITS = {
     "runs_in_flight": 64,
     "watches_in_flight": 64,
@@ -38,7 +40,7 @@ LIMITS = {
 
 @contextlib.contextmanager
 def guarded(**limits: int) -> Iterator[Server]:
-    """A server that wants tokens, with these limits."""
+    """Run a server that requires tokens, with these limits."""
     with serving(settings=limit_settings(**limits), auth="token") as server:
         yield server
 
@@ -54,7 +56,7 @@ NAMES = itertools.count()
 
 @pytest.fixture
 def tokens() -> Iterator[Callable[[], str]]:
-    """Make tokens, each of a principal of its own; they end with the test."""
+    """Create tokens for separate principals. They are revoked after the test."""
     file = TokenFile()
     made: list[str] = []
 
@@ -69,7 +71,7 @@ def tokens() -> Iterator[Callable[[], str]]:
 
 
 class Peer:
-    """One WebSocket of a principal."""
+    """A WebSocket of a principal."""
 
     def __init__(self, server: Server, token: str, path: str = "/rpc") -> None:
         url = f"ws://127.0.0.1:{server.port}{path}"
@@ -81,7 +83,7 @@ class Peer:
         self._open.close()
 
     def ask(self, method: str, params: Any = None) -> Any:
-        """The reply to a request; what comes between is passed over."""
+        """Return the reply to a request; other messages are skipped."""
         number = next(self._numbers)
         self.socket.send(json.dumps(request(method, params or {}, number)))
         while (message := json.loads(self.socket.recv(timeout=ANSWER_S))).get("id") != number:
@@ -89,21 +91,21 @@ class Peer:
         return message
 
     def end_of(self, method: str, params: Any = None) -> Any:
-        """The last event of a call."""
+        """Return the last event of a call."""
         reply = self.ask(method, params)
         assert "result" in reply, reply
         while True:
             message = json.loads(self.socket.recv(timeout=ANSWER_S))
-            said = message.get("params", {})
-            if said.get("subscription") == reply["result"]:
-                event = said["result"]
+            params = message.get("params", {})
+            if params.get("subscription") == reply["result"]:
+                event = params["result"]
                 if event["type"] in ("complete", "result", "error", "cancelled"):
                     return event
 
 
 @pytest.fixture
 def open_peer(server: Server) -> Iterator[Callable[..., Peer]]:
-    """Open WebSockets, which are closed with the test, and wait until they are gone."""
+    """Open WebSockets. After the test they are closed, and the server has noticed."""
     peers: list[Peer] = []
 
     def open_(token: str, path: str = "/rpc") -> Peer:
@@ -118,7 +120,7 @@ def open_peer(server: Server) -> Iterator[Callable[..., Peer]]:
 
 
 def post(server: Server, token: str, method: str, params: Any = None) -> Any:
-    """The answer to one call over HTTP."""
+    """Return the answer to one call over HTTP."""
     message = request(method, params or {})
     with server.request("POST", "/rpc", message, bearer(token)) as response:
         return json.loads(response.read())
@@ -132,16 +134,16 @@ def running(server: Server, headers: dict[str, str]) -> int:
 
 
 def flood(peer: Peer, method: str, params: Any = None) -> tuple[list[int], Any]:
-    """Call until that is refused: the runs, and the refusal."""
-    begun: list[int] = []
+    """Call until a call is refused. Returns the runs and the refusal."""
+    started: list[int] = []
     while "result" in (reply := peer.ask(method, params)):
-        begun.append(reply["result"])
+        started.append(reply["result"])
     assert reply["error"]["code"] == BUSY, reply
-    return begun, reply["error"]
+    return started, reply["error"]
 
 
 def assert_operator_is_in_control(server: Server) -> None:
-    """Whatever others do, the operator can look, begin something, and stop it."""
+    """Check that the operator can inspect the server, start a run and cancel it."""
     peer = Peer(server, server.token)
     with contextlib.closing(peer):
         run = peer.ask("demo.wait")["result"]
@@ -194,12 +196,12 @@ def test_standing_watches_leave_a_connection_and_its_principal_all_other_calls(
 ) -> None:
     token = tokens()
     peer = open_peer(token)
-    begun, error = flood(peer, "health.watch", {"interval": 60})
-    assert len(begun) == WATCHES
+    started, error = flood(peer, "health.watch", {"interval": 60})
+    assert len(started) == WATCHES
     assert error["data"] == {"limit": WATCHES, "name": "connection_watches"}
     assert "standing watches" in error["message"]
     assert peer.end_of("demo.echo", ["x"])["type"] == "complete"
-    assert peer.ask("plexus.unsubscribe", [begun[0]])["result"] is True
+    assert peer.ask("plexus.unsubscribe", [started[0]])["result"] is True
     assert "result" in peer.ask("health.watch", {"interval": 60})
 
 
@@ -208,26 +210,26 @@ def test_a_principal_that_filled_its_share_and_its_connection_can_still_stop_its
 ) -> None:
     token = tokens()
     first, second = open_peer(token), open_peer(token)
-    begun, error = flood(first, "demo.wait")
-    assert (len(begun), error["data"]) == (32, {"limit": 32, "name": "calls_in_flight"})
+    started, error = flood(first, "demo.wait")
+    assert (len(started), error["data"]) == (32, {"limit": 32, "name": "calls_in_flight"})
     more, error = flood(second, "demo.wait")
     assert error["data"]["name"] == "runs_in_flight"
-    assert error["data"]["held"] == len(begun) + len(more)
+    assert error["data"]["held"] == len(started) + len(more)
     assert "plexus.cancel" in error["message"]
-    assert first.end_of("plexus.cancel", {"run": begun[0]})["result"] is True
-    assert second.end_of("plexus.cancel", {"run": begun[1]})["result"] is True
+    assert first.end_of("plexus.cancel", {"run": started[0]})["result"] is True
+    assert second.end_of("plexus.cancel", {"run": started[1]})["result"] is True
     assert second.end_of("plexus.runs")["type"] in ("complete", "result")
     wait_until(lambda: "result" in first.ask("demo.wait"))
 
 
-def test_a_task_that_calls_through_plexus_call_takes_a_place_like_any_other(
+def test_a_call_through_plexus_call_counts_like_any_other(
     tokens: Callable[[], str], open_peer: Callable[..., Peer]
 ) -> None:
     token = tokens()
     held = 0
     for _ in range(5):
-        begun, _ = flood(open_peer(token), "plexus.call", {"method": "demo.wait", "params": {}})
-        held += len(begun)
+        started, _ = flood(open_peer(token), "plexus.call", {"method": "demo.wait", "params": {}})
+        held += len(started)
     assert held < 60
 
 
@@ -247,7 +249,7 @@ def test_cheap_calls_of_one_principal_do_not_evict_the_runs_of_another(
             assert "result" in post(server, other, "plexus.attach", {"run": run})
 
 
-def test_looking_at_the_server_does_not_evict_what_was_done(
+def test_inspecting_the_server_does_not_evict_finished_runs(
     tokens: Callable[[], str], open_peer: Callable[..., Peer]
 ) -> None:
     peer = open_peer(tokens())
@@ -266,7 +268,7 @@ def test_looking_at_the_server_does_not_evict_what_was_done(
 
 
 def initialize(connection: http.client.HTTPConnection, token: str) -> str:
-    """Begin a session and return its id."""
+    """Start a session and return its id."""
     params = {
         "protocolVersion": LATEST,
         "capabilities": {},
@@ -301,7 +303,7 @@ def test_many_sessions_of_one_principal_do_not_end_that_of_another(
     assert status(attacker, first) == 404
 
 
-def test_subscriptions_of_one_principal_leave_some_to_others_until_they_are_given_back(
+def test_subscriptions_of_one_principal_leave_some_to_others_until_released(
     tokens: Callable[[], str], open_peer: Callable[..., Peer]
 ) -> None:
     attacker, other = tokens(), tokens()
@@ -328,7 +330,7 @@ def test_subscriptions_of_one_principal_leave_some_to_others_until_they_are_give
 
 
 def sockets_of(server: Server, token: str, most: int) -> list[Peer]:
-    """As many WebSockets as this principal gets."""
+    """Open as many WebSockets as this principal is allowed."""
     opened: list[Peer] = []
     while len(opened) < most:
         refused: InvalidStatus | None = None
@@ -337,9 +339,9 @@ def sockets_of(server: Server, token: str, most: int) -> list[Peer]:
         except InvalidStatus as error:
             refused = error
         if refused is not None:
-            said = json.loads(refused.response.body or b"")["error"]
+            answer = json.loads(refused.response.body or b"")["error"]
             assert refused.response.status_code == 503
-            assert (said["code"], said["data"]["name"]) == (BUSY, "connections")
+            assert (answer["code"], answer["data"]["name"]) == (BUSY, "connections")
             break
     return opened
 
@@ -349,14 +351,14 @@ def test_sockets_of_one_principal_leave_some_to_others_and_to_the_operator(
 ) -> None:
     attacker, other = tokens(), tokens()
     with guarded(connections=64) as server:
-        taken = sockets_of(server, attacker, 70)
-        assert 48 <= len(taken) < 60
+        opened = sockets_of(server, attacker, 70)
+        assert 48 <= len(opened) < 60
         some = sockets_of(server, other, 70)
         assert some
         for _ in range(10):
             some += sockets_of(server, tokens(), 70)
         assert_operator_is_in_control(server)
-        for each in taken:
+        for each in opened:
             each.close()
         wait_until(lambda: bool(sockets_of(server, other, 1)))
         for each in some:
@@ -379,12 +381,12 @@ def test_streams_of_the_old_transport_are_shared_like_other_connections(
                     return streams
                 streams.append(response)
 
-        taken = open_streams(attacker)
-        assert 20 <= len(taken) < 30
+        opened = open_streams(attacker)
+        assert 20 <= len(opened) < 30
         some = open_streams(other)
         assert some
         assert_operator_is_in_control(server)
-        for response in taken + some:
+        for response in opened + some:
             response.close()
 
 
@@ -400,7 +402,7 @@ def test_silent_connections_without_a_token_keep_no_client_out(tokens: Callable[
             each.close()
 
 
-def test_requests_without_a_token_do_not_displace_connections_with_one(
+def test_requests_without_a_token_do_not_evict_authenticated_connections(
     tokens: Callable[[], str],
 ) -> None:
     with guarded(connections=16) as server, contextlib.ExitStack() as opened:

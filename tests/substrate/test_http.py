@@ -1,4 +1,4 @@
-"""The native view over HTTP, by a plain HTTP client against the real server."""
+"""The native protocol over HTTP: a plain HTTP client against the real server."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def wait_until_gone(pid: int, within_s: float) -> None:
 
 
 @pytest.mark.parametrize("accept", ["application/json", "*/*", None])
-def test_a_client_that_takes_json_gets_one_answer_with_all_events(
+def test_a_client_that_accepts_json_gets_one_answer_with_all_events(
     server: Server, accept: str | None
 ) -> None:
     headers = {} if accept is None else {"Accept": accept}
@@ -138,7 +138,7 @@ def test_what_is_not_served_is_refused_by_its_status(
     response.read()
 
 
-def test_the_index_says_who_answers_here(server: Server) -> None:
+def test_the_index_identifies_the_server(server: Server) -> None:
     assert answer(server.request("GET", "/"))["name"] == "substrate"
 
 
@@ -209,7 +209,7 @@ def test_a_run_can_be_followed_from_any_item(server: Server) -> None:
         assert numbers == list(range(after + 1, 6))
 
 
-def test_coming_back_after_the_terminal_tells_an_event_source_to_stop(server: Server) -> None:
+def test_an_event_source_that_reconnects_after_the_terminal_gets_204(server: Server) -> None:
     run = answer(server.call("demo.count", {"to": 1}))["result"]["run"]
     response = server.request("GET", f"/runs/{run}/events", headers={"Last-Event-ID": f"{run}:3"})
     assert (response.status, response.read()) == (204, b"")
@@ -232,7 +232,7 @@ def pid_of(response: http.client.HTTPResponse) -> int:
     raise AssertionError("the command did not start")
 
 
-def test_a_run_whose_stream_was_dropped_is_stopped_when_nobody_comes_back() -> None:
+def test_a_run_whose_stream_was_dropped_is_stopped_unless_the_client_reconnects() -> None:
     with serving(settings={"SUBSTRATE_LIMITS__ORPHAN_S": "0.3"}) as hasty:
         response = hasty.stream("bash.execute", {"command": "sleep 60"})
         pid = pid_of(response)
@@ -275,7 +275,7 @@ def test_a_stopped_server_writes_the_terminal_of_every_stream_and_leaves_no_proc
         assert not alive(pid)
 
 
-def test_a_taken_port_is_said_with_what_to_do(server: Server) -> None:
+def test_an_occupied_port_is_reported_with_what_to_do(server: Server) -> None:
     second = subprocess.run(
         [sys.executable, "-m", "substrate", "--port", str(server.port)],
         capture_output=True,

@@ -1,5 +1,8 @@
-"""What is one principal's is not there for another: every method of the real hub that names
-something is called by somebody else, and answers as if there were no such thing."""
+"""Isolation of principals: data of one principal does not exist for another.
+
+Every method of the real hub with a parameter that names an object is called by another principal,
+and must answer as if the object did not exist.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,14 @@ from substrate.settings import Settings
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
 ALICE = Principal("alice")
-#: May call everything, and is somebody else.
+#: Another principal, with all scopes.
 BOB = Principal("bob")
-#: A word that stands in everything of hers.
+#: A word that occurs in all of Alice's data.
 SECRET = "heliotrope"
 
-#: The parameters that name something of somebody's.
+#: The parameters that name an object of a principal.
 OWNED = {"tree_id", "tree", "node_id", "node", "session", "session_name", "run", "approval_id"}
-#: What else a method needs before it can be called.
+#: Other required parameters of methods.
 NEEDED: dict[str, Any] = {
     "answer": True,
     "approve": True,
@@ -43,33 +46,33 @@ NEEDED: dict[str, Any] = {
     "query": "text",
     "text": SECRET,
 }
-#: How long nothing is said by what has nothing to say and no end.
+#: Seconds to wait for the first item of an endless call that yields nothing.
 SILENT_S = 0.3
-#: How few methods of that kind there may be: if it is fewer, this test has lost sight of them.
+#: The minimum number of such methods. Fewer mean that this test no longer finds them.
 LEAST = 45
 
 
 class Asks(Activation):
-    """Asks, and waits."""
+    """Asks a question and waits."""
 
     namespace = "asks"
     version = "1.0.0"
 
     @method(deadline_s=None)
     async def one(self, *, ctx: Context) -> bool:
-        """Ask one thing."""
+        """Ask one question."""
         return await ctx.ask(Confirm(f"Is it {SECRET}?"))
 
 
 class World:
-    """Everything of Alice's."""
+    """All data of Alice."""
 
     def __init__(self, hub: Plexus) -> None:
         self.hub = hub
         self.ids: dict[str, Any] = {}
 
     async def fill(self) -> None:
-        """Give her a tree, a conversation and a run that asks."""
+        """Create a tree, a conversation and a run with an open question for Alice."""
         tree = await self.value("arbor.tree_create", metadata={"name": SECRET})
         node = await self.value("arbor.node_create_text", tree_id=tree["tree_id"], content=SECRET)
         await self.value("chat.create", name=f"{SECRET}-1", model="echo:echo")
@@ -97,7 +100,7 @@ class World:
         return wire.decode_plain(end.result if isinstance(end, Result) else end)
 
     def made_up(self) -> dict[str, Any]:
-        """Ids of the same form that nothing has."""
+        """Return ids of the same form that do not exist."""
         run = 2**53 - 1
         request = self.ids["request"]
         tree, node = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
@@ -115,7 +118,7 @@ class World:
         }
 
     def params(self, name: str, ids: dict[str, Any]) -> dict[str, Any]:
-        """Parameters that name these things, and whatever else is needed."""
+        """Return parameters that name these objects, with the other required ones."""
         known = NEEDED | ids
         spec = self.hub.resolve(name)
         return {
@@ -125,22 +128,22 @@ class World:
         }
 
     async def outcome(self, name: str, ids: dict[str, Any], principal: Principal) -> str:
-        """What a call says first, or to its end if that comes soon, without the ids in it."""
-        said = await self.said(name, self.params(name, ids), principal)
+        """Return the first items of a call, or all if it ends soon, without the ids in them."""
+        text = await self.answer_text(name, self.params(name, ids), principal)
         for key, value in sorted(ids.items(), key=lambda item: -len(str(item[1]))):
             if key != "request":
-                said = said.replace(str(value), "...")
-        return said
+                text = text.replace(str(value), "...")
+        return text
 
-    async def said(
+    async def answer_text(
         self, name: str, params: dict[str, Any], principal: Principal, within_s: float = WAIT_S
     ) -> str:
-        """What a call says to its end or, if it has none, what it says first, if anything."""
+        """Return all items of a call or, if it does not end, the first ones."""
         try:
-            begun = self.hub.call(name, params, principal)
+            started = self.hub.call(name, params, principal)
         except PlexusError as error:
             return f"{error.code}: {error.message}"
-        run = begun.run
+        run = started.run
         endless = self.is_endless(name)
         try:
             with suppress(TimeoutError):
@@ -149,7 +152,7 @@ class World:
                 )
             return "\n".join(wire.encode_event(event).decode() for event in run.log.events)
         finally:
-            if begun.fresh:
+            if started.fresh:
                 run.cancel("seen enough")
                 await settled(run)
 
@@ -171,7 +174,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 def naming(hub: Plexus) -> list[str]:
-    """The methods that name something of somebody's."""
+    """Return the methods with a parameter that names an object of a principal."""
     return [spec.name for spec in hub.methods() if OWNED & set(spec.names)]
 
 
@@ -189,7 +192,7 @@ async def test_what_is_anothers_answers_like_what_is_not_there(world: World, nam
     absent = await world.outcome(name, world.made_up(), BOB)
     assert await world.outcome(name, world.ids, BOB) == absent
     assert SECRET not in absent
-    # And it is there for her, so that the above says something.
+    # The objects exist for Alice, so the answers above mean something.
     if name != "approvals.permit":
         assert await world.outcome(name, world.ids, ALICE) != absent
 
@@ -210,21 +213,21 @@ async def test_no_list_shows_another_anything(world: World) -> None:
             continue
         params = {"text": SECRET} if "text" in spec.names else {}
         seen[spec.name] = {
-            who.name: await world.said(spec.name, params, who, within_s)
+            who.name: await world.answer_text(spec.name, params, who, within_s)
             for who, within_s in ((ALICE, WAIT_S), (BOB, SILENT_S))
         }
-    hers = {name for name, said in seen.items() if SECRET in said["alice"]}
+    hers = {name for name, text in seen.items() if SECRET in text["alice"]}
     assert hers >= {
         *("arbor.tree_list", "arbor.search", "chat.list", "chat.search"),
         *("approvals.pending", "approvals.watch", "plexus.resources", "plexus.prompts"),
     }
-    assert {name for name, said in seen.items() if SECRET in said["bob"]} == set()
+    assert {name for name, text in seen.items() if SECRET in text["bob"]} == set()
     owned = [str(world.ids[key]) for key in ("tree_id", "node_id", "run", "approval_id")]
-    # The run number of an endless call may stand in a list of runs: only hers is looked for.
-    assert not [n for n, said in seen.items() for each in owned if each in said["bob"]]
+    # A list of runs may contain the run of an endless call of Bob: only Alice's run is searched.
+    assert not [n for n, text in seen.items() for each in owned if each in text["bob"]]
 
 
-async def test_no_suggestion_tells_of_anothers(world: World) -> None:
+async def test_suggestions_do_not_reveal_names_of_other_principals(world: World) -> None:
     looked = 0
     for spec in world.hub.methods():
         for argument in spec.completers:
@@ -235,24 +238,24 @@ async def test_no_suggestion_tells_of_anothers(world: World) -> None:
                 "value": "",
                 "given": {"tree": world.ids["tree"]},
             }
-            assert '"values":[]' not in await world.said("plexus.complete", params, ALICE)
-            assert '"values":[]' in await world.said("plexus.complete", params, BOB)
+            assert '"values":[]' not in await world.answer_text("plexus.complete", params, ALICE)
+            assert '"values":[]' in await world.answer_text("plexus.complete", params, BOB)
     assert looked >= 4
 
 
 async def test_the_same_key_of_two_principals_is_two_runs(world: World) -> None:
-    begun = [
+    started = [
         world.hub.call("health.check", {"_run": "the key"}, who).run for who in (ALICE, BOB, ALICE)
     ]
-    assert begun[0] is begun[2]
-    assert begun[0] is not begun[1]
-    # Nor can one go on where the other was.
+    assert started[0] is started[2]
+    assert started[0] is not started[1]
+    # A cursor of one principal cannot be used by the other.
     world.hub.call("health.check", {"_run": "hers"}, ALICE)
     with pytest.raises(NotFound):
         world.hub.call("health.check", {"_run": "hers", "_after": 1}, BOB)
 
 
-async def test_what_another_tries_does_nothing_to_a_run(world: World) -> None:
+async def test_other_principals_cannot_change_a_run(world: World) -> None:
     run: Run = world.hub.runs.find(world.ids["run"], ALICE)
     for name in naming(world.hub):
         await world.outcome(name, world.ids, BOB)
@@ -316,7 +319,9 @@ async def test_a_task_of_the_extension_cannot_be_answered_by_another(
         assert (error["code"], error["message"]) == (absent["code"], absent["message"])
 
 
-async def test_another_lists_none_of_her_resources_and_prompts(world: World, server: Any) -> None:
+async def test_resources_and_prompts_are_not_listed_for_other_principals(
+    world: World, server: Any
+) -> None:
     for who, hers in ((ALICE, True), (BOB, False)):
         peer = McpPeer(world.hub, "2025-06-18", server=server, principal=who)
         for name in ("resources/list", "prompts/list"):
@@ -330,7 +335,9 @@ async def test_another_lists_none_of_her_resources_and_prompts(world: World, ser
         assert ("result" in run) is hers
 
 
-async def test_nobody_is_told_what_happens_to_anothers_tree(world: World, server: Any) -> None:
+async def test_changes_of_a_tree_are_not_reported_to_other_principals(
+    world: World, server: Any
+) -> None:
     peers = {
         who.name: McpPeer(world.hub, "2025-06-18", server=server, principal=who)
         for who in (ALICE, BOB)
@@ -358,7 +365,7 @@ async def test_nobody_is_told_what_happens_to_anothers_tree(world: World, server
     await peers["alice"].notification("notifications/prompts/list_changed")
     await peers["bob"].quiet()
     await listening.quiet()
-    told = [frame["method"] for frame in peers["bob"].frames if "method" in frame]
-    assert told == []
-    heard = [frame["method"] for frame in listening.frames if "method" in frame]
-    assert heard == ["notifications/subscriptions/acknowledged"]
+    notified = [frame["method"] for frame in peers["bob"].frames if "method" in frame]
+    assert notified == []
+    received = [frame["method"] for frame in listening.frames if "method" in frame]
+    assert received == ["notifications/subscriptions/acknowledged"]

@@ -1,4 +1,4 @@
-"""The log on stderr: real processes, every line looked at."""
+"""The log on stderr: real processes, every line checked."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ ROOT = Path(__file__).parents[2]
 DEMO = str(ROOT / "tests" / "activations_for_tests.py")
 WAIT_S = 30.0
 SECRET = "a-secret-that-is-nobodys-business"
-#: What a line of the text form begins with, and what its further lines do.
+#: The start of a line in the text format, and of its continuation lines.
 BEGINS = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [\w.]+: ")
 MARGIN = "  | "
-#: Ends of lines in every sense, and what terminals act on.
+#: All kinds of line ends, and control characters for terminals.
 NASTY = "a\nb\r\x1b[2J\x85\u2028\u2029\u202e\x9b\x7f\x00end"
 
 
@@ -49,8 +49,8 @@ def call(method: str, params: Any = None, number: int = 1) -> str:
     return json.dumps(message) + "\n"
 
 
-def said(tmp_path: Path, stdin: str, *options: str, **variables: str) -> str:
-    """What `substrate --stdio` writes to stderr for this input."""
+def stderr_of(tmp_path: Path, stdin: str, *options: str, **variables: str) -> str:
+    """Return what `substrate --stdio` writes to stderr for this input."""
     done = subprocess.run(
         [sys.executable, "-m", "substrate", "--stdio", "--activation", DEMO, *options],
         cwd=tmp_path,
@@ -64,7 +64,7 @@ def said(tmp_path: Path, stdin: str, *options: str, **variables: str) -> str:
 
 
 def records(text: str) -> list[dict[str, Any]]:
-    """The lines, each of which must be an object; a line ends with a newline and nothing else."""
+    """Decode the lines, each of which must be an object and end with a newline only."""
     assert text == "" or text.endswith("\n")
     return [json.loads(line) for line in text.split("\n")[:-1]]
 
@@ -76,10 +76,10 @@ AS_JSON = (*INFO, "--log-format", "json")
 # --- runs -----------------------------------------------------------------------------------------
 
 
-def test_each_run_that_ends_is_one_line_of_json_without_what_it_was_about(tmp_path: Path) -> None:
+def test_each_run_that_ends_is_one_line_of_json_without_its_content(tmp_path: Path) -> None:
     calls = call("demo.echo", {"text": SECRET}) + call("demo.count", {"to": 3})
     calls += call("demo.fail", {"code": "no_luck", "message": SECRET})
-    text = said(tmp_path, calls, *AS_JSON)
+    text = stderr_of(tmp_path, calls, *AS_JSON)
     echo, count, fail = records(text)
     assert SECRET not in text
     assert list(echo)[:4] == ["time", "level", "logger", "message"]
@@ -100,7 +100,7 @@ def test_each_run_that_ends_is_one_line_of_json_without_what_it_was_about(tmp_pa
 
 
 def test_a_run_in_the_text_form_is_one_line_for_a_person(tmp_path: Path) -> None:
-    text = said(tmp_path, call("demo.echo", {"text": SECRET}), *INFO)
+    text = stderr_of(tmp_path, call("demo.echo", {"text": SECRET}), *INFO)
     [line] = text.splitlines()
     assert BEGINS.match(line)
     assert " run ended principal=local method=demo.echo run=" in line
@@ -108,30 +108,30 @@ def test_a_run_in_the_text_form_is_one_line_for_a_person(tmp_path: Path) -> None
     assert SECRET not in text
 
 
-def test_a_run_that_another_began_says_which(tmp_path: Path) -> None:
+def test_the_line_of_a_child_run_has_its_parent(tmp_path: Path) -> None:
     inner = {"method": "demo.echo", "params": {"text": "x"}}
-    runs = records(said(tmp_path, call("plexus.call", inner), *AS_JSON))
+    runs = records(stderr_of(tmp_path, call("plexus.call", inner), *AS_JSON))
     by_method = {run["method"]: run for run in runs}
     assert by_method["demo.echo"]["parent"] == by_method["plexus.call"]["run"]
     assert "transport" not in by_method["demo.echo"]
 
 
-def test_a_run_that_is_cancelled_says_so_and_not_why(tmp_path: Path) -> None:
-    text = said(tmp_path, call("demo.wait"), *AS_JSON, "--eof-grace", "0")
+def test_the_line_of_a_cancelled_run_has_the_outcome_but_not_the_reason(tmp_path: Path) -> None:
+    text = stderr_of(tmp_path, call("demo.wait"), *AS_JSON, "--eof-grace", "0")
     [run] = records(text)
     assert run["outcome"] == "cancelled"
     assert "input ended" not in text
 
 
-def test_without_being_asked_nothing_is_logged_of_runs(tmp_path: Path) -> None:
+def test_runs_are_not_logged_by_default(tmp_path: Path) -> None:
     calls = call("demo.echo", {"text": "x"}) + call("no.such")
-    assert said(tmp_path, calls) == ""
-    assert said(tmp_path, calls, SUBSTRATE_LOG_FORMAT="json") == ""
+    assert stderr_of(tmp_path, calls) == ""
+    assert stderr_of(tmp_path, calls, SUBSTRATE_LOG_FORMAT="json") == ""
 
 
 def test_arguments_are_logged_only_where_that_is_set_and_within_a_bound(tmp_path: Path) -> None:
     calls = call("demo.echo", {"text": SECRET}) + call("demo.echo", {"text": "x" * 50_000})
-    short, long = records(said(tmp_path, calls, *AS_JSON, SUBSTRATE_LOG_ARGUMENTS="true"))
+    short, long = records(stderr_of(tmp_path, calls, *AS_JSON, SUBSTRATE_LOG_ARGUMENTS="true"))
     assert json.loads(short["arguments"])["text"] == SECRET
     assert len(long["arguments"]) < 2100
     assert long["arguments"].endswith("...")
@@ -144,8 +144,8 @@ def test_arguments_are_logged_only_where_that_is_set_and_within_a_bound(tmp_path
 def test_a_method_name_full_of_control_characters_stays_one_line(
     options: tuple[str, ...], tmp_path: Path
 ) -> None:
-    text = said(tmp_path, call(NASTY), *options)
-    assert len(text.splitlines()) == 1  # which splits at every end of a line that there is
+    text = stderr_of(tmp_path, call(NASTY), *options)
+    assert len(text.splitlines()) == 1  # splits at every kind of line end
     assert text[:-1].isprintable()
     assert "reason" in text
     assert "unknown_method" in text
@@ -192,7 +192,7 @@ def loud(tmp_path: Path) -> Path:
 
 def test_an_exception_cannot_forge_a_line_of_the_text_form(loud: Path) -> None:
     forged = "oops\n2026-01-01 00:00:00,000 INFO substrate.runs: run ended\x1b[2J"
-    lines = said(loud, call("loud.crash", {"text": forged})).splitlines()
+    lines = stderr_of(loud, call("loud.crash", {"text": forged})).splitlines()
     assert BEGINS.match(lines[0])
     assert len(lines) > 3
     assert all(line.startswith(MARGIN) for line in lines[1:])
@@ -200,14 +200,14 @@ def test_an_exception_cannot_forge_a_line_of_the_text_form(loud: Path) -> None:
 
 
 def test_a_traceback_is_a_field_of_the_json_form(loud: Path) -> None:
-    [line] = records(said(loud, call("loud.crash", {"text": NASTY}), "--log-format", "json"))
+    [line] = records(stderr_of(loud, call("loud.crash", {"text": NASTY}), "--log-format", "json"))
     assert line["logger"] == "plexus.defects"
     assert line["exception"].startswith("Traceback")
     assert NASTY in line["exception"]
 
 
-def test_whatever_a_plugin_logs_is_one_line_of_json_each(loud: Path) -> None:
-    text = said(loud, call("loud.write", {"text": NASTY}), "--log-format", "json")
+def test_every_record_of_a_plugin_is_one_line_of_json(loud: Path) -> None:
+    text = stderr_of(loud, call("loud.write", {"text": NASTY}), "--log-format", "json")
     ours, miscounted, warning = records(text)
     assert ours["message"] == NASTY
     assert miscounted["message"].startswith("%d and %d (")
@@ -229,7 +229,7 @@ def test_what_is_escaped_is_what_ends_a_line_or_moves_a_cursor() -> None:
     assert escape_controls(NASTY).isprintable()
 
 
-# --- somebody who does not read -------------------------------------------------------------------
+# --- readers that do not read -----------------------------------------------------------------
 
 
 def test_a_host_that_does_not_read_stderr_is_served_all_the_same(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def drained(fd: int) -> bytes:
     return data
 
 
-def test_lines_that_nobody_took_are_counted_and_told_of(pipe: tuple[int, int]) -> None:
+def test_dropped_lines_are_counted_and_reported(pipe: tuple[int, int]) -> None:
     ours, theirs = pipe
     handler = LineHandler(LogStream(theirs))
     handler.setFormatter(JsonFormatter())
@@ -291,7 +291,7 @@ def test_lines_that_nobody_took_are_counted_and_told_of(pipe: tuple[int, int]) -
         handler.emit(logging.makeLogRecord({"name": "x", "levelname": "INFO", "msg": text}))
 
     for _ in range(200):
-        log("y" * 3000)  # more than a pipe holds
+        log("y" * 3000)  # more than the capacity of a pipe
     kept = records(drained(ours).decode())
     log("again")
     notice, again = records(drained(ours).decode())
@@ -302,18 +302,18 @@ def test_lines_that_nobody_took_are_counted_and_told_of(pipe: tuple[int, int]) -
 def test_a_line_that_was_left_in_the_middle_does_not_spoil_the_next(pipe: tuple[int, int]) -> None:
     ours, theirs = pipe
     stream = LogStream(theirs)
-    stream.write("z" * 1_000_000 + "\n")  # no pipe holds it
+    stream.write("z" * 1_000_000 + "\n")  # more than the capacity of any pipe
     assert stream.lost == 1
     assert set(drained(ours)) == {ord("z")}
     stream.write("next\n")
     assert drained(ours) == b"\nnext\n"
 
 
-def test_a_reader_that_is_gone_is_no_error() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     ours, theirs = os.pipe()
     os.close(ours)
     stream = LogStream(theirs)
-    stream.write("nobody hears it\n")
+    stream.write("not read\n")
     os.close(theirs)
     assert stream.lost == 1
 
@@ -342,7 +342,7 @@ def test_refusals_are_all_counted_and_logged_within_a_bound(
     assert refusals.counts == {"origin": 1000, "denied": 1}
 
 
-def test_the_reasons_that_are_told_apart_are_bounded() -> None:
+def test_the_number_of_distinct_reasons_is_bounded() -> None:
     refusals = Refusals()
     for number in range(10 * REASONS):
         refusals.request(f"reason {number}", None)
@@ -354,7 +354,7 @@ def test_the_reasons_that_are_told_apart_are_bounded() -> None:
 
 
 def everything_after(server: Server) -> str:
-    """What was written to stderr since the server was ready, once it has ended."""
+    """Return what was written to stderr since the server was ready, after it has ended."""
     server.process.terminate()
     assert server.process.stderr is not None
     return server.process.stderr.read().decode()
@@ -382,7 +382,7 @@ def test_over_http_and_websocket_neither_tokens_nor_arguments_are_logged(
     assert SECRET not in text
 
 
-def test_what_is_said_at_the_start_is_json_too_and_without_the_token(tmp_path: Path) -> None:
+def test_startup_messages_are_json_too_and_omit_the_token(tmp_path: Path) -> None:
     clean = environment() | {"XDG_STATE_HOME": str(tmp_path)}
     with subprocess.Popen(
         [sys.executable, "-m", "substrate", "--port", "0", "--log-format", "json"],

@@ -30,7 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def scrape(server: Server, headers: dict[str, str] | None = None) -> Samples:
-    """Every sample of a scrape, by name and labels."""
+    """Return every sample of a scrape by name and labels."""
     with server.request("GET", "/metrics", headers=headers) as response:
         assert response.status == 200
         kind = response.headers["Content-Type"]
@@ -101,18 +101,18 @@ def test_a_run_lands_in_the_bucket_that_it_belongs_to(server: Server) -> None:
         assert one(after, name, **labels) - one(before, name, **labels) == more
 
 
-def test_what_is_under_way_and_open_is_told(server: Server) -> None:
+def test_active_runs_and_open_connections_are_exported(server: Server) -> None:
     assert one(scrape(server), "substrate_runs_in_flight") == 0
     with server.stream("demo.wait") as response:
         _, reply = next(events(response))
         samples = scrape(server)
         assert one(samples, "substrate_runs_in_flight") == 1
-        assert one(samples, "substrate_open_connections") == 2  # that one, and the scrape's own
+        assert one(samples, "substrate_open_connections") == 2  # this one and the scrape itself
         call(server, "plexus.cancel", {"run": reply["result"]})
         response.read()
 
 
-def test_what_is_refused_is_counted_by_reason_and_never_by_what_a_peer_says(
+def test_refusals_are_counted_by_reason_and_never_by_text_of_a_client(
     server: Server,
 ) -> None:
     def refused(samples: Samples, reason: str) -> float:
@@ -133,7 +133,7 @@ def test_what_is_refused_is_counted_by_reason_and_never_by_what_a_peer_says(
 
 
 def test_every_method_label_is_a_method_that_is_registered(server: Server) -> None:
-    call(server, "demo_echo", {"text": "x"})  # in the old spelling
+    call(server, "demo_echo", {"text": "x"})  # the old spelling
     call(server, "nothing.of.the.kind")
     known = {
         method["name"]
@@ -146,7 +146,7 @@ def test_every_method_label_is_a_method_that_is_registered(server: Server) -> No
     assert {name for name in labels if name and name not in known} == set()
 
 
-def test_the_process_and_the_store_are_told(server: Server) -> None:
+def test_process_and_store_metrics_are_exported(server: Server) -> None:
     assert "result" in call(server, "arbor.tree_create")
     samples = scrape(server)
     status = Path(f"/proc/{server.process.pid}/status").read_text()
@@ -162,11 +162,13 @@ def test_the_process_and_the_store_are_told(server: Server) -> None:
 def test_the_document_lists_exactly_what_there_is(server: Server) -> None:
     text = (REPOSITORY / "docs" / "operating.md").read_text()
     documented = set(re.findall(r"^\| `(substrate_\w+)`", text, re.MULTILINE))
-    assert "result" in call(server, "arbor.tree_create")  # so that there is a store
-    assert "error" in call(server, "nothing.of.the.kind")  # so that something was refused
+    assert "result" in call(server, "arbor.tree_create")  # creates the store
+    assert "error" in call(server, "nothing.of.the.kind")  # a refused call
     ends = "_(bucket|count|sum|created)$"
-    told = {re.sub(ends, "", name) for name, _ in scrape(server) if name.startswith("substrate_")}
-    assert told == documented
+    exported = {
+        re.sub(ends, "", name) for name, _ in scrape(server) if name.startswith("substrate_")
+    }
+    assert exported == documented
 
 
 def test_a_connection_too_many_is_counted() -> None:
@@ -176,14 +178,14 @@ def test_a_connection_too_many_is_counted() -> None:
             socket.create_connection(address, ANSWER_S) as first,
             socket.create_connection(address, ANSWER_S),
         ):
-            assert b" 503 " in first.recv(1000)  # it never said who it is, so it makes room
+            assert b" 503 " in first.recv(1000)  # unauthenticated, so it is evicted
         deadline = time.monotonic() + ANSWER_S
-        while server.status("GET", "/") == 503:  # until the first is seen to be gone
+        while server.status("GET", "/") == 503:  # until the server has noticed the disconnect
             assert time.monotonic() < deadline
         assert one(scrape(server), "substrate_refused_total", reason="connections") >= 1
 
 
-def test_a_scraper_that_takes_openmetrics_gets_it(server: Server) -> None:
+def test_a_scraper_that_accepts_openmetrics_gets_it(server: Server) -> None:
     accept = {"Accept": "application/openmetrics-text; version=1.0.0; charset=utf-8"}
     assert one(scrape(server, accept), "substrate_runs_abandoned_total") == 0
 
@@ -198,11 +200,11 @@ def test_metrics_are_behind_the_guard() -> None:
         assert server.status("GET", "/metrics") == 401
         samples = scrape(server, bearer(server.token))
         assert one(samples, "substrate_refused_total", reason="token") == 1
-        assert ("substrate_store_bytes", ()) not in samples  # nothing was opened for it
+        assert ("substrate_store_bytes", ()) not in samples  # the scrape opens no store
 
 
-def test_a_hub_that_nobody_watches_has_nobody_to_tell() -> None:
+def test_a_hub_without_observers_notifies_none() -> None:
     hub = Plexus()
-    assert not hub.runs._on_end  # noqa: SLF001 - that there is nothing is the point
+    assert not hub.runs._on_end  # noqa: SLF001 - checks that it is empty
     Metrics(hub, Refusals())
     assert hub.runs._on_end  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""The transcripts once more, over WebSocket and over HTTP: the same messages everywhere."""
+"""The transcripts over WebSocket and HTTP: the same messages on every transport."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Socket:
 
 
 class Posts:
-    """Each message a POST of its own, each answer a stream of events or one of JSON."""
+    """Sends each message as a POST; each answer is an event stream or JSON."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -74,13 +74,13 @@ class Posts:
 
 
 @pytest.mark.parametrize("name", TRANSCRIPTS)
-async def test_a_websocket_speaks_as_the_transcript_says(name: str, server: Server) -> None:
+async def test_a_websocket_follows_the_transcript(name: str, server: Server) -> None:
     async with connect(server.ws) as peer:
         await replay(TRANSCRIPTS[name], Socket(peer))
 
 
 @pytest.mark.parametrize("name", [name for name, t in TRANSCRIPTS.items() if not t.connection])
-async def test_event_streams_speak_as_the_transcript_says(name: str, server: Server) -> None:
+async def test_event_streams_follow_the_transcript(name: str, server: Server) -> None:
     posts = Posts(server.port)
     try:
         await replay(TRANSCRIPTS[name], posts)

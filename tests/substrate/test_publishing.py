@@ -1,4 +1,4 @@
-"""What a process on stdio runs, watched and steered at the server of its project."""
+"""Runs of a stdio process, watched and controlled at the server of its project."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from plexus import Activation, AskText, Confirm, Content, Context, method
 
 
 class Asks(Activation):
-    """Asks the person."""
+    """Asks questions."""
 
     namespace = "asks"
     version = "1.0.0"
 
     @method
     async def confirm(self, *, ctx: Context) -> bool:
-        """Ask yes or no."""
+        """Ask for a confirmation."""
         return await ctx.ask(Confirm("Really?"))
 
     @method
@@ -62,7 +62,7 @@ class Asks(Activation):
 
     @method
     async def large(self, size: int) -> AsyncIterator[Content]:
-        """Say something large."""
+        """Yield a large event."""
         yield Content("x" * size)
         yield Content("y" * size)
         await asyncio.sleep(3600)
@@ -86,7 +86,7 @@ def make_project(folder: Path) -> Path:
 
 
 def eventually(found: Callable[[], T | None], what: str, within_s: float = WAIT_S) -> T:
-    """What is found in time."""
+    """Wait until a function returns a true value, and return it."""
     until = time.monotonic() + within_s
     while time.monotonic() < until:
         value = found()
@@ -119,7 +119,7 @@ class Server:
         return ask(self.port, method, **params)
 
     def runs(self, method: str, **fields: Any) -> list[dict[str, Any]]:
-        """The runs of this method that another process has."""
+        """Return the runs of a method in other processes."""
         return [
             run
             for run in self.ask("plexus.runs")
@@ -129,13 +129,13 @@ class Server:
         ]
 
     def run(self, method: str, **fields: Any) -> dict[str, Any]:
-        """The one run of this method, once it is there."""
+        """Wait for the only run of a method, and return it."""
         found = eventually(lambda: self.runs(method, **fields), f"{method} {fields}")
         assert len(found) == 1
         return found[0]
 
     def items(self, run: int, after: int = 0) -> list[dict[str, Any]]:
-        """Everything that a run says, to its end, however that is."""
+        """Return all items of a run up to its terminal, whatever that is."""
 
         async def followed() -> list[dict[str, Any]]:
             running = find_running(self.port)
@@ -151,7 +151,7 @@ class Server:
                         items.append({"seq": item.seq, **item})  # noqa: PERF401
                 last = call.terminal
             assert last is not None
-            if not items or items[-1]["seq"] != last.seq:  # it failed, and was raised
+            if not items or items[-1]["seq"] != last.seq:  # the error was raised
                 items.append({"seq": last.seq, **last})
             return items
 
@@ -220,7 +220,7 @@ class Host:
         self.send("tools/call", {"name": tool, "arguments": arguments})
 
     def answer(self) -> dict[str, Any]:
-        """The next answer; what else comes is left out."""
+        """Return the next answer; other messages are skipped."""
         assert self.process.stdout is not None
         while True:
             line = self.process.stdout.readline()
@@ -230,14 +230,14 @@ class Host:
                 return message
 
     def read_until(self, text: str) -> None:
-        """Read what comes, up to a line with this."""
+        """Read lines up to one that contains this text."""
         assert self.process.stdout is not None
         until = time.monotonic() + WAIT_S
         while text.encode() not in self.process.stdout.readline():
             assert time.monotonic() < until, text
 
     def error_line(self) -> str:
-        """The next line of stderr."""
+        """Return the next line of stderr."""
         assert self.process.stderr is not None
         return self.process.stderr.readline().decode()
 
@@ -273,8 +273,8 @@ def test_a_run_of_another_process_is_listed_and_followed_from_its_first_item(pro
         items = server.items(run["run"])
         assert [item["seq"] for item in items] == list(range(1, len(items) + 1))
         assert items[0]["type"] == "start"
-        said = "".join(item["data"] for item in items if item["type"] == "stdout")
-        assert said == "".join(f"{number}\n" for number in range(1, 51))
+        output = "".join(item["data"] for item in items if item["type"] == "stdout")
+        assert output == "".join(f"{number}\n" for number in range(1, 51))
         assert (items[-1]["type"], items[-1]["exit_code"]) == ("complete", 0)
         assert "50" in host.answer()["result"]["content"][0]["text"]
         ended = server.run("bash.execute", state="complete")
@@ -285,12 +285,12 @@ def test_a_run_of_another_process_is_listed_and_followed_from_its_first_item(pro
 def test_a_run_is_there_within_a_second(project: Path) -> None:
     with serving(project) as server, hosted(project, "--mcp") as host:
         host.use("asks.steps", number=1)
-        server.run("asks.steps")  # by now all is imported and connected
+        server.run("asks.steps")  # everything is imported and connected after this
         host.use("bash.execute", command="sleep 60")
         eventually(lambda: server.runs("bash.execute"), "the run", within_s=1.0)
 
 
-def test_a_run_goes_on_when_the_server_that_shows_it_replaces_its_token(project: Path) -> None:
+def test_a_run_continues_when_the_server_that_shows_it_replaces_its_token(project: Path) -> None:
     with serving(project) as server, hosted(project, "--mcp") as host:
         host.use("bash.execute", command="echo one; sleep 60")
         run = server.run("bash.execute", state="running")["run"]
@@ -305,15 +305,15 @@ def test_a_run_goes_on_when_the_server_that_shows_it_replaces_its_token(project:
         def connected(expected: bool) -> Callable[[], bool]:
             return lambda: server.run("bash.execute")["process"]["connected"] is expected
 
-        # Its connection had the old token, so it is closed; the process comes back with the new.
+        # The connection with the old token is closed. The process reconnects with the new one.
         eventually(connected(False), "it is cut off")
-        eventually(connected(True), "it comes back")
+        eventually(connected(True), "it reconnects")
         assert server.run("bash.execute")["state"] == "running"
         assert server.ask("plexus.cancel", run=run) is True
         assert server.items(run)[-1]["type"] == "cancelled"
 
 
-def test_what_is_followed_later_begins_with_what_is_still_kept(project: Path) -> None:
+def test_a_late_follower_starts_with_the_retained_items(project: Path) -> None:
     with hosted(project) as host:
         host.send("asks.steps", {"number": 20_000, "every_s": 0})
         host.send("asks.steps", {"number": 600, "every_s": 0.01})
@@ -340,7 +340,7 @@ def test_an_item_that_is_too_large_for_a_message_arrives_whole(project: Path) ->
         assert items[1]["text"] == "y" * 900_000
 
 
-def test_what_was_said_can_be_read_when_its_process_has_ended(project: Path) -> None:
+def test_items_can_be_read_after_their_process_has_ended(project: Path) -> None:
     with serving(project) as server:
         with hosted(project, "--mcp") as host:
             host.use("bash.execute", command="echo one; sleep 0.5; echo two")
@@ -377,7 +377,7 @@ def test_a_question_is_answered_from_the_server(project: Path) -> None:
         host.send("asks.name", {})
         run = server.run("asks.name", state="asking")["run"]
         [pending] = eventually(
-            lambda: server.ask("approvals.pending")["approvals"], "what is asked"
+            lambda: server.ask("approvals.pending")["approvals"], "an open question"
         )
         assert (pending["run"], pending["message"]) == (run, "Your name?")
         with pytest.raises(Exception, match="must be text"):
@@ -389,7 +389,7 @@ def test_a_question_is_answered_from_the_server(project: Path) -> None:
         assert server.ask("approvals.pending")["approvals"] == []
 
 
-def test_an_approval_and_a_permission_are_given_from_the_server(project: Path) -> None:
+def test_an_approval_and_a_permission_can_be_granted_from_the_server(project: Path) -> None:
     with serving(project) as server, hosted(project, "--mcp") as host:
         for tool, arguments, outcome in (
             ("approvals.permit", {"tool_name": "Write", "input": {"a": 1}}, '"allow"'),
@@ -406,18 +406,18 @@ def test_an_approval_and_a_permission_are_given_from_the_server(project: Path) -
             if tool == "approvals.permit":
                 assert outcome in json.dumps(host.answer()).replace("\\", "")
         assert server.ask("approvals.pending")["approvals"] == []
-        assert not server.runs("approvals.respond")  # what is passed on is no work of its own
+        assert not server.runs("approvals.respond")  # forwarded calls are not published
 
 
 # --- what goes wrong -----------------------------------------------------------------------------
 
 
-def test_a_run_outlives_the_server_and_is_told_to_the_next_one(project: Path) -> None:
+def test_a_run_outlives_the_server_and_is_published_to_the_next_one(project: Path) -> None:
     with hosted(project) as host:
         with serving(project) as server:
             host.send("asks.steps", {"number": 400, "every_s": 0.02})
             run = server.run("asks.steps")["run"]
-        with serving(project) as server:  # the first was killed
+        with serving(project) as server:  # after the first was killed
             assert server.run("asks.steps")["run"] == run
             items = server.items(run)
             assert [item["seq"] for item in items] == list(range(1, 402))
@@ -432,15 +432,15 @@ def test_the_runs_of_a_process_that_was_killed_end_with_an_error(project: Path) 
             eventually(lambda: "one" in server.ask("plexus.transcript", run=run), "its output")
             host.process.send_signal(signal.SIGKILL)
         eventually(lambda: server.runs("bash.execute", state="error"), "its end", within_s=5.0)
-        *_, said, last = server.items(run)
-        assert said["data"] == "one\n"
+        *_, item, last = server.items(run)
+        assert item["data"] == "one\n"
         assert (last["type"], last["code"]) == ("error", "gone")
         assert last["message"] == "its process has disconnected"
         with pytest.raises(Exception, match="over"):
             server.ask("plexus.respond", run=run, request="1", answer=True)
 
 
-def test_a_server_that_does_not_read_does_not_hold_a_run(project: Path) -> None:
+def test_a_server_that_does_not_read_does_not_block_a_run(project: Path) -> None:
     with serving(project) as server, hosted(project) as host:
         host.send("asks.steps", {"number": 1})
         server.run("asks.steps")
@@ -454,7 +454,9 @@ def test_a_server_that_does_not_read_does_not_hold_a_run(project: Path) -> None:
         assert server.items(ended["run"])[-1]["exit_code"] == 0
 
 
-def test_the_server_of_another_project_is_told_nothing(project: Path, tmp_path: Path) -> None:
+def test_runs_are_not_published_to_the_server_of_another_project(
+    project: Path, tmp_path: Path
+) -> None:
     other = make_project(tmp_path / "other")
     with serving(other) as stranger, hosted(project) as host:
         host.send("asks.steps", {"number": 100, "every_s": 0.02})
@@ -466,7 +468,7 @@ def test_the_server_of_another_project_is_told_nothing(project: Path, tmp_path: 
         assert stranger.runs("asks.confirm") == []
 
 
-def test_only_the_servers_own_token_can_tell_of_runs(project: Path) -> None:
+def test_only_the_servers_own_token_can_publish_runs(project: Path) -> None:
     from websockets.exceptions import ConnectionClosed
     from websockets.sync.client import connect as open_socket
 
@@ -493,7 +495,7 @@ def test_only_the_servers_own_token_can_tell_of_runs(project: Path) -> None:
 
 
 @pytest.mark.parametrize("frame", [b"", b"[]", b'{"kind":"hello"}', b"\xff\n"])
-def test_what_is_no_frame_ends_the_channel_and_nothing_else(project: Path, frame: bytes) -> None:
+def test_an_invalid_frame_ends_the_channel_and_nothing_else(project: Path, frame: bytes) -> None:
     from websockets.exceptions import ConnectionClosed
     from websockets.sync.client import connect as open_socket
 
@@ -529,7 +531,7 @@ def test_without_a_server_nothing_is_imported_for_it(project: Path) -> None:
 # --- a server beside -----------------------------------------------------------------------------
 
 
-def test_watch_starts_one_server_beside_all_processes_of_a_project(project: Path) -> None:
+def test_watch_starts_one_server_for_all_processes_of_a_project(project: Path) -> None:
     pid = 0
     try:
         with hosted(project, "--watch", "--mcp") as one, hosted(project, "--watch") as other:
@@ -537,25 +539,25 @@ def test_watch_starts_one_server_beside_all_processes_of_a_project(project: Path
             pid = running.pid
             assert os.getsid(pid) != os.getsid(one.process.pid)
             for host in (one, other):
-                said = host.error_line()
-                assert f"http://127.0.0.1:{running.port}/" in said
-                assert running.token not in said
+                line = host.error_line()
+                assert f"http://127.0.0.1:{running.port}/" in line
+                assert running.token not in line
             one.use("bash.execute", command="sleep 60")
             other.send("asks.confirm", {})
-            wanted = {"bash.execute", "asks.confirm"}
+            expected = {"bash.execute", "asks.confirm"}
             eventually(
-                lambda: wanted <= {run["method"] for run in ask(running.port, "plexus.runs")},
+                lambda: expected <= {run["method"] for run in ask(running.port, "plexus.runs")},
                 "the runs of both",
             )
             assert len(list(lock_folder().iterdir())) == 1
-        assert find_by_project(project) == running  # it outlives those that wanted it
+        assert find_by_project(project) == running  # it outlives the processes that started it
     finally:
         if pid:
             os.kill(pid, signal.SIGTERM)
             eventually(lambda: find_by_project(project) is None, "the server has ended")
 
 
-def test_a_server_that_nobody_needs_ends_by_itself(project: Path) -> None:
+def test_an_unused_server_stops_automatically(project: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "substrate", "--port", "0", "--idle-exit", "1"],
         cwd=project,
@@ -580,7 +582,7 @@ def test_a_server_that_nobody_needs_ends_by_itself(project: Path) -> None:
         process.wait(WAIT_S)
 
 
-def test_watch_without_stdio_says_what_it_goes_with(project: Path) -> None:
+def test_watch_without_stdio_is_a_usage_error(project: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "substrate", "--watch"],
         cwd=project,
@@ -594,7 +596,7 @@ def test_watch_without_stdio_says_what_it_goes_with(project: Path) -> None:
     assert "--watch requires --stdio" in done.stderr
 
 
-# The server is left to itself on purpose, and is ended below.
+# The server outlives this process on purpose. It is stopped below.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 def test_a_server_beside_imports_no_module_of_the_project(project: Path, tmp_path: Path) -> None:

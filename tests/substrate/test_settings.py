@@ -1,4 +1,4 @@
-"""Settings: who wins, and what is said about values that cannot be."""
+"""Settings: precedence of sources, and errors about invalid values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def test_without_anything_the_defaults_hold() -> None:
+def test_defaults_apply_without_any_source() -> None:
     assert load_settings({"port": None, "activation": ()}) == Settings()
 
 
@@ -57,12 +57,12 @@ def test_limits_can_be_set_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_settings({}, content).limits == ServerLimits(run_s=7.0, log_items=10)
 
 
-def test_several_activations_stand_in_one_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_variable_can_list_several_activations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUBSTRATE_ACTIVATION", "a:A,b.py")
     assert load_settings({}).activation == ("a:A", "b.py")
 
 
-def test_a_variable_of_another_project_is_noticed_and_not_an_error(
+def test_an_unknown_variable_is_reported_and_not_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SUBSTRATE_PROT", "1")
@@ -83,7 +83,7 @@ def test_a_variable_of_another_project_is_noticed_and_not_an_error(
         ("SUBSTRATE_LIMITS__RUN_S", "soon", "a number above 0"),
     ],
 )
-def test_a_bad_variable_is_named_with_what_is_allowed(
+def test_an_invalid_variable_is_reported_with_what_is_allowed(
     variable: str, value: str, means: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, value)
@@ -114,7 +114,7 @@ def test_a_bad_variable_is_named_with_what_is_allowed(
         ("port = ", "is not valid TOML"),
     ],
 )
-def test_a_bad_file_is_named_with_the_setting_and_what_is_allowed(
+def test_an_invalid_file_is_reported_with_the_setting_and_what_is_allowed(
     text: str, complaint: str
 ) -> None:
     with pytest.raises(SettingsError) as refused:
@@ -133,7 +133,7 @@ def test_a_file_that_cannot_be_parsed_is_a_settings_error(content: bytes) -> Non
         load_settings({}, content)
 
 
-def test_every_setting_says_what_it_can_be() -> None:
+def test_every_setting_describes_its_allowed_values() -> None:
     assert all(allowed(name) for name in setting_names())
 
 

@@ -1,4 +1,4 @@
-"""`substrate --stdio` as a process: piping, ends, signals, bad input, readers that stop."""
+"""`substrate --stdio` as a process: pipes, end of input, signals, bad input, stalled readers."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ ROOT = Path(__file__).parents[2]
 WAIT_S = 10.0
 DEMO = ("--activation", "tests.activations_for_tests:Demo")
 MIB = 1024 * 1024
-#: A request that is refused at once.
+#: A request that is refused immediately.
 BAD = b'{"jsonrpc":"2.0","id":%d,"method":1}\n'
 
 
 class Server:
-    """The command, its pipes, and reads that do not wait for ever."""
+    """The command and its pipes, with a timeout for every read."""
 
     def __init__(
         self, *options: str, stdin: int | IO[bytes] = subprocess.PIPE, **variables: str
@@ -50,7 +50,7 @@ class Server:
         self._buffer = b""
         self._ids = iter(range(1, 1_000_000))
 
-    # --- talking -------------------------------------------------------------------------------
+    # --- writing -------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
         assert self.process.stdin is not None
@@ -63,7 +63,7 @@ class Server:
         return number
 
     def start(self, method: str, params: Any = None) -> int:
-        """Call, and return the subscription."""
+        """Call a method and return the subscription."""
         number = self.request(method, params)
         reply = self.read_until(lambda message: message.get("id") == number)[-1]
         subscription: int = reply["result"]
@@ -76,10 +76,10 @@ class Server:
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
-    # --- listening -----------------------------------------------------------------------------
+    # --- reading -------------------------------------------------------------------------------
 
     def fill(self, within_s: float = WAIT_S) -> bool:
-        """Read some more; False at the end of the output."""
+        """Read more output. Returns False at its end."""
         ready, _, _ = select.select([self._out], [], [], within_s)
         assert ready, "the server says nothing"
         data = os.read(self._out, MIB)
@@ -87,21 +87,21 @@ class Server:
         return bool(data)
 
     def read(self) -> Any:
-        """The next message."""
+        """Return the next message."""
         while b"\n" not in self._buffer:
             assert self.fill(), "the output ended"
         line, _, self._buffer = self._buffer.partition(b"\n")
         return json.loads(line)
 
-    def read_until(self, is_it: Any) -> list[Any]:
-        """Messages up to and with the one that is meant."""
+    def read_until(self, matches: Any) -> list[Any]:
+        """Return messages up to and including the first match."""
         messages = [self.read()]
-        while not is_it(messages[-1]):
+        while not matches(messages[-1]):
             messages.append(self.read())
         return messages
 
     def item(self, subscription: int) -> Any:
-        """The next event of a subscription."""
+        """Return the next event of a subscription."""
         return self.read_until(lambda message: of(message, subscription))[-1]["params"]["result"]
 
     def terminal(self, subscription: int) -> Any:
@@ -110,7 +110,7 @@ class Server:
         return event
 
     def rest(self, within_s: float = WAIT_S) -> list[Any]:
-        """Everything up to the end of the output."""
+        """Return all messages up to the end of the output."""
         end = time.monotonic() + within_s
         while self.fill(max(end - time.monotonic(), 0)):
             pass
@@ -123,7 +123,7 @@ class Server:
         return self.process.wait(seconds)
 
     def stderr(self) -> str:
-        """All that was written to stderr, once the server has ended."""
+        """Return everything written to stderr, after the server has ended."""
         assert self.process.stderr is not None
         return self.process.stderr.read().decode()
 
@@ -183,13 +183,13 @@ class Pipes:
 
 
 @pytest.mark.parametrize("name", TRANSCRIPTS)
-def test_the_command_speaks_as_the_transcript_says(name: str) -> None:
+def test_the_command_follows_the_transcript(name: str) -> None:
     with serving() as server:
         asyncio.run(replay(TRANSCRIPTS[name], Pipes(server)))
 
 
 @pytest.mark.parametrize("name", MCP_TRANSCRIPTS)
-def test_the_command_speaks_mcp_as_the_transcript_says(name: str) -> None:
+def test_the_mcp_command_follows_the_transcript(name: str) -> None:
     with serving("--mcp") as server:
         asyncio.run(replay(MCP_TRANSCRIPTS[name], Pipes(server)))
 
@@ -230,10 +230,10 @@ def test_a_file_as_input_is_read_like_a_pipe(tmp_path: Path) -> None:
     path.write_bytes(b"".join(line(n, "demo.echo", [str(n)]) for n in range(500)))
     with path.open("rb") as file, serving(stdin=file) as server:
         messages = server.rest()
-        said = {m["params"]["result"]["result"] for m in messages if "params" in m}
+        results = {m["params"]["result"]["result"] for m in messages if "params" in m}
         refused = [m for m in messages if "error" in m]
-        assert len(said) + len(refused) == 500
-        assert len(said) >= 128
+        assert len(results) + len(refused) == 500
+        assert len(results) >= 128
         assert server.ends_within(WAIT_S) == 0
 
 
@@ -242,7 +242,7 @@ def test_a_file_with_more_requests_than_replies_can_wait_is_read_to_its_end(tmp_
     count = 200_000
     path.write_bytes(b"".join(BAD % n for n in range(count)))
     with path.open("rb") as file, serving(stdin=file) as server:
-        # The replies come to some MiB, and nobody reads them for a while.
+        # The replies are a few MiB, and are not read for a while.
         with suppress(subprocess.TimeoutExpired):
             server.ends_within(0.3)
         assert [message["id"] for message in server.rest(30)] == list(range(count))
@@ -272,7 +272,7 @@ def test_what_a_plugin_prints_goes_to_stderr() -> None:
         run = server.start("demo.shout", {"text": "hello from a plugin"})
         server.terminal(run)
         run = server.start("bash.execute", {"command": "cat; echo from a child >&2"})
-        assert server.terminal(run)["exit_code"] == 0  # and it did not read our input
+        assert server.terminal(run)["exit_code"] == 0  # it could not read our input
         server.close_input()
         assert server.rest() == []
         assert server.ends_within(WAIT_S) == 0
@@ -295,9 +295,9 @@ def test_a_short_run_finishes_after_the_input_ended() -> None:
     with serving() as server:
         run = server.start("demo.wait", {"seconds": 0.3})
         server.close_input()
-        said = events(server.rest(), run)
-        assert [event.get("text") for event in said] == ["waiting", "waited", None]
-        assert said[-1] == {"type": "complete"}
+        items = events(server.rest(), run)
+        assert [event.get("text") for event in items] == ["waiting", "waited", None]
+        assert items[-1] == {"type": "complete"}
         assert server.ends_within(WAIT_S) == 0
 
 
@@ -317,13 +317,13 @@ def test_a_signal_during_the_grace_ends_it() -> None:
         assert server.item(run)["type"] == "content"
         server.close_input()
         with pytest.raises(subprocess.TimeoutExpired):
-            server.ends_within(0.3)  # it has noticed by now, and waits for the run
+            server.ends_within(0.3)  # by now it has seen the end of input and waits for the run
         server.signal(signal.SIGTERM)
         assert events(server.rest(5), run)[-1]["type"] == "cancelled"
         server.ends_within(WAIT_S)
 
 
-def test_a_client_that_followed_a_finished_run_past_its_end_does_not_keep_the_server() -> None:
+def test_a_client_that_follows_a_finished_run_does_not_delay_the_exit() -> None:
     with serving() as server:
         run = server.start("demo.echo", ["a"])
         server.terminal(run)
@@ -350,11 +350,11 @@ def test_two_signals_end_a_server_that_runs_commands_quickly_and_leave_no_proces
     script = "sleep 1000 & echo $!; setsid sleep 1000 & echo $!; echo $$; wait"
     with serving() as server:
         run = server.start("bash.execute", {"command": script})
-        said = ""
-        while len(said.split()) < 3:
-            said += server.item(run).get("data", "")
-        watched = [os.pidfd_open(int(word)) for word in said.split()]
-        # As a host does that ends its servers: the input stays open.
+        output = ""
+        while len(output.split()) < 3:
+            output += server.item(run).get("data", "")
+        watched = [os.pidfd_open(int(word)) for word in output.split()]
+        # Like a host that stops its servers: the input stays open.
         began = time.monotonic()
         server.signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
@@ -369,11 +369,11 @@ def test_two_signals_end_a_server_that_runs_commands_quickly_and_leave_no_proces
             os.close(fd)
 
 
-def test_a_run_that_refuses_to_stop_does_not_keep_the_server() -> None:
+def test_a_run_that_refuses_to_stop_does_not_delay_the_exit() -> None:
     with serving(SUBSTRATE_LIMITS__CANCEL_S="0.3") as server:
         server.terminal(server.start("demo.echo", ["a"]))
         with pytest.raises(subprocess.TimeoutExpired):
-            server.ends_within(0.6)  # some quiet time, in which the deadlines have nothing to do
+            server.ends_within(0.6)  # idle time without deadlines
         run = server.start("demo.refuse_to_stop")
         assert server.item(run)["type"] == "content"
         server.signal(signal.SIGTERM)
@@ -381,7 +381,7 @@ def test_a_run_that_refuses_to_stop_does_not_keep_the_server() -> None:
         server.ends_within(5)
 
 
-def test_a_signal_ends_a_server_whose_output_nobody_reads() -> None:
+def test_a_signal_stops_a_server_whose_output_is_not_read() -> None:
     with serving(SUBSTRATE_LIMITS__WRITE_S="1") as server:
         server.start("demo.flood", {"size": 10_000})
         with pytest.raises(subprocess.TimeoutExpired):
@@ -411,7 +411,7 @@ def test_a_line_of_two_mib_is_refused_and_the_next_one_is_answered() -> None:
         assert server.terminal(server.start("demo.echo", ["a"]))["result"] == "a"
 
 
-def test_input_that_comes_byte_by_byte_is_the_same() -> None:
+def test_input_byte_by_byte_is_processed_alike() -> None:
     with serving() as server:
         for byte in line(7, "demo.echo", ["a\u00e9\u2028"]):
             server.write(bytes([byte]))
@@ -422,12 +422,12 @@ def test_input_that_comes_byte_by_byte_is_the_same() -> None:
 # --- readers that stop ---------------------------------------------------------------------------
 
 
-def test_a_reader_that_stops_reading_holds_the_run_and_memory_stays_bounded() -> None:
+def test_a_reader_that_stops_reading_blocks_the_run_and_memory_stays_bounded() -> None:
     with serving() as server:
         server.terminal(server.start("demo.echo", ["warm"]))
         before = server.memory_kib()
         run = server.start("demo.flood")
-        # Nobody reads: the server must come to rest, with little more in its hands.
+        # The output is not read: the server must become idle without buffering much.
         rested = 0
         peak = before
         used = cpu_ticks(server.process.pid)
@@ -439,7 +439,7 @@ def test_a_reader_that_stops_reading_holds_the_run_and_memory_stays_bounded() ->
             rested = rested + 1 if now == used else 0
             used = now
         assert peak - before < 16 * 1024
-        # When the reader goes on, the server answers others again.
+        # When the reader resumes, the server answers other requests again.
         number = server.request("demo.echo", ["still here"])
         server.read_until(lambda message: message.get("id") == number)
         server.request("plexus.unsubscribe", [run])
@@ -451,7 +451,7 @@ def cpu_ticks(pid: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
-def test_a_reader_that_is_gone_ends_the_server() -> None:
+def test_a_closed_output_stops_the_server() -> None:
     with serving() as server:
         server.start("demo.flood")
         assert server.process.stdout is not None

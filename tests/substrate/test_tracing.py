@@ -1,4 +1,4 @@
-"""Spans: whose children they are, what they say, and that nobody waits for whoever takes them."""
+"""Tracing: parents and content of spans, and calls that never wait for the exporter."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ OTHER = f"00-{OTHER_TRACE}-{SPAN}-01"
 
 
 class Traced:
-    """A hub whose spans are kept here."""
+    """A hub whose spans are collected in memory."""
 
     def __init__(self) -> None:
         self.hub = Plexus()
@@ -63,20 +63,20 @@ class Traced:
 
     @property
     def spans(self) -> dict[str, ReadableSpan]:
-        """What was exported, by the span's name."""
+        """Return the exported spans by name."""
         spans = self.exporter.get_finished_spans()
         assert len({span.name for span in spans}) == len(spans)
         return {span.name: span for span in spans}
 
     def run(self, work: Callable[[], Awaitable[Any]]) -> dict[str, ReadableSpan]:
-        """Do this on a loop, end the hub, and give the spans."""
+        """Run a coroutine, close the hub and return the spans."""
 
-        async def whole() -> None:
+        async def run_and_close() -> None:
             async with asyncio.timeout(WAIT_S):
                 await work()
                 await self.hub.close()
 
-        asyncio.run(whole())
+        asyncio.run(run_and_close())
         return self.spans
 
 
@@ -106,7 +106,7 @@ def parent_of(span: ReadableSpan) -> str | None:
 # --- what a span says -----------------------------------------------------------------------------
 
 
-def test_a_run_is_a_span_that_says_what_was_called_and_how_it_ended(traced: Traced) -> None:
+def test_a_run_is_a_span_with_its_method_and_outcome(traced: Traced) -> None:
     [span] = traced.run(lambda: call(traced.hub, "demo.count", {"to": 3})).values()
     assert (span.name, span.kind, span.parent) == ("demo.count", SpanKind.SERVER, None)
     assert span.attributes is not None
@@ -125,7 +125,7 @@ def test_a_run_is_a_span_that_says_what_was_called_and_how_it_ended(traced: Trac
     assert span.end_time >= span.start_time
 
 
-def test_a_failure_is_known_by_its_code_and_nothing_of_its_words_or_arguments(
+def test_the_span_of_a_failure_has_its_code_but_no_text_or_arguments(
     traced: Traced,
 ) -> None:
     params = {"code": "no_luck", "message": SECRET}
@@ -172,7 +172,7 @@ def test_a_run_that_another_began_is_its_child(traced: Traced) -> None:
     assert (echo.name, echo.kind) == ("demo.echo", SpanKind.INTERNAL)
 
 
-def test_two_runs_at_once_are_not_taken_for_each_others_children(traced: Traced) -> None:
+def test_concurrent_runs_do_not_become_each_others_children(traced: Traced) -> None:
     async def work() -> None:
         first = traced.hub.call("demo.wait", {"seconds": 0.05}, trace={"traceparent": PARENT})
         second = traced.hub.call("demo.echo", {"text": "x"})
@@ -184,7 +184,7 @@ def test_two_runs_at_once_are_not_taken_for_each_others_children(traced: Traced)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "context",
     [
         {"traceparent": "nonsense"},
         {"traceparent": ""},
@@ -194,20 +194,20 @@ def test_two_runs_at_once_are_not_taken_for_each_others_children(traced: Traced)
         {},
     ],
 )
-def test_what_is_no_trace_context_begins_a_trace_of_its_own(
-    traced: Traced, given: Mapping[str, str]
+def test_an_invalid_trace_context_starts_a_new_trace(
+    traced: Traced, context: Mapping[str, str]
 ) -> None:
     async def work() -> None:
-        await settled(traced.hub.call("demo.echo", {"text": "x"}, trace=given).run)
+        await settled(traced.hub.call("demo.echo", {"text": "x"}, trace=context).run)
 
     [span] = traced.run(work).values()
     assert span.parent is None
 
 
-def test_a_caller_that_samples_nothing_is_followed(traced: Traced) -> None:
+def test_the_sampling_decision_of_the_caller_is_respected(traced: Traced) -> None:
     async def work() -> None:
-        given = {"traceparent": f"00-{TRACE}-{SPAN}-00"}
-        await settled(traced.hub.call("demo.echo", {"text": "x"}, trace=given).run)
+        context = {"traceparent": f"00-{TRACE}-{SPAN}-00"}
+        await settled(traced.hub.call("demo.echo", {"text": "x"}, trace=context).run)
 
     assert traced.run(work) == {}
 
@@ -216,7 +216,7 @@ def test_a_caller_that_samples_nothing_is_followed(traced: Traced) -> None:
 
 
 def over_stdio(traced: Traced, *messages: dict[str, Any]) -> dict[str, ReadableSpan]:
-    """Say this to an MCP server on pipes, and give the spans."""
+    """Send messages to an MCP server on pipes and return the spans."""
     their_in, our_out = os.pipe()
     our_in, their_out = os.pipe()
     os.write(our_out, b"".join(json.dumps(message).encode() + b"\n" for message in messages))
@@ -286,14 +286,12 @@ def test_reading_and_listing_are_children_too(traced: Traced) -> None:
         {"tracestate": "a=b"},
     ],
 )
-def test_a_meta_that_holds_nonsense_does_not_spoil_the_call(
-    traced: Traced, meta: dict[str, Any]
-) -> None:
+def test_an_invalid_meta_does_not_fail_the_call(traced: Traced, meta: dict[str, Any]) -> None:
     [span] = over_stdio(traced, *HANDSHAKE, tool(meta)).values()
     assert span.parent is None
 
 
-def test_a_tracestate_that_holds_nonsense_leaves_the_parent(traced: Traced) -> None:
+def test_an_invalid_tracestate_keeps_the_parent(traced: Traced) -> None:
     meta = {"traceparent": PARENT, "tracestate": {"a": 1}}
     [span] = over_stdio(traced, *HANDSHAKE, tool(meta)).values()
     assert parent_of(span) == SPAN
@@ -305,12 +303,12 @@ def test_a_tracestate_that_holds_nonsense_leaves_the_parent(traced: Traced) -> N
 def over_http(
     traced: Traced, path: str, message: dict[str, Any], headers: dict[str, str]
 ) -> dict[str, ReadableSpan]:
-    """Post this to a server in this process, and give the spans."""
+    """Post a message to a server in this process and return the spans."""
 
     def post(port: int) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
-        given = {"Content-Type": "application/json", "Connection": "close"} | headers
-        connection.request("POST", path, json.dumps(message), given)
+        all_headers = {"Content-Type": "application/json", "Connection": "close"} | headers
+        connection.request("POST", path, json.dumps(message), all_headers)
         with connection.getresponse() as response:
             return response.status, response.read()
 
@@ -346,13 +344,13 @@ def test_over_http_the_header_is_as_good(traced: Traced) -> None:
     assert context_of(span).trace_state.get("vendor") == "value"
 
 
-def test_the_native_view_takes_the_header_too(traced: Traced) -> None:
+def test_the_native_protocol_uses_the_header_too(traced: Traced) -> None:
     message = {"jsonrpc": "2.0", "id": 1, "method": "demo.echo", "params": {"text": "x"}}
     [span] = over_http(traced, "/rpc", message, {"traceparent": PARENT}).values()
     assert (trace_of(span), parent_of(span)) == (TRACE, SPAN)
 
 
-def test_what_the_message_says_wins_over_the_header_around_it(traced: Traced) -> None:
+def test_trace_context_in_the_message_overrides_the_header(traced: Traced) -> None:
     message = tool(ENVELOPE | {"traceparent": PARENT})
     headers = STATELESS_CALL | {"traceparent": OTHER}
     [span] = over_http(traced, "/mcp", message, headers).values()
@@ -363,7 +361,7 @@ def test_what_the_message_says_wins_over_the_header_around_it(traced: Traced) ->
 
 
 @pytest.mark.parametrize(
-    ("variables", "wanted"),
+    ("variables", "expected"),
     [
         ({}, False),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}, True),
@@ -376,13 +374,13 @@ def test_what_the_message_says_wins_over_the_header_around_it(traced: Traced) ->
         ({"OTEL_SERVICE_NAME": "x"}, False),
     ],
 )
-def test_the_standard_variables_say_whether_there_are_spans(
-    variables: dict[str, str], *, wanted: bool
+def test_the_standard_variables_enable_and_disable_tracing(
+    variables: dict[str, str], *, expected: bool
 ) -> None:
-    assert is_enabled(variables) is wanted
+    assert is_enabled(variables) is expected
 
 
-def test_without_the_packages_there_is_a_word_about_it_and_no_span(
+def test_missing_packages_are_logged_and_disable_tracing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("substrate.telemetry.tracing.REQUIRED_PACKAGES", ("opentelemetry.no.such",))
@@ -390,14 +388,14 @@ def test_without_the_packages_there_is_a_word_about_it_and_no_span(
     assert "pip install 'plexus-substrate[otel]'" in caplog.text
 
 
-# --- whoever takes them ---------------------------------------------------------------------------
+# --- exporters ------------------------------------------------------------------------------------
 
 
 class Collector(ThreadingHTTPServer):
-    """Takes spans as a real one does."""
+    """An OTLP collector that records what it receives."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Collecting)
+        super().__init__(("127.0.0.1", 0), ExportHandler)
         self.requests: list[tuple[str, ExportTraceServiceRequest]] = []
 
     @property
@@ -405,8 +403,8 @@ class Collector(ThreadingHTTPServer):
         return {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self.server_port}"}
 
 
-class Collecting(BaseHTTPRequestHandler):
-    """One export."""
+class ExportHandler(BaseHTTPRequestHandler):
+    """Handles one export."""
 
     server: Collector
 
@@ -420,11 +418,11 @@ class Collecting(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: Any) -> None:
-        """Nothing is said about it."""
+        """Log nothing."""
 
 
 @contextmanager
-def collecting() -> Iterator[Collector]:
+def running_collector() -> Iterator[Collector]:
     collector = Collector()
     thread = threading.Thread(target=collector.serve_forever)
     thread.start()
@@ -436,10 +434,10 @@ def collecting() -> Iterator[Collector]:
         thread.join(WAIT_S)
 
 
-def ask(
+def serve_calls(
     variables: dict[str, str], calls: int, tmp_path: Path
 ) -> subprocess.CompletedProcess[bytes]:
-    """Have a server as a process answer so many calls, one after the other, and end."""
+    """Run a server process that answers a number of calls in sequence and ends."""
     clean = {
         name: value
         for name, value in os.environ.items()
@@ -459,8 +457,8 @@ def ask(
 
 
 def test_a_real_server_sends_its_spans_to_a_collector(tmp_path: Path) -> None:
-    with collecting() as collector:
-        done = ask(collector.variables | {"OTEL_SERVICE_NAME": "mine"}, 3, tmp_path)
+    with running_collector() as collector:
+        done = serve_calls(collector.variables | {"OTEL_SERVICE_NAME": "mine"}, 3, tmp_path)
         requests = list(collector.requests)
     assert done.stderr == b""
     assert {path for path, _ in requests} == {"/v1/traces"}
@@ -473,23 +471,23 @@ def test_a_real_server_sends_its_spans_to_a_collector(tmp_path: Path) -> None:
     assert SECRET not in str(requests)
 
 
-def test_a_collector_that_is_not_there_costs_nobody_an_answer(tmp_path: Path) -> None:
+def test_an_unreachable_collector_does_not_affect_calls(tmp_path: Path) -> None:
     sock = bind(0)
     closed = f"http://127.0.0.1:{sock.getsockname()[1]}"
     sock.close()
-    done = ask({"OTEL_EXPORTER_OTLP_ENDPOINT": closed}, 100, tmp_path)
+    done = serve_calls({"OTEL_EXPORTER_OTLP_ENDPOINT": closed}, 100, tmp_path)
     assert done.stdout.count(b'"type":"complete"') == 100
 
 
-def test_a_collector_that_never_answers_holds_up_neither_calls_nor_the_end(tmp_path: Path) -> None:
-    sock = bind(0)  # it is connected to, and that is all
+def test_a_collector_that_never_answers_delays_neither_calls_nor_the_exit(tmp_path: Path) -> None:
+    sock = bind(0)  # accepts connections and never answers
     try:
         silent = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{sock.getsockname()[1]}",
             "OTEL_EXPORTER_OTLP_TIMEOUT": "600",
             "OTEL_BSP_SCHEDULE_DELAY": "10",
         }
-        done = ask(silent, 100, tmp_path)
+        done = serve_calls(silent, 100, tmp_path)
     finally:
         sock.close()
     assert done.stdout.count(b'"type":"complete"') == 100

@@ -1,4 +1,4 @@
-"""Whatever raises inside a view or a handler, its request is answered with a log reference."""
+"""Exceptions in a view or handler: the request is answered with a log reference."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def explode(*_: Any, **__: Any) -> Any:
 
 
 def check_internal(error: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
-    """The error names an entry of the log, and nothing of what the exception said."""
+    """Check that the error has a log reference and no text of the exception."""
     assert error["code"] == wire.INTERNAL_ERROR
     assert error["data"]["log_id"] in caplog.text
     assert SECRET not in json.dumps(error)
@@ -70,7 +70,7 @@ async def test_a_handler_that_fails_after_it_began_a_call_leaves_its_id_free(
     assert (await peer.result("tools/call", params))["content"][0]["text"] == "a"
 
 
-async def test_one_failing_request_of_a_batch_does_not_cost_the_others_their_answers(
+async def test_a_failing_request_of_a_batch_does_not_prevent_the_other_answers(
     open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     peer = McpPeer(open_hub(Demo), "2025-03-26")
@@ -86,7 +86,7 @@ async def test_one_failing_request_of_a_batch_does_not_cost_the_others_their_ans
 
 
 @pytest.mark.parametrize("step", ["on_started", "on_items"])
-async def test_a_tool_whose_result_cannot_be_made_is_answered_and_stopped(
+async def test_a_tool_whose_result_cannot_be_created_is_answered_and_stopped(
     open_hub: OpenHub,
     step: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -144,7 +144,7 @@ async def test_a_native_stream_whose_items_cannot_be_written_ends_with_a_termina
     await until(lambda: not hub.runs.running())
 
 
-async def test_a_change_that_one_view_cannot_tell_of_reaches_the_others(
+async def test_a_change_that_one_view_fails_to_report_reaches_the_others(
     open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub = open_hub(Demo)
@@ -152,14 +152,14 @@ async def test_a_change_that_one_view_cannot_tell_of_reaches_the_others(
     with monkeypatch.context() as patch:
         patch.setattr("mcp_view.protocol.is_visible", _once(is_visible))
         hub.unregister("demo")
-    told = [len(peer.collect()) for peer in (broken, sound)]
-    assert sorted(told) == [0, 1]
+    counts = [len(peer.collect()) for peer in (broken, sound)]
+    assert sorted(counts) == [0, 1]
 
 
 def _once(function: Any) -> Any:
-    """Raise the first time, and then do what the function does."""
+    """Return a function that raises the first time and works afterwards."""
     calls = iter([explode])
-    return lambda *given: next(calls, function)(*given)
+    return lambda *args: next(calls, function)(*args)
 
 
 def native(hub: Plexus) -> Connection:

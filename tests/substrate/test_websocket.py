@@ -1,4 +1,4 @@
-"""The native view over WebSocket, by a plain client against the real server."""
+"""The native protocol over WebSocket: a plain client against the real server."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def server() -> Iterator[Server]:
         yield running
 
 
-def say(peer: ClientConnection, method: str, params: Any, request_id: Any = 1) -> None:
+def send_request(peer: ClientConnection, method: str, params: Any, request_id: Any = 1) -> None:
     message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
     peer.send(json.dumps(message))
 
 
-def hear(peer: ClientConnection) -> Any:
+def receive(peer: ClientConnection) -> Any:
     return json.loads(peer.recv(timeout=15))
 
 
-def hear_start(peer: ClientConnection) -> tuple[int, int]:
-    """The subscription and the pid of a command that was just called."""
-    number = hear(peer)["result"]
-    return number, hear(peer)["params"]["result"]["pid"]
+def receive_start(peer: ClientConnection) -> tuple[int, int]:
+    """Return the subscription and the pid of a command that was just called."""
+    number = receive(peer)["result"]
+    return number, receive(peer)["params"]["result"]["pid"]
 
 
 def wait_until_gone(pid: int) -> None:
@@ -54,11 +54,11 @@ def test_messages_are_text_frames_and_binary_ones_are_read_too(server: Server) -
 def test_many_calls_share_a_connection_and_none_gets_anothers_items(server: Server) -> None:
     with connect(server.ws) as peer:
         for number in range(50):
-            say(peer, "demo.echo", [f"text {number}"], number)
+            send_request(peer, "demo.echo", [f"text {number}"], number)
         texts: dict[int, int] = {}
         results: dict[int, str] = {}
         while len(results) < 50:
-            message = hear(peer)
+            message = receive(peer)
             if "id" in message:
                 texts[message["result"]] = message["id"]
             else:
@@ -71,9 +71,9 @@ def test_garbage_and_huge_frames_do_not_end_a_connection(server: Server) -> None
     with connect(server.ws) as peer:
         for garbage in ("{", "[]", "null", "\x00", "[" * 500_000):
             peer.send(garbage)
-            assert hear(peer)["error"]["code"] in (-32700, -32600)
-        say(peer, "demo.echo", ["still here"])
-        assert "result" in hear(peer)
+            assert receive(peer)["error"]["code"] in (-32700, -32600)
+        send_request(peer, "demo.echo", ["still here"])
+        assert "result" in receive(peer)
 
 
 def test_a_frame_past_the_limit_closes_the_connection_that_sent_it_and_no_other(
@@ -83,53 +83,53 @@ def test_a_frame_past_the_limit_closes_the_connection_that_sent_it_and_no_other(
         peer.send(" " * (1024 * 1024 + 1))
         with pytest.raises(Exception, match="1009"):
             peer.recv(timeout=15)
-        say(other, "demo.echo", ["still here"])
-        assert "result" in hear(other)
+        send_request(other, "demo.echo", ["still here"])
+        assert "result" in receive(other)
 
 
 def test_unsubscribing_stops_the_command(server: Server) -> None:
     with connect(server.ws) as peer:
-        say(peer, "bash.execute", ["sleep 60"])
-        number, pid = hear_start(peer)
-        say(peer, "plexus.unsubscribe", [number], 2)
-        assert hear(peer) == {"jsonrpc": "2.0", "id": 2, "result": True}
+        send_request(peer, "bash.execute", ["sleep 60"])
+        number, pid = receive_start(peer)
+        send_request(peer, "plexus.unsubscribe", [number], 2)
+        assert receive(peer) == {"jsonrpc": "2.0", "id": 2, "result": True}
         wait_until_gone(pid)
 
 
 @pytest.mark.parametrize("politely", [True, False])
-def test_a_disconnect_stops_what_nobody_can_come_back_to(server: Server, politely: bool) -> None:
+def test_a_disconnect_stops_runs_that_cannot_be_resumed(server: Server, politely: bool) -> None:
     with connect(server.ws) as peer:
-        say(peer, "bash.execute", ["setsid sleep 60 & sleep 60"])
-        _, pid = hear_start(peer)
+        send_request(peer, "bash.execute", ["setsid sleep 60 & sleep 60"])
+        _, pid = receive_start(peer)
         if not politely:
             peer.socket.shutdown(socket.SHUT_RDWR)
     wait_until_gone(pid)
 
 
-def test_a_run_with_a_key_survives_a_disconnect_and_is_taken_up_where_it_was(
+def test_a_run_with_a_key_survives_a_disconnect_and_is_resumed(
     server: Server,
 ) -> None:
     params = {"command": "echo a; sleep 1; echo b", "_run": "a key of mine"}
     with connect(server.ws) as peer:
-        say(peer, "bash.execute", params)
-        number, pid = hear_start(peer)
-        assert hear(peer)["params"]["result"]["data"] == "a\n"
+        send_request(peer, "bash.execute", params)
+        number, pid = receive_start(peer)
+        assert receive(peer)["params"]["result"]["data"] == "a\n"
     with connect(server.ws) as again:
-        say(again, "bash.execute", {**params, "_after": 2})
-        assert hear(again)["result"] == number
-        rest = [hear(again)["params"] for _ in range(2)]
+        send_request(again, "bash.execute", {**params, "_after": 2})
+        assert receive(again)["result"] == number
+        rest = [receive(again)["params"] for _ in range(2)]
         assert [item["seq"] for item in rest] == [3, 4]
         assert rest[0]["result"] == {"type": "stdout", "data": "b\n"}
     wait_until_gone(pid)
 
 
-def test_a_peer_that_does_not_read_holds_only_its_own_run(server: Server) -> None:
+def test_a_peer_that_does_not_read_blocks_only_its_own_run(server: Server) -> None:
     with connect(server.ws, max_queue=1, close_timeout=0.2) as slow, connect(server.ws) as other:
-        say(slow, "bash.execute", {"command": "yes", "max_output_bytes": 10**9})
+        send_request(slow, "bash.execute", {"command": "yes", "max_output_bytes": 10**9})
         for number in range(20):
-            say(other, "demo.echo", ["x"], number)
-            assert hear(other)["id"] == number
-            assert hear(other)["params"]["result"]["result"] == "x"
+            send_request(other, "demo.echo", ["x"], number)
+            assert receive(other)["id"] == number
+            assert receive(other)["params"]["result"]["result"] == "x"
 
 
 def test_a_peer_that_never_reads_is_cut_off_and_its_run_stopped() -> None:
@@ -138,24 +138,24 @@ def test_a_peer_that_never_reads_is_cut_off_and_its_run_stopped() -> None:
         connect(strict.ws, max_queue=1, close_timeout=0.2) as slow,
         connect(strict.ws) as other,
     ):
-        say(slow, "bash.execute", {"command": "yes", "max_output_bytes": 10**9})
+        send_request(slow, "bash.execute", {"command": "yes", "max_output_bytes": 10**9})
         end = time.monotonic() + 15
         state = "running"
         while state in ("running", "cancelling") and time.monotonic() < end:
             time.sleep(0.1)
-            say(other, "plexus.runs", {})
-            hear(other)
-            runs = hear(other)["params"]["result"]["result"]
+            send_request(other, "plexus.runs", {})
+            receive(other)
+            runs = receive(other)["params"]["result"]["result"]
             state = next((r["state"] for r in runs if r["method"] == "bash.execute"), state)
         assert state == "cancelled"
 
 
 def test_a_stopping_server_sends_each_terminal_before_it_closes() -> None:
     with serving() as stopping, connect(stopping.ws) as peer:
-        say(peer, "bash.execute", ["sleep 60"])
-        _, pid = hear_start(peer)
+        send_request(peer, "bash.execute", ["sleep 60"])
+        _, pid = receive_start(peer)
         assert stopping.stop() == 0
-        assert hear(peer)["params"]["result"]["type"] == "cancelled"
+        assert receive(peer)["params"]["result"]["type"] == "cancelled"
         wait_until_gone(pid)
 
 
@@ -179,7 +179,7 @@ def test_a_text_that_is_not_utf8_is_noticed_in_the_last_of_several_frames(server
     with RawPeer(server.port) as peer:
         peer.upgrade()
         first, last = bytearray(frame_of(b'{"a": "\xc3')), bytearray(frame_of(b'"}'))
-        first[0], last[0] = 0x01, 0x80  # a text that goes on, and the end of it
+        first[0], last[0] = 0x01, 0x80  # a fragmented text and its last fragment
         peer.send(bytes(first))
         peer.send(bytes(last))
         assert peer.read_to_end()[2:4] == (1007).to_bytes(2)
