@@ -168,8 +168,7 @@ class ProgressReporter:
         return self._frame(self._next(), f"still running after {running_s:.0f} s")
 
     def _next(self) -> float:
-        """Return the next value: the target if it is larger than the last value, or a minimal
-        increment."""
+        """Return the target if it is larger than the last value, or a minimal increment."""
         target = self._target
         self._value = value = target if target > self._value else self._next_larger()
         return value

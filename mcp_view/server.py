@@ -122,8 +122,7 @@ class McpServer:
         return known
 
     def structured_content(self, revision: Revision, spec: MethodSpec, terminal: Terminal) -> bytes:
-        """Return the `structuredContent` field of a result; empty if the method has no output
-        schema."""
+        """Return the `structuredContent` field of a result; empty without an output schema."""
         if spec.kind != "plain" or not revision.structured or not isinstance(terminal, Result):
             return b""
         if not self.has_output_schema(spec):
@@ -136,8 +135,7 @@ class McpServer:
         return spec if spec is not None and spec.role == role and spec.listed else None
 
     def find_prompt(self, name: str) -> tuple[MethodSpec, dict[str, Any]] | None:
-        """Return the method of a prompt and the arguments fixed by its name; None if it does not
-        exist."""
+        """Return the method of a prompt and the arguments fixed by its name, or None."""
         try:
             return self.hub.find_prompt(name)
         except NotFound:

@@ -246,8 +246,11 @@ def _prompt_message(message: Message) -> PromptMessage | None:
 
 
 class Branch(NamedTuple):
-    """A branch: its last node, its length outside the path from the root to the current node,
-    and the node where it leaves that path; None if it ends at the current node."""
+    """A branch of a conversation.
+
+    `length` counts the nodes outside the path from the root to the current node, and `leaves_at` is
+    the node where the branch leaves that path; None if it ends at the current node.
+    """
 
     node: str
     length: int

@@ -269,8 +269,7 @@ class Call:
     # --- questions ----------------------------------------------------------------------------
 
     def ask(self, events: list[Event]) -> list[Reply]:
-        """Send the questions among these events to the client, or answer them from the input
-        responses of the request."""
+        """Send the questions among these events, or answer them from the request's responses."""
         new = {event.request: event for event in events if isinstance(event, QuestionAsked)}
         self._questions = {**self._questions, **new}
         if self._input_responses and self._may_answer():

@@ -61,7 +61,7 @@ class Transport(Protocol):
 def retry_delays(total_s: float) -> Iterator[float]:
     """Yield the delays before attempts: zero, then exponential backoff up to a total time.
 
-    The delays are randomized, so that clients do not all reconnect to a restarted server at once.
+    The delays are randomized, so that clients do not reconnect to a restarted server together.
     """
     end = anyio.current_time() + total_s
     yield 0.0
