@@ -1,7 +1,7 @@
-"""Plexus: activations are plain async generators of typed events; every call is a run.
+"""Plexus: activations are async generators of typed events; every call is a run.
 
-These are the names that the author of an activation needs. A program that embeds a hub imports
-the rest from the modules that own it: limits from `plexus.limits`, other errors from
+This package exports what the author of an activation imports. A program that embeds a hub imports
+everything else from the module that defines it: limits from `plexus.limits`, other errors from
 `plexus.errors`, terminals from `plexus.events`, and so on.
 """
 

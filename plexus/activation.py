@@ -1,7 +1,7 @@
-"""What an author writes: a class with methods marked `@method`, `@prompt` or `@resource`.
+"""The base class of activations, and the decorators `@method`, `@prompt` and `@resource`.
 
-Marking only leaves a note on the function; reading it is the registry's work. An activation
-knows no transport, no view and no JSON, and can be tested with a bare `async for`.
+A decorator only sets an attribute on the function; the registry reads it at registration. An
+activation knows no transport, no view and no JSON, and can be tested with a bare `async for`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import (
 
 from plexus.principal import Principal
 
-if TYPE_CHECKING:  # the hub reads activations; here it is only named
+if TYPE_CHECKING:  # imported for annotations only: the hub imports this module
     from plexus.runtime.hub import Plexus
 
 __all__ = (
@@ -44,18 +44,18 @@ __all__ = (
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: Seconds, the server's limit, or no limit at all.
+#: Timeout of a run: seconds, the server's default, or None for no timeout.
 Deadline: TypeAlias = float | Literal["default"] | None
-#: Whether a caller may, must or cannot go on without waiting for the end of a run.
+#: Whether a caller may, must or cannot continue before the run has ended.
 BackgroundMode: TypeAlias = Literal["optional", "required", "never"]
-#: A method and an argument of it that something suggests values for.
+#: The method and the argument that a completer suggests values for.
 CompletionTarget: TypeAlias = tuple[str, str]
-#: What a method is for.
+#: The kind of a marked function.
 Role: TypeAlias = Literal["method", "prompt", "resource"]
 
 
 class ResourceInfo(NamedTuple):
-    """A resource that is there to be read, as a list of them shows it; `size` is in bytes."""
+    """Entry of a resource in a list; `size` is in bytes."""
 
     uri: str
     name: str
@@ -66,7 +66,7 @@ class ResourceInfo(NamedTuple):
 
 
 class PromptInfo(NamedTuple):
-    """A prompt that is there to be asked for, as a list of them shows it."""
+    """Entry of a prompt in a list."""
 
     name: str
     title: str | None = None
@@ -74,69 +74,69 @@ class PromptInfo(NamedTuple):
 
 
 class Activation:
-    """A plugin: a namespace full of methods. The docstring is its description."""
+    """A plugin: a namespace of methods. The docstring is its description."""
 
-    #: The first part of every method's name: lower case letters, digits and underscores.
+    #: First part of every method name: lower case letters, digits and underscores.
     namespace: ClassVar[str]
-    #: The activation's own version, as in "1.0.0".
+    #: Version of the activation, such as "1.0.0".
     version: ClassVar[str]
-    #: What a caller must have to call any method here that does not say so itself. If nothing is
-    #: said, that is "read", which everybody has, for what is read-only, for prompts and for
-    #: resources, and the first part of the namespace for everything else.
+    #: Scope that a caller needs for every method here that declares none. By default, read-only
+    #: methods, prompts and resources need "read", which every principal has, and all other methods
+    #: need the first part of the namespace.
     scope: ClassVar[str | None] = None
-    #: Activations that live inside this one: `solar.earth.info` is `info` of a child `earth`.
+    #: Nested activations: `solar.earth.info` is `info` of a child `earth`.
     children: Sequence[Activation | type[Activation]] = ()
-    #: The hub that this activation is registered with; set when it is.
+    #: The hub that this activation is registered with; set at registration.
     plexus: Plexus
 
     async def check_health(self) -> str:
-        """Say in a few words how this activation is; raise if it is not well."""
+        """Return the health in a few words. Raises any exception if unhealthy."""
         return "ok"
 
     async def resources(
         self,
-        principal: Principal,  # noqa: ARG002 - for those who replace it
+        principal: Principal,  # noqa: ARG002 - for subclasses
         after: str | None,  # noqa: ARG002
         limit: int,  # noqa: ARG002
     ) -> list[ResourceInfo]:
-        """The resources that come and go, sorted by address: at most so many after this one.
+        """Return at most `limit` dynamic resources with a URI after `after`, sorted by URI.
 
-        Those that a `@resource` without variables reads are always there and not listed here.
+        Resources of a `@resource` without variables always exist and are not listed here.
         """
         return []
 
     async def prompts(
         self,
-        principal: Principal,  # noqa: ARG002 - for those who replace it
+        principal: Principal,  # noqa: ARG002 - for subclasses
         after: str | None,  # noqa: ARG002
         limit: int,  # noqa: ARG002
     ) -> list[PromptInfo]:
-        """The prompts that come and go, sorted by name: at most so many after this one.
+        """Return at most `limit` dynamic prompts with a name after `after`, sorted by name.
 
-        Their names fit the template of a `@prompt`, which makes them. A `@prompt` without one is
-        always there and not listed here.
+        Their names match the template of the `@prompt` that renders them. A `@prompt` without a
+        template always exists and is not listed here.
         """
         return []
 
     async def close(self) -> None:
-        """Give back what is held. Called once, when the server ends or the plugin is replaced."""
+        """Release all resources. Called once, at shutdown or when the plugin is replaced."""
 
 
 class Hints(NamedTuple):
-    """What a caller may expect of a method before it is called; None where nothing is said."""
+    """Declared behaviour of a method, for callers; None where nothing is declared."""
 
     #: It changes nothing.
     read_only: bool | None = None
-    #: It may delete or overwrite, and not only add.
+    #: It may delete or overwrite data, not only add.
     destructive: bool | None = None
-    #: Calling it again with the same arguments changes nothing more.
+    #: Repeating a call with the same arguments has no further effect.
     idempotent: bool | None = None
-    #: It reaches things that nobody can list beforehand, as the web does.
+    #: It reaches things that cannot be listed beforehand, such as the web.
     open_world: bool | None = None
 
 
 class ResourceMark(NamedTuple):
-    """What `@resource` says beside the method's own name and docstring."""
+    """The arguments of `@resource`."""
 
     uri: str
     name: str | None
@@ -145,8 +145,9 @@ class ResourceMark(NamedTuple):
 
 
 class MethodMark(NamedTuple):
-    """The note that `@method`, `@prompt` or `@resource` leaves on a function."""
+    """The attribute that `@method`, `@prompt` or `@resource` sets on a function."""
 
+    #: Short display name.
     title: str | None = None
     deadline_s: Deadline = "default"
     follows: bool = False
@@ -157,13 +158,13 @@ class MethodMark(NamedTuple):
     schema: dict[str, Any] | None = None
     role: Role = "method"
     resource: ResourceMark | None = None
-    #: The names of all the prompts that a method makes, if it makes more than one.
+    #: Name template of a `@prompt` that renders several prompts.
     template: str | None = None
-    #: What a caller must have, if that is not as the activation has it.
+    #: Required scope, if it differs from that of the activation.
     scope: str | None = None
-    #: Whether it steers or inspects the server itself.
+    #: Whether it controls or inspects the server itself.
     control: bool = False
-    #: How many characters a result may have where the operator's default is not enough.
+    #: Maximum characters of an MCP result, if it differs from the operator's default.
     max_result_chars: int | None = None
 
 
@@ -172,34 +173,35 @@ COMPLETES = "__plexus_completer__"
 
 
 class MethodOptions(TypedDict, total=False):
-    """The options of `@method`; their defaults are those of `MethodMark` and `Hints`."""
+    """The options of `@method`; the defaults are those of `MethodMark` and `Hints`."""
 
     #: A short name for people.
     title: str | None
     #: Another name than the function's.
     name: str | None
-    #: Replaces the server's limit on how long a run may take; None for no limit.
+    #: Maximum duration of a run in seconds, instead of the server's; None for no limit.
     deadline_s: Deadline
-    #: The method leads to a run which exists already, as `plexus.attach` does.
+    #: The method returns an existing run instead of starting one, as `plexus.attach` does.
     follows: bool
-    #: What a careful caller may expect; see `Hints`.
+    #: Declared behaviour; see `Hints`.
     read_only: bool | None
     destructive: bool | None
     idempotent: bool | None
     open_world: bool | None
-    #: Whether a caller may, must or cannot leave the run to itself.
+    #: Whether a caller may, must or cannot continue before the run has ended.
     background: BackgroundMode
     #: False for a method that can be called but is not offered to models.
     listed: bool
-    #: Shown for the parameters in place of the one from the type hints, which still validate.
+    #: JSON Schema to show for the parameters instead of the one from the type hints, which still
+    #: validate.
     schema: dict[str, Any] | None
-    #: What a caller must have to call it; see `Activation.scope`.
+    #: Required scope; see `Activation.scope`.
     scope: str | None
-    #: A short method that steers or inspects the server itself, as `plexus.cancel` does. Control
-    #: methods have a pool of their own, so that they can be called when everything else is busy,
-    #: and their ended runs evict no others.
+    #: A short method that controls or inspects the server itself, such as `plexus.cancel`. Control
+    #: methods have a separate pool, so that they can be called while all other pools are full, and
+    #: their finished runs evict no other runs.
     control: bool
-    #: Lets an MCP result of this method be longer, or shorter, than the server's setting.
+    #: Maximum characters of an MCP result of this method, instead of the server's setting.
     max_result_chars: int | None
 
 
@@ -208,18 +210,18 @@ def method(function: F, /) -> F: ...
 @overload
 def method(**options: Unpack[MethodOptions]) -> Callable[[F], F]: ...
 def method(function: F | None = None, /, **options: Unpack[MethodOptions]) -> F | Callable[[F], F]:
-    """Mark a function as callable from outside: an async generator, a function that returns an
-    async iterator of events, or a coroutine that returns a value.
+    """Mark a function as a callable method.
 
-    `MethodOptions` says what the options mean. Raises TypeError for an unknown one.
+    The function is an async generator, returns an async iterator of events, or is a coroutine that
+    returns a value. `MethodOptions` documents the options. Raises TypeError for an unknown option.
     """
     unknown = options.keys() - MethodOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"method() has no option {min(unknown)!r}")
     given: dict[str, Any] = {**options}
     hints = Hints(**{name: given.pop(name) for name in Hints._fields if name in given})
-    note = MethodMark(hints=hints, **given)
-    return _marker(note) if function is None else _marker(note)(function)
+    mark = MethodMark(hints=hints, **given)
+    return _marker(mark) if function is None else _marker(mark)(function)
 
 
 @overload
@@ -236,61 +238,62 @@ def prompt(
     template: str | None = None,
     scope: str | None = None,
 ) -> F | Callable[[F], F]:
-    """Mark a method that makes a prompt: a text, or messages, for a model.
+    """Mark a method that renders a prompt: text or messages for a model.
 
-    Its parameters are text: a person fills them in. It returns `str` or `list[Message]`, or
+    Its parameters are text, because a person fills them in. It returns `str` or `list[Message]`, or
     yields `Message`.
 
-    With a `template` like "notes.note.{name}" it makes every prompt whose name begins so; the
-    rest of the name, as it is, is that parameter. Which there are, `prompts` says; the method
-    itself is not listed.
+    With a `template` such as "notes.note.{name}", the method renders every prompt whose name starts
+    with the fixed part; the rest of the name is passed as that parameter, unchanged. The hook
+    `prompts` lists the existing names; the method itself is not listed.
 
-    `scope` is what a caller must have to get it, and to see it; without one everybody has it.
+    `scope` is required to see and to render the prompt; by default every principal can.
     """
-    note = MethodMark(title, role="prompt", template=template, scope=scope)
-    return _marker(note) if function is None else _marker(note)(function)
+    mark = MethodMark(title, role="prompt", template=template, scope=scope)
+    return _marker(mark) if function is None else _marker(mark)(function)
 
 
 def resource(
     uri: str,
     *,
+    #: Name of the method, if it differs from that of the function.
     name: str | None = None,
     title: str | None = None,
     mime_type: str | None = "text/plain",
     scope: str | None = None,
     control: bool = False,
 ) -> Callable[[F], F]:
-    """Mark a method that reads what is at an address.
+    """Mark a method that reads a resource by its URI.
 
-    Parts like `{id}` of the address, and those of one `{?a,b}` at its end, are the method's
-    parameters. It returns `str`, `Resource` or `list[Resource]`, or yields `Resource`.
-    `scope` is what a caller must have to read it, and to see it; without one everybody has it.
-    `control` is as for `method`.
+    Variables such as `{id}` in the URI, and those of one `{?a,b}` at its end, are the method's
+    parameters. It returns `str`, `Resource` or `list[Resource]`, or yields `Resource`. `scope` is
+    required to see and to read the resource; by default every principal can. `control` has the same
+    meaning as for `method`.
     """
-    there = ResourceMark(uri, name, title, mime_type)
-    note = MethodMark(title, hints=Hints(read_only=True), role="resource", resource=there)
-    return _marker(note._replace(scope=scope, control=control))
+    uri_mark = ResourceMark(uri, name, title, mime_type)
+    mark = MethodMark(title, hints=Hints(read_only=True), role="resource", resource=uri_mark)
+    return _marker(mark._replace(scope=scope, control=control))
 
 
 def completer(method: str, argument: str) -> Callable[[F], F]:
-    """Mark what suggests values for an argument of a method of the same activation.
+    """Mark a method that suggests values for an argument of a method of the same activation.
 
-    It is `async def f(self, value: str, given: dict[str, str]) -> list[str]`: what was typed so
-    far, and the arguments that are there already. One more parameter of type `Principal` is given
-    whoever asks.
+    Its signature is `async def f(self, value: str, given: dict[str, str]) -> list[str]`: the text
+    typed so far and the arguments that are already set. An additional parameter of type `Principal`
+    receives the caller.
     """
-    note: CompletionTarget = (method, argument)
+    completion: CompletionTarget = (method, argument)
 
-    def mark(target: F) -> F:
-        setattr(target, COMPLETES, (*getattr(target, COMPLETES, ()), note))
+    def add_completion(target: F) -> F:
+        setattr(target, COMPLETES, (*getattr(target, COMPLETES, ()), completion))
         return target
 
-    return mark
+    return add_completion
 
 
-def _marker(note: MethodMark) -> Callable[[F], F]:
-    def mark(target: F) -> F:
-        setattr(target, MARK, note)
+def _marker(mark: MethodMark) -> Callable[[F], F]:
+    def set_mark(target: F) -> F:
+        setattr(target, MARK, mark)
         return target
 
-    return mark
+    return set_mark

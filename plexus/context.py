@@ -1,6 +1,6 @@
-"""What a method may know of its own call, and ask for, while it runs.
+"""The context of a call: what a method can read of its call and request from its caller.
 
-A method that declares an argument of type `Context` is given one. It holds no transport: every
+A method that declares an argument of type `Context` receives one. It contains no transport: every
 view offers the same.
 """
 
@@ -17,34 +17,34 @@ from plexus.events import Cancelled, ErrorEvent, Event, Log, Result, Terminal
 from plexus.principal import Principal
 from plexus.questions import Question
 
-if TYPE_CHECKING:  # the hub makes contexts; here it is only named
+if TYPE_CHECKING:  # imported for annotations only: the hub imports this module
     from plexus.runtime.hub import Plexus
     from plexus.runtime.run import LocalRun
 
 __all__ = ("Context", "SubCall")
 
 A = TypeVar("A")
-#: As syslog has them, the least urgent first.
+#: Levels of syslog, the least urgent first.
 Level = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
-#: What any view can show to a person as text, whatever else its client can do.
+#: Kinds of questions that every view can show to a person as text.
 UNIVERSAL_KINDS = frozenset({"confirm", "prompt", "select", "select_many", "form"})
 
 
 class Context:
     """The call that a method is serving."""
 
-    __slots__ = ("_asked", "_run", "plexus")
+    __slots__ = ("_asking_run", "_run", "plexus")
 
     def __init__(self, plexus: Plexus, run: LocalRun, parent: Context | None = None) -> None:
-        #: The hub, for methods that look at the server itself.
+        #: The hub, for methods that inspect the server itself.
         self.plexus = plexus
         self._run = run
-        #: The run whose caller is asked: a call from inside a run asks the caller of that run.
-        self._asked: LocalRun = run if parent is None else parent._asked  # noqa: SLF001 - its own kind
+        #: The run whose caller is asked: a nested call asks the caller of the outermost run.
+        self._asking_run: LocalRun = run if parent is None else parent._asking_run  # noqa: SLF001 - same class
 
     @property
     def principal(self) -> Principal:
-        """Who is calling."""
+        """The caller."""
         return self._run.principal
 
     @property
@@ -53,30 +53,30 @@ class Context:
         return self._run.id
 
     async def log(self, level: Level, message: str) -> None:
-        """Tell the caller something about the work, beside its result."""
+        """Send a log message to the caller, in addition to the result."""
         self._run.append(Log(level=level, message=message))
         await self._run.log.wait_for_capacity()
 
     def call(self, method: str, /, **params: Any) -> SubCall:
         """Call another method as the same principal: `async for` its events, or await its value.
 
-        The call is a run of its own; it is cancelled when this one leaves it. What it asks, it
-        asks whoever called this one.
+        The call is a separate run, which is cancelled when this run stops reading it. Its questions
+        go to the caller of this run.
         """
         return SubCall(self, method, params)
 
     def can_ask(self, kind: str) -> bool:
-        """Whether the caller said that it can answer questions of this kind, as in "sample"."""
-        return self._asked.question_kinds is None or kind in self._asked.question_kinds
+        """Return whether the caller can answer questions of this kind, such as "sample"."""
+        return self._asking_run.question_kinds is None or kind in self._asking_run.question_kinds
 
     async def ask(
         self, question: Question[A], *, timeout_s: float | None = None, key: str | None = None
     ) -> A:
-        """Ask the caller and wait for the answer.
+        """Ask the caller a question and wait for the answer.
 
         `key` is a name for this question that stays the same when the method is called again.
-        Raises Declined if the person says no to the question as such, DeadlineExceeded if nobody
-        answers in time, and Unsupported if the caller cannot be asked this.
+        Raises Declined if the person declines to answer, DeadlineExceeded if no answer arrives in
+        time, and Unsupported if the caller cannot be asked a question of this kind.
         """
         answers: list[A] = await self._ask([question], [key], timeout_s)
         return answers[0]
@@ -84,10 +84,10 @@ class Context:
     async def ask_all(
         self, questions: Mapping[str, Question[Any]], *, timeout_s: float | None = None
     ) -> dict[str, Any]:
-        """Ask several things at once and wait for all answers, which have the questions' keys.
+        """Ask several questions at the same time; return all answers by the questions' keys.
 
-        Raises what `ask` raises, for the first question that it happens to; the others are then
-        taken back.
+        Raises what `ask` raises, for the first question that fails; the other questions are then
+        withdrawn.
         """
         answers = await self._ask(list(questions.values()), list(questions), timeout_s)
         return dict(zip(questions, answers, strict=True))
@@ -101,7 +101,8 @@ class Context:
         for question in questions:
             if question.kind not in UNIVERSAL_KINDS and not self.can_ask(question.kind):
                 raise Unsupported(
-                    f"the caller cannot be asked for {question.kind}", data={"kind": question.kind}
+                    f"This caller cannot answer questions of the kind {question.kind!r}.",
+                    data={"kind": question.kind},
                 )
         limit = self.plexus.limits.answer_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + limit
@@ -109,7 +110,7 @@ class Context:
         asked: dict[asyncio.Future[Any], tuple[str, Question[Any]]] = {}
         try:
             for question, key in zip(questions, keys, strict=True):
-                request, future = self._asked.ask(question, limit, key, notify)
+                request, future = self._asking_run.ask(question, limit, key, notify)
                 asked[future] = request, question
             pending = set(asked)
             while pending:
@@ -121,7 +122,7 @@ class Context:
                 if not done:
                     request, question = next(asked[each] for each in asked if each in pending)
                     raise DeadlineExceeded(
-                        f"nobody answered within {limit:g} s: {question.message}",
+                        f"No answer within {limit:g} s: {question.message}",
                         code="no_answer",
                         data={"limit_s": limit, "request": request},
                     )
@@ -129,13 +130,13 @@ class Context:
                     _check_answer(asked[future][1], future.result())
         finally:
             for request, _ in asked.values():
-                self._asked.forget_question(request)
+                self._asking_run.forget_question(request)
         return [future.result() for future in asked]
 
 
 def _check_answer(question: Question[Any], answer: Any) -> None:
     if answer is None:
-        raise Declined(f"declined: {question.message}")
+        raise Declined(f"Declined: {question.message}")
     if isinstance(answer, PlexusError):
         raise answer
 
@@ -158,7 +159,7 @@ class SubCall:
                         yield event
         finally:
             if call.fresh:
-                call.run.cancel("its caller left")
+                call.run.cancel("the caller stopped reading")
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._value().__await__()
@@ -168,11 +169,11 @@ class SubCall:
             async for event in events:
                 if isinstance(event, Terminal):
                     return value_of(event)
-        raise Failed(f"{self._method} ended without a terminal")
+        raise Failed(f"{self._method} ended without a terminal.")
 
 
 def value_of(terminal: Terminal) -> Any:
-    """What a terminal carries; raises what it failed with."""
+    """Return the value of a terminal. Raises Failed if the run failed or was cancelled."""
     if isinstance(terminal, ErrorEvent):
         raise Failed(terminal.message, code=terminal.code, data=terminal.data)
     if isinstance(terminal, Cancelled):

@@ -1,23 +1,23 @@
-"""Every error this project raises on purpose: one tree, one file.
+"""All errors that this project raises on purpose, as one tree.
 
     PlexusError
-    |-- RegistrationError      an activation is written wrongly; raised before anything runs
+    |-- RegistrationError      an activation is invalid; raised before anything runs
     |-- PluginError            a plugin could not be loaded
-    |-- UnknownMethod          no such method; `data` carries the nearest names
-    |-- InvalidParams          the arguments do not fit the method's schema
-    |-- InvalidEvent           an event or a result holds what JSON cannot, such as NaN
-    |-- NotFound               a run, request or subscription that is not there, or not yours
-    |-- Denied                 the principal may not do this
-    |-- Busy                   a bound on work under way is reached; try again
-    |-- TooBig                 a bound on size is reached; `data` carries the limit
-    |-- DeadlineExceeded       a run or an answer took longer than it may
-    |-- Declined               a person was asked and said no
-    |-- Unsupported            the caller cannot be asked this; `data` carries the kind
-    |-- Failed                 what an activation raises when it could not do its work
-    `-- Internal               a defect of ours or of an activation; the text stays in the log
+    |-- UnknownMethod          no such method; `data` contains the nearest names
+    |-- InvalidParams          the arguments do not match the method's schema
+    |-- InvalidEvent           an event or a result contains a value that JSON cannot represent
+    |-- NotFound               a run, request or subscription is missing or not visible
+    |-- Denied                 the principal lacks the permission
+    |-- Busy                   a limit on concurrent work is reached; retry later
+    |-- TooBig                 a size limit is exceeded; `data` contains the limit
+    |-- DeadlineExceeded       a run or an answer timed out
+    |-- Declined               a person declined to answer a question
+    |-- Unsupported            the caller cannot answer this kind of question
+    |-- Failed                 an activation could not do its work
+    `-- Internal               a defect; the details are only in the server's log
 
-Each error has a `code`, a word that programs may rely on. How a code becomes a number on some
-wire is the business of that view's one table.
+Each error has a `code`, a word that programs can rely on. Each view maps codes to the error numbers
+of its protocol in one table.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ logger = logging.getLogger("plexus.defects")
 
 
 class PlexusError(Exception):
-    """The root of the tree; `code` is for programs, `message` for people, `data` for both."""
+    """Root of the tree: `code` for programs, `message` for people, `data` for both."""
 
     default_code: ClassVar[str] = "failed"
 
@@ -60,104 +60,104 @@ class PlexusError(Exception):
 
 
 class RegistrationError(PlexusError):
-    """An activation cannot be registered; the message names class, method and argument."""
+    """An activation is invalid; the message names class, method and argument."""
 
     default_code = "registration"
 
 
 class PluginError(PlexusError):
-    """A plugin could not be found, imported or made."""
+    """A plugin could not be found, imported or instantiated."""
 
     default_code = "plugin"
 
 
 class UnknownMethod(PlexusError):
-    """No method of this name; `data["nearest"]` lists the names that look like it."""
+    """No method has this name; `data["nearest"]` lists similar names."""
 
     default_code = "unknown_method"
 
 
 class InvalidParams(PlexusError):
-    """The arguments do not fit; `data["errors"]` lists each place and what is wrong there."""
+    """The arguments are invalid; `data["errors"]` lists each place and its fault."""
 
     default_code = "invalid_params"
 
     @classmethod
     def at(cls, place: str, fault: str, *, code: str | None = None) -> Self:
-        """Return the error for one place: the name of an argument, and what is wrong with it."""
+        """Return the error for a single argument: its name and its fault."""
         errors = [{"at": place, "fault": fault}]
         return cls(f"{place}: {fault}", code=code, data={"errors": errors})
 
 
 class InvalidEvent(PlexusError, ValueError):
-    """An event or a result holds what JSON cannot; the message names the place and the cure.
+    """An event or a result contains a value without a JSON form; the message says where.
 
-    Its code is `invalid_event`, or `invalid_result` for what a method returns. It is a ValueError
-    too, as every wrong value is for pydantic and for callers of an event's constructor.
+    Its code is `invalid_event`, or `invalid_result` for the return value of a method. It is also a
+    ValueError, as pydantic and callers of an event's constructor expect of a wrong value.
     """
 
     default_code = "invalid_event"
 
 
 class NotFound(PlexusError):
-    """Not there, or not visible to this principal: the two are told apart by nobody."""
+    """Missing, or not visible to this principal. Callers cannot tell which."""
 
     default_code = "not_found"
 
 
 class Denied(PlexusError):
-    """This principal may not do this."""
+    """This principal does not have the permission."""
 
     default_code = "denied"
 
 
 class Busy(PlexusError):
-    """As much is under way as is allowed; `data["limit"]` says how much that is."""
+    """A limit on concurrent work is reached; `data["limit"]` is the limit."""
 
     default_code = "busy"
 
 
 class TooBig(PlexusError):
-    """Larger than allowed; `data["limit"]` says how large it may be."""
+    """Larger than allowed; `data["limit"]` is the limit."""
 
     default_code = "too_big"
 
 
 class DeadlineExceeded(PlexusError):
-    """It took longer than it may; `data["limit_s"]` says how long that is."""
+    """Timed out; `data["limit_s"]` is the timeout in seconds."""
 
     default_code = "deadline"
 
 
 class Declined(PlexusError):
-    """The person who was asked said no."""
+    """The person declined to answer."""
 
     default_code = "declined"
 
 
 class Unsupported(PlexusError):
-    """The caller has no way to be asked this; `data["kind"]` says what kind of question it is."""
+    """The caller cannot answer this kind of question; `data["kind"]` is the kind."""
 
     default_code = "unsupported"
 
 
 class Failed(PlexusError):
-    """An activation could not do its work; give `code` a word of its own where programs care."""
+    """An activation could not do its work; set `code` where programs need to tell causes apart."""
 
     default_code = "failed"
 
 
 class Internal(PlexusError):
-    """A defect. What really happened is in the server's log under `data["log_id"]`."""
+    """A defect. The traceback is in the server's log under `data["log_id"]`."""
 
     default_code = "internal"
 
     @classmethod
     def report(cls, subject: str, error: BaseException) -> Self:
-        """Log a defect, and make the error that says where to find it and nothing else."""
+        """Log a defect, and return an error for the peer that only refers to the log entry."""
         log_id = os.urandom(4).hex()
         logger.error("%s failed [%s]", subject, log_id, exc_info=error)
         return cls(
-            f"{subject} failed with {type(error).__name__}; the server's log has it as {log_id}",
+            f"{subject} failed with {type(error).__name__}; see {log_id} in the server's log",
             data={"log_id": log_id},
         )

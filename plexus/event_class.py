@@ -1,13 +1,13 @@
-"""How event classes are made: a `msgspec.Struct` with a tag, closed names and checked floats.
+"""The metaclass of events: a `msgspec.Struct` with a tag, reserved names and finite floats.
 
-What every class of events promises:
-- The annotated fields are the constructor's parameters; instances are immutable, are compared by
-  class and fields, and cannot be hashed, because they may hold lists.
-- On the wire, a field whose default is None is left out while it is None. Every other field is
-  written, also if it has its default.
-- A field that is annotated as a float holds a finite number. JSON has no other, and an encoder
-  would write null.
-- The names of an event's own attributes are reserved, so a field never hides one.
+Guarantees for every event class:
+- The annotated fields are the constructor's parameters. Instances are immutable, compare by class
+  and fields, and are not hashable, because they may contain lists.
+- On the wire, a field whose default is None is omitted while it is None. All other fields are
+  written, even if they have their default.
+- A field annotated as a float is finite. JSON has no other numbers, and an encoder would write
+  null.
+- The names of an event's own attributes are reserved, so no field can hide one.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from plexus.errors import InvalidEvent, RegistrationError
 __all__ = ("EventMeta",)
 
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-#: How a float may be annotated, as a text or not.
+#: Annotations of a float field, as text or as type.
 _FLOATS: Final = ("float", "float | None", "Optional[float]", float, float | None)
 _POST_INIT: Final = "__post_init__"
 
-#: The default of a field that has none.
+#: Marks a field without a default.
 REQUIRED: Any = dataclasses.MISSING
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 class EventMeta(msgspec.StructMeta):
-    """Makes event classes."""
+    """Metaclass of events."""
 
-    #: Each field with its default, `REQUIRED`, or the function that makes the default.
+    #: Each field with its default: a value, `REQUIRED` or a factory.
     fields: dict[str, Any]
-    #: Each field with its annotation, as it was written.
+    #: Each field with its annotation, as written.
     hints: dict[str, Any]
 
     def __new__(
@@ -52,9 +52,9 @@ class EventMeta(msgspec.StructMeta):
         *,
         tag: str | None = None,
     ) -> EventMeta:
-        """Read the annotations of the class; those of its bases come first.
+        """Create an event class from its annotations; those of its bases come first.
 
-        Raises RegistrationError for a class that breaks the promises of this module.
+        Raises RegistrationError for a class that breaks the guarantees of this module.
         """
         parents = [base for base in bases if isinstance(base, EventMeta)]
         own = {
@@ -65,8 +65,8 @@ class EventMeta(msgspec.StructMeta):
         _check_names(name, bases, own)
         if "__init__" in namespace:
             raise RegistrationError(
-                f"{name}.__init__: an event has no constructor of its own; write a classmethod "
-                f"that makes the event, or {_POST_INIT} to check its fields"
+                f"{name}.__init__: an event cannot define a constructor; write a classmethod "
+                f"that creates the event, or {_POST_INIT} to check its fields"
             )
         fields = {
             field: default for base in reversed(parents) for field, default in base.fields.items()
@@ -76,9 +76,9 @@ class EventMeta(msgspec.StructMeta):
             fields[field] = _read_default(field, namespace)
         _check_order(name, fields)
         namespace |= {"fields": fields, "hints": hints}
-        has_text = any(each in namespace for each in ("as_text", "as_line"))
+        defines_text = any(each in namespace for each in ("as_text", "as_line"))
         namespace["has_text"] = bool(parents) and (
-            has_text or any(getattr(base, "has_text", False) for base in parents)
+            defines_text or any(getattr(base, "has_text", False) for base in parents)
         )
         if not any(getattr(base, "keeps_tag", False) for base in parents):
             namespace["type"] = tag or _tag(name)
@@ -107,12 +107,12 @@ def _tag(class_name: str) -> str:
 
 
 def _written(field: str) -> str:
-    """Return the name of a field on the wire: a trailing underscore is for Python only."""
+    """Return the name of a field on the wire: without the trailing underscore that Python needs."""
     return field.rstrip("_")
 
 
 def _annotations(namespace: dict[str, Any]) -> dict[str, Any]:
-    """The annotations in a class body; since Python 3.14 they are made only when asked for."""
+    """Return the annotations in a class body; since Python 3.14 they are evaluated lazily."""
     written: dict[str, Any] = namespace.get("__annotations__", {})
     if sys.version_info >= (3, 14) and not written:
         import annotationlib
@@ -125,11 +125,10 @@ def _annotations(namespace: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_default(field: str, namespace: dict[str, Any]) -> Any:
-    """Return the default of a field as it was written, and leave in the class body what the
-    struct needs.
+    """Return the declared default of a field, and leave in the class body what the struct needs.
 
-    The struct leaves out what *is* its default, so only None may be one there. Any other default
-    is made by a function for each event.
+    The struct omits a value that *is* its default, so only None may be a plain default there. Every
+    other default is produced by a factory for each event.
     """
     default = namespace.get(field, REQUIRED)
     factory: Any = None
@@ -140,50 +139,50 @@ def _read_default(field: str, namespace: dict[str, Any]) -> Any:
     if default is REQUIRED:
         namespace.pop(field, None)
     elif factory is not None:
-        # Not the factory itself: the struct leaves out an empty list that `list` would make.
+        # Wrapped, because the struct omits an empty list whose factory is `list` itself.
         namespace[field] = msgspec.field(default_factory=lambda: factory())
     elif default is None:
         namespace[field] = None
     else:
-        # This returns the same value for ever, faster than a function would.
+        # Returns the same value on every call, faster than a function would.
         namespace[field] = msgspec.field(default_factory=itertools.repeat(default).__next__)
     return default
 
 
 def _check_names(class_name: str, bases: tuple[type, ...], own: dict[str, Any]) -> None:
-    """Raise RegistrationError for a field that would hide what every event has."""
+    """Raise RegistrationError for a field that would hide an attribute of events."""
     is_root = not any(isinstance(base, EventMeta) for base in bases)
-    taken = {name for base in bases for name in dir(base) if not name.startswith("_")}
-    taken -= {name for base in bases for name in getattr(base, "fields", ())}
+    reserved = {name for base in bases for name in dir(base) if not name.startswith("_")}
+    reserved -= {name for base in bases for name in getattr(base, "fields", ())}
     for field in own:
-        # A trailing underscore is not on the wire, where the tag is called "type".
-        if field in taken or (not is_root and _written(field) == "type"):
+        # On the wire, without the underscore, the name "type" is the tag.
+        if field in reserved or (not is_root and _written(field) == "type"):
             raise RegistrationError(
-                f"{class_name}.{field}: the name {field!r} is reserved for events themselves; "
-                f"give the field another name, as in 'kind' or '{_written(field)}_name'"
+                f"{class_name}.{field}: the name {field!r} is reserved; rename the field, "
+                f"for example to 'kind' or '{_written(field)}_name'"
             )
         if field.startswith("_"):
             raise RegistrationError(
-                f"{class_name}.{field}: fields with a leading underscore are reserved; "
-                f"call it {field.lstrip('_')!r}"
+                f"{class_name}.{field}: names with a leading underscore are reserved; "
+                f"rename it to {field.lstrip('_')!r}"
             )
 
 
 def _check_order(class_name: str, fields: dict[str, Any]) -> None:
-    """Raise RegistrationError for a field without a default after one that has a default."""
+    """Raise RegistrationError for a field without a default after one with a default."""
     optional = None
     for field, default in fields.items():
         if default is not REQUIRED:
             optional = optional or field
         elif optional is not None:
             raise RegistrationError(
-                f"{class_name}.{field}: it has no default and follows {optional!r}, which has "
-                f"one; give {field!r} a default, or declare it before"
+                f"{class_name}.{field}: a field without a default follows {optional!r}, which has "
+                f"one; add a default to {field!r}, or declare it first"
             )
 
 
 def _float_check(
-    names: tuple[str, ...], then: Callable[[Any], None] | None
+    names: tuple[str, ...], inherited_check: Callable[[Any], None] | None
 ) -> Callable[[Any], None]:
     """Return a `__post_init__` that raises InvalidEvent for a number that is not finite."""
 
@@ -194,15 +193,15 @@ def _float_check(
                 try:
                     if math.isfinite(value):
                         continue
-                except OverflowError:  # of an integer that no float can hold
+                except OverflowError:  # an integer too large for a float
                     pass
                 _refuse(event, name, value)
-        if then is not None:
-            then(event)
+        if inherited_check is not None:
+            inherited_check(event)
 
     return check
 
 
 def _refuse(event: Any, name: str, value: float) -> NoReturn:
     shown = f"an integer of {value.bit_length()} bits" if isinstance(value, int) else str(value)
-    raise InvalidEvent(f"{type(event).__name__}.{name} is {shown}; JSON has no such number")
+    raise InvalidEvent(f"{type(event).__name__}.{name} is {shown}; JSON cannot represent it")

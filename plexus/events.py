@@ -1,19 +1,18 @@
-"""Events: small frozen values that a method yields, each with a `type` tag.
+"""Events: small immutable values that a method yields, each with a `type` tag.
 
-An author writes a class with annotated fields, nothing else:
+An author only declares a class with annotated fields:
 
     class Line(Event):
         "One line of the file."
         number: int
         line: str
 
-The tag is the class name in snake_case unless `tag=` says otherwise, the constructor follows
-from the fields, and instances are immutable. An event knows how a person would read it
-(`as_text()`), so a view can show an event it has never heard of. This module knows nothing of
-runs, views or bytes.
+The tag is the class name in snake_case, or the class argument `tag`. The constructor is derived
+from the fields, and instances are immutable. An event can format itself for people (`as_text()`),
+so a view can show events that it does not know. This module knows nothing of runs, views or bytes.
 
-Event classes are structs of msgspec (see `plexus.event_class`): a stream spends a good part of
-its time constructing events, and a frozen dataclass takes several times as long.
+Event classes are msgspec structs (see `plexus.event_class`): a stream spends much of its time on
+constructing events, and a frozen dataclass takes several times as long.
 """
 
 from __future__ import annotations
@@ -52,36 +51,36 @@ __all__ = (
 
 
 class Event(msgspec.Struct, metaclass=EventMeta):
-    """The root of all events. Subclass it with annotated fields; see the module's docstring."""
+    """Root of all events. Subclass it with annotated fields; see the module docstring."""
 
-    #: What the wire calls this kind of event.
+    #: Tag of this kind of event on the wire.
     type: ClassVar[str]
-    #: Each field with its default, `REQUIRED`, or the function that makes the default.
+    #: Each field with its default: a value, `REQUIRED` or a factory.
     fields: ClassVar[dict[str, Any]]
-    #: Each field with its annotation, as it was written.
+    #: Each field with its annotation, as written.
     hints: ClassVar[dict[str, Any]]
     #: Whether this event ends its run. Only subclasses of `Terminal` do.
     terminal: ClassVar[bool] = False
-    #: Whether it says how a person would read it; if not, its data is all there is to show.
+    #: Whether the class formats itself as text; otherwise views show its data.
     has_text: ClassVar[bool]
-    #: Whether subclasses have the tag of this class, and not one of their own.
+    #: Whether subclasses inherit the tag of this class.
     keeps_tag: ClassVar[bool] = False
 
     def as_text(self) -> str:
-        """How a person would read this event in a stream of output; empty if not at all."""
+        """Return the event as a person reads it in a stream of output; empty if not shown."""
         return ""
 
     def as_line(self) -> str:
-        """One short line about this event, for a progress display."""
+        """Return one short line about this event, for a progress display."""
         return self.as_text().strip()
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _: Any, handler: Any) -> Any:
-        """How pydantic describes and reads an event that is part of something else."""
+        """Describe and validate an event that is part of another value, for pydantic."""
         from pydantic_core import core_schema as core
 
         hints = typing.get_type_hints(cls, include_extras=True)
-        names = {name.rstrip("_"): name for name in cls.fields}  # as they are on the wire
+        names = {name.rstrip("_"): name for name in cls.fields}  # by their names on the wire
         fields = {"type": core.typed_dict_field(core.literal_schema([cls.type]))}
         for written, name in names.items():
             field = handler.generate_schema(hints[name])
@@ -99,18 +98,18 @@ class Event(msgspec.Struct, metaclass=EventMeta):
         )
         return core.no_info_after_validator_function(read, closed, ref=ref)
 
-    __hash__ = None  # type: ignore[assignment]  # events may hold lists and dicts
+    __hash__ = None  # type: ignore[assignment]  # events may contain lists and dicts
 
 
 class Start(Event):
-    """The work has begun."""
+    """The work has started."""
 
     def as_line(self) -> str:
         return "Started"
 
 
 class Content(Event):
-    """A piece of the answer, to be joined to the pieces before it."""
+    """A part of the answer, to be appended to the parts before it."""
 
     text: str
 
@@ -119,7 +118,7 @@ class Content(Event):
 
 
 class Progress(Event):
-    """How far the work is; `total` is left out when nobody knows."""
+    """Progress of the work; `total` is omitted if unknown."""
 
     done: float
     total: float | None = None
@@ -131,7 +130,7 @@ class Progress(Event):
 
 
 class Log(Event):
-    """A remark of the method about its own work."""
+    """A log message of the method."""
 
     level: str
     message: str
@@ -141,7 +140,7 @@ class Log(Event):
 
 
 class ToolUse(Event):
-    """A model asks for a tool."""
+    """A model calls a tool."""
 
     tool_name: str
     tool_use_id: str
@@ -152,7 +151,7 @@ class ToolUse(Event):
 
 
 class ToolResult(Event):
-    """What the tool answered."""
+    """The result of a tool call."""
 
     tool_use_id: str
     output: str
@@ -163,7 +162,7 @@ class ToolResult(Event):
 
 
 class Image(Event):
-    """A picture; `data` is base64."""
+    """An image; `data` is base64."""
 
     data: str
     mime_type: str
@@ -173,7 +172,7 @@ class Image(Event):
 
 
 class Audio(Event):
-    """A sound; `data` is base64."""
+    """Audio; `data` is base64."""
 
     data: str
     mime_type: str
@@ -183,31 +182,31 @@ class Audio(Event):
 
 
 class Resource(Event):
-    """A thing that can be read by its address; the content may come along."""
+    """A resource that can be read by its URI; the content may be included."""
 
     uri: str
     name: str | None = None
     mime_type: str | None = None
     content: str | None = None
-    blob: str | None = None  # base64, for what is no text
+    blob: str | None = None  # base64, for content that is not text
 
     @classmethod
     def of_bytes(
         cls, uri: str, data: bytes, mime_type: str | None = None, *, name: str | None = None
     ) -> Resource:
-        """A resource whose content is no text."""
+        """Return a resource with binary content."""
         return cls(uri, name, mime_type, blob=binascii.b2a_base64(data, newline=False).decode())
 
     def as_line(self) -> str:
         return f"[resource {self.uri}]"
 
 
-#: What a result shows as it is, and not as data.
+#: Events that a result shows as content blocks, not as data.
 MEDIA: Final = (Content, Image, Audio, Resource)
 
 
 class Message(Event):
-    """One message of a prompt: who says it, and what."""
+    """One message of a prompt: its role and its content."""
 
     role: Literal["user", "assistant"]
     content: Content | Image | Audio | Resource
@@ -220,14 +219,14 @@ class Message(Event):
 
 
 class Detached(Event, tag="background"):
-    """From here on the caller need not wait: the run goes on by itself."""
+    """The caller no longer needs to wait: the run continues in the background."""
 
     def as_line(self) -> str:
-        return "Goes on in the background"
+        return "Continues in the background"
 
 
 class QuestionAsked(Event, tag="request"):
-    """The run asks its caller something and waits; `plexus.respond` answers."""
+    """The run asks its caller a question and waits; `plexus.respond` answers."""
 
     request: str
     kind: str
@@ -244,30 +243,30 @@ class QuestionAsked(Event, tag="request"):
 
 
 class Gap(Event):
-    """A watcher fell behind: the items `from_` to `to` are no longer kept."""
+    """A watcher fell behind: the items `from_` to `to` are no longer available."""
 
-    from_: int  # the underscore, which Python needs, is not on the wire
+    from_: int  # without the underscore on the wire; `from` is a keyword
     to: int
 
     def as_line(self) -> str:
-        return f"[items {self.from_} to {self.to} are no longer kept]"
+        return f"[items {self.from_} to {self.to} are no longer available]"
 
 
 class Terminal(Event):
-    """The last item of a run. The runtime sees to it that there is exactly one."""
+    """The last item of a run. The runtime guarantees exactly one."""
 
     terminal = True
 
     @property
     def failed(self) -> bool:
-        """Whether a person would say that the run went wrong."""
+        """Whether the run failed, from the point of view of a person."""
         return False
 
 
 def outcome_of(terminal: Terminal) -> dict[str, Any]:
-    """Return how a run went for a person: `succeeded`, `failed` or `cancelled`.
+    """Return the outcome of a run for a person: `succeeded`, `failed` or `cancelled`.
 
-    A command that ran and failed is a complete run; its exit code is given too.
+    A command that ran and failed is a complete run; the result then includes its exit code.
     """
     if isinstance(terminal, Cancelled):
         return {"outcome": "cancelled"}
@@ -277,13 +276,13 @@ def outcome_of(terminal: Terminal) -> dict[str, Any]:
 
 
 class Complete(Terminal):
-    """The run did its work. Subclass it to say more; the tag stays `complete`."""
+    """The run completed. Subclass it to add fields; the tag stays `complete`."""
 
     keeps_tag = True
 
 
 class Result(Complete):
-    """The run did its work and this is what came of it."""
+    """The run completed with this value."""
 
     result: Any
 

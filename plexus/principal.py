@@ -1,4 +1,4 @@
-"""Who is calling, and what they may call."""
+"""Principals: the identity of a caller, and the scopes that it has."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from typing import Final
 
 __all__ = ("LOCAL", "READ", "Principal", "is_scope")
 
-#: The least scope, which everybody has.
+#: The minimal scope, which every principal has.
 READ: Final = "read"
 _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_.")
 
 
 def is_scope(text: object) -> bool:
-    """Whether this can be a scope: lower case letters, digits, underscores and dots."""
+    """Return whether this is a valid scope: lower case letters, digits, underscores and dots."""
     return isinstance(text, str) and text != "" and _LETTERS.issuperset(text)
 
 
 class Principal:
     """An identity. Runs, answers and keys belong to one and are invisible to all others.
 
-    Who it is, is its name alone: the same principal may come with more scopes by one way and
-    with fewer by another. `scopes` are what it may call this time; None stands for everything.
-    `credential` identifies the token or session that it authenticated with; None for calls from
-    inside this process. What a credential opened or began ends with it.
+    The name alone is the identity: the same principal may have more scopes through one credential
+    than through another. `scopes` are those of this call; None means all. `credential` identifies
+    the token or session that authenticated it; None for calls from inside this process. When a
+    credential is revoked, the connections and runs that were started with it end.
     """
 
     __slots__ = ("credential", "name", "scopes")
@@ -35,12 +35,14 @@ class Principal:
         self.credential: Final = credential
 
     def may(self, scope: str) -> bool:
-        """Whether it may call what has this scope."""
+        """Return whether it may call a method with this scope."""
         return self.scopes is None or scope in self.scopes or scope == READ
 
     def covers(self, other: Principal) -> bool:
-        """Whether this is the same principal by the same credential, with at least the scopes of
-        the other: what belongs to the other may be passed on to this one."""
+        """Return whether the other's runs and connections may be passed on to this principal.
+
+        That requires the same name, the same credential, and at least the same scopes.
+        """
         if self.name != other.name or self.credential != other.credential:
             return False
         if self.scopes is None or other.scopes is None:
@@ -58,5 +60,5 @@ class Principal:
         return f"<Principal {self.name}: {scopes}>"
 
 
-#: The person at this machine: whoever started the process, or reaches it by loopback.
+#: The local operator: the user who started the process, or who connects from loopback.
 LOCAL = Principal("local")

@@ -1,8 +1,8 @@
-"""Files and folders that only their owner can use: where they are, and how they are created.
+"""Files and folders that only their owner can access: where they are, and how they are created.
 
-A umask takes bits away from the mode that a file is created with. A service manager may set one
-that takes all of them, and then the next process of the same user could not open the file. So the
-mode is set again after the creation.
+A umask removes bits from the mode that a file is created with. A service manager may set a umask
+that removes all of them; the next process of the same user could then not open the file. The mode
+is therefore set again after the creation.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ FILE_MODE = 0o600
 
 
 def state_folder() -> Path:
-    """Return the folder for state that can be lost: lock files, logs, records of trust."""
+    """Return the folder for state that may be lost: lock files, logs, records of trust."""
     return _user_folder("XDG_STATE_HOME", "~/.local/state")
 
 
 def data_folder() -> Path:
-    """Return the folder for data that must last: databases, tokens, sessions."""
+    """Return the folder for data that must persist: databases, tokens, sessions."""
     return _user_folder("XDG_DATA_HOME", "~/.local/share")
 
 
@@ -31,13 +31,13 @@ def _user_folder(variable: str, default: str) -> Path:
 
 
 def make_folders(folder: Path) -> None:
-    """Create a folder and its missing parents. Existing ones are left alone. Raises OSError."""
+    """Create a folder and its missing parents, without changing existing ones. Raises OSError."""
     for each in reversed((folder, *folder.parents)):
         if each.is_dir():
             continue
         try:
             each.mkdir(FOLDER_MODE)
-        except FileExistsError:  # another process was faster, or it is no folder
+        except FileExistsError:  # created by another process meanwhile, or not a folder
             if not each.is_dir():
                 raise
         else:
@@ -45,9 +45,9 @@ def make_folders(folder: Path) -> None:
 
 
 def open_private(file: Path, flags: int) -> int:
-    """Open a file, create it for its owner if it is missing, and return the descriptor.
+    """Open a file, creating it for its owner if it is missing, and return the descriptor.
 
-    The mode of an existing file is left alone. Raises OSError.
+    The mode of an existing file is not changed. Raises OSError.
     """
     flags |= os.O_CLOEXEC
     try:

@@ -1,7 +1,7 @@
-"""What tells a process from a later one that has the same number.
+"""The identity of a process, which a later process with the same pid does not share.
 
-A process is identified by its host (the boot and the set of process numbers), its number and its
-start time. Where /proc cannot be read, the number alone identifies it.
+A process is identified by its host (the boot id and the pid namespace), its pid and its start time.
+Where /proc cannot be read, the pid alone identifies it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ENDED: Final = -1
 
 @functools.cache
 def host_id() -> str:
-    """Return the boot and the set of process numbers that this process belongs to."""
+    """Return the boot id and the pid namespace of this process."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}.{Path('/proc/self/ns/pid').stat().st_ino}"
@@ -28,21 +28,21 @@ def host_id() -> str:
 
 
 def start_time(pid: int) -> int | None:
-    """Return when a process started, in ticks since the boot; ENDED for a zombie.
+    """Return the start time of a process, in ticks since the boot; ENDED for a zombie.
 
-    None if there is no such process, or if the system does not say.
+    Returns None if the process does not exist, or if the system does not provide the time.
     """
     try:
         record = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
-    # The name of the program is in parentheses, and may hold anything.
+    # The program name is in parentheses and may contain any character.
     fields = record.rpartition(b")")[2].split()
     return ENDED if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 def is_running(pid: int, started: int | None) -> bool:
-    """Whether the process with this number and start time is alive."""
+    """Return whether the process with this pid and start time is alive."""
     found = start_time(pid)
     if found is not None or started is not None:
         return found == started

@@ -1,11 +1,10 @@
-"""Questions that a run may put to its caller: confirm, prompt, select, form, and three more.
+"""Questions that a run can ask its caller: confirm, text, select, form, and others.
 
-A question knows its own JSON Schema and how to read an answer, so that every view can show it
-and every answer is checked in one place. Null as an answer means that the person declined.
+A question defines its JSON Schema and validates an answer, so that every view can show it and every
+answer is checked in one place. A null answer means that the person declined.
 
-Confirm, prompt, select and form can be shown to any person. A `Sample` goes to the caller's
-model, `Roots` to its program, and an `OpenUrl` to its browser: not every caller has these, and one
-that has not is not asked.
+Confirm, text, select and form questions can be shown to any person. A `Sample` goes to the caller's
+model, `Roots` to its program, and an `OpenUrl` to its browser: a caller without these is not asked.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ A = TypeVar("A")
 
 
 class Question(Generic[A]):
-    """Something to ask; `A` is the type of the answer."""
+    """A question; `A` is the type of the answer."""
 
     kind: ClassVar[str]
 
@@ -46,24 +45,24 @@ class Question(Generic[A]):
         self.default = default
 
     def schema(self) -> dict[str, Any]:
-        """The JSON Schema that an answer must fit."""
+        """Return the JSON Schema of an answer."""
         raise NotImplementedError
 
     def read(self, answer: Any) -> A:
-        """The answer as Python wants it; raises InvalidParams if it does not fit."""
+        """Return the validated answer as a Python value. Raises InvalidParams."""
         raise NotImplementedError
 
     def describe_options(self) -> list[dict[str, str]] | None:
-        """The choices, where there are any."""
+        """Return the choices, or None for a question without choices."""
         return None
 
     def details(self) -> dict[str, Any] | None:
-        """What else a view must know to ask this, where there is anything."""
+        """Return what else a view needs to ask this, or None."""
         return None
 
 
 class Confirm(Question[bool]):
-    """Yes or no."""
+    """A yes-or-no question."""
 
     kind = "confirm"
 
@@ -77,7 +76,7 @@ class Confirm(Question[bool]):
 
 
 class AskText(Question[str]):
-    """A line of text."""
+    """A question for a line of text."""
 
     kind = "prompt"
 
@@ -91,7 +90,7 @@ class AskText(Question[str]):
 
 
 class Option:
-    """One choice: what the program gets and what the person sees."""
+    """One choice: the value for the program and the label for the person."""
 
     def __init__(self, value: str, label: str | None = None) -> None:
         self.value = value
@@ -99,7 +98,7 @@ class Option:
 
 
 class Choice(Question[A]):
-    """A question that is answered out of a list."""
+    """Base of questions with a list of choices."""
 
     def __init__(
         self, message: str, options: Sequence[str | Option], *, default: A | None = None
@@ -109,7 +108,7 @@ class Choice(Question[A]):
 
     @property
     def values(self) -> list[str]:
-        """What may be chosen."""
+        """The values of the choices."""
         return [option.value for option in self.options]
 
     def describe_options(self) -> list[dict[str, str]]:
@@ -117,7 +116,7 @@ class Choice(Question[A]):
 
 
 class Select(Choice[str]):
-    """One of several."""
+    """A choice of one option."""
 
     kind = "select"
 
@@ -131,7 +130,7 @@ class Select(Choice[str]):
 
 
 class SelectMany(Choice[list[str]]):
-    """Any number of several."""
+    """A choice of any number of options."""
 
     kind = "select_many"
 
@@ -141,14 +140,16 @@ class SelectMany(Choice[list[str]]):
 
     def read(self, answer: Any) -> list[str]:
         if not isinstance(answer, list) or not _all_among(answer, self.values):
-            raise InvalidParams(f"the answer must be a list out of {', '.join(self.values)}")
+            raise InvalidParams(
+                f"the answer must be a list from {', '.join(self.values)}"
+            )
         return list(dict.fromkeys(answer))
 
 
 class Form(Question[A]):
     """Several fields at once, described by a pydantic model, a dataclass or a TypedDict.
 
-    They may also be described by the JSON Schema of a flat object; the answer is then a dict.
+    They can also be described by the JSON Schema of a flat object; the answer is then a dict.
     """
 
     kind = "form"
@@ -180,7 +181,7 @@ class Form(Question[A]):
     def read(self, answer: Any) -> A:
         form: A
         if isinstance(self.fields, dict):
-            form = read_form(self.fields, answer)  # type: ignore[assignment]  # A is then a dict
+            form = read_form(self.fields, answer)  # type: ignore[assignment]  # A is a dict here
             return form
         if not isinstance(answer, Mapping):
             raise InvalidParams("the answer must be an object")
@@ -189,9 +190,9 @@ class Form(Question[A]):
         return form
 
     def _refuse_containers(self, answer: Mapping[str, Any]) -> None:
-        """Raise InvalidParams for a list or an object where the form has a plain field, or none.
+        """Raise InvalidParams for a list or an object where the form has a plain field or none.
 
-        Validation would refuse it too, but copies what it refuses: 60 ms for 20,000 objects.
+        Validation would also refuse it, but copies what it refuses: 60 ms for 20,000 objects.
         """
         fields = self.schema().get("properties", {})
         known = {*fields, *getattr(self.fields, "model_fields", ())}
@@ -204,7 +205,7 @@ class Form(Question[A]):
 
 
 class SampleResult(NamedTuple):
-    """What a model answered."""
+    """The answer of a model."""
 
     text: str
     model: str | None = None
@@ -212,9 +213,10 @@ class SampleResult(NamedTuple):
 
 
 class Sample(Question[SampleResult]):
-    """Have the caller's model go on with these messages.
+    """Request a completion of these messages from the caller's model.
 
-    A text is one message of a user; else each message is `{"role": ..., "content": text}`.
+    A string is a single message of a user; otherwise each message is `{"role": ..., "content":
+    text}`.
     """
 
     kind = "sample"
@@ -259,7 +261,7 @@ class Sample(Question[SampleResult]):
         if isinstance(answer, str):
             return SampleResult(answer)
         if not isinstance(answer, dict) or "content" not in answer:
-            raise InvalidParams("the answer must be a text, or a message that has content")
+            raise InvalidParams("the answer must be text, or a message with content")
         model, stop_reason = answer.get("model"), answer.get("stopReason")
         if not isinstance(model, str | None) or not isinstance(stop_reason, str | None):
             raise InvalidParams("the model and the stopReason of an answer must be text")
@@ -267,7 +269,7 @@ class Sample(Question[SampleResult]):
 
 
 def _text_of(content: Any) -> str:
-    """The text in the content of a message; pictures and sounds have none."""
+    """Return the text of a message; images and audio have none. Raises InvalidParams."""
     if isinstance(content, str):
         return content
     blocks = content if isinstance(content, list) else [content]
@@ -275,25 +277,25 @@ def _text_of(content: Any) -> str:
     for block in blocks:
         text = block.get("text", "") if isinstance(block, dict) else None
         if not isinstance(text, str):
-            raise InvalidParams("the content of an answer must be text, or blocks of content")
+            raise InvalidParams("the content of an answer must be text or content blocks")
         texts.append(text)
     return "".join(texts)
 
 
 class Root(NamedTuple):
-    """A place that the caller works in, most often a folder."""
+    """A location that the caller works in, usually a folder."""
 
     uri: str
     name: str | None = None
 
 
 class Roots(Question[list[Root]]):
-    """Which places the caller works in."""
+    """A question for the locations that the caller works in."""
 
     kind = "roots"
 
     def __init__(self) -> None:
-        super().__init__("Which places do you work in?")
+        super().__init__("Which folders do you work in?")
 
     def schema(self) -> dict[str, Any]:
         root = {
@@ -314,13 +316,13 @@ class Roots(Question[list[Root]]):
             uri = entry.get("uri") if isinstance(entry, dict) else None
             name = entry.get("name") if isinstance(entry, dict) else None
             if not isinstance(uri, str) or not isinstance(name, str | None):
-                raise InvalidParams("each root must have a uri, and may have a name, both text")
+                raise InvalidParams("each root needs a uri and may have a name, both text")
             roots.append(Root(uri, name))
         return roots
 
 
 class OpenUrl(Confirm):
-    """Have the person open an address; the answer is whether they agreed to."""
+    """A request to open a URL; the answer is whether the person agreed."""
 
     kind = "visit"
 
@@ -332,13 +334,15 @@ class OpenUrl(Confirm):
         return {"url": self.url}
 
 
-# --- answers to a form that is described by a JSON Schema -------------------------------------
+# --- forms that are described by a JSON Schema ------------------------------------------------
 
 
 def read_form(schema: dict[str, Any], answer: Any) -> dict[str, Any]:
-    """The fields of the answer, with defaults for those that were left out; raises InvalidParams.
+    """Return the fields of an answer, with defaults for the omitted ones. Raises InvalidParams.
 
-    What the form does not ask for is dropped.
+    The schema is that of a flat object, whose properties are strings, numbers, booleans, one of
+    several values, or a list of such; nothing else of JSON Schema is supported. Unknown fields are
+    dropped.
     """
     if not isinstance(answer, dict):
         raise InvalidParams("the answer must be an object")
@@ -349,15 +353,14 @@ def read_form(schema: dict[str, Any], answer: Any) -> dict[str, Any]:
         if value is not None:
             fields[name] = _read(name, field, value)
         elif name in required:
-            raise InvalidParams(f"the answer must have {name!r}")
+            raise InvalidParams(f"the answer lacks the required field {name!r}")
         elif "default" in field:
             fields[name] = field["default"]
     return fields
 
 
 def _all_among(entries: list[Any], texts: list[Any]) -> bool:
-    """Return whether all entries are texts of this list, in linear time: an answer may have a
-    mebibyte of them."""
+    """Return whether all entries are strings of this list, in linear time: an answer may be 1 MiB."""
     known = {text for text in texts if isinstance(text, str)}
     return {str}.issuperset(map(type, entries)) and known.issuperset(entries)
 
@@ -373,7 +376,7 @@ def _read(name: str, field: dict[str, Any], value: Any) -> Any:
             return value
         return [_read(name, items, entry) for entry in value]
     if kind == "integer" and isinstance(value, float) and value.is_integer():
-        value = int(value)  # JSON knows no difference between 5 and 5.0
+        value = int(value)  # JSON does not distinguish 5 from 5.0
     if kind in _KINDS:
         classes, words = _KINDS[kind]
         if not isinstance(value, classes) or (isinstance(value, bool) and kind != "boolean"):
@@ -393,7 +396,7 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
 
 
 def _choices(field: dict[str, Any]) -> list[Any] | None:
-    """What may be chosen, however the schema says it; None if anything may."""
+    """Return the allowed values in any of the notations of JSON Schema; None if unrestricted."""
     if "enum" in field:
         return list(field["enum"])
     for word in ("oneOf", "anyOf"):

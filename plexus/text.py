@@ -1,4 +1,4 @@
-"""Text from others, made safe to show and short enough to keep."""
+"""Untrusted text: escape or replace control characters, and shorten it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import Final
 
 __all__ = ("escape_controls", "head_and_tail", "replace_controls", "shorten")
 
-#: What must not reach a terminal or a reader of lines: control characters, line separators, those
-#: that change the direction of writing, which can make text look like other text, and halves of
-#: surrogate pairs. (It is compiled when it is
-#: first used: most starts have nothing to escape.)
+#: Characters that must not reach a terminal or a line reader: control characters, line separators,
+#: bidirectional controls, which can make text look like other text, and lone surrogates. The
+#: pattern is compiled at first use, because most starts have nothing to escape.
 _CONTROLS: Final = "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 
 
 def escape_controls(text: str) -> str:
-    """Return the text with control characters as `\\u000a` and the like."""
+    """Return the text with control characters escaped, such as `\\u000a`."""
     return re.sub(_CONTROLS, lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -25,14 +24,14 @@ def replace_controls(text: str, replacement: str = "", keep: str = "") -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Return the text; past the limit, its head and an ellipsis."""
+    """Return the text; if it exceeds the limit, its head and an ellipsis."""
     return text if len(text) <= limit else f"{text[:limit]}..."
 
 
 def head_and_tail(text: str, limit: int, note: str = "{} characters left out") -> str:
-    """Return the text; past the limit, its head, a note and its tail.
+    """Return the text; if it exceeds the limit, its head, a note and its tail.
 
-    `note` is formatted with the number of characters that are left out.
+    `note` is formatted with the number of omitted characters.
     """
     if len(text) <= limit:
         return text

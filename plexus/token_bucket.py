@@ -1,6 +1,6 @@
-"""Token bucket: how often something may happen, in bursts and on average.
+"""Token-bucket rate limiter, with a burst and an average rate.
 
-It reads no clock: the time is passed in, in seconds of any clock that does not go back.
+It reads no clock: the time is passed in, in seconds of any monotonic clock.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from typing import Final
 
 __all__ = ("TokenBucket",)
 
-#: What counts as a whole token: a timer that was set for the time of the next one may fire a
-#: little early.
+#: What counts as a whole token: a timer that was set for the time of the next token may fire
+#: slightly early.
 WHOLE: Final = 0.999
 
 
 class TokenBucket:
-    """Holds at most `burst` tokens and gains `per_s` tokens a second; it starts full."""
+    """A bucket of at most `burst` tokens that gains `per_s` tokens a second; it starts full."""
 
     __slots__ = ("_burst", "_per_s", "_tokens", "_updated_at")
 
@@ -26,7 +26,7 @@ class TokenBucket:
         self._updated_at = now
 
     def take(self, now: float) -> float:
-        """Take a token. Returns 0, or the seconds until there is one."""
+        """Take a token. Return 0, or the seconds until one is available."""
         tokens = self._tokens + (now - self._updated_at) * self._per_s
         self._tokens = tokens = min(tokens, self._burst)
         self._updated_at = now
@@ -36,10 +36,10 @@ class TokenBucket:
         return 0.0
 
     def charge(self, count: int) -> None:
-        """Take this many tokens even if they are not there; they are missing later."""
+        """Take `count` tokens unconditionally; a deficit delays later ones."""
         self._tokens -= count
 
     def wait_s(self, now: float) -> float:
-        """Return the seconds until there is a token, without taking it."""
+        """Return the seconds until a token is available, without taking it."""
         tokens = self._tokens + (now - self._updated_at) * self._per_s
         return max((1 - tokens) / self._per_s, 0.0)
