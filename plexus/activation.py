@@ -147,7 +147,6 @@ class ResourceMark(NamedTuple):
 class MethodMark(NamedTuple):
     """The attribute that `@method`, `@prompt` or `@resource` sets on a function."""
 
-    #: Short display name.
     title: str | None = None
     deadline_s: Deadline = "default"
     follows: bool = False
@@ -175,9 +174,9 @@ COMPLETES = "__plexus_completer__"
 class MethodOptions(TypedDict, total=False):
     """The options of `@method`; the defaults are those of `MethodMark` and `Hints`."""
 
-    #: A short name for people.
+    #: Short display name.
     title: str | None
-    #: Another name than the function's.
+    #: Name of the method, if it differs from that of the function.
     name: str | None
     #: Maximum duration of a run in seconds, instead of the server's; None for no limit.
     deadline_s: Deadline

@@ -136,7 +136,7 @@ class Context:
 
 def _check_answer(question: Question[Any], answer: Any) -> None:
     if answer is None:
-        raise Declined(f"Declined: {question.message}")
+        raise Declined(f"declined: {question.message}")
     if isinstance(answer, PlexusError):
         raise answer
 

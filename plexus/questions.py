@@ -140,9 +140,7 @@ class SelectMany(Choice[list[str]]):
 
     def read(self, answer: Any) -> list[str]:
         if not isinstance(answer, list) or not _all_among(answer, self.values):
-            raise InvalidParams(
-                f"the answer must be a list from {', '.join(self.values)}"
-            )
+            raise InvalidParams(f"the answer must be a list from {', '.join(self.values)}")
         return list(dict.fromkeys(answer))
 
 
@@ -334,9 +332,6 @@ class OpenUrl(Confirm):
         return {"url": self.url}
 
 
-# --- forms that are described by a JSON Schema ------------------------------------------------
-
-
 def read_form(schema: dict[str, Any], answer: Any) -> dict[str, Any]:
     """Return the fields of an answer, with defaults for the omitted ones. Raises InvalidParams.
 
@@ -360,7 +355,7 @@ def read_form(schema: dict[str, Any], answer: Any) -> dict[str, Any]:
 
 
 def _all_among(entries: list[Any], texts: list[Any]) -> bool:
-    """Return whether all entries are strings of this list, in linear time: an answer may be 1 MiB."""
+    """Return whether all entries are strings of this list, in linear time (1 MiB answers)."""
     known = {text for text in texts if isinstance(text, str)}
     return {str}.issuperset(map(type, entries)) and known.issuperset(entries)
 

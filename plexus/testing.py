@@ -1,13 +1,13 @@
-"""Testing an activation as its callers meet it: through a hub, in the process of the test.
+"""Test an activation as its callers use it: through a hub, in the process of the test.
 
     async with local(Words()) as plexus:
         events = await plexus.events("words.count", path="poem.txt")
         expect(events).types("line", "line", "complete")
         assert await plexus.call("words.longest", text="a bee") == "bee"
 
-Parameters are validated, a run ends with exactly one terminal, and questions are asked, all as on
-a server. Every wait has a deadline, so that a test fails and does not hang. This module knows no
-test framework: what does not hold is an AssertionError.
+As on a server, parameters are validated, a run ends with exactly one terminal, and questions are
+asked. Every wait has a timeout, so that a test fails instead of hanging. This module depends on no
+test framework: a failed expectation is an AssertionError.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ("Answers", "Expectation", "Local", "Stream", "expect", "local")
 
 E = TypeVar("E", bound=Event)
 
-#: How long a test waits for the next event.
+#: Timeout of a test for the next event, in seconds.
 WITHIN_S: Final = 10.0
 
 
@@ -44,11 +44,11 @@ async def local(
     limits: Limits | None = None,
     within_s: float = WITHIN_S,
 ) -> AsyncIterator[Local]:
-    """A hub with these activations, for as long as the block lasts; raises RegistrationError.
+    """Run a hub with these activations for the duration of the block. Raises RegistrationError.
 
-    `answers` are what the caller says to the questions of the runs, in their order: see `Answers`.
-    One that nobody asked for is an AssertionError at the end of the block. `principal` is who
-    calls; `within_s` is how long a test waits for the next event.
+    `answers` are the caller's answers to the questions of the runs, in their order: see `Answers`.
+    An unused answer is an AssertionError at the end of the block. `principal` is the caller;
+    `within_s` is the timeout for the next event in seconds.
     """
     hub = Plexus(limits=limits)
     hub.register(PlexusActivation(hub))
@@ -63,11 +63,11 @@ async def local(
 
 
 class Answers:
-    """What is said to the questions of runs, in the order in which they are asked.
+    """Answers to the questions of runs, in the order in which they are asked.
 
-    An answer is what a client would send: True for a Confirm, a text for an AskText, a dict for a
-    Form, None to decline. A PlexusError is what the question is refused with, and a function is
-    given the request and returns the answer.
+    An answer is what a client would send: True for a Confirm, a string for an AskText, a dict for a
+    Form, None to decline. A PlexusError refuses the question, and a function receives the request
+    and returns the answer.
     """
 
     def __init__(self, answers: Iterable[Any]) -> None:
@@ -77,7 +77,7 @@ class Answers:
         return len(self._answers)
 
     def respond(self, run: Run, request: QuestionAsked) -> None:
-        """Answer a question with the next; raises InvalidParams if it does not fit."""
+        """Answer a question with the next answer. Raises InvalidParams if it is invalid."""
         answer = self._answers.popleft()
         if callable(answer):
             answer = answer(request)
@@ -87,13 +87,15 @@ class Answers:
             run.answer(request.request, answer)
 
     def check_all_used(self) -> None:
-        """Raise AssertionError if there is an answer that nobody asked for."""
+        """Raise AssertionError if an answer was not used."""
         if self._answers:
-            raise AssertionError(f"nobody asked for these answers: {list(self._answers)!r}")
+            raise AssertionError(
+                f"no question was asked for these answers: {list(self._answers)!r}"
+            )
 
 
 class Local:
-    """A hub, and somebody who calls its methods."""
+    """A hub, and a caller of its methods."""
 
     def __init__(
         self,
@@ -104,31 +106,31 @@ class Local:
         *,
         once: bool = False,
     ) -> None:
-        #: The hub itself, for what is not here.
+        #: The hub itself, for everything else.
         self.hub = hub
         self._answers = answers
         self._principal = principal
         self._within_s = within_s
-        #: Whether the answers are those to one call.
+        #: Whether the answers are for a single call.
         self._once = once
 
     def stream(self, method: str, /, **params: Any) -> Stream:
-        """Call a method, to be read event by event; raises what a server refuses the call with.
+        """Call a method and read it event by event. Raises the error of a refused call.
 
-        Questions for which there is no answer are left to the test: `stream.answer(...)`.
+        Questions without an answer are left to the test: `stream.answer(...)`.
         """
         call = self.hub.call(method, params, self._principal)
         return Stream(call, self._answers, self._within_s)
 
     async def events(self, method: str, /, **params: Any) -> list[Event]:
-        """All events of a call, up to and with its terminal, whatever that is."""
+        """Return all events of a call, up to and including its terminal."""
         events = []
         async with self.stream(method, **params) as stream:
             async for event in stream:
                 if isinstance(event, QuestionAsked) and event.request in stream.unanswered:
                     raise AssertionError(
-                        f"{method} asks {event.message!r} ({event.kind}), and there is no answer: "
-                        "give it to `local(..., answers=[...])` or `plexus.answering(...)`"
+                        f"{method} asks {event.message!r} ({event.kind}), which has no answer: "
+                        "pass one to `local(..., answers=[...])` or `plexus.answering(...)`"
                     )
                 events.append(event)
         if self._once:
@@ -136,28 +138,28 @@ class Local:
         return events
 
     async def call(self, method: str, /, **params: Any) -> Any:
-        """The value of a call: what a plain method returns, else the last event of a stream.
+        """Return the value of a call: the result of a plain method, or the last event of a stream.
 
-        Raises what the call failed with, as the class of `plexus.errors` that has this code.
+        Raises the error of a failed call, as the class of `plexus.errors` with its code.
         """
         return _value_of((await self.events(method, **params))[-1])
 
     def answering(self, *answers: Any) -> Local:
-        """Somebody who gives these answers to the next call, which must ask for all of them."""
+        """Return a caller with these answers for its next call, which must use all of them."""
         return Local(self.hub, Answers(answers), self._principal, self._within_s, once=True)
 
 
 class Stream:
-    """The events of one call, as they come. Leaving its block stops the run."""
+    """The events of one call, as they arrive. Leaving the block stops the run."""
 
     def __init__(self, call: Call, answers: Answers, within_s: float) -> None:
         #: The run itself.
         self.run = call.run
-        #: The questions that wait for an answer, by number.
+        #: Questions that wait for an answer, by number.
         self.unanswered: dict[str, QuestionAsked] = {}
         self._answers = answers
         self._within_s = within_s
-        #: Whether the run began with this call, and ends with it.
+        #: Whether this call started the run, and stops it.
         self._own = call.fresh
         self._batches = call.run.batches(call.after, owner=call.owned)
         self._ready: deque[Event] = deque()
@@ -190,25 +192,25 @@ class Stream:
             async with asyncio.timeout(self._within_s):
                 self._ready.extend((await anext(self._batches)).events)
         except TimeoutError:
-            said = "nothing" if self._last is None else repr(self._last)
+            last = "none" if self._last is None else repr(self._last)
             raise AssertionError(
-                f"{self.run.method} said nothing for {self._within_s:g} s; its last was {said}"
+                f"{self.run.method} sent no event for {self._within_s:g} s; its last was {last}"
             ) from None
 
     def answer(self, answer: Any) -> None:
-        """Answer the question that has waited longest; raises InvalidParams if it does not fit."""
+        """Answer the oldest open question. Raises InvalidParams if the answer is invalid."""
         if not self.unanswered:
-            raise AssertionError(f"{self.run.method} asks nothing at the moment")
+            raise AssertionError(f"{self.run.method} has no open question")
         request = next(iter(self.unanswered))
         self.run.answer(request, answer)
         del self.unanswered[request]
 
     def cancel(self, reason: str = "the test stopped it") -> None:
-        """Stop the run; its terminal still comes."""
+        """Cancel the run; its terminal still arrives."""
         self.run.cancel(reason)
 
     async def aclose(self) -> None:
-        """Stop the run, if it has not ended, and wait until its `finally` blocks have run."""
+        """Cancel the run, if it has not ended, and wait until its `finally` blocks have run."""
         await self._batches.aclose()
         if not self._own:
             return
@@ -220,7 +222,7 @@ class Stream:
 
 
 def _value_of(terminal: Event) -> Any:
-    """What a run came to; raises what it failed with."""
+    """Return the value of a run. Raises its error if it failed."""
     assert isinstance(terminal, Terminal), terminal
     if isinstance(terminal, ErrorEvent):
         known = {cls.default_code: cls for cls in PlexusError.__subclasses__()}
@@ -235,37 +237,37 @@ def _value_of(terminal: Event) -> Any:
 
 
 def expect(events: Sequence[Event]) -> Expectation:
-    """Say what these events must be; what is not so is an AssertionError that shows them."""
+    """Return assertions about these events; a failed one is an AssertionError that shows them."""
     return Expectation(events)
 
 
 class Expectation:
-    """The events of a call, and what a test says of them. Assertions can be chained."""
+    """Assertions about the events of a call. They can be chained."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.events = list(events)
 
     @property
     def text(self) -> str:
-        """All that a person would have read."""
+        """The text that a person would have read."""
         return "".join(event.as_text() for event in self.events)
 
     @property
     def questions(self) -> list[str]:
-        """What was asked."""
+        """The questions that were asked."""
         return [event.message for event in self.of(QuestionAsked)]
 
     @property
     def value(self) -> Any:
-        """What the run came to; raises what it failed with."""
+        """The value of the run. Raises its error if it failed."""
         return _value_of(self._last())
 
     def of(self, kind: type[E]) -> list[E]:
-        """The events of this class."""
+        """Return the events of this class."""
         return [event for event in self.events if isinstance(event, kind)]
 
     def types(self, *types: str) -> Expectation:
-        """These are the events, by their tags, in this order."""
+        """Assert that the events have exactly these tags, in this order."""
         found = tuple(event.type for event in self.events)
         if found == types:
             return self
@@ -273,40 +275,42 @@ class Expectation:
             (n for n, pair in enumerate(zip(found, types, strict=False)) if pair[0] != pair[1]),
             min(len(found), len(types)),
         )
-        return self._fail(f"expected {', '.join(types) or 'no event'}; they part at {place + 1}")
+        return self._fail(
+            f"expected {', '.join(types) or 'no event'}; the first difference is at {place + 1}"
+        )
 
     def completes(self, **fields: Any) -> Expectation:
-        """The run did its work, and its terminal has these fields with these values."""
+        """Assert that the run completed, and that its terminal has these fields."""
         return self._ends("complete", fields)
 
     def fails(self, code: str, *, saying: str = "") -> Expectation:
-        """The run failed with this code, and its message has these words in it."""
+        """Assert that the run failed with this code, and that its message contains `saying`."""
         self._ends("error", {"code": code})
         message = self.of(ErrorEvent)[-1].message
         return self if saying in message else self._fail(f"{saying!r} is not in {message!r}")
 
     def is_cancelled(self) -> Expectation:
-        """The run was stopped."""
+        """Assert that the run was cancelled."""
         return self._ends("cancelled", {})
 
     def progresses(self, to: float | None = None) -> Expectation:
-        """Progress was made and never lost, up to this if it is given."""
+        """Assert that progress never decreased, and that it reached `to` if given."""
         done = [event.done for event in self.of(Progress)]
         if not done:
-            return self._fail("expected progress, and there is none")
+            return self._fail("expected progress, found none")
         if done != sorted(done):
-            return self._fail(f"progress went back: {done}")
+            return self._fail(f"progress decreased: {done}")
         return self if to is None or done[-1] == to else self._fail(f"progress ends at {done[-1]}")
 
     def _ends(self, type_: str, fields: dict[str, Any]) -> Expectation:
         last = self._last()
         if last.type != type_:
             return self._fail(f"expected the end to be {type_!r}, not {last.type!r}")
-        for name, wanted in fields.items():
+        for name, expected in fields.items():
             if not hasattr(last, name):
                 return self._fail(f"{type(last).__name__} has no field {name!r}")
-            if getattr(last, name) != wanted:
-                return self._fail(f"{name} is {getattr(last, name)!r} and not {wanted!r}")
+            if getattr(last, name) != expected:
+                return self._fail(f"{name} is {getattr(last, name)!r}, not {expected!r}")
         return self
 
     def _last(self) -> Event:

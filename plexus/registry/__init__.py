@@ -1,1 +1,1 @@
-"""What there is: activations, their methods, schemas, resources and prompts."""
+"""The registry: activations, their methods, schemas, resources and prompts."""

@@ -1,4 +1,10 @@
-"""Activations in their places: read at registration with all inside them, walked and described."""
+"""Activations as a tree: read and check them at registration, walk and describe them.
+
+All errors that describing and calling a method could raise later are found here, at registration: a
+method that passes the checks is described, listed and called without errors of its types, defaults
+or texts. Only types that are not plain JSON need pydantic, because importing it is a large part of
+a cold start. The built-in activations are registered without checks; a test checks them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +19,7 @@ from plexus.registry import schema
 from plexus.registry.signature import MethodSpec, is_name, read_methods
 from plexus.rpc import wire
 
-if TYPE_CHECKING:  # the hub holds nodes; here it is only named
+if TYPE_CHECKING:  # imported for annotations only: the hub imports this module
     from plexus.runtime.hub import Plexus
 
 __all__ = (
@@ -28,17 +34,20 @@ __all__ = (
     "walk",
 )
 
-#: Tool names of at most 64 characters are what every host takes.
+#: Every host accepts tool names of at most 64 characters.
 NAME_LENGTH: Final = 64
 
 
-#: What the hub asks of an activation beside its methods, if the class replaces it.
+#: Methods that the hub calls if the class of an activation overrides them.
 HOOKS: Final = ("check_health", "resources", "prompts", "close")
 
 
 class Node:
-    """An activation in its place. One that is registered from a manifest is made when it is first
-    used; until then everything but `activation` is known."""
+    """An activation in the tree.
+
+    An activation that is registered from a manifest is instantiated at first use; all attributes
+    except `activation` are known before that.
+    """
 
     __slots__ = (
         "_activation",
@@ -68,7 +77,7 @@ class Node:
         self.class_name = class_name
         self.version = version
         self.description = description
-        #: Those of `HOOKS` that the activation has.
+        #: The `HOOKS` that the activation overrides.
         self.hooks = frozenset(hooks)
         self.methods = methods
         self.children = children
@@ -82,9 +91,9 @@ class Node:
 
     @property
     def activation(self) -> Activation:
-        """The activation, which is imported and made if it was not used before."""
+        """The activation; imported and instantiated at first use."""
         if self._activation is None:
-            assert self._load is not None, "a node has an activation or what makes it"
+            assert self._load is not None, "a node has an activation or a loader"
             activation = self._load()
             if self._hub is not None:
                 activation.plexus = self._hub
@@ -93,18 +102,18 @@ class Node:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the activation was made."""
+        """Whether the activation was instantiated."""
         return self._activation is not None
 
     def attach(self, hub: Plexus) -> None:
-        """Give the activation its hub, now or when it is made."""
+        """Set the hub of the activation, now or when it is instantiated."""
         self._hub = hub
         if self._activation is not None:
             self._activation.plexus = hub
 
 
 def read_activation(activation: Activation | type[Activation], parent: str = "") -> Node:
-    """An activation with its children, made if it is a class; raises RegistrationError."""
+    """Read an activation and its children; instantiate classes. Raises RegistrationError."""
     cls = activation if isinstance(activation, type) else type(activation)
     where = cls.__name__
     if not issubclass(cls, Activation):
@@ -119,23 +128,25 @@ def read_activation(activation: Activation | type[Activation], parent: str = "")
         )
     if not (cls.__doc__ or "").strip():
         raise RegistrationError(
-            f"{where}: needs a docstring; it is what callers read: write what it is for, in "
-            "triple quotes, as the first line of the class"
+            f"{where}: needs a docstring, which callers read as its description; write it in "
+            "triple quotes as the first line of the class"
         )
     try:
         instance = activation() if isinstance(activation, type) else activation
     except Exception as error:
-        raise RegistrationError(f"{where}: could not be made: {error}") from error
+        raise RegistrationError(f"{where}: could not be instantiated: {error}") from error
     path = f"{parent}.{cls.namespace}" if parent else cls.namespace
     methods = read_methods(instance, path)
     for spec in methods:
         if len(spec.name) > NAME_LENGTH:
-            raise RegistrationError(f"{where}: {spec.name} is over {NAME_LENGTH} characters long")
+            raise RegistrationError(
+                f"{where}: the name {spec.name} has more than {NAME_LENGTH} characters"
+            )
     children = [read_activation(child, path) for child in instance.children]
     names = [child.path for child in children]
     if len(names) > len(set(names)):
         twice = next(name for name in names if names.count(name) > 1)
-        raise RegistrationError(f"{where}: has two children called {twice}")
+        raise RegistrationError(f"{where}: two children are named {twice}")
     if not methods and not children:
         raise RegistrationError(f"{where}: has no method; mark one with @method")
     hooks = [name for name in HOOKS if getattr(cls, name) is not getattr(Activation, name)]
@@ -144,19 +155,19 @@ def read_activation(activation: Activation | type[Activation], parent: str = "")
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """A node and all inside it, children after their parents."""
+    """Yield a node and all its descendants, children after their parents."""
     yield node
     for child in node.children:
         yield from walk(child)
 
 
 def methods_of(node: Node) -> Iterator[MethodSpec]:
-    """All methods of a node and of all inside it."""
+    """Yield all methods of a node and of its descendants."""
     return (spec for inner in walk(node) for spec in inner.methods)
 
 
 def describe(node: Node) -> dict[str, Any]:
-    """What `plexus.schema` says of an activation and of all inside it."""
+    """Return the entry of an activation and its children in `plexus.schema`."""
     body: dict[str, Any] = {
         "namespace": node.path,
         "version": node.version,
@@ -175,7 +186,7 @@ def describe(node: Node) -> dict[str, Any]:
 def filter_scopes(
     activations: Iterable[dict[str, Any]], scopes: frozenset[str]
 ) -> list[dict[str, Any]]:
-    """What is left of described activations for whoever has only these scopes."""
+    """Return the part of described activations that is visible with only these scopes."""
     left = []
     for described in activations:
         body = {key: value for key, value in described.items() if key not in ("children", "hash")}
@@ -188,19 +199,13 @@ def filter_scopes(
     return left
 
 
-# --- checks ------------------------------------------------------------------------------------
-#
-# Everything that describing and calling a method may raise later is tried out at registration. A
-# method that passes is described, listed and called without errors of its types, defaults or
-# texts. pydantic is asked only about types that are not plain JSON, because importing it is a
-# large part of a cold start. The program's own activations are registered as checked, and a test
-# checks them.
+# --- checks -----------------------------------------------------------------------------------
 
-_TYPES: Final = "use types that pydantic knows: plain ones, dataclasses, TypedDicts, models"
+_TYPES: Final = "use types that pydantic supports: plain types, dataclasses, TypedDicts, models"
 
 
 def check_node(node: Node) -> None:
-    """Raise RegistrationError for what is wrong with an activation or with one inside it."""
+    """Raise RegistrationError for an invalid activation or descendant."""
     for inner in walk(node):
         name = type(inner.activation).__name__
         _check_json(f"{name}: its version and docstring", [inner.version, inner.description])
@@ -213,7 +218,7 @@ def _check_method(spec: MethodSpec) -> None:
     resource = spec.resource or ()
     for text in (spec.title, *resource):
         if text is not None and not isinstance(text, str):
-            raise RegistrationError(f"{where}: {text!r} must be a text, as titles and names are")
+            raise RegistrationError(f"{where}: {text!r} must be a str, as titles and names are")
     _check_json(f"{where}: its title and docstring", [spec.title, spec.description, resource])
     _check_json(f"{where}: its hints", spec.hints)
     is_plain = True
@@ -234,19 +239,19 @@ def _check_method(spec: MethodSpec) -> None:
 
 
 def _check_given(where: str, given: dict[str, Any]) -> None:
-    _check_json(f"{where}: the schema that is given", given)
+    _check_json(f"{where}: the given schema", given)
     properties = given.get("properties", {})
     if not isinstance(properties, dict) or not all(
         isinstance(each, dict) for each in properties.values()
     ):
         raise RegistrationError(
-            f'{where}: "properties" of the schema that is given must map each name to an object, '
-            'as in {"name": {"type": "string"}}'
+            f'{where}: "properties" of the given schema must map each name to an object, '
+            'such as {"name": {"type": "string"}}'
         )
 
 
 def _check_event(subject: str, event: type[Event]) -> bool:
-    """Check the fields of an event; return whether all are plain."""
+    """Check the fields of an event; return whether all are plain. Raises RegistrationError."""
     try:
         hints = typing.get_type_hints(event, include_extras=True)
     except NameError as error:
@@ -264,19 +269,19 @@ def _check_event(subject: str, event: type[Event]) -> bool:
 
 
 def _check_type(subject: str, hint: Any, use: Literal["argument", "field", "result"]) -> bool:
-    """Raise RegistrationError for a type without a schema; return whether it is plain JSON."""
+    """Return whether a type is plain JSON. Raises RegistrationError for one without a schema."""
     if schema.core_schema(hint) is not None:
         _check_json(f"{subject}: its type", _literals(hint))
         return True
     from pydantic import TypeAdapter
 
     try:
-        # What a Field says may count only for a member of an object.
+        # Some options of a Field only apply to a member of an object.
         adapter = (
             TypeAdapter(hint) if use == "result" else schema.closed_object(use, {use: (hint, True)})
         )
         described = adapter.json_schema(mode="validation" if use == "argument" else "serialization")
-    # An author's own type may raise anything while it is described.
+    # An author's type may raise any exception while it is described.
     except Exception as error:
         raise _no_schema(subject, error) from error
     _check_json(f"{subject}: its schema", described)
@@ -284,14 +289,14 @@ def _check_type(subject: str, hint: Any, use: Literal["argument", "field", "resu
 
 
 def _literals(hint: Any) -> list[Any]:
-    """Return the values that a plain type names; the types in it are none."""
+    """Return the values of all Literals in a plain type."""
     if typing.get_origin(hint) is Literal:
         return list(typing.get_args(hint))
     return [value for inner in typing.get_args(hint) for value in _literals(inner)]
 
 
 def _check_whole(where: str, spec: MethodSpec) -> None:
-    """Check what only shows when the parts of a description are put together."""
+    """Check what only shows when the parts of a description are combined."""
     try:
         described = schema.describe_method(spec)
         schema.build_validator(spec)
@@ -301,7 +306,7 @@ def _check_whole(where: str, spec: MethodSpec) -> None:
 
 
 def _no_schema(subject: str, error: Exception) -> RegistrationError:
-    """Return the error with the first sentence of the reason; pydantic's go on to advice."""
+    """Return the error with the first sentence of the reason, without the advice of pydantic."""
     reason = str(error).partition("\n")[0].partition(". ")[0].rstrip(".") or type(error).__name__
     return RegistrationError(f"{subject} has no schema: {reason}; {_TYPES}")
 
@@ -310,4 +315,4 @@ def _check_json(subject: str, value: Any) -> None:
     try:
         wire.encode_exact(value, subject)
     except InvalidEvent as error:
-        raise RegistrationError(f"{error.message}; give a value that JSON has") from error
+        raise RegistrationError(f"{error.message}; use a value that JSON can represent") from error

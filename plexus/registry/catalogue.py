@@ -1,7 +1,7 @@
-"""The resources and prompts of a hub: find one by its address or name, and list them in pages.
+"""The resources and prompts of a hub: find one by its URI or name, and list them in pages.
 
-A list has one order, that of the addresses or names in it, over all activations, so that a page
-begins where the one before it ended, whatever came and went meanwhile.
+A list is sorted by URI or name across all activations, so that each page starts where the previous
+one ended, even if entries were added or removed in between.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from plexus.registry.uri_templates import NameTemplate
 
 __all__ = ("Prompts", "Resources")
 
-#: What an activation may list, which is also what the method that does is called.
+#: What an activation can list, which is also the name of the hook.
 ListName: TypeAlias = Literal["resources", "prompts"]
-#: Whether the entry of this key is for whoever asks.
+#: Returns whether the caller can see the entry with this key.
 IsVisible: TypeAlias = Callable[[str], bool]
 E = TypeVar("E", ResourceInfo, PromptInfo)
 
 
 class Resources:
-    """What can be read by its address. Made anew whenever an activation is registered."""
+    """Resources by URI. Built again whenever an activation is registered."""
 
     def __init__(self, specs: Iterable[MethodSpec]) -> None:
-        """Raises RegistrationError if two methods read the same address."""
+        """Raise RegistrationError if two methods read the same URI."""
         self._fixed: dict[str, MethodSpec] = {}
         self._open: list[MethodSpec] = []
         shapes: dict[str, MethodSpec] = {}
@@ -47,11 +47,11 @@ class Resources:
                 self._fixed[spec.template.uri] = spec
             else:
                 self._open.append(spec)
-        # Where several fit, the one that leaves the least open is meant.
+        # If several match, the most specific wins.
         self._open.sort(key=_openness)
 
     def find(self, uri: str) -> tuple[MethodSpec, dict[str, Any]]:
-        """The method that reads this address, and its arguments; raises NotFound."""
+        """Return the method that reads this URI, and its arguments. Raises NotFound."""
         spec = self._fixed.get(uri)
         if spec is not None:
             return spec, {}
@@ -59,7 +59,10 @@ class Resources:
             arguments = _arguments(spec, uri)
             if arguments is not None:
                 return spec, arguments
-        raise NotFound(f"there is no resource {uri[:200]}", data={"uri": uri})
+        raise NotFound(
+            f"Unknown resource {uri[:200]!r}. List resources with plexus.resources.",
+            data={"uri": uri},
+        )
 
     async def page(
         self,
@@ -68,7 +71,7 @@ class Resources:
         after: str | None,
         limit: int,
     ) -> list[ResourceInfo]:
-        """The first so many resources after this address, of all activations."""
+        """Return the first `limit` resources after this URI, of all activations."""
         fixed = {
             uri: _resource_info(spec)
             for uri, spec in self._fixed.items()
@@ -79,12 +82,12 @@ class Resources:
 
 
 def _openness(spec: MethodSpec) -> tuple[int, str]:
-    assert spec.template is not None, "a resource has an address"
+    assert spec.template is not None, "a resource has a URI"
     return -spec.template.weight, spec.template.uri
 
 
 def _arguments(spec: MethodSpec, uri: str) -> dict[str, Any] | None:
-    assert spec.template is not None, "a resource has an address"
+    assert spec.template is not None, "a resource has a URI"
     values = spec.template.match(uri)
     if values is None:
         return None
@@ -99,17 +102,17 @@ def _arguments(spec: MethodSpec, uri: str) -> dict[str, Any] | None:
 
 
 def _resource_info(spec: MethodSpec) -> ResourceInfo:
-    there = spec.resource
-    assert there is not None, "a resource has an address"
-    name = there.name or spec.name
-    return ResourceInfo(there.uri, name, there.title, spec.description, there.mime_type)
+    mark = spec.resource
+    assert mark is not None, "a resource has a URI"
+    name = mark.name or spec.name
+    return ResourceInfo(mark.uri, name, mark.title, spec.description, mark.mime_type)
 
 
 class Prompts:
-    """What can be asked for by its name. Made anew whenever an activation is registered."""
+    """Prompts by name. Built again whenever an activation is registered."""
 
     def __init__(self, specs: Iterable[MethodSpec]) -> None:
-        """Raises RegistrationError if two methods make the same prompts."""
+        """Raise RegistrationError if two methods render the same prompts."""
         self._fixed: dict[str, MethodSpec] = {}
         by_prefix: dict[str, tuple[NameTemplate, MethodSpec]] = {}
         for spec in specs:
@@ -122,15 +125,17 @@ class Prompts:
             _, other = by_prefix.setdefault(template.prefix, (template, spec))
             if other is not spec:
                 raise RegistrationError(
-                    f"{type(spec.owner).__name__}: {spec.name} and {other.name} make the same "
+                    f"{type(spec.owner).__name__}: {spec.name} and {other.name} render the same "
                     f"prompts {template.text!r}"
                 )
-        # Where several fit, the one that leaves the least open is meant.
+        # If several match, the most specific wins.
         self._open = [by_prefix[prefix] for prefix in sorted(by_prefix, key=len, reverse=True)]
 
     def find(self, name: str) -> tuple[MethodSpec, dict[str, Any]]:
-        """The method that makes this prompt, and what the name says of its arguments; raises
-        NotFound."""
+        """Return the method that renders this prompt, and the arguments that the name contains.
+
+        Raises NotFound.
+        """
         spec = self._fixed.get(name)
         if spec is not None:
             return spec, {}
@@ -138,7 +143,9 @@ class Prompts:
             value = template.match(name)
             if value is not None and _fits(spec, template.variable, value):
                 return spec, {template.variable: value}
-        raise NotFound(f"there is no prompt {name[:200]}", data={"name": name})
+        raise NotFound(
+            f"Unknown prompt {name[:200]!r}. List prompts with plexus.prompts.", data={"name": name}
+        )
 
     async def page(
         self,
@@ -147,7 +154,7 @@ class Prompts:
         after: str | None,
         limit: int,
     ) -> list[PromptInfo]:
-        """The first so many prompts after this name, of all activations."""
+        """Return the first `limit` prompts after this name, of all activations."""
         fixed = {
             name: PromptInfo(name, spec.title, spec.description)
             for name, spec in self._fixed.items()
@@ -158,7 +165,7 @@ class Prompts:
 
 
 def _fits(spec: MethodSpec, variable: str, value: str) -> bool:
-    """Whether a parameter takes this value: one that lists its values takes no other."""
+    """Return whether a parameter accepts this value; one with listed values accepts only those."""
     parameter = next(each for each in spec.parameters if each.name == variable)
     try:
         read_variable(parameter, value)
@@ -175,14 +182,17 @@ def _visibility_filter(
     find: Callable[[str], tuple[MethodSpec, dict[str, Any]]],
     principal: Principal,
 ) -> IsVisible | None:
-    """What a principal is shown of what these methods give and `find` finds; None for all."""
+    """Return which entries of these methods a principal can see; None for all.
+
+    `find` looks up the method of an entry.
+    """
     if all(principal.may(spec.scope) for spec in specs):
         return None
 
     def is_visible(key: str) -> bool:
         try:
             return principal.may(find(key)[0].scope)
-        except NotFound:  # an activation lists what no method gives
+        except NotFound:  # an activation lists an entry that no method provides
             return False
 
     return is_visible
@@ -197,14 +207,16 @@ async def _page(
     limit: int,
     is_visible: IsVisible | None,
 ) -> list[E]:
-    """Return the first `limit` entries after this key. `activations` are those that have such a
-    list of their own; `fixed` are the entries that are always there. Without `is_visible`
-    everything is shown."""
+    """Return the first `limit` entries after this key.
+
+    `activations` are those with a list hook; `fixed` are the entries that always exist. Without
+    `is_visible`, all entries are included.
+    """
     found: dict[str, E] = {}
     for activation in activations:
         try:
             listed: list[E] = await _listed(what, activation, principal, after, limit, is_visible)
-        # Somebody else's code may raise anything, and what the others list is still there.
+        # A plugin may raise any exception; the entries of the others are still listed.
         except Exception as error:  # noqa: BLE001
             Internal.report(f"listing the {what} of {activation.namespace}", error)
         else:
@@ -222,14 +234,14 @@ async def _listed(
     limit: int,
     is_visible: IsVisible | None,
 ) -> list[E]:
-    """The first so many of one activation that are shown."""
+    """Return the first `limit` visible entries of one activation."""
     found: list[E] = []
     while True:
         page: list[E] = await getattr(activation, what)(principal, after, limit)
         if is_visible is None:
             return page
         found += [entry for entry in page if is_visible(entry[0])]
-        # Whoever leaves out what is asked for, and says the same again, is not asked again.
+        # Stop if a hook ignores `after` and returns the same entries again.
         ended = not page or len(page) < limit or (after is not None and page[-1][0] <= after)
         if ended or len(found) >= limit:
             return found

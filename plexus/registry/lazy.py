@@ -1,11 +1,11 @@
-"""Late loading: the only place where code of ours is imported by its name.
+"""Lazy loading: the only module that imports code of this project by name.
 
-An activation can be registered from a manifest, which is plain data made from its class: all that
-registries, lists and schemas need. The class is imported when a method is called for the first
-time, or when the hub needs one of its hooks. The manifest records every source file that it was
-made from and is ignored as a whole when one of them has changed.
+An activation can be registered from a manifest: plain data, generated from its class, that contains
+everything that registries, lists and schemas need. The class is imported at the first call of a
+method, or when the hub needs one of its hooks. The manifest records the source files that it was
+generated from, and is ignored as a whole when one of them has changed.
 
-`resolve` is for the few other places that choose code by name.
+`resolve` is for the few other places that select code by name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from plexus.rpc import wire
 
 __all__ = ("LazyMethod", "Manifest", "dump_manifest", "resolve")
 
-#: What only the class itself can give.
+#: Fields of a method that only the class itself can provide.
 LATE_FIELDS: Final = (
     "completers",
     "events",
@@ -36,7 +36,7 @@ LATE_FIELDS: Final = (
     "parameters",
     "returns",
 )
-#: What a manifest has of a method beside its entry in the answer of `plexus.schema`.
+#: Fields of a method in a manifest in addition to its entry in `plexus.schema`.
 EXTRA_FIELDS: Final = (
     "kind",
     "deadline_s",
@@ -53,22 +53,24 @@ EXTRA_FIELDS: Final = (
 def resolve(reference: str) -> Any:
     """Import "package.module:attribute" and return the attribute.
 
-    Call it with a constant where possible: the test of the layers reads it there.
+    Call it with a constant where possible: the layering test reads constants.
     """
     module, _, attribute = reference.partition(":")
     return getattr(importlib.import_module(module), attribute)
 
 
 class Manifest:
-    """Activations as data, by what their classes are imported from."""
+    """Activations as data, by the reference to their class."""
 
     def __init__(self, entries: Mapping[str, Mapping[str, Any]]) -> None:
         self._entries = entries
 
     @classmethod
     def read(cls, file: Path, root: Path) -> Manifest:
-        """Read a manifest whose sources are relative to `root`. It is empty if it is stale, or
-        cannot be read."""
+        """Read a manifest whose sources are relative to `root`.
+
+        Returns an empty manifest if it is stale or cannot be read.
+        """
         try:
             modified_ns = file.stat().st_mtime_ns
             content = wire.decode_trusted(file.read_bytes())
@@ -81,8 +83,11 @@ class Manifest:
         return cls(content["activations"] if fresh else {})
 
     def node(self, reference: str, make: Callable[[Any], Any]) -> Node:
-        """Return an activation to register. `make` gets the class, "package.module:Class", which
-        is imported when the activation is first used; at once if the manifest has no entry."""
+        """Return an activation to register.
+
+        `make` instantiates the class, "package.module:Class". It is imported at first use, or
+        immediately if the manifest has no entry for it.
+        """
         entry = self._entries.get(reference)
         if entry is None:
             return read_activation(make(resolve(reference)))
@@ -90,8 +95,11 @@ class Manifest:
 
 
 def _is_fresh(path: Path, stamp: str, modified_ns: int) -> bool:
-    """Whether a source is as it was. Like Python's own bytecode files this trusts size and time;
-    only what is not older than the manifest is read."""
+    """Return whether a source is unchanged.
+
+    Size and modification time are trusted, as for Python's own bytecode files; only a source that
+    is not older than the manifest is read.
+    """
     size, _, digest = stamp.partition(" ")
     status = path.stat()
     if status.st_size != int(size):
@@ -112,7 +120,7 @@ def _lazy_node(entry: Mapping[str, Any], reference: str, make: Callable[[Any], A
                 vars(spec).update({name: getattr(real[spec.name], name) for name in LATE_FIELDS})
         except PlexusError:
             raise
-        # Whatever an import or a constructor raises, the caller gets an error of ours.
+        # An import or a constructor may raise any exception; the caller gets a PlexusError.
         except Exception as error:
             raise Internal.report(f"loading {node.path}", error) from error
         return activation
@@ -132,8 +140,11 @@ def _lazy_node(entry: Mapping[str, Any], reference: str, make: Callable[[Any], A
 
 
 class LazyMethod(MethodSpec):
-    """A method as a manifest has it. Asking for what only the class can give imports the class;
-    from then on this is a specification like any other."""
+    """A method from a manifest.
+
+    Access to a field that only the class can provide imports the class; from then on this is an
+    ordinary specification.
+    """
 
     def __init__(self, node: Node, entry: Mapping[str, Any]) -> None:
         described = entry["schema"]
@@ -161,7 +172,7 @@ class LazyMethod(MethodSpec):
     def __getattr__(self, name: str) -> Any:
         if name not in LATE_FIELDS:
             raise AttributeError(name)
-        _ = vars(self)["node"].activation  # which fills in all of them
+        _ = vars(self)["node"].activation  # loading sets all of them
         return vars(self)[name]
 
 
@@ -172,15 +183,15 @@ def _resource(
 
 
 def dump_manifest(nodes: Mapping[str, Node], sources: Iterable[Path], root: Path) -> str:
-    """Return the manifest of these activations, by what their classes are imported from, made from
-    these files under `root`.
+    """Return the manifest of these activations, generated from these files under `root`.
 
-    Sources are read last, when everything that describing needs is imported. Every source and
-    every method has a line of its own, so that changes merge.
+    `nodes` maps the reference of a class to its activation. Sources are read last, when everything
+    that descriptions need is imported. Every source and every method is on its own line, so that
+    changes merge.
     """
     entries = []
     for reference, node in nodes.items():
-        assert not node.children, "a manifest has no place for children"
+        assert not node.children, "a manifest cannot contain children"
         head = {
             "namespace": node.path,
             "version": node.version,

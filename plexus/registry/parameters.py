@@ -1,9 +1,9 @@
-"""The arguments of a method: their types, their defaults, and those that the server fills in.
+"""The arguments of a method: their types, their defaults, and those that the server injects.
 
-A default may be written in every way that pydantic's users know: as a value, as `Field(3, ge=1)`,
-as `Field(default_factory=list)`, or inside `Annotated`. All of them are read here, once, into a
-type without a default and a default of its own. This module does not import pydantic: where
-`Field` was used, it is imported already.
+A default can be written in every way that pydantic supports: as a value, as `Field(3, ge=1)`, as
+`Field(default_factory=list)`, or inside `Annotated`. All of them are read here, once, into a type
+without a default and a separate default. This module does not import pydantic: where `Field` was
+used, it is already imported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ("Parameter", "Parameters", "read_parameters")
 
 _EMPTY: Final = inspect.Parameter.empty
 _UNIONS: Final = (types.UnionType, typing.Union)
-#: What `Field` says of a value beside its constraints and its default.
+#: Options of `Field` other than constraints and the default.
 _FIELD_WORDS: Final = (
     "title",
     "description",
@@ -34,25 +34,27 @@ _FIELD_WORDS: Final = (
     "json_schema_extra",
     "discriminator",
 )
-#: Factories whose value is the same at every boot, so that it can be shown.
+#: Factories whose value is the same at every start, so that it can be shown.
 _PLAIN_FACTORIES: Final = (list, dict, set)
 
 
 class Parameter(typing.NamedTuple):
-    """One argument of a method. `default` is what the schema shows, or
-    `inspect.Parameter.empty` if there is nothing to show."""
+    """One argument of a method.
+
+    `default` is the value that the schema shows, or `inspect.Parameter.empty` if there is none.
+    """
 
     name: str
     hint: Any
     default: Any
     description: str
-    #: Makes the value for a call that leaves the argument out; None where the default that the
-    #: function itself has is right.
-    make: Callable[[], Any] | None = None
+    #: Creates the value for a call that omits the argument; None if the function's own default is
+    #: right.
+    factory: Callable[[], Any] | None = None
 
     @property
     def required(self) -> bool:
-        return self.default is _EMPTY and self.make is None
+        return self.default is _EMPTY and self.factory is None
 
     @property
     def has_shown_default(self) -> bool:
@@ -60,7 +62,7 @@ class Parameter(typing.NamedTuple):
 
 
 class Parameters(typing.NamedTuple):
-    """The arguments that callers send, and the names of those that the server fills in."""
+    """The arguments that callers send, and the names of those that the server injects."""
 
     sent: tuple[Parameter, ...]
     context_name: str | None
@@ -70,8 +72,8 @@ class Parameters(typing.NamedTuple):
 def read_parameters(
     function: Callable[..., Any], hints: dict[str, Any], docs: dict[str, str], where: str
 ) -> Parameters:
-    """Read the arguments of a method; raises RegistrationError."""
-    filled_in: dict[type, str] = {}
+    """Read the arguments of a method. Raises RegistrationError."""
+    injected: dict[type, str] = {}
     sent = []
     for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
         subject = f"{where}: argument {name!r}"
@@ -82,30 +84,31 @@ def read_parameters(
             )
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise RegistrationError(f"{subject}: must not be positional-only; remove the `/`")
-        kind = _filled_in(name, hints)
+        kind = _injected_type(name, hints)
         if kind is not None:
-            if kind in filled_in:
+            if kind in injected:
                 raise RegistrationError(
-                    f"{subject}: is a second {kind.__name__} beside {filled_in[kind]!r}; remove one"
+                    f"{subject}: is a second {kind.__name__} in addition to {injected[kind]!r}; "
+                    "remove one"
                 )
-            filled_in[kind] = name
+            injected[kind] = name
             continue
         if name not in hints:
-            raise RegistrationError(f"{subject}: needs a type hint, as in `{name}: str`")
+            raise RegistrationError(f"{subject}: needs a type hint, such as `{name}: str`")
         if name.startswith("_"):
             raise RegistrationError(
-                f"{subject}: names with a leading underscore are reserved; call it "
-                f"{name.lstrip('_')!r}"
+                f"{subject}: names with a leading underscore are reserved; rename it "
+                f"to {name.lstrip('_')!r}"
             )
-        hint, default, make = _read_field(hints[name], parameter.default, subject)
-        # An author who wrote nothing still gets a schema in which each property says something.
+        hint, default, factory = _read_field(hints[name], parameter.default, subject)
+        # Every property has a description, even if the author wrote none.
         description = docs.get(name) or name.replace("_", " ")
-        sent.append(Parameter(name, hint, default, description, make))
-    return Parameters(tuple(sent), filled_in.get(Context), filled_in.get(Principal))
+        sent.append(Parameter(name, hint, default, description, factory))
+    return Parameters(tuple(sent), injected.get(Context), injected.get(Principal))
 
 
-def _filled_in(name: str, hints: dict[str, Any]) -> type | None:
-    """Return Context or Principal if the server fills this argument in; None if callers send it.
+def _injected_type(name: str, hints: dict[str, Any]) -> type | None:
+    """Return Context or Principal if the server injects this argument; None if callers send it.
 
     It may be optional, for calls from Python, and `ctx` needs no type.
     """
@@ -121,7 +124,7 @@ def _filled_in(name: str, hints: dict[str, Any]) -> type | None:
 
 
 def _read_field(hint: Any, default: Any, subject: str) -> tuple[Any, Any, Any]:
-    """Return the type without a default, the default to show, and what makes one for a call."""
+    """Return the type without a default, the default to show, and a factory for calls."""
     fields = sys.modules.get("pydantic.fields")
     kind = getattr(fields, "FieldInfo", None)
     if kind is None:
@@ -153,18 +156,18 @@ def _read_field(hint: Any, default: Any, subject: str) -> tuple[Any, Any, Any]:
     info = given[-1]
     factory = info.default_factory
     if factory is None:
-        # The function's own default is the Field, or none at all.
+        # The function's own default is the Field, or missing.
         return hint, info.default, _copier(info.default, subject) or partial(_same, info.default)
     if getattr(info, "default_factory_takes_validated_data", False):
         raise RegistrationError(
             f"{subject}: its default_factory takes the other arguments, which is not supported; "
-            "use None as the default and make the value in the method"
+            "use None as the default and create the value in the method"
         )
     return hint, factory() if factory in _PLAIN_FACTORIES else _EMPTY, factory
 
 
 def _without_default(info: Any) -> list[Any]:
-    """Return what a Field says of a type, as parts of an Annotated: all but its default."""
+    """Return the metadata of a Field without its default, as parts of an Annotated."""
     from pydantic import Field
 
     words = {word: getattr(info, word, None) for word in _FIELD_WORDS}
@@ -173,20 +176,20 @@ def _without_default(info: Any) -> list[Any]:
 
 
 def _copier(default: Any, subject: str) -> Callable[[], Any] | None:
-    """Return what copies a default that a call could change; None for one that is immutable.
+    """Return a function that copies a mutable default; None for an immutable one.
 
-    A value that can be changed has no hash, as a rule: lists, mappings, sets, models.
+    Mutable values, such as lists, mappings, sets and models, usually have no hash.
     """
     try:
         hash(default)
     except TypeError:
         try:
             copy.deepcopy(default)
-        # A class may refuse to be copied in its own way.
+        # Copying may raise any exception.
         except Exception as error:
             raise RegistrationError(
-                f"{subject}: its default cannot be copied for every call: {error}; use None, and "
-                "make the value in the method"
+                f"{subject}: its default cannot be copied for each call: {error}; use None and "
+                "create the value in the method"
             ) from error
         return partial(copy.deepcopy, default)
     return None

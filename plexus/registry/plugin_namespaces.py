@@ -1,8 +1,8 @@
-"""Which built-in namespaces a plugin that cannot be loaded was going to replace.
+"""Find the built-in namespaces that a plugin which cannot be loaded would have replaced.
 
-A plugin may replace a built-in activation, as a restricted `bash` does. If it cannot be loaded, the
-built-in must not serve in its place: that would grant what the replacement refuses. The plugin is
-not trusted to run, so its namespaces are read from its text.
+A plugin may replace a built-in activation, such as a restricted `bash`. If it cannot be loaded, the
+built-in must not be used instead: it would grant what the replacement refuses. The plugin is not
+trusted to run, so its namespaces are read from its source text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ("BuiltIns", "namespaces_in")
 
 logger = logging.getLogger("plexus.registry.plugins")
 
-#: The namespace that clients read everything else from; nothing in it can be granted too widely.
+#: The namespace that clients discover all others with; it cannot grant too much.
 CORE: Final = "plexus"
 #: How much of a package is read. A plugin has a few files of some kilobytes.
 FILES: Final = 500
@@ -46,19 +46,20 @@ _CONSTANT = r"""^[ \t]*%s[ \t]*(?::[^=\n]{0,200})?=[ \t(]*[rRuU]?["']{1,3}(\w+)[
 
 
 class BuiltIns:
-    """The activations that were there before any plugin."""
+    """The activations that were registered before any plugin."""
 
     def __init__(self, hub: Plexus) -> None:
         self._hub = hub
         self._nodes = {node.path: node for node in hub.nodes() if "." not in node.path}
-        #: Their namespaces by the names of their classes: a subclass inherits its namespace.
+        #: Their namespaces by class name: a subclass inherits its namespace.
         self._classes = {node.class_name: path for path, node in self._nodes.items()}
 
     def switch_off(self, name: str, found: Iterable[type[Activation]]) -> str:
         """Unregister the built-in activations that a broken plugin replaces.
 
-        `name` leads to the plugin, as for `find_activations`; `found` are those of its classes
-        that were seen. Returns what to add to the reason why it is broken, which may be nothing.
+        `name` identifies the plugin, as for `find_activations`; `found` are those of its classes
+        that were read before it failed. Returns a text to append to the reason of the failure,
+        which may be empty.
         """
         named = {str(getattr(cls, "namespace", "")) for cls in found}
         for file in _files_of(name):
@@ -67,17 +68,17 @@ class BuiltIns:
         return "".join(f"; the built-in {each}, which it replaces, is switched off" for each in off)
 
     def switch_off_named(self, names: Iterable[str], reason: str) -> None:
-        """Unregister the built-in activations with these namespaces, or of these classes."""
+        """Unregister the built-in activations with these namespaces or class names."""
         self._switch_off({self._classes.get(name, name) for name in names}, reason)
 
     def _switch_off(self, namespaces: set[str], reason: str) -> list[str]:
-        """Unregister those that are still in place, and return their namespaces."""
-        here = {node.path: node for node in self._hub.nodes()}
+        """Unregister those that are still registered, and return their namespaces."""
+        registered = {node.path: node for node in self._hub.nodes()}
         off = [
             namespace
             for namespace in sorted(namespaces & self._nodes.keys() - {CORE})
             # Another plugin may have replaced it, or a broken one switched it off.
-            if here.get(namespace) is self._nodes[namespace]
+            if registered.get(namespace) is self._nodes[namespace]
         ]
         for namespace in off:
             self._hub.switch_off(namespace, reason)
@@ -86,10 +87,10 @@ class BuiltIns:
 
 
 def namespaces_in(text: str, classes: dict[str, str]) -> set[str]:
-    """Return the namespaces that the classes in this text have, as far as it shows.
+    """Return the namespaces that the classes in this source text have, as far as it shows.
 
-    `classes` are namespaces by the name of a class; its subclasses have the same, unless they
-    have one of their own.
+    `classes` are namespaces by class name; a subclass has the same namespace unless it sets
+    another.
     """
     text = _COMMENT.sub("", text)
     named = set(_assigned(text, text))
@@ -113,13 +114,13 @@ def _assigned(part: str, text: str) -> Iterator[str]:
 
 
 def _files_of(name: str) -> list[Path]:
-    """Return the files of a plugin: one, or all of a package. Nothing is imported."""
+    """Return the files of a plugin: one, or all of a package. Imports nothing."""
     if name.endswith(".py") or "/" in name:
         return [Path(name)]
     top, *inner = name.partition(":")[0].split(".")
     try:
-        # For a name with dots, it would import the first. A module that is installed nowhere is one
-        # of the current folder, which is not on the path.
+        # Only the first part: a dotted name would import its parent. A module that is not
+        # installed may be in the current folder, which is not on the path.
         spec = importlib.util.find_spec(top) or PathFinder.find_spec(top, [str(Path.cwd())])
     except (ImportError, ValueError, AttributeError):
         return []
@@ -142,12 +143,12 @@ def _files_in(place: Path) -> list[Path]:
 
 def _text_of(file: Path) -> str:
     try:
-        # A pipe without a writer would be waited for otherwise.
+        # Otherwise a pipe without a writer would block.
         fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as opened:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 return ""
-            # Files of /proc are regular, and may have nothing to read yet.
+            # Files of /proc are regular, and may return None without data.
             return (opened.read(FILE_BYTES) or b"").decode(errors="replace")
     except OSError:
         return ""

@@ -1,7 +1,7 @@
-"""Finding activations that are not built in: by entry point, by name, and by file.
+"""Load activations that are not built in: by entry point, by name and by file.
 
-A broken plugin is never fatal: it is returned with its reason, beside those that work, and the
-server runs on without it. A built-in activation that it replaces is switched off.
+A broken plugin is never fatal: it is returned with the reason, next to those that work, and the
+server runs without it. A built-in activation that it replaces is switched off.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ __all__ = (
     "plugin_errors",
 )
 
-#: The entry-point group that a plugin package names its activations in.
+#: Entry-point group in which a package registers its activations.
 GROUP = "plexus.activations"
 
 
-#: What a plugin is called in reports, what leads to it, and its activations, imported when asked.
+#: The display name of a plugin, the name that identifies it, and its activations, imported lazily.
 Source: TypeAlias = tuple[str, str, Iterator[type[Activation]]]
 
 
 class BrokenPlugin(NamedTuple):
-    """A plugin that could not be loaded, and why."""
+    """A plugin that could not be loaded, and the reason."""
 
     source: str
     reason: str
 
 
-#: Gives the activations that a name leads to.
+#: Returns the activations that a name identifies.
 Find: TypeAlias = Callable[[str], Iterator[type[Activation]]]
 
 
@@ -56,8 +56,8 @@ def load_plugins(
 ) -> list[BrokenPlugin]:
     """Register every plugin; return those that failed.
 
-    `names` are `module:Class`, `module`, or paths of Python files; `folder` is searched for
-    `*.py`. A class that is named wins over one of the same namespace that is found.
+    `names` are `module:Class`, `module`, or paths of Python files; `folder` is searched for `*.py`.
+    A class that is named takes precedence over a found one with the same namespace.
     """
     broken: list[BrokenPlugin] = []
     built_ins = BuiltIns(hub)
@@ -81,9 +81,9 @@ def load_plugins(
 
 @contextlib.contextmanager
 def plugin_errors() -> Iterator[None]:
-    """Make a PluginError of whatever a plugin raises; what that was is its cause.
+    """Convert any exception of a plugin to a PluginError, with the exception as its cause.
 
-    A plugin is somebody else's code: importing it may raise anything, sys.exit included.
+    Importing foreign code may raise anything, including SystemExit.
     """
     try:
         yield
@@ -94,10 +94,10 @@ def plugin_errors() -> Iterator[None]:
 
 
 def _entry_points() -> Iterator[Source]:
-    """The activations that installed packages name.
+    """Yield the activations that installed packages register.
 
-    Asking `importlib.metadata` costs 20 ms of every start, most of it for importing it, so the
-    files that it would read are searched for the group first.
+    Importing `importlib.metadata` costs 20 ms of every start, so the files that it would read are
+    searched for the group first.
     """
     if not any(_names_group(Path(entry or ".")) for entry in sys.path):
         return
@@ -109,7 +109,7 @@ def _entry_points() -> Iterator[Source]:
 
 
 def _names_group(folder: Path) -> bool:
-    if folder.is_file():  # a zip archive on the path: let importlib.metadata look inside
+    if folder.is_file():  # a zip archive on the path: importlib.metadata reads it
         return True
     named = f"[{GROUP}]".encode()
     for pattern in ("*.dist-info", "*.egg-info"):
@@ -121,18 +121,18 @@ def _names_group(folder: Path) -> bool:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a name is the path of a file, and not that of a module."""
+    """Return whether a name is the path of a file, not that of a module."""
     return name.endswith(".py") or "/" in name
 
 
 def find_activations(
     name: str, *, source: bytes | None = None, here: Path | None = None
 ) -> Iterator[type[Activation]]:
-    """The activations that `module:Class`, `module` or the path of a Python file leads to.
+    """Yield the activations that `module:Class`, `module` or the path of a file identifies.
 
-    A file is executed from `source`, if that is given, and not from disk. A module may be in the
-    folder `here`, if it is nowhere else. Raises PluginError if the name leads nowhere, and any
-    error of importing it.
+    A file is executed from `source`, if given, instead of from disk. A module may be in the folder
+    `here`, if it is not installed. Raises PluginError if the name identifies nothing, and any error
+    of the import.
     """
     if is_file_name(name):
         yield from _from_file(Path(name), source)
@@ -145,32 +145,32 @@ def find_activations(
     except ModuleNotFoundError as error:
         if error.name is not None and module_name.startswith(error.name):
             where = "" if here is None else f" or in {here}"
-            raise PluginError(f"there is no module {module_name!r} on PYTHONPATH{where}") from error
+            raise PluginError(f"no module {module_name!r} on PYTHONPATH{where}") from error
         raise
     if not class_name:
         yield from _activations_in(module)
         return
     if not hasattr(module, class_name):
-        raise PluginError(f"the module {module_name!r} has no {class_name!r}")
+        raise PluginError(f"the module {module_name!r} has no class {class_name!r}")
     yield _checked(getattr(module, class_name), name)
 
 
 def _make_importable(package: str, here: Path) -> None:
-    """Have Python find a package of this folder, as `python -m` would, if it is nowhere else.
+    """Make a package of this folder importable, as `python -m` would, if it is not installed.
 
-    For any other package the folder stays off the path: every import that fails, of any library,
-    would be looked for in it and run what is there.
+    For all other packages the folder stays off the path: otherwise every failing import of any
+    library would search the folder and run code from it.
     """
     if str(here) in sys.path or not package:
         return
     if (here / package).is_dir() or (here / f"{package}.py").is_file():
-        with contextlib.suppress(ValueError):  # a module that was not imported in the usual way
+        with contextlib.suppress(ValueError):  # a module without a spec
             if importlib.util.find_spec(package) is None:
                 sys.path.append(str(here))
 
 
 class _VerifiedLoader(importlib.machinery.SourceFileLoader):
-    """Runs a Python file from content that was verified; bytecode on disk is not looked at."""
+    """Loader that executes a Python file from verified content and ignores bytecode on disk."""
 
     def __init__(self, name: str, path: str, source: bytes) -> None:
         super().__init__(name, path)
@@ -186,7 +186,7 @@ class _VerifiedLoader(importlib.machinery.SourceFileLoader):
 
 def _from_file(path: Path, source: bytes | None = None) -> Iterator[type[Activation]]:
     if source is None and not path.is_file():
-        raise PluginError(f"there is no file {path}")
+        raise PluginError(f"no file {path}")
     module_name = module_of_file(path)
     loader = None if source is None else _VerifiedLoader(module_name, str(path), source)
     spec = importlib.util.spec_from_file_location(module_name, path, loader=loader)
@@ -203,12 +203,15 @@ def _from_file(path: Path, source: bytes | None = None) -> Iterator[type[Activat
 
 
 def module_of_file(path: Path) -> str:
-    """The name under which a plugin file is imported."""
+    """Return the name under which a plugin file is imported."""
     return f"plexus_plugin_{path.stem}"
 
 
 def _activations_in(module: object) -> Iterator[type[Activation]]:
-    """The activations that a module defines itself; those used as children come with parents."""
+    """Yield the activations that a module defines; children are part of their parents.
+
+    Raises PluginError without any.
+    """
     own = [
         value
         for value in vars(module).values()
@@ -219,7 +222,7 @@ def _activations_in(module: object) -> Iterator[type[Activation]]:
     inner = {
         child if isinstance(child, type) else type(child)
         for cls in own
-        if isinstance(cls.children, Sequence)  # and not a property, which needs an instance
+        if isinstance(cls.children, Sequence)  # not a property, which needs an instance
         for child in cls.children
     }
     roots = [cls for cls in own if cls not in inner]

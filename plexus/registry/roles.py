@@ -1,6 +1,6 @@
-"""What is asked of a method that makes a prompt or reads a resource, and of completers.
+"""Requirements of methods that render a prompt or read a resource, and of completers.
 
-Read at registration, like everything else about a method; see `plexus.registry.signature`.
+They are read at registration, like all of a method; see `plexus.registry.signature`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from plexus.errors import InvalidParams, RegistrationError
 from plexus.events import Event, Message, Resource
 from plexus.principal import Principal
 
-if TYPE_CHECKING:  # a specification is read with the help of this module
+if TYPE_CHECKING:  # imported for annotations only: signature imports this module
     from plexus.registry.signature import MethodSpec, Parameter
 
 __all__ = (
@@ -31,12 +31,12 @@ __all__ = (
     "unwrap_hint",
 )
 
-#: More digits than any number has that JSON readers keep exact.
+#: More digits than any integer that all JSON readers keep exact.
 MAX_DIGITS = 18
 
 
 class Completer:
-    """What suggests values for an argument."""
+    """A function that suggests values for an argument."""
 
     __slots__ = ("_function", "_principal_name")
 
@@ -47,13 +47,13 @@ class Completer:
         self._principal_name = principal_name
 
     async def suggest(self, value: str, given: dict[str, str], principal: Principal) -> list[str]:
-        """The values that begin, or go on, as this one does."""
+        """Return values that complete, or match, this one."""
         extra = {} if self._principal_name is None else {self._principal_name: principal}
         return await self._function(value, given, **extra)
 
 
 def unwrap_hint(hint: Any) -> Any:
-    """A type without `Annotated` around it and without `| None` beside it."""
+    """Return a type without `Annotated` and without `| None`."""
     if typing.get_origin(hint) is Annotated:
         return unwrap_hint(typing.get_args(hint)[0])
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
@@ -63,7 +63,7 @@ def unwrap_hint(hint: Any) -> Any:
 
 
 def choices(hint: Any) -> list[str]:
-    """The texts that a type allows, if it lists them."""
+    """Return the strings that a Literal or an Enum allows; empty for other types."""
     hint = unwrap_hint(hint)
     values: typing.Iterable[Any] = ()
     if typing.get_origin(hint) is Literal:
@@ -74,7 +74,7 @@ def choices(hint: Any) -> list[str]:
 
 
 def read_variable(parameter: Parameter, text: str) -> str | int:
-    """The value of a part of an address; raises ValueError if it is not what the type says."""
+    """Return the value of a URI variable. Raises ValueError if it does not match the type."""
     hint = unwrap_hint(parameter.hint)
     if hint is int:
         digits = text.removeprefix("-")
@@ -88,7 +88,7 @@ def read_variable(parameter: Parameter, text: str) -> str | int:
 
 
 def check_role(spec: MethodSpec, where: str) -> None:
-    """Raise RegistrationError if a method cannot be what it is marked as."""
+    """Raise RegistrationError if a method does not meet the requirements of its role."""
     if spec.role == "prompt":
         _check_prompt(spec, where)
     elif spec.role == "resource":
@@ -99,8 +99,8 @@ def _check_prompt(spec: MethodSpec, where: str) -> None:
     for parameter in spec.parameters:
         if not _is_text(parameter.hint):
             raise RegistrationError(
-                f"{where}: argument {parameter.name!r}: an argument of a prompt is text: str, or "
-                "a Literal of texts"
+                f"{where}: argument {parameter.name!r}: an argument of a prompt must be str or a "
+                "Literal of strings"
             )
     if not _produces(spec, Message, (str,)):
         raise RegistrationError(
@@ -111,9 +111,9 @@ def _check_prompt(spec: MethodSpec, where: str) -> None:
         return
     if template.variable not in spec.names:
         raise RegistrationError(
-            f"{where}: argument {template.variable!r}: is in {template.text!r} and must be there"
+            f"{where}: argument {template.variable!r}: is in {template.text!r} but not declared"
         )
-    # So that no prompt of one activation is taken for that of another, in whatever spelling.
+    # So that the prompts of two activations cannot be confused, in either spelling.
     own = spec.name.rpartition(".")[0] + "."
     if not template.prefix.startswith(own):
         raise RegistrationError(f"{where}: the template {template.text!r} must begin with {own!r}")
@@ -121,26 +121,26 @@ def _check_prompt(spec: MethodSpec, where: str) -> None:
 
 def _check_resource(spec: MethodSpec, where: str) -> None:
     template = spec.template
-    assert template is not None, "a resource has an address"
-    wanted = {*template.required, *template.optional}
+    assert template is not None, "a resource has a URI"
+    variables = {*template.required, *template.optional}
     for parameter in spec.parameters:
         name = parameter.name
-        if name not in wanted:
+        if name not in variables:
             raise RegistrationError(f"{where}: argument {name!r}: is not in {template.uri!r}")
         if not _is_text(parameter.hint) and unwrap_hint(parameter.hint) is not int:
             raise RegistrationError(
-                f"{where}: argument {name!r}: a part of an address is str, int, or a Literal of "
-                "texts"
+                f"{where}: argument {name!r}: a variable of a URI must be str, int, or a Literal "
+                "of strings"
             )
         if name in template.optional and parameter.required:
             raise RegistrationError(
-                f"{where}: argument {name!r}: may be left out of {template.uri!r}, so it needs "
+                f"{where}: argument {name!r}: is optional in {template.uri!r}, so it needs "
                 "a default"
             )
-    missing = sorted(wanted - set(spec.names))
+    missing = sorted(variables - set(spec.names))
     if missing:
         raise RegistrationError(
-            f"{where}: argument {missing[0]!r}: is in {template.uri!r} and must be there"
+            f"{where}: argument {missing[0]!r}: is in {template.uri!r} but not declared"
         )
     if not _produces(spec, Resource, (str, Resource)):
         raise RegistrationError(
@@ -156,7 +156,7 @@ def _is_text(hint: Any) -> bool:
 
 
 def _produces(spec: MethodSpec, event: type[Event], values: tuple[type, ...]) -> bool:
-    """Whether a method yields only such events, or returns one of these or a list of such."""
+    """Return whether a method yields only such events, or returns one of these types or a list."""
     if spec.kind == "stream":
         return all(issubclass(each, event) for each in spec.events)
     if typing.get_origin(spec.returns) is list:
@@ -171,21 +171,21 @@ def _is_a(hint: Any, classes: tuple[type, ...]) -> bool:
 def read_completers(
     owner: Activation, marked: dict[str, tuple[CompletionTarget, ...]], specs: list[MethodSpec]
 ) -> None:
-    """Give each method its completers; raises RegistrationError."""
+    """Add its completers to each method. Raises RegistrationError."""
     methods = {spec.name.rpartition(".")[2]: spec for spec in specs}
     for name, marks in marked.items():
         where = f"{type(owner).__name__}.{name}"
         for method, argument in marks:
             spec = methods.get(method)
             if spec is None:
-                raise RegistrationError(f"{where}: completes {method!r}, which is no method")
+                raise RegistrationError(f"{where}: completes {method!r}, which is not a method")
             if argument not in spec.names:
                 raise RegistrationError(
                     f"{where}: completes {argument!r}, which is not an argument of {method!r}"
                 )
             if argument in spec.completers:
                 raise RegistrationError(
-                    f"{where}: another completes {argument!r} of {method!r} already"
+                    f"{where}: {argument!r} of {method!r} already has a completer"
                 )
             spec.completers[argument] = _completer(getattr(owner, name), where)
 
@@ -201,19 +201,22 @@ def _completer(function: Any, where: str) -> Completer:
     names = [name for name in inspect.signature(function).parameters if name != principal_name]
     if len(names) != 2:
         raise RegistrationError(
-            f"{where}: a completer takes the value so far and the arguments that are given"
+            f"{where}: a completer takes two arguments: the text so far and the given arguments"
         )
     return Completer(function, principal_name)
 
 
-#: No list that a person looks through while typing needs to be longer.
+#: Maximum number of suggestions: people do not scroll through more while typing.
 MAX_VALUES = 100
 
 
 async def complete(
     spec: MethodSpec, argument: str, value: str, given: dict[str, str], principal: Principal
 ) -> dict[str, Any]:
-    """What the method's completer suggests or, without one, the values that its type lists."""
+    """Return the suggestions of the method's completer, or the values that the type lists.
+
+    Raises InvalidParams for an unknown argument.
+    """
     parameter = next((each for each in spec.parameters if each.name == argument), None)
     if parameter is None:
         raise InvalidParams(f"{spec.name} has no argument {argument!r}")

@@ -1,9 +1,9 @@
-"""JSON Schemas and validators, made by pydantic when first needed.
+"""JSON Schemas and validators, built by pydantic at first use.
 
-Importing pydantic is a large part of a cold start, so this module imports it inside its
-functions and a server that was never called has not paid for it. Schemas are 2020-12, objects
-are closed, every property says what it is, and the same code gives the same bytes at every boot.
-Nothing here raises for a registered method: `plexus.registry.activation_tree` has tried it all.
+Importing pydantic is a large part of a cold start, so this module imports it inside functions; a
+server without calls never imports it. Schemas are 2020-12, objects are closed, every property has a
+description, and the same code produces the same bytes at every start. No function here raises for a
+registered method: `plexus.registry.activation_tree` has checked it.
 """
 
 from __future__ import annotations
@@ -43,43 +43,51 @@ PREFIXES: Final = ("#/$defs/", "#/definitions/")
 
 
 def build_validator(spec: MethodSpec) -> Validate:
-    """Return what turns the arguments of a call, as they came, into keyword arguments. It raises
-    ValueError for what does not fit, and stops at the first error of each list and mapping."""
+    """Return a function that validates the arguments of a call into keyword arguments.
+
+    It raises ValueError for invalid arguments, and stops at the first error of each list and
+    mapping.
+    """
     plain, complete = _plain_schema(spec)
     validate: Validate = partial(fail_fast(plain).validate_python, strict=True)
     if not complete:
         full = fail_fast(_adapter(spec).core_schema)
         validate = partial(_validate_in_steps, validate, full)
-    makers = {each.name: each.make for each in spec.parameters if each.make is not None}
-    spec.validate = partial(_validate_and_fill, validate, makers) if makers else validate
+    factories = {each.name: each.factory for each in spec.parameters if each.factory is not None}
+    spec.validate = partial(_validate_and_fill, validate, factories) if factories else validate
     return spec.validate
 
 
 def _validate_and_fill(
-    validate: Validate, makers: dict[str, Callable[[], Any]], arguments: dict[str, Any]
+    validate: Validate, factories: dict[str, Callable[[], Any]], arguments: dict[str, Any]
 ) -> Any:
-    """Validate arguments, and make those that were left out and that the function's own default
-    does not serve."""
+    """Validate arguments, and create the omitted ones.
+
+    Only those are created for which the function's own default is not right.
+    """
     valid = validate(arguments)
-    for name, make in makers.items():
+    for name, factory in factories.items():
         if name not in valid:
             try:
-                valid[name] = make()
-            # The author's function: a ValueError of it is no fault of the caller's.
+                valid[name] = factory()
+            # A ValueError of the author's function is not an error of the caller.
             except Exception as error:
-                raise Internal.report(f"making the default of {name!r}", error) from error
+                raise Internal.report(f"creating the default of {name!r}", error) from error
     return valid
 
 
 def _validate_in_steps(plain: Validate, full: Any, arguments: dict[str, Any]) -> Any:
-    """Validate names and arguments of plain types first. Validating JSON takes longer, and an
-    error there copies the value that is wrong: 50 ms for a mebibyte of numbers."""
+    """Validate names and arguments of plain types first, then all of them as JSON.
+
+    Validating JSON takes longer, and an error there copies the wrong value: 50 ms for a mebibyte of
+    numbers.
+    """
     plain(arguments)
     return validate_strictly(full, arguments)
 
 
 def errors_in(spec: MethodSpec, arguments: dict[str, Any], first: ValueError) -> ValueError:
-    """Return everything that is wrong with small arguments, as `all_errors` does."""
+    """Return all errors of small arguments, as `all_errors` does."""
     if spec.validate_all is None:
         plain, complete = _plain_schema(spec)
         if complete:
@@ -92,13 +100,11 @@ def errors_in(spec: MethodSpec, arguments: dict[str, Any], first: ValueError) ->
 
 
 def _plain_schema(spec: MethodSpec) -> tuple[Any, bool]:
-    """Describe the arguments for pydantic's core, as far as they are of plain JSON types; and say
-    whether all of them are.
+    """Return a schema for pydantic's core, and whether all arguments are of plain JSON types.
 
-    pydantic translates types into a description for its core, which does the validating. For
-    plain types that description is a few words, and importing only the core spares a cold start
-    the larger part of pydantic. Such values are the same in Python as in JSON, so they need not
-    be written again.
+    pydantic translates types into a schema for its core, which validates. For plain types that
+    schema is short, and importing only the core spares a cold start most of pydantic. Plain values
+    are the same in Python and in JSON, so they need not be encoded again.
     """
     fields, complete = {}, True
     for parameter in spec.parameters:
@@ -113,8 +119,8 @@ def _plain_schema(spec: MethodSpec) -> tuple[Any, bool]:
 
 
 def core_schema(hint: Any) -> Schema | None:
-    """A plain type in the words of pydantic's core; None for every other type."""
-    if isinstance(hint, type) or hint is Any:  # others may have no hash
+    """Return the schema of a plain type for pydantic's core; None for every other type."""
+    if isinstance(hint, type) or hint is Any:  # other hints may not be hashable
         scalar = _CORE_SCALARS.get(hint)
         if scalar is not None:
             return {"type": scalar}
@@ -132,12 +138,12 @@ def core_schema(hint: Any) -> Schema | None:
         return {"type": "nullable", "schema": one} if len(choices) < len(inner) else one
     if origin is list:
         return {"type": "list", "items_schema": inner[0]}
-    if origin is dict and arguments[0] in (str, Any):  # keys are text in JSON
+    if origin is dict and arguments[0] in (str, Any):  # JSON keys are strings
         return {"type": "dict", "keys_schema": inner[0], "values_schema": inner[1]}
     return None
 
 
-#: Values that JSON has, and that are the same there.
+#: Values that are the same in JSON.
 _LITERALS = (str, int, type(None))
 _CORE_SCALARS = {
     str: "str",
@@ -150,7 +156,7 @@ _CORE_SCALARS = {
 
 
 def describe_method(spec: MethodSpec) -> Schema:
-    """Return the entry of one method in the answer of `plexus.schema`."""
+    """Return the entry of a method in `plexus.schema`."""
     if spec.schema_entry is not None:
         return spec.schema_entry
     described: Schema = {
@@ -181,12 +187,12 @@ def describe_method(spec: MethodSpec) -> Schema:
 
 
 def _without_none(row: Hints | ResourceMark) -> Schema:
-    """The fields in which something is said."""
+    """Return the fields that are not None."""
     return {name: value for name, value in row._asdict().items() if value is not None}
 
 
 def parameters_schema(spec: MethodSpec) -> Schema:
-    """The closed object schema of a method's arguments, or the one that its author gave."""
+    """Return the closed object schema of a method's arguments, or the one that its author gave."""
     if spec.schema_entry is not None:
         given: Schema = spec.schema_entry["params"]
         return given
@@ -203,7 +209,7 @@ def parameters_schema(spec: MethodSpec) -> Schema:
 
 
 def result_schema(spec: MethodSpec) -> Schema:
-    """Return the schema of what a method returns that does not stream."""
+    """Return the schema of the return value of a method that does not stream."""
     if spec.schema_entry is not None:
         given: Schema = spec.schema_entry["result"]
         return given
@@ -211,22 +217,26 @@ def result_schema(spec: MethodSpec) -> Schema:
 
 
 def value_schema(hint: Any) -> Schema:
-    """Return the schema of a value of this type, as it is written."""
+    """Return the schema of an encoded value of this type."""
     from pydantic import TypeAdapter
 
     return _closed(TypeAdapter(hint).json_schema(mode="serialization"))
 
 
 def _adapter(spec: MethodSpec) -> Any:
-    """Return a pydantic adapter for the arguments of a method. One that was left out stays out of
-    what is validated, so that its default is not validated."""
+    """Return a pydantic adapter for the arguments of a method.
+
+    Omitted arguments are not part of the validated object, so their defaults are not validated.
+    """
     fields = {parameter.name: (parameter.hint, parameter.required) for parameter in spec.parameters}
     return closed_object("Arguments", fields)
 
 
 def closed_object(name: str, fields: dict[str, tuple[Any, bool]]) -> Any:
-    """A pydantic adapter for an object of these fields, each with its type and whether it must
-    be there, and of no others."""
+    """Return a pydantic adapter for an object with exactly these fields.
+
+    Each field has a type, and whether it is required.
+    """
     from pydantic import ConfigDict, TypeAdapter
     from typing_extensions import TypedDict
 
@@ -241,7 +251,7 @@ def closed_object(name: str, fields: dict[str, tuple[Any, bool]]) -> Any:
 
 
 def _events_schema(spec: MethodSpec) -> Schema:
-    """The schema of what a method yields: one of its events, with shared definitions beside."""
+    """Return the schema of the events of a method: a `oneOf` with shared definitions."""
     from pydantic import TypeAdapter
 
     adapters = []
@@ -252,7 +262,7 @@ def _events_schema(spec: MethodSpec) -> Schema:
             for name, default in event.fields.items()
         }
         adapters.append((event, "serialization", closed_object(event.__name__, fields)))
-    each, shared = TypeAdapter.json_schemas(adapters)  # type: ignore[arg-type]  # its key is free
+    each, shared = TypeAdapter.json_schemas(adapters)  # type: ignore[arg-type]  # the key may be any value
     definitions = shared.get("$defs", {})
     members = []
     for event in spec.events:
@@ -279,7 +289,7 @@ def _rest(schema: Schema) -> Schema:
 
 
 def _closed(schema: Schema) -> Schema:
-    """Close every object that names its properties, and have each property say what it is."""
+    """Close every object with named properties, and add missing descriptions to properties."""
     for definition in (schema, *schema.get("$defs", {}).values()):
         if "properties" in definition:
             definition["additionalProperties"] = False
@@ -289,15 +299,15 @@ def _closed(schema: Schema) -> Schema:
 
 
 def _describe_properties(properties: Schema) -> None:
-    """Drop titles that only repeat a name; where an author wrote nothing, the name must do."""
+    """Drop titles that repeat a name; use the name where a description is missing."""
     for name, described in properties.items():
         described.pop("title", None)
         described.setdefault("description", name.replace("_", " "))
 
 
 def find_definition(reference: object, definitions: Mapping[str, Any]) -> str | None:
-    """Return the name of the definition that a `$ref` points to; None if there is none."""
-    from urllib.parse import unquote  # here: a start needs none
+    """Return the name of the definition that a `$ref` points to; None if it is unknown."""
+    from urllib.parse import unquote  # not needed at startup
 
     for prefix in PREFIXES:
         if isinstance(reference, str) and reference.startswith(prefix):
@@ -307,9 +317,10 @@ def find_definition(reference: object, definitions: Mapping[str, Any]) -> str | 
 
 
 def resolve_reference(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema:
-    """Return the schema that a reference leads to, with what stands beside the reference.
+    """Return the schema that a reference points to, merged with the members next to the reference.
 
-    Members beside a reference win. An unknown definition, and a cycle, lead to any value.
+    Members next to a reference take precedence. An unknown definition and a cycle resolve to a
+    schema that accepts any value.
     """
     resolved: Schema = {**schema}
     visited: set[str] = set()
@@ -322,5 +333,5 @@ def resolve_reference(schema: Mapping[str, Any], definitions: Mapping[str, Any])
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of canonical JSON, in hexadecimal."""
+    """Return the SHA-256 of canonical JSON, in hexadecimal."""
     return hashlib.sha256(wire.encode_canonical(value)).hexdigest()

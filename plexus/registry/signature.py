@@ -1,9 +1,9 @@
-"""From an author's function to a `MethodSpec`: hints and docstrings, read once.
+"""Read an author's function into a `MethodSpec`: type hints and docstring, once.
 
-Everything that can be wrong with a method is found here, at registration, and is said with the
-names of class, method and argument. What is costly, pydantic above all, waits until a method is
-called for the first time or its schema is asked for: see `plexus.schema`. Types and defaults are
-tried out by `plexus.registry.activation_tree`.
+All errors in a method's declaration are found here, at registration, and are reported with the
+names of class, method and argument. Expensive work, above all importing pydantic, is deferred to
+the first call of the method or the first use of its schema: see `plexus.registry.schema`. Types and
+defaults are checked by `plexus.registry.activation_tree`.
 """
 
 from __future__ import annotations
@@ -38,31 +38,32 @@ from plexus.registry.uri_templates import NameTemplate, Template
 
 __all__ = ("MethodSpec", "Parameter", "Purpose", "is_name", "read_methods")
 
-#: What a run of a method is for: work; a watch, which only reads and goes on until it is stopped;
-#: or control, which controls or inspects the server itself. Each has a pool of its own.
+#: Purpose of a run: work; a watch, which only reads and continues until it is stopped; or control,
+#: which controls or inspects the server itself. Each has a separate pool.
 Purpose = Literal["work", "watch", "control"]
 
 T = typing.TypeVar("T")
 _STREAMS = (AsyncIterator, AsyncGenerator, AsyncIterable)
 _UNIONS = (types.UnionType, typing.Union)
 _ENDS = ("complete", "error", "cancelled")
-#: What every activation has, hooks and settings: a method called so would be taken for it.
+#: Attributes of every activation, hooks and settings, which a method with the same name would
+#: replace.
 RESERVED = frozenset(
     name for name in {*dir(Activation), *Activation.__annotations__} if not name.startswith("_")
 )
-#: The least that a method may ask for as the size of its results, as for the setting.
+#: Minimum of `max_result_chars`, as for the setting.
 MIN_RESULT_CHARS = 1000
 _ARGS_HEADINGS = ("args:", "arguments:", "parameters:", "params:")
 
 
 def is_name(text: str) -> bool:
-    """Whether this can be part of a method's name: lower case letters, digits, underscores."""
+    """Return whether this is valid in a method name: lower case letters, digits, underscores."""
     return text.isidentifier() and text.isascii() and text == text.lower() and text[0] != "_"
 
 
 @dataclasses.dataclass(eq=False, repr=False)
 class MethodSpec:
-    """All that is known of one method; made at registration, never changed."""
+    """The specification of a method; created at registration, never changed."""
 
     name: str
     owner: Activation
@@ -80,55 +81,55 @@ class MethodSpec:
     role: Role
     hints: Hints
     background: BackgroundMode
-    #: What a caller must have to call it, and to see it in a list.
+    #: Scope that a caller needs to call it, and to see it in a list.
     scope: str
-    #: Whether it is offered to models; it can be called in any case.
+    #: Whether it is offered to models; it can always be called.
     listed: bool
-    #: How many characters an MCP result may have; None for the server's setting.
+    #: Maximum characters of an MCP result; None for the server's setting.
     max_result_chars: int | None
-    #: A JSON Schema that is shown for the parameters in place of the one that is read.
+    #: JSON Schema to show for the parameters instead of the one that is read.
     given_schema: dict[str, Any] | None
     resource: ResourceMark | None
     template: Template | None
-    #: The names of the prompts that it makes, if it makes more than one.
+    #: Name template of the prompts that it renders, if it renders several.
     name_template: NameTemplate | None
-    #: Whether it steers or inspects the server itself.
+    #: Whether it controls or inspects the server itself.
     control: bool = False
-    #: Its entry in the answer of `plexus.schema`, if a manifest has it; it is made otherwise.
+    #: Its entry in `plexus.schema` from a manifest; otherwise it is created when needed.
     schema_entry: dict[str, Any] | None = None
-    #: What suggests values, by argument.
+    #: Completers by argument.
     completers: dict[str, Completer] = dataclasses.field(default_factory=dict)
-    #: Validates the arguments of a call and stops at the first error of each list; made by
-    #: `plexus.schema` when first needed.
+    #: Validates the arguments of a call and stops at the first error of each list; built by
+    #: `plexus.registry.schema` at first use.
     validate: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-    #: The same, but finds every error; made when arguments are wrong for the first time.
+    #: Like `validate`, but finds every error; built when arguments are invalid for the first time.
     validate_all: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
-        """The parameters' names, in their order."""
+        """The names of the parameters, in their order."""
         return tuple(parameter.name for parameter in self.parameters)
 
     @functools.cached_property
     def returns_media(self) -> bool:
-        """Whether it returns an image, a sound or a file, which is shown as what it is."""
+        """Whether it returns an image, audio or a file, which views show as such."""
         return isinstance(self.returns, type) and issubclass(self.returns, MEDIA)
 
     @functools.cached_property
     def is_standing(self) -> bool:
-        """Whether a run of it is a standing watch: it only reads, and goes on until stopped."""
+        """Whether a run of it is a standing watch: read-only, until it is stopped."""
         return self.deadline_s is None and self.hints.read_only is True
 
     @functools.cached_property
     def purpose(self) -> Purpose:
-        """What runs of it are for, which decides the pool that they are counted in."""
+        """The purpose of its runs, which selects the pool that they count in."""
         if self.is_standing:
             return "watch"
         return "control" if self.control else "work"
 
 
 def read_methods(owner: Activation, path: str) -> list[MethodSpec]:
-    """The methods of one activation, in the order they are written; raises RegistrationError."""
+    """Return the methods of an activation in definition order. Raises RegistrationError."""
     specs: list[MethodSpec] = []
     completers: dict[str, tuple[CompletionTarget, ...]] = {}
     seen: set[str] = set()
@@ -137,7 +138,7 @@ def read_methods(owner: Activation, path: str) -> list[MethodSpec]:
             if name in seen:
                 continue
             seen.add(name)
-            # Looked up on the class, because a property of the instance may do anything.
+            # Looked up on the class, because a property of the instance could run any code.
             static = inspect.getattr_static(type(owner), name)
             if hasattr(static, COMPLETES):
                 completers[name] = getattr(static, COMPLETES)
@@ -146,7 +147,7 @@ def read_methods(owner: Activation, path: str) -> list[MethodSpec]:
             spec = _read_method(owner, name, path)
             if any(spec.name == other.name for other in specs):
                 raise RegistrationError(
-                    f"{type(owner).__name__}.{name}: there is another method called {spec.name}"
+                    f"{type(owner).__name__}.{name}: another method is already named {spec.name}"
                 )
             specs.append(spec)
     read_completers(owner, completers, specs)
@@ -158,8 +159,8 @@ def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
     function = inspect.unwrap(bound.__func__ if inspect.ismethod(bound) else bound)
     mark: MethodMark = getattr(bound, MARK)
     where = f"{type(owner).__name__}.{name}"
-    called = mark.name or name
-    if not is_name(called):
+    method_name = mark.name or name
+    if not is_name(method_name):
         raise RegistrationError(
             f"{where}: a method name must be lower case letters, digits and underscores"
         )
@@ -170,18 +171,18 @@ def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
         )
     given = mark.schema
     if given is not None and (not isinstance(given, dict) or given.get("type") != "object"):
-        raise RegistrationError(f'{where}: the schema that is given must have "type": "object"')
+        raise RegistrationError(f'{where}: the given schema must have "type": "object"')
     doc = inspect.getdoc(function)
     if not doc:
         raise RegistrationError(
-            f"{where}: needs a docstring; it is what callers read: write what the method does, in "
-            "triple quotes, as the first line of its body"
+            f"{where}: needs a docstring, which callers read as its description; write it in "
+            "triple quotes as the first line of the body"
         )
     description, argument_docs = _read_docstring(doc)
     hints = _hints(function, where)
     if "return" not in hints:
         raise RegistrationError(
-            f"{where}: needs a return type, as in `-> str`, or `-> None` if it returns nothing"
+            f"{where}: needs a return type, such as `-> str`, or `-> None` if it returns nothing"
         )
     if mark.follows:
         kind: Literal["stream", "plain", "follow"] = "follow"
@@ -196,13 +197,13 @@ def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
         kind, returns, events = "plain", hints["return"], ()
         if mark.role == "method" and returns in (bytes, bytearray, memoryview):
             raise RegistrationError(
-                f"{where}: returns {returns.__name__}, which has no JSON form; return "
+                f"{where}: returns {returns.__name__}, which JSON cannot represent; return "
                 "plexus.Image, plexus.Audio or plexus.Resource.of_bytes(uri, data, mime_type)"
             )
     else:
         raise RegistrationError(
             f"{where}: must be `async def`, with `yield` for a stream or `return` for a value, or "
-            "return an AsyncIterator; call what blocks with `await asyncio.to_thread(...)`"
+            "return an AsyncIterator; run blocking code with `await asyncio.to_thread(...)`"
         )
     if mark.control and mark.deadline_s is None:
         raise RegistrationError(
@@ -219,7 +220,7 @@ def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
             f"{where}: its docstring describes {unknown[0]!r}, which is not an argument"
         )
     spec = MethodSpec(
-        name=f"{path}.{called}",
+        name=f"{path}.{method_name}",
         owner=owner,
         function=bound,
         kind=kind,
@@ -239,7 +240,7 @@ def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
         listed=mark.listed and mark.template is None,
         max_result_chars=_result_chars(mark, where),
         given_schema=given,
-        resource=None if mark.resource is None else _named(mark.resource, called),
+        resource=None if mark.resource is None else _named(mark.resource, method_name),
         template=None if mark.resource is None else _template(Template, mark.resource.uri, where),
         name_template=None
         if mark.template is None
@@ -258,7 +259,7 @@ def _scope(mark: MethodMark, owner: Activation, path: str, where: str) -> str:
         scope = path.partition(".")[0]
         if scope == READ:
             raise RegistrationError(
-                f"{where}: needs a scope: that of its namespace, {READ!r}, is what everybody has"
+                f"{where}: needs a scope, because every principal has the scope {READ!r}"
             )
     if not is_scope(scope):
         raise RegistrationError(
@@ -276,8 +277,8 @@ def _result_chars(mark: MethodMark, where: str) -> int | None:
     return chars
 
 
-def _named(there: ResourceMark, called: str) -> ResourceMark:
-    return there if there.name else there._replace(name=called)
+def _named(mark: ResourceMark, name: str) -> ResourceMark:
+    return mark if mark.name else mark._replace(name=name)
 
 
 def _template(kind: Callable[[str], T], text: str, where: str) -> T:
@@ -300,13 +301,13 @@ def _hints(function: Callable[..., Any], where: str) -> dict[str, Any]:
 
 
 def _is_stream(hint: Any) -> bool:
-    """Whether a return type is an async iterator, with or without the type of its events."""
+    """Return whether a return type is an async iterator, with or without an event type."""
     return hint in _STREAMS or typing.get_origin(hint) in _STREAMS
 
 
 def _event_types(hint: Any, where: str) -> tuple[type[Event], ...]:
     if typing.get_origin(hint) not in _STREAMS or not typing.get_args(hint):
-        raise RegistrationError(f"{where}: streams, so it must return AsyncIterator[SomeEvent]")
+        raise RegistrationError(f"{where}: a stream must return AsyncIterator[SomeEvent]")
     yielded = typing.get_args(hint)[0]
     members = typing.get_args(yielded) if typing.get_origin(yielded) in _UNIONS else (yielded,)
     for member in members:
@@ -318,7 +319,7 @@ def _event_types(hint: Any, where: str) -> tuple[type[Event], ...]:
         if member.type in _ENDS and not member.terminal:
             raise RegistrationError(
                 f"{where}: {member.__name__} is tagged {member.type!r}, which ends a run; "
-                "subclass plexus.Complete, or give it another tag"
+                "subclass plexus.Complete, or set another tag"
             )
     return tuple(members)
 
@@ -328,7 +329,7 @@ def _read_docstring(doc: str) -> tuple[str, dict[str, str]]:
     description: list[str] = []
     arguments: dict[str, str] = {}
     current: str | None = None
-    indent = 0  # of the arguments' names; 0 outside of the section
+    indent = 0  # of the arguments' names; 0 outside the section
     for line in doc.splitlines():
         depth = len(line) - len(line.lstrip())
         if line.strip().lower() in _ARGS_HEADINGS:

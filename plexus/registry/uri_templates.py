@@ -1,9 +1,9 @@
-"""Addresses and names with variables in them, and how their values are found.
+"""URI templates and name templates: extract the values of their variables.
 
-In an address, `arbor://tree/{tree}` or `run://{run}{?after}`, this knows of RFC 6570 plain
-variables and one list of query variables at the end, which may all be left out. In a name,
-`notes.note.{name}`, there is one variable, which is its end. It goes from an address or a name to
-the values of the variables only, never back.
+A URI template, such as `arbor://tree/{tree}` or `run://{run}{?after}`, supports the plain variables
+of RFC 6570 and one list of query variables at the end, which are all optional. A name template,
+such as `notes.note.{name}`, has one variable at its end. Templates are only matched, never
+expanded.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ __all__ = ("NameTemplate", "Template")
 
 
 class Template:
-    """An address, taken apart. `required` are the variables of its path, `optional` the others."""
+    """A URI template. `required` are the variables of its path, `optional` those of its query."""
 
     def __init__(self, uri: str) -> None:
-        """Raises ValueError if this is no address, or one that is not understood."""
+        """Parse a template. Raises ValueError if it is invalid or not supported."""
         path, opening, query = uri.partition("{?")
         self.uri = uri
-        #: Literal text and names in turn; the names are at the odd places.
+        #: Literal text and names alternate; the names have odd indexes.
         self._parts = re.split(r"\{(\w+)\}", path)
         self.required = tuple(self._parts[1::2])
         self.optional = tuple(query.removesuffix("}").split(",")) if opening else ()
@@ -29,32 +29,32 @@ class Template:
         unclosed = opening and not query.endswith("}")
         if unclosed or {"{", "}"} & {*literal} or not all(map(str.isidentifier, names)):
             raise ValueError(
-                f"the uri {uri!r} may have variables like {{name}} in it, and one list of them "
-                "like {?first,second} at its end"
+                f"the uri {uri!r} may contain variables such as {{name}}, and one list of them "
+                "such as {?first,second} at its end"
             )
         scheme, colon, _ = literal.partition(":")
         if not colon or not scheme.replace("-", "").replace("+", "").isalnum():
-            raise ValueError(f"the uri {uri!r} must begin with a scheme, as in 'notes://'")
+            raise ValueError(f"the uri {uri!r} must begin with a scheme, such as 'notes://'")
         if len(set(names)) < len(names):
-            raise ValueError(f"the uri {uri!r} has a variable twice")
+            raise ValueError(f"the uri {uri!r} contains a variable twice")
         if any(not text for text in self._parts[2:-1:2]):
-            raise ValueError(f"the uri {uri!r} has two variables with nothing between them")
-        #: The same for two addresses that differ only in the names of their variables.
+            raise ValueError(f"the uri {uri!r} needs text between its variables")
+        #: Equal for two templates that differ only in the names of their variables.
         self.shape = "{}".join(self._parts[::2])
-        #: How much of it is given: where two fit, the one that says more is meant.
+        #: Length of the literal text: of two matching templates, the more specific wins.
         self.weight = len(literal)
 
     @property
     def fixed(self) -> bool:
-        """Whether there is nothing to fill in."""
+        """Whether it has no variables."""
         return not self.required and not self.optional
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """Return the values of the variables in this address; None if it is another one.
+        """Return the values of the variables in this URI; None if it does not match.
 
-        A value is at least one character and none of "/?#". Where a literal occurs more than once,
-        the earlier variable gets the longer value. Literals are sought from the end, once each, so
-        that the time is linear: a pattern that backtracks would take the square of the length.
+        A value has at least one character and none of "/?#". Where a literal occurs more than once,
+        the earlier variable gets the longer value. Literals are searched from the end, once each,
+        so that the time is linear: a backtracking pattern would take quadratic time.
         """
         path, query = uri, ""
         if self.optional:
@@ -68,8 +68,8 @@ class Template:
         end = len(path)
         for index in range(len(rest) - 2, -1, -2):
             literal = rest[index + 1]
-            # After the last variable the literal ends the address; the others leave room for the
-            # value that follows them.
+            # The literal after the last variable ends the URI; all others are followed by a
+            # value of at least one character.
             is_last = index == len(rest) - 2
             at = end - len(literal) if is_last else path.rfind(literal, 0, end - 1)
             if at < 0 or not path.startswith(literal, at):
@@ -86,8 +86,8 @@ class Template:
         return self._read(found, query)
 
     def _read(self, found: dict[str, str], query: str) -> dict[str, str] | None:
-        """Return the values, decoded, with those of the query; None if that has any other."""
-        from urllib.parse import unquote  # here: most servers never read an address
+        """Return the decoded values with those of the query; None for an unknown variable."""
+        from urllib.parse import unquote  # most servers never read a URI
 
         values = {name: unquote(found[name]) for name in self.required}
         for pair in query.split("&") if query else ():
@@ -99,25 +99,25 @@ class Template:
 
 
 def _is_value(text: str) -> bool:
-    """Whether a variable of a path may have this value."""
+    """Return whether a variable of a path may have this value."""
     return bool(text) and not {"/", "?", "#"} & {*text}
 
 
 class NameTemplate:
-    """A name with an open end, taken apart."""
+    """A name with a variable at its end."""
 
     def __init__(self, text: str) -> None:
-        """Raises ValueError unless there is one variable, and that at the end."""
+        """Parse a template. Raises ValueError unless its only variable is at the end."""
         self.text = text
         self.prefix, opening, rest = text.partition("{")
         self.variable = rest.removesuffix("}")
         closed = opening and rest.endswith("}") and "}" not in self.prefix
         if not closed or not self.variable.isidentifier():
             raise ValueError(
-                f"the template {text!r} must end with its one variable, as in {{name}}"
+                f"the template {text!r} must end with its only variable, such as {{name}}"
             )
 
     def match(self, name: str) -> str | None:
-        """The value of the variable in this name, as it is; None if it is another name."""
+        """Return the value of the variable in this name, unchanged; None if it does not match."""
         value = name[len(self.prefix) :]
         return value if value and name.startswith(self.prefix) else None

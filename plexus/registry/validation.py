@@ -1,11 +1,12 @@
-"""Validating JSON values against Python types, and describing what is wrong within bounds.
+"""Validate JSON values against Python types, and describe errors within bounds.
 
-pydantic collects every error before it reports one and holds the interpreter meanwhile: a mebibyte
-of wrong elements takes seconds and makes an answer of 36 MB. So validators made here stop at the
-first wrong element of each list or mapping (`fail_fast`). A small value is then validated again
-for the complete list of errors; of a large one, the errors found so far are reported.
+pydantic collects every error before it reports any, and blocks the interpreter meanwhile: a
+mebibyte of wrong elements takes seconds and produces an error of 36 MB. Validators built here
+therefore stop at the first wrong element of each list or mapping (`fail_fast`). A small value is
+then validated again for the complete list of errors; for a large value, the errors found so far are
+reported.
 
-What cannot be bounded here is the author's own: a validator function is called as written.
+Validator functions of an author are called as written; their cost cannot be bounded here.
 """
 
 from __future__ import annotations
@@ -32,34 +33,33 @@ __all__ = (
 
 Validate: TypeAlias = Callable[[Any], Any]
 
-#: pydantic's words where ours are plainer.
+#: Plainer texts for some of pydantic's error types.
 _FAULTS = {
     "missing": "is required",
     "extra_forbidden": "is not known here",
 }
-#: Schemas of pydantic's core that can stop at the first error.
+#: Schema types of pydantic's core that can stop at the first error.
 _COLLECTIONS = frozenset({"deque", "dict", "frozenset", "list", "set", "tuple"})
-#: Parts of such a schema that hold a class or values, not schemas.
+#: Keys of such a schema that contain a class or values, not schemas.
 _OPAQUE = frozenset({"cls", "config", "default", "expected", "members", "metadata"})
-#: Up to this size, as JSON, a wrong value is validated again for all of its errors. It holds 4,000
-#: values at most, whose errors take some 6 ms.
+#: Up to this size as JSON, an invalid value is validated again for all of its errors. It contains
+#: at most 4,000 values, whose errors take about 6 ms.
 LISTED_BYTES = 8 * 1024
-#: Past this many, errors are only counted: pydantic makes all of them at once, at 1.5 us each.
+#: Past this number, errors are only counted: pydantic creates all of them at once, at 1.5 us each.
 READ_ERRORS = 4_000
-#: How many unknown names are compared with the known ones.
+#: Number of unknown names that are compared with the known ones.
 SUGGESTED = 3
-#: A place or a fault in an error's list, and the whole message. They quote names from the input.
+#: Lengths of a place, of a fault and of the whole message, which quote names from the input.
 AT_CHARS = 200
 FAULT_CHARS = 400
 MESSAGE_CHARS = 1000
 
 
 def fail_fast(schema: Any) -> Any:
-    """Return a validator for a schema of pydantic's core that stops at the first error in each
-    list and mapping."""
+    """Return a validator for a core schema that stops at the first error of each collection."""
     from pydantic_core import SchemaValidator
 
-    # Without prebuilt validators, which pydantic keeps for each model and which list every error.
+    # Without the prebuilt validators that pydantic keeps for each model, which list every error.
     return SchemaValidator(_stopping(schema), _use_prebuilt=False)
 
 
@@ -69,24 +69,23 @@ def _stopping(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     kind = schema.get("type")
-    if not isinstance(kind, str):  # fields or choices by their names, whatever these are
+    if not isinstance(kind, str):  # a mapping of fields or choices, not a schema
         return {name: _stopping(inner) for name, inner in schema.items()}
     copy = {key: inner if key in _OPAQUE else _stopping(inner) for key, inner in schema.items()}
     return copy | {"fail_fast": True} if kind in _COLLECTIONS else copy
 
 
 def validate_strictly(validator: Any, value: Any) -> Any:
-    """Validate a decoded value by the rules for JSON, strictly: "5" is no number, and objects
-    are closed at every level.
+    """Validate a decoded value by the rules for JSON: "5" is not a number, and objects are closed.
 
-    pydantic is strict *and* reads dates, enums and paths from text only when it validates JSON,
-    so the value goes through bytes once more; that costs a fifth of a microsecond.
+    pydantic is strict *and* reads dates, enums and paths from text only when it validates JSON, so
+    the value is encoded once more; that costs a fifth of a microsecond.
     """
     return validator.validate_json(wire.encode(value), strict=True, extra="forbid")
 
 
 def check(subject: str, hint: Any, value: Any) -> Any:
-    """Return the value as the type wants it. Raises InvalidParams that lists what is wrong."""
+    """Return the value converted to the type. Raises InvalidParams with a list of errors."""
     first, full = _validators_of(hint)
     try:
         return validate_strictly(first, value)
@@ -95,11 +94,13 @@ def check(subject: str, hint: Any, value: Any) -> Any:
         raise invalid_params(subject, complete) from None
 
 
-#: Making them takes milliseconds, and leaves enough garbage to start a collection.
+#: Building them takes milliseconds, and creates enough garbage to start a collection.
 @lru_cache(maxsize=256)
 def _validators_of(hint: Any) -> tuple[Any, Any]:
-    """Return the validator for a type that stops at the first error of a list, and the one that
-    finds every error."""
+    """Return two validators for a type.
+
+    The first stops at the first error of a list, the second finds every error.
+    """
     from pydantic import TypeAdapter
 
     adapter = TypeAdapter(hint)
@@ -107,15 +108,17 @@ def _validators_of(hint: Any) -> tuple[Any, Any]:
 
 
 def all_errors(validate: Validate, value: Any, first: ValueError) -> ValueError:
-    """Return the error with everything that is wrong with a small value, found by a validator
-    that does not stop; of a large value, return what was found first."""
+    """Return the error with everything that is wrong with a small value.
+
+    `validate` does not stop at the first error. For a large value, return `first`.
+    """
     if len(wire.encode(value)) > LISTED_BYTES:
         return first
     try:
         validate(value)
     except ValueError as complete:
         return complete
-    return first  # an author's validator that changes its mind
+    return first  # an author's validator that accepted it this time
 
 
 def invalid_params(
@@ -125,11 +128,10 @@ def invalid_params(
     known: Sequence[str] = (),
     listed: int = Limits.errors_listed,
 ) -> InvalidParams:
-    """Return what is wrong in one line, with the first errors in `data["errors"]` and the number
-    of the rest in `data["more"]`.
+    """Return an error with a summary, and the first errors in `data["errors"]`.
 
-    `unknown` are the parameters that the method does not have; they come first, each with the
-    nearest of the `known` ones.
+    `data["more"]` is the number of the others. `unknown` are the parameters that the method does
+    not have; they come first, each with the nearest of the `known` ones.
     """
     details = getattr(error, "errors", None)
     if details is None:
@@ -145,7 +147,7 @@ def invalid_params(
     if count > len(faults):
         data["more"] = count - len(faults)
     if not faults:
-        first = f"{count} values are wrong, too many to list"
+        first = f"{count} values are invalid, too many to list"
     elif unknown:
         first = f"unknown parameter {faults[0]['at']!r}{_suggestion(unknown[0], known)}"
     else:
@@ -156,7 +158,7 @@ def invalid_params(
 
 
 def _is_unknown(fault: dict[str, Any], unknown: Sequence[str]) -> bool:
-    """Whether this is one of the parameters that the method does not have."""
+    """Return whether this fault is about a parameter that the method does not have."""
     return bool(unknown) and fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1
 
 
@@ -176,33 +178,37 @@ def _fault(fault: dict[str, Any]) -> dict[str, str]:
     return {"at": shorten(at, AT_CHARS), "fault": shorten(words, FAULT_CHARS)}
 
 
-# --- near matches of a misspelled name --------------------------------------------------------
+# --- similar names ----------------------------------------------------------------------------
+#
+# Two names are compared by the letter pairs that they share (the Dice coefficient). That takes
+# linear time, where the edit distances of `difflib` are quadratic: a batch of a hundred unknown
+# methods must not block the event loop.
 
-#: A longer name is no misspelling of anything: names of methods have at most 64 characters.
+#: A longer name is not a misspelling: names of methods have at most 64 characters.
 MAX_NAME_CHARS = 128
-#: How alike two names must be: 1 is the same letters, 0 nothing in common.
+#: Similarity of two names: 1 for the same letter pairs, 0 for none in common.
 MIN_SIMILARITY = 0.5
 
 
 def nearest(name: str, candidates: Iterable[str], limit: int = 3) -> list[str]:
-    """Return the candidates that look most like a name, best first."""
+    """Return the candidates that are most similar to a name, best first."""
     if len(name) > MAX_NAME_CHARS:
         return []
-    wanted = _pairs_of(name)
+    own_pairs = _pairs_of(name)
     scored = []
     for candidate in candidates:
         pairs = _pairs(candidate)
-        score = 2 * len(wanted & pairs) / (len(wanted) + len(pairs))
+        score = 2 * len(own_pairs & pairs) / (len(own_pairs) + len(pairs))
         if score >= MIN_SIMILARITY:
             scored.append((-score, candidate))
     return [candidate for _, candidate in sorted(scored)[:limit]]
 
 
 def _pairs_of(name: str) -> frozenset[str]:
-    # The marks at both ends give a name of one letter pairs too, and weight to the first letter.
+    # With marks at both ends a single letter has pairs too, and the first letter counts more.
     marked = f"^{name.lower()}$"
     return frozenset(map("".join, pairwise(marked)))
 
 
-#: Candidates are names that exist here, so they are few; what clients send is not kept.
+#: Cached for candidates only: they are registered names and few; input is not cached.
 _pairs = lru_cache(maxsize=4096)(_pairs_of)

@@ -1,9 +1,9 @@
-"""What a view has its driver do.
+"""Effects: what a view instructs its driver to do.
 
-A view is sans-IO: messages and items go in, effects come out. Both views return these effects,
-so one driver runs either of them over any transport, and no view changes a run or the hub itself.
-They are plain slotted classes: one or two are made for every message, and a dataclass costs half
-a millisecond of every start to define.
+A view is sans-IO: it receives messages and items, and returns effects. Both views return these
+effects, so one driver runs either view over any transport, and no view changes a run or the hub.
+They are plain slotted classes: one or two are created for every message, and defining a dataclass
+costs half a millisecond at every start.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = (
 
 
 class Send:
-    """Write these frames, in this order, after those of earlier effects."""
+    """Write these frames in order, after those of earlier effects."""
 
     __slots__ = ("frames",)
 
@@ -39,13 +39,12 @@ class Send:
 
 
 class StartCall:
-    """Call a method; the driver answers with `on_started` or `on_refused` and this `call`.
+    """Call a method; the driver reports `on_started` or `on_refused` with this `call`.
 
-    `spec` is the method itself where the view has looked it up already. A caller that `owns` the
-    run holds it back by not reading. `question_kinds` are those that this caller can answer;
-    None stands for all. `trace` is the trace context of the request, as W3C's headers
-    have it. `at_limit` is whether the connection has reached its limit of calls: then only a
-    control method is called.
+    `spec` is the method, if the view has already looked it up. A caller that `owns` the run applies
+    backpressure by not reading. `question_kinds` are those that this caller can answer; None for
+    all. `trace` is the W3C trace context of the request. `at_limit` is whether the connection has
+    reached its limit of calls: then only a control method is called.
     """
 
     __slots__ = ("at_limit", "call", "method", "owns", "params", "question_kinds", "spec", "trace")
@@ -72,7 +71,7 @@ class StartCall:
 
 
 class AttachCall:
-    """Read a run that exists, from after this item; answered as `StartCall` is."""
+    """Read an existing run from after this item; reported like `StartCall`."""
 
     __slots__ = ("after", "call", "owns", "run")
 
@@ -84,11 +83,10 @@ class AttachCall:
 
 
 class LeaveCall:
-    """Stop reading the run of this call. After its terminal that needs no effect.
+    """Stop reading the run of this call. Not needed after its terminal.
 
-    `cancel` is the reason if the run is to be cancelled too; without one, `keep` says whether its
-    place is held for a caller that may come back, and `within_s` for how long, if not for as long
-    as usual.
+    `cancel` is a reason if the run must be cancelled too. Otherwise `keep` is whether its position
+    is kept for a caller that may reconnect, and `within_s` for how long; None for the default.
     """
 
     __slots__ = ("call", "cancel", "keep", "within_s")
@@ -121,7 +119,7 @@ class SetTimer:
 
 
 class WatchChanges:
-    """From now on call `on_change` when the hub changes."""
+    """Call `on_change` on every change of the hub from now on."""
 
     __slots__ = ()
 
@@ -139,7 +137,7 @@ class AnswerQuestion:
 
 
 class RefuseQuestion:
-    """Raise this error where a run waits for an answer, if it still does."""
+    """Raise this error in a run that waits for an answer, if it still does."""
 
     __slots__ = ("error", "request", "run")
 
@@ -160,7 +158,7 @@ class CancelRun:
 
 
 class KeepRun:
-    """Promise that a run can be found for this time. The driver reports with `on_outcome`."""
+    """Retain a run for this time. The driver reports with `on_outcome`."""
 
     __slots__ = ("call", "for_s", "run")
 

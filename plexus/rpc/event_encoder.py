@@ -1,14 +1,14 @@
-"""The bytes of events: one encoder for each class, made when the class is first encoded.
+"""Encode events: one encoder for each event class, created at first use.
 
 Rules:
-- An event has the same bytes wherever it is sent; they are made once and spliced into envelopes.
-- An event of texts, booleans, None and ordinary numbers is written by msgspec, which reads the
-  fields itself. Whatever else there may be is written by orjson: the two differ in large floats,
-  in integers of more than 64 bits, and in dates, bytes and sets.
-- NaN and infinity become null. So an event with a null in its bytes is searched for them; what
-  was None stays null, and a number raises InvalidEvent.
-- The bytes are a copy in the right size: what orjson returns sits in a block of a kilobyte, and a
-  log that keeps thousands of those spends its time on page faults.
+- An event has the same bytes wherever it is sent; it is encoded once and spliced into envelopes.
+- An event of strings, booleans, None and ordinary numbers is encoded by msgspec, which reads the
+  fields itself. All others are encoded by orjson: the two differ in large floats, in integers of
+  more than 64 bits, and in dates, bytes and sets.
+- NaN and infinity become null. An event with a null in its bytes is therefore searched for them: a
+  None is accepted, and a number raises InvalidEvent.
+- The bytes are copied to their exact size: orjson returns a block of a kilobyte, and a log that
+  keeps thousands of those spends its time on page faults.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Encode = Callable[[Event], bytes]
 _INTEGER: Final = (
     f"event.{{0}}.__class__ is int and {INTEGERS.start} <= event.{{0}} < {INTEGERS.stop}"
 )
-#: By type, when both encoders write the value of a field alike.
+#: By type, the condition under which both encoders write a field alike.
 _ALIKE: Final[dict[Any, str]] = {
     str: "event.{0}.__class__ is str",
     bool: "event.{0}.__class__ is bool",
     int: _INTEGER,
     float: f"event.{{0}}.__class__ is float and -1e16 < event.{{0}} < 1e16 or {_INTEGER}",
 }
-#: The same by annotation, which may be a text, and may allow None.
+#: The same by annotation, which may be a string and may allow None.
 _CONDITIONS: Final[dict[Any, str]] = {
     hint: condition
     for kind, alike in _ALIKE.items()
@@ -54,7 +54,7 @@ _encode_struct: Final = msgspec.json.Encoder().encode
 
 
 class EventEncoders(dict[type[Event], Encode]):
-    """For each class of events the function that encodes one; made when first asked for."""
+    """The encoder of each event class; created at first use."""
 
     def __missing__(self, event_class: type[Event]) -> Encode:
         self[event_class] = encoder = _encoder_for(event_class)
@@ -62,7 +62,7 @@ class EventEncoders(dict[type[Event], Encode]):
 
 
 def _encoder_for(event_class: type[Event]) -> Encode:
-    """Return the fastest encoder that fits the fields of a class."""
+    """Return the fastest encoder for the fields of a class."""
     fields = event_class.fields
     if not fields:
         raw = _encode_struct(event_class())
@@ -76,11 +76,11 @@ def _encoder_for(event_class: type[Event]) -> Encode:
 
 
 def _alike_condition(event_class: type[Event]) -> str | None:
-    """Return when both encoders write an event of this class alike; None if hardly ever."""
+    """Return the condition under which both encoders write an event alike; None if rarely."""
     defaults = list(event_class.fields.values())
     optional = len(defaults) - defaults.count(None)
     if None in defaults[:optional]:
-        return None  # orjson is given those without a default of None first
+        return None  # orjson writes fields without a default of None first
     conditions = []
     for name, default in event_class.fields.items():
         condition = _CONDITIONS.get(event_class.hints[name])
@@ -93,15 +93,15 @@ def _alike_condition(event_class: type[Event]) -> str | None:
 
 
 def _struct_encoder(condition: str, general: Encode) -> Encode:
-    """Encode an event by msgspec where that makes no difference, as for most events it does."""
-    # Compiled, because a loop over the fields takes longer than writing them.
+    """Return an encoder that uses msgspec where the result is the same, as for most events."""
+    # Compiled, because a loop over the fields takes longer than encoding them.
     is_alike: Callable[[Event], bool] = eval(f"lambda event: {condition}")
 
     def encode(event: Event) -> bytes:
         if is_alike(event):
             try:
                 return _encode_struct(event)
-            except UnicodeEncodeError:  # half of a surrogate pair
+            except UnicodeEncodeError:  # a lone surrogate
                 pass
         return general(event)
 
@@ -109,7 +109,7 @@ def _struct_encoder(condition: str, general: Encode) -> Encode:
 
 
 def _value_encoder(event_class: type[Event], name: str) -> Encode:
-    """Encode an event that has one field of any type, as a result has."""
+    """Return an encoder for events with a single field of any type, such as results."""
     get = operator.attrgetter(name)
     dumps = orjson.dumps
     head = orjson.dumps({"type": event_class.type, name.rstrip("_"): 0})[:-2]
@@ -128,7 +128,7 @@ def _value_encoder(event_class: type[Event], name: str) -> Encode:
 
 
 def _general_encoder(event_class: type[Event]) -> Encode:
-    """Encode an event of any shape. A field whose default is None is left out if it is None."""
+    """Return an encoder for any event. A field whose default is None is omitted if it is None."""
     fields = event_class.fields.items()
     required = "".join(
         f", {name.rstrip('_')!r}: event.{name}" for name, default in fields if default is not None
@@ -150,7 +150,7 @@ def _general_encoder(event_class: type[Event]) -> Encode:
             raw = b"%b" % dumps(value, plain)
         except TypeError as error:
             return _encode_slowly(event, error)
-        # One byte is found at once, and a list of numbers does not have it.
+        # Searching for one byte is fast, and a list of numbers does not contain it.
         if _U in raw and b"null" in raw:
             _check_nulls(event)
         return raw
@@ -159,7 +159,7 @@ def _general_encoder(event_class: type[Event]) -> Encode:
 
 
 def _encode_slowly(event: Event, error: TypeError) -> bytes:
-    """Encode an event that has keys which are no texts; raises InvalidEvent for anything else."""
+    """Encode an event with keys that are not strings. Raises InvalidEvent for all others."""
     try:
         raw = orjson.dumps(event, plain, orjson.OPT_NON_STR_KEYS)
     except TypeError:
@@ -190,12 +190,12 @@ event_encoders: Final = EventEncoders()
 
 
 def encode_event(event: Event) -> bytes:
-    """Return the JSON bytes of an event; raises InvalidEvent if it holds what JSON cannot."""
+    """Return the JSON bytes of an event. Raises InvalidEvent if JSON cannot represent it."""
     return event_encoders[event.__class__](event)
 
 
 def event_text(event: Event) -> str:
-    """An event as text; what has no text is shown as JSON."""
+    """Return an event as text; an event without text is shown as JSON."""
     if isinstance(event, Result) and event.result is not None and not isinstance(event.result, str):
         return orjson.dumps(event.result, plain, orjson.OPT_INDENT_2).decode()
     if not event.has_text and not event.terminal:

@@ -1,11 +1,11 @@
-"""JSON values: reading them within bounds, the form of Python values, and values that have none.
+"""JSON values: decode within limits, convert Python values, and find values without a JSON form.
 
-Size, numbers of containers and members are compared before parsing, depth after. Every check
-takes linear time, and works on whole messages: a loop over their values would take longer than
-parsing them.
+Size and the numbers of containers and members are checked before parsing, depth after. Every check
+takes linear time and works on whole messages: a loop over their values would take longer than
+parsing.
 
-The encoder writes NaN and infinity as `null` and stops at integers of more than 64 bits without
-saying where they are. `find_fault` says which value it is, in words for the author of a method.
+The encoder writes NaN and infinity as `null`, and stops at integers of more than 64 bits without
+their location. `find_fault` locates such a value and describes it for the author of a method.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from plexus.text import shorten
 
 __all__ = ("INTEGERS", "find_fault", "find_large_integer", "plain", "read_value")
 
-#: The integers that are read and written as they are.
+#: The integers that are encoded and decoded exactly.
 INTEGERS: Final = range(-(2**63), 2**64)
-#: As deeply as the encoder goes.
+#: Maximum depth of the encoder.
 _DEPTH: Final = 254
-#: How many characters of a place are shown, of the names in it above all.
+#: Maximum characters of a location in an error message.
 _AT_CHARS: Final = 200
-#: Packages whose values are written as text, as pydantic describes them.
+#: Packages whose values are written as strings, as pydantic describes them.
 _TEXTS: Final = frozenset({"decimal", "ipaddress", "pydantic", "pydantic_core", "uuid"})
 
 
 def plain(value: Any) -> Any:
-    """Turn a value that the encoder does not know into one that it knows. Raises TypeError."""
+    """Convert a value that the encoder does not support to one that it does. Raises TypeError."""
     if isinstance(value, Event):
         fields = value.__class__.fields
         return {"type": value.type} | {
@@ -53,13 +53,13 @@ def plain(value: Any) -> Any:
     if isinstance(value, set | frozenset):
         try:
             return sorted(value)
-        except TypeError:  # values of several types have no order of their own
+        except TypeError:  # values of several types cannot be ordered
             return sorted(value, key=repr)
-    if isinstance(value, tuple | deque):  # a named tuple is not written as a tuple is
+    if isinstance(value, tuple | deque):  # the encoder does not support named tuples
         return list(value)
     if isinstance(value, enum.Enum):
         return value.value
-    if isinstance(value, float):  # a subclass, as NumPy's is
+    if isinstance(value, float):  # a subclass, such as NumPy's
         return float(value)
     fspath = getattr(value, "__fspath__", None)
     if fspath is not None:
@@ -78,22 +78,22 @@ def plain(value: Any) -> Any:
 
 
 def find_fault(value: Any, at: str, depth: int = 0) -> str | None:
-    """Describe the first value, in or below this one, that JSON cannot hold; None without one."""
+    """Describe the first nested value that JSON cannot represent; None if there is none."""
     if value is None or value is True or value is False:
         return None
     if isinstance(value, str):
-        return None if _is_text(value) else f"{_place(at)} holds half of a surrogate pair"
+        return None if _is_text(value) else f"{_place(at)} contains a lone surrogate"
     if isinstance(value, int) and not isinstance(value, enum.Enum):
         if value in INTEGERS:
             return None
         return (
             f"{_place(at)} is an integer of {value.bit_length()} bits; integers of more than 64 "
-            "bits are changed by many readers of JSON, so make it a text with str()"
+            "bits are changed by many JSON readers, so convert it with str()"
         )
     if isinstance(value, float) and not isinstance(value, enum.Enum):
         if math.isfinite(value):
             return None
-        return f"{_place(at)} is {float(value)}; JSON has no such number"
+        return f"{_place(at)} is {float(value)}; JSON cannot represent it"
     if depth > _DEPTH:
         return f"{_place(at)} is nested more than {_DEPTH} levels deep"
     depth += 1
@@ -112,7 +112,7 @@ def find_fault(value: Any, at: str, depth: int = 0) -> str | None:
         return None
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
-        # The encoder leaves out what begins with an underscore.
+        # The encoder omits names with a leading underscore.
         members = {name: getattr(value, name, None) for name in names if name[0] != "_"}
         return find_fault(members, at, depth)
     try:
@@ -141,10 +141,10 @@ def _place(at: str) -> str:
 
 
 def read_value(data: bytes | bytearray, limits: Limits) -> Any:
-    """Parse one JSON value; raises TooBig past the limits, and ValueError for what is no JSON."""
+    """Parse one JSON value. Raises TooBig past the limits, and ValueError for invalid JSON."""
     openers = data.count(b"{") + data.count(b"[")
-    # Nearly every message has less of everything than it may have. Only what may be too much is
-    # looked at more closely: brackets and colons are also part of texts.
+    # Nearly all messages are far below the limits. Only the others are examined more closely,
+    # because brackets and colons also occur inside strings.
     structure = None
     if (
         openers > limits.message_depth
@@ -156,7 +156,7 @@ def read_value(data: bytes | bytearray, limits: Limits) -> Any:
         for what, count, limit in (
             ("arrays and objects", openers, limits.message_containers),
             ("members of objects", structure.count(b":"), limits.message_members),
-            # A comma stands before every entry but the first of each container.
+            # Every entry but the first of each container follows a comma.
             ("values", structure.count(b",") + openers, limits.message_values),
         ):
             if count > limit:
@@ -170,7 +170,7 @@ def read_value(data: bytes | bytearray, limits: Limits) -> Any:
     return value
 
 
-#: What is left out of a message's structure: all but brackets, colons, commas and quotes.
+#: Bytes that are not part of a message's structure: all but brackets, colons, commas, quotes.
 _UNSTRUCTURED: Final = bytes(set(range(256)) - set(b'[]{}:,"'))
 _SEPARATORS: Final = b":,"
 #: Openers as 2 and closers as 0, so that a running sum less the number of brackets is the depth.
@@ -178,46 +178,44 @@ _STEPS: Final = bytes.maketrans(b"[{]}", b"\2\2\0\0")
 
 
 def _structure(data: bytes | bytearray) -> bytes:
-    """Return the brackets, colons and commas of a message that are not part of a text.
+    """Return the brackets, colons and commas of a message that are outside strings.
 
-    It works on whole messages at a time, because a loop over the values of a mebibyte of JSON
-    takes 30 ms.
+    It works on the whole message, because a loop over the values of 1 MiB of JSON takes 30 ms.
     """
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # Two quotes in a row end one text and begin another, or enclose none: neither is needed.
+    # Two adjacent quotes separate or enclose nothing of interest.
     bare = bytes(data.translate(None, _UNSTRUCTURED)).replace(b'""', b"")
     return b"".join(bare.split(b'"')[::2])
 
 
 def _depth(structure: bytes) -> int:
-    """Return how deeply a message is nested."""
+    """Return the nesting depth of a message."""
     steps = structure.translate(_STEPS, _SEPARATORS)
     return max(map(operator.sub, itertools.accumulate(steps), itertools.count(1)), default=0)
 
 
-#: Digits as zeros, so that a run of them can be found without a pattern, which takes longer.
+#: Digits as zeros, so that a run of digits can be found without a pattern, which is slower.
 _SHAPES: Final = bytes.maketrans(b"123456789", b"000000000")
-#: The fewest digits of an integer of more than 64 bits: nineteen after a minus, else twenty.
+#: Minimum digits of an integer of more than 64 bits: 19 after a minus, otherwise 20.
 _LONG: Final = b"0" * 19
-#: Each match takes all digits that follow, so the time is linear.
+#: Each match takes all following digits, so the time is linear.
 _LONG_DIGITS: Final = re.compile(rb"[0-9]{20,}+|(?<=-)9[2-9][0-9]{17}")
 _MAX_DIGITS: Final = len(str(INTEGERS.start))
-#: How many digits of a number are quoted.
+#: Maximum digits of a number in an error message.
 _QUOTED: Final = 24
 
 
 def find_large_integer(data: bytes | bytearray) -> str | None:
-    """Describe the first integer of more than 64 bits, which was read as a float; None without
-    one."""
+    """Describe the first integer of more than 64 bits, which was decoded as a float; or None."""
     if _LONG not in data.translate(_SHAPES):
         return None
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    bare = b" ".join(bytes(data).split(b'"')[::2])  # what is not part of a text
+    bare = b" ".join(bytes(data).split(b'"')[::2])  # outside strings
     for found in _LONG_DIGITS.finditer(bare):
         start, end = found.span()
-        # Digits of a fraction or an exponent are no integer, nor is what stands before those.
+        # Digits before or after a fraction or an exponent are not an integer.
         if bare[start - 1 : start] in _FLOAT_MARKS or bare[end : end + 1] in _FLOAT_MARKS:
             continue
         if bare[start - 1 : start] == b"-":
@@ -227,7 +225,7 @@ def find_large_integer(data: bytes | bytearray) -> str | None:
         if end - start > _MAX_DIGITS or int(bare[start:end]) not in INTEGERS:
             digits = bare[start : min(end, start + _QUOTED)].decode()
             rest = f"... ({end - start} characters)" if end - start > _QUOTED else ""
-            return f"the integer {digits}{rest} has more than 64 bits; send it as text"
+            return f"the integer {digits}{rest} has more than 64 bits; send it as a string"
     return None
 
 

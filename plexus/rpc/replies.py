@@ -1,4 +1,4 @@
-"""Replies that are collected before they are sent: to a batch of messages, and of a whole run."""
+"""Replies that are collected before they are sent: of a whole run, and to a batch of messages."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from plexus.runtime.log import Batch
 
 __all__ = ("AnswerBuffer", "BatchReply")
 
-#: What an item costs in a JSON array beside its bytes: the comma.
+#: Bytes of an item in a JSON array in addition to its own: the comma.
 SEPARATOR_BYTES = 1
-#: Room for the gap, and for what an answer has around its items.
+#: Space for the gap, and for the rest of the response around its items.
 FRAME_BYTES = 256
 
 
 class AnswerBuffer:
-    """The items of a run for one buffered answer: all of them, or the first and the last that fit.
+    """The items of a run for one buffered response: all of them, or the first and the last.
 
-    A run is not stopped because its answer grows too large: past the limit in bytes, half of that
-    is the head and half the tail, a `gap` event stands in place of the middle, and the answer is
-    marked as truncated. The newest item, which may be a terminal, is always kept.
+    A run is not stopped because its response grows too large: past the limit in bytes, one half
+    keeps the head and the other half the tail, a `gap` event replaces the middle, and the response
+    is marked as truncated. The newest item, which may be a terminal, is always kept.
     """
 
     __slots__ = ("_dropped", "_events", "_limit", "_payloads", "_size", "_tail", "_tail_size")
@@ -30,12 +30,12 @@ class AnswerBuffer:
         self._limit = limit - FRAME_BYTES
         self._events: list[Event] = []
         self._payloads: list[bytes] = []
-        #: Bytes of the head, which is everything while nothing was dropped.
+        #: Bytes of the head, which contains all items until some are dropped.
         self._size = 0
-        #: The newest items, once the limit was passed.
+        #: The newest items, once the limit is exceeded.
         self._tail: deque[tuple[Event, bytes]] | None = None
         self._tail_size = 0
-        #: The numbers of the first and the last dropped item.
+        #: Numbers of the first and the last dropped item.
         self._dropped = (0, 0)
 
     @property
@@ -58,7 +58,7 @@ class AnswerBuffer:
             self._trim()
 
     def _split(self, end: int) -> None:
-        """Begin to drop items; `end` is the number after the newest."""
+        """Start to drop items; `end` is the number after the newest."""
         events, payloads, size = self._events, self._payloads, self._size
         count = head_size = 0
         while head_size + _cost(payloads[count]) <= self._limit // 2:
@@ -86,7 +86,7 @@ class AnswerBuffer:
         self._dropped = (first, last)
 
     def items(self) -> tuple[list[Event], list[bytes]]:
-        """Return what is kept, as events and as bytes, with a `gap` where items were dropped."""
+        """Return the kept events and their bytes, with a `gap` where items were dropped."""
         if self._tail is None:
             return self._events, self._payloads
         gap = Gap(*self._dropped)
@@ -102,21 +102,24 @@ def _cost(raw: bytes) -> int:
 
 
 class BatchReply:
-    """Gathers replies until every request of the batch has its own."""
+    """Collects the replies to one batch until every request has its reply."""
 
     __slots__ = ("_replies", "pending")
 
     def __init__(self) -> None:
         self._replies: list[bytes] = []
-        #: How many requests are under way.
+        #: Number of requests without a reply.
         self.pending = 0
 
     def add(self, reply: bytes) -> None:
-        """One more reply."""
+        """Add a reply."""
         self._replies.append(reply)
 
     def flush(self) -> bytes | None:
-        """The array, once nothing is under way; None before that, and if nobody is answered."""
+        """Return the array of replies once no request is pending.
+
+        Returns None before that, and if the batch contains only notifications.
+        """
         if self.pending or not self._replies:
             return None
         array = wire.encode_batch(self._replies)

@@ -1,19 +1,19 @@
-"""Bytes to messages and messages to bytes: the codec of envelopes.
+"""The JSON-RPC codec: bytes to messages and messages to bytes.
 
-JSON is read and written here, and the bytes of events in `plexus.rpc.event_encoder`; no other
-module does either.
+JSON is encoded and decoded only here, in `plexus.rpc.json_values` and in
+`plexus.rpc.event_encoder`.
 
 Rules:
-- Any bytes either become messages or an `Invalid` that carries its JSON-RPC error; nothing else
-  is ever raised, so one bad line cannot end a connection.
-- A number is read and written as it is, or refused. The decoder reads integers of more than 64
+- Any bytes decode to messages or to an `Invalid` with its JSON-RPC error; decoding never raises, so
+  one invalid line cannot end a connection.
+- A number is encoded and decoded exactly, or refused. The decoder reads integers of more than 64
   bits as floats and refuses floats that are too large; the encoder writes NaN as null.
 - An id keeps its exact type and value.
 - Size, numbers of containers and members, and depth are limited here, all but the last before
   parsing. Every check takes linear time.
-- An error answer is bounded where it is encoded, so no error can be larger, whatever it quotes.
-- What is written contains no raw newline, so a line is a message.
-- An event is encoded once and spliced, as finished bytes, into whatever envelope needs it.
+- The size of an error response is limited where it is encoded, whatever it quotes.
+- Encoded messages contain no raw newline, so a line is a message.
+- An event is encoded once and spliced, as bytes, into every envelope.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ INTERNAL_ERROR: Final = -32603
 
 
 class Request(NamedTuple):
-    """Somebody wants an answer."""
+    """A message that requires a response."""
 
     id: Id
     method: str
@@ -81,14 +81,14 @@ class Request(NamedTuple):
 
 
 class Notification(NamedTuple):
-    """Somebody says something and wants no answer."""
+    """A message without a response."""
 
     method: str
     params: dict[str, Any] | list[Any] | None
 
 
 class Response(NamedTuple):
-    """An answer to a request of ours: `error` is None when it went well."""
+    """A response to a request of ours: `error` is None on success."""
 
     id: Id
     result: Any
@@ -96,7 +96,7 @@ class Response(NamedTuple):
 
 
 class Invalid(NamedTuple):
-    """Bytes that are no message, with the error to answer them by."""
+    """Bytes that are not a valid message, with the error to respond with."""
 
     id: Id
     code: int
@@ -111,7 +111,7 @@ Message: TypeAlias = Request | Notification | Response | Invalid
 
 
 def decode(data: bytes | bytearray, limits: Limits) -> Message | list[Message]:
-    """Read one message, or a batch of them; never raises."""
+    """Decode one message or a batch. Never raises."""
     if len(data) > limits.message_bytes:
         return Invalid(
             None,
@@ -127,7 +127,7 @@ def decode(data: bytes | bytearray, limits: Limits) -> Message | list[Message]:
         return Invalid(None, PARSE_ERROR, f"not JSON: {error}")
     fault = find_large_integer(data)
     if fault is not None:
-        return _refused(value, fault, limits)
+        return _reject(value, fault, limits)
     if value.__class__ is dict:
         return _envelope(value, limits)
     if not isinstance(value, list):
@@ -138,7 +138,7 @@ def decode(data: bytes | bytearray, limits: Limits) -> Message | list[Message]:
         return Invalid(
             None,
             INVALID_REQUEST,
-            f"a batch may hold at most {limits.batch_requests} messages",
+            f"a batch may contain at most {limits.batch_requests} messages",
             {"limit": limits.batch_requests},
         )
     return [
@@ -149,20 +149,22 @@ def decode(data: bytes | bytearray, limits: Limits) -> Message | list[Message]:
     ]
 
 
-def _refused(value: Any, fault: str, limits: Limits) -> Message | list[Message]:
-    """Return what stands for a message with an integer that was read as another number: each
-    request is answered, and what waits for an answer of the peer's gets an error."""
+def _reject(value: Any, fault: str, limits: Limits) -> Message | list[Message]:
+    """Replace a message that contains an integer which was decoded as another number.
+
+    Each request gets an error, and a response becomes an error for the caller that waits for it.
+    """
     if isinstance(value, list) and len(value) <= limits.batch_requests:
         entries = [each if isinstance(each, dict) else {} for each in value]
-        return [_refused_envelope(each, fault, limits) for each in entries] or [
+        return [_reject_envelope(each, fault, limits) for each in entries] or [
             Invalid(None, INVALID_REQUEST, fault)
         ]
     if not isinstance(value, dict):
         return Invalid(None, INVALID_REQUEST, fault)
-    return _refused_envelope(value, fault, limits)
+    return _reject_envelope(value, fault, limits)
 
 
-def _refused_envelope(value: dict[str, Any], fault: str, limits: Limits) -> Message:
+def _reject_envelope(value: dict[str, Any], fault: str, limits: Limits) -> Message:
     message = _envelope(value, limits)
     match message:
         case Request():
@@ -175,8 +177,11 @@ def _refused_envelope(value: dict[str, Any], fault: str, limits: Limits) -> Mess
 
 
 def decode_value(data: bytes | bytearray, limits: Limits, *, exact: bool = True) -> Any:
-    """Read one JSON value; raises `TooBig` past the limits and for integers of more than 64 bits,
-    and ValueError for what is no JSON. If not `exact`, such an integer is read as a float."""
+    """Decode one JSON value.
+
+    Raises TooBig past the limits and for integers of more than 64 bits, and ValueError for invalid
+    JSON. If not `exact`, such an integer is decoded as a float.
+    """
     value = read_value(data, limits)
     fault = find_large_integer(data) if exact else None
     if fault is not None:
@@ -185,7 +190,7 @@ def decode_value(data: bytes | bytearray, limits: Limits, *, exact: bool = True)
 
 
 def decode_trusted(data: bytes) -> Any:
-    """Read JSON that belongs to the program itself, without limits; raises ValueError."""
+    """Decode JSON of the program itself, without limits. Raises ValueError."""
     return orjson.loads(data)
 
 
@@ -224,10 +229,10 @@ def _envelope(value: dict[str, Any], limits: Limits) -> Message:
 
 
 class LineDecoder:
-    """Cuts a stream of bytes into lines, at 0x0A only, however the bytes arrive.
+    """Splits a byte stream into lines, at 0x0A only, and decodes them.
 
-    A line past the limit is not kept: its bytes are thrown away up to the next newline and one
-    `Invalid` stands for it.
+    A line past the limit is not kept: its bytes are discarded up to the next newline, and one
+    `Invalid` is returned for it.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -236,7 +241,7 @@ class LineDecoder:
         self._skipping = False
 
     def feed(self, data: bytes) -> list[Message | list[Message]]:
-        """Take what has arrived and return the messages that are complete by now."""
+        """Add received bytes and return the messages that are complete."""
         *complete, rest = data.split(b"\n")
         messages: list[Message | list[Message]] = []
         for piece in complete:
@@ -247,8 +252,7 @@ class LineDecoder:
             if self._rest:
                 self._rest += piece
                 line, self._rest = self._rest, bytearray()
-            # A blank line, or a carriage return before the newline, is no message and no fault,
-            # unless it is too long to be kept until its end is known.
+            # A blank line is ignored, unless it is too long to be kept until its end.
             if line and (len(line) > self._limits.message_bytes or not line.isspace()):
                 messages.append(decode(line, self._limits))
         if not self._skipping:
@@ -260,7 +264,7 @@ class LineDecoder:
         return messages
 
     def end(self) -> list[Message | list[Message]]:
-        """The stream is over: what stands there without a newline is a message too."""
+        """Return the message at the end of the stream, which may lack its newline."""
         return self.feed(b"\n")
 
 
@@ -268,15 +272,15 @@ class LineDecoder:
 
 
 def encode(value: Any) -> bytes:
-    """JSON bytes of any value; raises TypeError for what has no JSON form."""
+    """Return the JSON bytes of any value. Raises TypeError for a value without a JSON form."""
     try:
         return orjson.dumps(value, plain)
-    except TypeError:  # the option makes every other value slower
+    except TypeError:  # only here, because the option slows down all other values
         return orjson.dumps(value, plain, orjson.OPT_NON_STR_KEYS)
 
 
 def encode_exact(value: Any, subject: str) -> bytes:
-    """JSON bytes of a value; raises InvalidEvent, with the subject, for what JSON cannot hold."""
+    """Return the JSON bytes of a value. Raises InvalidEvent, which names the subject."""
     try:
         raw = encode(value)
     except TypeError as error:
@@ -289,17 +293,17 @@ def encode_exact(value: Any, subject: str) -> bytes:
 
 
 def encode_canonical(value: Any) -> bytes:
-    """The same bytes for equal values at every boot: what a hash is made of."""
+    """Return the same bytes for equal values at every start, for hashes."""
     return orjson.dumps(value, plain, orjson.OPT_SORT_KEYS)
 
 
 def encode_pretty(value: Any) -> bytes:
-    """Indented JSON for a person."""
+    """Return indented JSON."""
     return orjson.dumps(value, plain, orjson.OPT_INDENT_2)
 
 
 def encode_result(request_id: Id, result: bytes) -> bytes:
-    """A response around a result that is bytes already."""
+    """Return a response with an encoded result."""
     if request_id.__class__ is int:
         return b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (request_id, result)
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (orjson.dumps(request_id), result)
@@ -313,7 +317,7 @@ def encode_error(
     *,
     limit: int = Limits.error_bytes,
 ) -> bytes:
-    """An error response of at most `limit` bytes; `data` is left out when there is none."""
+    """Return an error response of at most `limit` bytes, without `data` if it is None."""
     reply = _error_reply(request_id, code, message, data)
     if len(reply) <= limit:
         return reply
@@ -332,55 +336,58 @@ def _error_reply(request_id: Id, code: int, message: str, data: Any) -> bytes:
 
 
 def shorten_error(message: str, data: Any, limit: int) -> tuple[str, Any]:
-    """Cut an error down to about half of `limit` bytes as JSON: a quarter for the message, and
-    of `data` those members that fit into another, the others by name in `left_out`."""
-    # A character takes at most six bytes as JSON.
+    """Shorten an error to about half of `limit` bytes as JSON.
+
+    The message gets a quarter. `data` keeps the members that fit into another quarter, and lists
+    the names of the others in `left_out`.
+    """
+    # A character needs at most six bytes as JSON.
     message = shorten(message, limit // 24)
     if data is None:
         return message, None
-    room = limit // 4
+    capacity = limit // 4
     if not isinstance(data, dict):
-        return message, data if len(encode(data)) <= room else {"left_out": ["data"]}
+        return message, data if len(encode(data)) <= capacity else {"left_out": ["data"]}
     kept, left_out = {}, []
     for name, value in itertools.islice(data.items(), MEMBERS_KEPT):
         size = len(encode(name)) + len(encode(value)) + 2
-        if size <= room:
-            room -= size
+        if size <= capacity:
+            capacity -= size
             kept[name] = value
         else:
             left_out.append(name[:MEMBERS_KEPT])
     return message, kept | {"left_out": left_out or ["data"]}
 
 
-#: How many members of an error's data are looked at, and how much of their names is quoted, where
-#: the data is too large as a whole.
+#: Maximum members of an error's data that are considered, and maximum characters of their names, if
+#: the data as a whole is too large.
 MEMBERS_KEPT: Final = 32
 
 
 def encode_request(request_id: Id, method: str, params: Any) -> bytes:
-    """A request of ours to a peer; without parameters if they are None."""
+    """Return a request to a peer, without `params` if they are None."""
     message = {"jsonrpc": "2.0", "id": request_id, "method": method}
     return orjson.dumps(message if params is None else message | {"params": params})
 
 
 def encode_notification(method: str, params: Any) -> bytes:
-    """A notification of ours to a peer; without parameters if they are None."""
+    """Return a notification to a peer, without `params` if they are None."""
     message = {"jsonrpc": "2.0", "method": method}
     return orjson.dumps(message if params is None else message | {"params": params})
 
 
 def encode_batch(messages: Iterable[bytes]) -> bytes:
-    """A batch of messages that are bytes already."""
+    """Return a batch of encoded messages."""
     return b"[%b]" % b",".join(messages)
 
 
 def decode_plain(value: Any) -> Any:
-    """The plain JSON value that this value becomes on a wire."""
+    """Return the plain JSON value that this value is encoded as."""
     return orjson.loads(encode(value))
 
 
 def encode_error_raw(request_id: Id, code: int, message: str, data: bytes) -> bytes:
-    """An error response around data that is bytes already."""
+    """Return an error response with encoded data."""
     return b'{"jsonrpc":"2.0","id":%b,"error":{"code":%d,"message":%b,"data":%b}}' % (
         orjson.dumps(request_id),
         code,

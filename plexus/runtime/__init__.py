@@ -1,1 +1,1 @@
-"""What runs: the hub, runs and their logs, and the pump that drives them."""
+"""The runtime: the hub, runs and their logs, and the pump that drives them."""

@@ -1,7 +1,7 @@
-"""The hub's own methods: an ordinary activation called `plexus`.
+"""The hub's own methods: an ordinary activation in the namespace `plexus`.
 
-`unsubscribe` belongs to a connection, so a view that has subscriptions answers it itself; here
-it is declared, so that it has a schema, and says so to everybody else.
+`unsubscribe` belongs to a connection, so a view with subscriptions handles it itself; it is
+declared here for its schema, and raises an error for all other callers.
 """
 
 from __future__ import annotations
@@ -26,20 +26,19 @@ from plexus.runtime.runs import Runs
 
 __all__ = ("RUNS_PER_EVENT", "PlexusActivation", "RunsChanged", "transcript", "watch_runs")
 
-#: How many runs are listed as resources. Older ones can still be read by their numbers.
+#: Maximum number of runs that are listed as resources. Older ones can be read by number.
 NEWEST_RUNS = 100
-#: How seldom and how often it may look, in seconds.
+#: Bounds of the polling interval of `plexus.watch`, in seconds.
 MIN_INTERVAL_S, MAX_INTERVAL_S = 0.1, 60.0
-#: How many runs one event tells of.
+#: Maximum number of runs in one event.
 RUNS_PER_EVENT = 500
-#: About how many characters of a transcript make a page: what a client shows, or gives to a
-#: model, at once.
+#: Approximate number of characters in a page of a transcript: what a client shows, or passes to a
+#: model, in one piece.
 PAGE_CHARACTERS = 200_000
 
 
 class RunsChanged(Event):
-    """Runs that are new or have changed, as `plexus.runs` describes them, and the numbers of those
-    that are no longer kept."""
+    """New or changed runs, as in `plexus.runs`, and the numbers of evicted runs."""
 
     runs: list[dict[str, Any]]
     gone: list[int]
@@ -49,7 +48,7 @@ class RunsChanged(Event):
 
 
 class PlexusActivation(Activation):
-    """The server itself: what it offers, what runs, and how to follow, answer and stop a run."""
+    """The server itself: list methods and runs; follow, answer and stop runs."""
 
     namespace = "plexus"
     version = "1.0.0"
@@ -59,53 +58,54 @@ class PlexusActivation(Activation):
 
     @method(read_only=True, open_world=False, control=True)
     async def schema(self, namespace: str | None = None, *, ctx: Context) -> dict[str, Any]:
-        """Describe every activation with the JSON Schemas of its methods that you may call.
+        """Describe all activations, with the JSON Schemas of the methods that you may call.
 
         Args:
-            namespace: Describe only this activation, as in "bash" or "solar.earth".
+            namespace: Describe only this activation, such as "bash" or "solar.earth".
         """
         whole = self._hub.schema(ctx.principal)
         return whole if namespace is None else _find(whole["activations"], namespace)
 
     @method(read_only=True, open_world=False, control=True)
     async def hash(self, *, ctx: Context) -> str:
-        """The SHA-256 of the schema: it changes when, and only when, the schema does."""
+        """Return the SHA-256 of the schema, which changes if and only if the schema does."""
         text: str = self._hub.schema(ctx.principal)["hash"]
         return text
 
-    # What follows a run, and what asks for another method, is no scope of its own: it reaches
-    # only what is the caller's, and the hub looks at the method that is meant.
+    # Methods that follow a run or call another method need only the scope "read": they reach only
+    # the caller's own runs, and the hub checks the scope of the called method.
 
     @method(deadline_s=None, scope=READ)
     async def call(
         self, method: str, params: dict[str, Any] | None = None, *, ctx: Context
     ) -> dict[str, Any]:
-        """Call a method and return its run, events and terminal in one value.
+        """Call any method and return its run, events and terminal as one value.
 
-        Output past the server's limit keeps its head and tail and is marked `truncated`.
+        Use it for methods that are not listed as tools. Output past the server's limit keeps its
+        head and tail and is marked `truncated`.
 
         Args:
-            method: The method's name, as in "bash.execute".
-            params: The method's parameters by name.
+            method: Name of the method, such as "bash.execute".
+            params: Parameters of the method by name.
         """
         call = self._hub.call(method, params, ctx.principal, parent=ctx)
         try:
             return await _buffered(call, self._hub.limits.answer_bytes)
         finally:
             if call.fresh:
-                call.run.cancel("its caller left")
+                call.run.cancel("the caller stopped reading")
 
     @method(read_only=True, open_world=False, control=True)
     async def runs(
         self, state: str | None = None, limit: int = 100, *, ctx: Context
     ) -> list[dict[str, Any]]:
-        """List your runs, the newest first: those under way and those that ended lately.
+        """List your runs, newest first: those in progress and those that ended recently.
 
-        One that is in another process has a `process`, which says in which.
+        A run of another process has a `process`, which identifies that process.
 
         Args:
-            state: Only runs in this state, as in "running" or "error".
-            limit: At most so many.
+            state: Only runs in this state: running, asking, cancelling, complete, error, cancelled.
+            limit: Maximum number of runs.
         """
         runs = self._hub.runs.list_for(ctx.principal)
         chosen = [run for run in runs if state is None or run.state == state]
@@ -113,59 +113,59 @@ class PlexusActivation(Activation):
 
     @method(listed=False, deadline_s=None, read_only=True, open_world=False)
     async def watch(self, interval_s: float = 0.5, *, ctx: Context) -> AsyncIterator[RunsChanged]:
-        """Tell of all your runs, then of each that begins, says something or ends.
+        """Stream a snapshot of your runs, then every start, update and end.
 
         Args:
-            interval_s: Seconds from one look to the next, from 0.1 to 60.
+            interval_s: Polling interval in seconds, from 0.1 to 60.
         """
         async with aclosing(
             watch_runs(self._hub.runs, ctx.principal, ctx.run_id, interval_s)
-        ) as told:
-            async for event in told:
+        ) as changes:
+            async for event in changes:
                 yield event
 
     @method(follows=True, read_only=True, open_world=False, scope=READ)
     def attach(self, run: int, after: int = 0, *, principal: Principal) -> tuple[Run, int]:
-        """Follow a run of yours: the items after a given one, then live ones to the end.
+        """Follow one of your runs: replay its items after a given one, then stream new ones.
 
         Args:
-            run: The run's number, which is what the call that began it was answered with.
-            after: The number of the last item that you have; 0 for all of them.
+            run: Number of the run, from the response to the call that started it.
+            after: Number of the last item that you have; 0 for all items.
         """
         return self._hub.runs.find(run, principal), after
 
     @method(destructive=True, idempotent=True, open_world=False, scope=READ, control=True)
     async def cancel(self, run: int, reason: str | None = None, *, ctx: Context) -> bool:
-        """Stop a run of yours. True if it was still running.
+        """Stop one of your runs. Returns whether it was still running.
 
         Args:
-            run: The run's number.
-            reason: What the run's terminal shall say.
+            run: Number of the run.
+            reason: Reason to show in the run's terminal.
         """
         found = self._hub.find_run_to_control(run, ctx.principal)
         return await found.stop(reason or "cancelled by request")
 
     @method(scope=READ, control=True)
     async def respond(self, run: int, request: str, answer: Any, *, ctx: Context) -> bool:
-        """Answer what a run of yours asks.
+        """Answer a question of one of your runs.
 
         Args:
-            run: The run's number.
-            request: The request's number, as its `request` event has it.
-            answer: What fits the request's schema, or null to decline.
+            run: Number of the run.
+            request: Number of the question, from its `request` event.
+            answer: A value that matches the schema of the question, or null to decline.
         """
         await self._hub.find_run_to_control(run, ctx.principal).respond(request, answer)
         return True
 
     @method(listed=False, scope=READ, control=True)
     async def unsubscribe(self, subscription: int) -> bool:
-        """End a subscription of this connection, and its run if this connection began it.
+        """End a subscription of this connection, and its run if this connection started it.
 
         Args:
-            subscription: The number that the call was answered with.
+            subscription: Number of the subscription, from the response to the call.
         """
         raise InvalidParams(
-            f"this client holds no subscription {subscription}; plexus.cancel stops a run"
+            f"This client has no subscription {subscription}. Stop a run with plexus.cancel."
         )
 
     # --- resources, prompts and suggestions ---------------------------------------------------
@@ -174,11 +174,11 @@ class PlexusActivation(Activation):
     async def list_resources(
         self, after: str | None = None, limit: int = 100, *, ctx: Context
     ) -> list[dict[str, Any]]:
-        """List what can be read by its address, in the order of the addresses.
+        """List the resources that you can read, sorted by URI.
 
         Args:
-            after: Only what comes after this address.
-            limit: At most so many.
+            after: Only resources after this URI.
+            limit: Maximum number of resources.
         """
         listed = await self._hub.list_resources(ctx.principal, after, max(limit, 0))
         return [_without_none(entry) for entry in listed]
@@ -187,11 +187,11 @@ class PlexusActivation(Activation):
     async def list_prompts(
         self, after: str | None = None, limit: int = 100, *, ctx: Context
     ) -> list[dict[str, Any]]:
-        """List the prompts there are, in the order of their names.
+        """List the available prompts, sorted by name.
 
         Args:
-            after: Only what comes after this name.
-            limit: At most so many.
+            after: Only prompts after this name.
+            limit: Maximum number of prompts.
         """
         listed = await self._hub.list_prompts(ctx.principal, after, max(limit, 0))
         return [_without_none(entry) for entry in listed]
@@ -209,22 +209,22 @@ class PlexusActivation(Activation):
         """Suggest values for an argument of a method.
 
         Args:
-            method: The method's name, as in "bash.execute".
-            argument: The argument's name.
-            value: What of it is there already.
-            given: Other arguments that are there already.
+            method: Name of the method, such as "bash.execute".
+            argument: Name of the argument.
+            value: Text typed so far.
+            given: Other arguments that are already set.
         """
         spec = self._hub.resolve(method, ctx.principal)
         self._hub.check_scope(spec, ctx.principal)
         return await complete(spec, argument, value, given or {}, ctx.principal)
 
-    @resource("run://{run}{?after}", name="run", title="What a run said", control=True)
+    @resource("run://{run}{?after}", name="run", title="Read the output of a run", control=True)
     async def transcript(self, run: int, after: int = 0, *, ctx: Context) -> str:
-        """What a run of yours has said so far, as text.
+        """Return the output of one of your runs so far, as text.
 
         Args:
-            run: The run's number.
-            after: The number of the item to begin after.
+            run: Number of the run.
+            after: Number of the item to start after.
         """
         return transcript(self._hub.runs.find(run, ctx.principal), after)
 
@@ -232,14 +232,14 @@ class PlexusActivation(Activation):
     async def suggest_runs(
         self, value: str, _given: dict[str, str], principal: Principal
     ) -> list[str]:
-        """The numbers of the caller's runs, the newest first."""
+        """Return the numbers of the caller's runs, newest first."""
         numbers = (str(run.id) for run in self._shown_runs(principal))
         return [number for number in numbers if number.startswith(value)]
 
     async def resources(
         self, principal: Principal, after: str | None, limit: int
     ) -> list[ResourceInfo]:
-        """The caller's runs, by what they said."""
+        """Return the caller's runs as resources."""
         newest = self._shown_runs(principal)[:NEWEST_RUNS]
         listed = [
             ResourceInfo(f"run://{run.id}", f"{run.method} ({run.state})", mime_type="text/plain")
@@ -248,18 +248,18 @@ class PlexusActivation(Activation):
         return sorted(each for each in listed if after is None or each.uri > after)[:limit]
 
     def _shown_runs(self, principal: Principal) -> list[Run]:
-        """The runs that did some work: looking at the server, or at a resource, is none."""
+        """Return the runs that did work; inspecting the server or a resource is not work."""
         own = f"{self.namespace}."
-        looks = {
+        inspections = {
             spec.name
             for spec in self._hub.methods()
             if spec.name.startswith(own) or spec.role != "method"
         }
-        return [run for run in self._hub.runs.list_for(principal) if run.method not in looks]
+        return [run for run in self._hub.runs.list_for(principal) if run.method not in inspections]
 
 
 def _without_none(entry: ResourceInfo | PromptInfo) -> dict[str, Any]:
-    """The fields in which something is said."""
+    """Return the fields that are not None."""
     return {name: field for name, field in entry._asdict().items() if field is not None}
 
 
@@ -269,11 +269,11 @@ def _find(activations: list[dict[str, Any]], namespace: str) -> dict[str, Any]:
             return described
         if namespace.startswith(described["namespace"] + "."):
             return _find(described.get("children", []), namespace)
-    raise NotFound(f"there is no activation {namespace}")
+    raise NotFound(f"Unknown activation {namespace!r}.")
 
 
 async def _buffered(call: Call, limit: int) -> dict[str, Any]:
-    """Return all items of a run in one value, marked if some did not fit.
+    """Return all items of a run as one value, marked if some did not fit.
 
     Raises PlexusError for a failed run, with the same value as its `data`.
     """
@@ -294,12 +294,15 @@ async def _buffered(call: Call, limit: int) -> dict[str, Any]:
 async def watch_runs(
     runs: Runs, principal: Principal, own: int, interval_s: float
 ) -> AsyncGenerator[RunsChanged, None]:
-    """All runs of a principal save this one, then what changes, without an end."""
+    """Yield all runs of a principal except this one, then every change, without an end.
+
+    A client that polled the list would fill it with its own calls; this is a single run that polls.
+    """
     known: dict[int, dict[str, Any]] = {}
     first = True
     while True:
         listed = {run.id: run.describe() for run in runs.list_for(principal) if run.id != own}
-        changed = [said for number, said in listed.items() if known.get(number) != said]
+        changed = [run for number, run in listed.items() if known.get(number) != run]
         gone = [number for number in known if number not in listed]
         known = listed
         if first or changed or gone:
@@ -311,12 +314,12 @@ async def watch_runs(
 
 
 def transcript(run: Run, after: int = 0) -> str:
-    """The text of the items after this one; a last line says where more is to be had."""
+    """Return the text of the items after this one; a last line gives the URI of the rest."""
     log = run.log
     seq = min(max(after, 0), log.last)
     text = ""
     if seq + 1 < log.first:
-        text = f"[items {seq + 1} to {log.first - 1} are no longer kept]\n"
+        text = f"[items {seq + 1} to {log.first - 1} are no longer available]\n"
         seq = log.first - 1
     pieces = [text]
     size = 0
@@ -324,7 +327,7 @@ def transcript(run: Run, after: int = 0) -> str:
         piece = wire.event_text(event)
         if size and size + len(piece) > PAGE_CHARACTERS:
             break
-        # How a run ended is a line of its own.
+        # The terminal is on a separate line.
         if event.terminal and piece and size and not pieces[-1].endswith("\n"):
             piece = f"\n{piece}"
         if piece:

@@ -1,4 +1,4 @@
-"""A call: its arguments, read and validated, and the run that it leads to."""
+"""A call: its validated arguments, and the run that it leads to."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ from plexus.runtime.run import Run
 
 __all__ = ("TIMES", "Call", "read_arguments")
 
-#: Named parameters that belong to the call and not to the method.
+#: Named parameters that belong to the call, not to the method.
 RUN_KEY = "_run"
 AFTER = "_after"
-#: Asks a native view for the time of every item; the hub has nothing to do with it.
+#: Requests the time of every item from the native view; the hub ignores it.
 TIMES = "_times"
 
 
 class Call(NamedTuple):
-    """A call that was accepted: the run it leads to, and the item after which to read it."""
+    """An accepted call: its run, and the item after which to read it."""
 
     run: Run
     after: int
-    #: Whether the caller owns the run: it began it now, or came back to it by its key.
+    #: Whether the caller owns the run: it started the run, or resumed it by its key.
     owned: bool
-    #: Whether the run began with this call.
+    #: Whether this call started the run.
     fresh: bool
 
 
 def read_arguments(
     spec: MethodSpec, params: dict[str, Any] | list[Any] | None, errors_listed: int
 ) -> tuple[dict[str, Any], str | None, int]:
-    """Return the validated arguments of the method by name, the caller's key for the run, and the
-    item to read on after. Raises InvalidParams with at most `errors_listed` errors."""
+    """Return the validated arguments by name, the caller's key, and the item to read after.
+
+    Raises InvalidParams with at most `errors_listed` errors.
+    """
     arguments = params if params.__class__ is dict else _named(spec, params)
     key, after = None, 0
     if RUN_KEY in arguments or AFTER in arguments or TIMES in arguments:
@@ -51,14 +53,14 @@ def read_arguments(
         raise invalid_params(spec.name, error, unknown, spec.names, errors_listed) from None
     except PlexusError:
         raise
-    # An author's own validator may raise anything.
+    # An author's validator may raise any exception.
     except Exception as error:
         raise Internal.report(f"validating the parameters of {spec.name}", error) from error
     return arguments, key, after
 
 
 def _named(spec: MethodSpec, params: dict[str, Any] | list[Any] | None) -> dict[str, Any]:
-    """Parameters by name, however they were given."""
+    """Return parameters by name, whether they were sent by name or by position."""
     if params is None:
         return {}
     if isinstance(params, dict):
@@ -76,7 +78,7 @@ def _named(spec: MethodSpec, params: dict[str, Any] | list[Any] | None) -> dict[
 
 def _text_or_none(value: Any) -> str | None:
     if value is not None and not (isinstance(value, str) and 0 < len(value) <= 128):
-        raise InvalidParams(f"{RUN_KEY} must be a text of 1 to 128 characters")
+        raise InvalidParams(f"{RUN_KEY} must be a string of 1 to 128 characters")
     return value
 
 

@@ -1,4 +1,4 @@
-"""What a hub notifies its listeners of: changed lists and resources, and notices for users."""
+"""What a hub notifies its listeners about: changed lists and resources; and notices for users."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ("LISTS", "Change", "Notice", "lists_of")
 class Notice:
     """Something that users of this hub should know, such as files that were not loaded.
 
-    `message` and `next` are shown to models: they hold no text of strangers.
+    `message` and `next` are shown to models, so they must not contain untrusted text.
     """
 
-    #: A word for programs.
+    #: Code for programs.
     code: str
     message: str
     #: What to do about it.
@@ -29,15 +29,15 @@ class Notice:
 
 
 class Change(NamedTuple):
-    """Something is no longer as it was: one of the lists, or the resource at `uri`."""
+    """A change of one of the lists, or of the resource at `uri`."""
 
     kind: Literal["methods", "prompts", "resources", "resource"]
     uri: str | None = None
-    #: Who alone can see the change, by name; None for everybody.
+    #: Name of the only principal that can see the change; None for all.
     principal: str | None = None
 
 
-#: Which list a method stands in.
+#: The list that contains a method, by its role.
 LISTS: dict[Role, Change] = {
     "method": Change("methods"),
     "prompt": Change("prompts"),
@@ -46,7 +46,7 @@ LISTS: dict[Role, Change] = {
 
 
 def lists_of(node: Node) -> Iterator[Change]:
-    """The lists that an activation with its children stands in."""
+    """Yield the lists that contain entries of an activation or its children."""
     for inner in walk(node):
         yield from (LISTS[spec.role] for spec in inner.methods)
         if "resources" in inner.hooks:

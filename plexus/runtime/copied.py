@@ -1,4 +1,4 @@
-"""Items that came from another process: reading their bytes, and a log that keeps their numbers."""
+"""Items from another process: decode their events, and a log that keeps their numbers."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from plexus.runtime.log import Batch, Reader, RunLog
 
 __all__ = ("READING", "CopiedLog", "CopyReader", "read_event")
 
-#: Events were bounded when they were made; this is only what no event can be past.
+#: Limits for decoding events: they were bounded when created, so no event exceeds these.
 READING: Final = Limits(
     message_containers=8_000_000,
     message_members=8_000_000,
     message_values=16_000_000,
     message_depth=256,
 )
-#: Kinds that are the same in every process, and whose fields are plain JSON.
+#: Event classes that are the same in every process, with plain JSON fields.
 COMMON: Final[tuple[type[Event], ...]] = (
     Cancelled,
     Content,
@@ -47,15 +47,17 @@ COMMON: Final[tuple[type[Event], ...]] = (
     Result,
     Start,
 )
-#: For how many kinds of events a class is made. There are far fewer in any one program.
+#: Maximum number of classes created for unknown events. A program has far fewer.
 MAX_CLASSES: Final = 512
-#: The fields that hold what a person would read, where an event has one of them.
+#: Fields that contain readable text, if an event has one of them.
 TEXT_FIELDS: Final = ("text", "data", "message")
 
 
 class CopiedLog(RunLog):
-    """Items with their own numbers, which may leave some out; a `gap` stands in their place, with
-    the number of the last of them."""
+    """A log of items with the numbers of their own process.
+
+    Missing items are replaced by a `gap` with the number of the last of them.
+    """
 
     __slots__ = ("_numbers",)
 
@@ -68,7 +70,7 @@ class CopiedLog(RunLog):
         return self._numbers[-1] if self._numbers else self.first - 1
 
     def skip_to(self, seq: int) -> None:
-        """The next item will have this number, and those before it did not come."""
+        """Continue with this number; the items before it are missing."""
         if not self._numbers:
             self.first = seq
             return
@@ -82,7 +84,7 @@ class CopiedLog(RunLog):
         self.size += len(raw)
         self.total += len(raw)
 
-    def trim(self, unread: int | None) -> None:  # noqa: ARG002 - nobody here holds it
+    def trim(self, unread: int | None) -> None:  # noqa: ARG002 - a copy has no owner
         count = max(len(self.payloads) - self.limits.log_items, 0)
         self.size -= sum(map(len, self.payloads[:count]))
         while self.size > self.limits.log_bytes and count < len(self.payloads) - 1:
@@ -107,7 +109,7 @@ class CopiedLog(RunLog):
         if start == len(numbers):
             return Batch(after + 1, [], [], 0)
         end = min(start + max_items, len(numbers))
-        while numbers[end - 1] - numbers[start] > end - 1 - start:  # up to where some are left out
+        while numbers[end - 1] - numbers[start] > end - 1 - start:  # up to the first missing item
             end -= 1
         payloads = self.payloads[start:end]
         size = sum(map(len, payloads))
@@ -119,7 +121,7 @@ class CopiedLog(RunLog):
 
 
 class CopyReader(Reader):
-    """A cursor over a copied log, whose numbers may jump."""
+    """A cursor over a copied log, whose numbers may skip."""
 
     __slots__ = ()
 
@@ -134,14 +136,14 @@ class CopyReader(Reader):
 
 
 class _Copied(Event):
-    """An event whose class is not known here."""
+    """An event of an unknown class."""
 
     def as_text(self) -> str:
         return _text_of(self)
 
 
 class _CopiedComplete(Complete):
-    """A terminal whose class is not known here."""
+    """A terminal of an unknown class."""
 
     @property
     def failed(self) -> bool:
@@ -151,15 +153,15 @@ class _CopiedComplete(Complete):
         return _text_of(self)
 
 
-#: By tag and fields, the class that stands for such events.
+#: Classes for unknown events, by tag and fields.
 _classes: dict[tuple[str, tuple[str, ...]], type[Event]] = {}
 
 
 def read_event(raw: bytes) -> Event:
-    """The event that these bytes stand for; raises ValueError if they stand for none."""
+    """Decode an event. Raises ValueError if the bytes are not an event."""
     fields = wire.decode_value(raw, READING)
     if not isinstance(fields, dict) or not isinstance(tag := fields.pop("type", None), str):
-        raise ValueError("an event is an object with a type")  # noqa: TRY004 - of bytes
+        raise ValueError("an event must be an object with a type")  # noqa: TRY004 - the bytes are wrong, not a type
     key = (tag, tuple(fields))
     found = _classes.get(key) or _class_for(key)
     return found(**{_attribute(name): value for name, value in fields.items()})
@@ -169,7 +171,7 @@ def _class_for(key: tuple[str, tuple[str, ...]]) -> type[Event]:
     tag, names = key
     attributes = [_attribute(name) for name in names]
     if not all(name.isidentifier() for name in attributes):
-        raise ValueError("the fields of an event have the names of attributes")
+        raise ValueError("the fields of an event must be identifiers")
     if len(_classes) >= MAX_CLASSES:
         _classes.clear()
     found = next((kind for kind in COMMON if _fits(kind, tag, attributes)), None)

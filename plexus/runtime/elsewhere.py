@@ -1,11 +1,11 @@
-"""Runs of other processes, as those tell of them: copies that are read like runs of this one.
+"""Runs of other processes: copies that are read like local runs.
 
 Rules:
 - A copy has the run's own number and is read with the same cursors. Its log is bounded, and its
-  items are numbered as in the run's own process: what did not come, because that was faster than
-  it could tell, stands in the log as a `gap`.
-- Nothing is decided here. To stop a run or to answer it is passed on to its process, which says
-  what became of it.
+  items are numbered as in the run's own process. Items that the process did not send, because they
+  were produced faster than it could send them, appear as a `gap`.
+- A copy decides nothing. Cancelling and answering are forwarded to the run's process, which reports
+  the outcome.
 - A copy ends when its run does. When the process is gone, the copy ends with an error.
 """
 
@@ -31,66 +31,68 @@ from plexus.runtime.run import Run
 
 __all__ = ("Elsewhere", "HomeProcess", "RunElsewhere")
 
-#: How much of a run that nobody follows is copied all the same: whoever comes when its process
-#: has ended finds at least that.
+#: Bytes of a run without followers that are copied nevertheless, so that they can be read after its
+#: process has ended.
 UNFOLLOWED_BYTES: Final = 1024 * 1024
-#: What a process says of a run that is no news to whoever lists runs.
+#: Fields of the summary of a run that lists of runs do not show.
 HIDDEN_FIELDS: Final = frozenset({"scope", "terminal"})
 
 
 class HomeProcess(Protocol):
-    """The process that a run is in."""
+    """The process that a run belongs to."""
 
     def describe(self) -> dict[str, Any]:
-        """What `plexus.runs` says of it."""
+        """Return the `process` entry of its runs in `plexus.runs`."""
 
     def request_items(self, run: int, after: int, most_bytes: int | None) -> None:
-        """Have it send the items after this one, so many bytes of them, or all to the end."""
+        """Request the items after this one: at most `most_bytes`, or all until the end."""
 
     def stop_items(self, run: int) -> None:
-        """Have it send no more items of this run."""
+        """Stop receiving items of this run."""
 
     async def call(self, method: str, params: dict[str, Any]) -> Any:
-        """Have it call a method of its own; raises PlexusError."""
+        """Call one of its methods. Raises PlexusError."""
 
 
 class Elsewhere:
-    """The runs of other processes that are known here. Those that have ended are kept within the
-    same bounds as runs of this process."""
+    """The known runs of other processes.
+
+    Finished ones are kept within the same limits as those of this process.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._running: dict[int, RunElsewhere] = {}
-        #: Those that have ended, the oldest first.
+        #: Finished runs, the oldest first.
         self._finished: dict[int, RunElsewhere] = {}
 
     def add(self, run: RunElsewhere) -> None:
-        """Enter a run in the books; it leaves them by itself some time after it has ended."""
+        """Add a run; it is evicted automatically some time after it has ended."""
         self._finished.pop(run.id, None)
         self._running[run.id] = run
 
     def find(self, run_id: int) -> RunElsewhere | None:
-        """The run of this number."""
+        """Return the run with this number, or None."""
         return self._running.get(run_id) or self._finished.get(run_id)
 
     def running(self) -> list[RunElsewhere]:
-        """Those that have not ended here, though some may have in their own process."""
+        """Return the runs that have not ended here; some may have ended in their own process."""
         return list(self._running.values())
 
     def all(self) -> list[RunElsewhere]:
-        """All that are known."""
+        """Return all known runs."""
         self._evict_expired()
         return [*self._finished.values(), *self._running.values()]
 
     def on_end(self, run: Run) -> None:
-        """This run has ended."""
+        """Move a run that has ended to the finished ones."""
         found = self._running.pop(run.id, None)
         if found is not None:
             self._finished[run.id] = found
         self._evict_expired()
 
     def close(self) -> None:
-        """This process ends, and with it the copies; the runs go on."""
+        """End all copies because this process stops; the runs continue."""
         for run in self.running():
             run.finish(ErrorEvent("stopping", "the server that shows this run is stopping"))
 
@@ -137,15 +139,15 @@ class RunElsewhere(Run):
         self._followers: set[Reader] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # --- what it is ---------------------------------------------------------------------------
+    # --- identity -----------------------------------------------------------------------------
 
     @property
     def state(self) -> str:
-        """As its own process has it."""
+        """The state in its own process."""
         return self._summary["state"] if self.terminal is None else self.terminal.type
 
     def find_scope(self, methods: Mapping[str, MethodSpec]) -> str:  # noqa: ARG002
-        """The scope of its method, which may be one that is not known here."""
+        """Return the scope of its method, which may not be registered here."""
         scope: str = self._summary["scope"]
         return scope
 
@@ -157,21 +159,21 @@ class RunElsewhere(Run):
             "process": self._home.describe(),
         }
 
-    # --- what its process tells ---------------------------------------------------------------
+    # --- updates from its process -------------------------------------------------------------
 
     def update(self, summary: dict[str, Any]) -> None:
-        """Its process says this of it now."""
+        """Replace the summary by a newer one from its process."""
         self._summary = summary
 
     def request_missing_items(self) -> None:
-        """Ask for what is missing, as far as it is wanted."""
+        """Request the missing items, all of them or as many as unfollowed runs keep."""
         if self.terminal is None:
             left = UNFOLLOWED_BYTES - self.log.total
             if self._followers or left > 0:
                 self._home.request_items(self.id, self.log.last, None if self._followers else left)
 
     def add_items(self, first: int, payloads: list[bytes]) -> None:
-        """These items have come; raises ValueError for what is no event."""
+        """Append received items. Raises ValueError for bytes that are not an event."""
         log = self.log
         for seq, raw in enumerate(payloads, first):
             if seq <= log.last or self.terminal is not None:
@@ -189,7 +191,7 @@ class RunElsewhere(Run):
             log.wake_readers()
 
     def close_lost(self, reason: str) -> None:
-        """No more items will come: end with what is known of the end."""
+        """End the copy, because no more items will arrive, with the terminal if it is known."""
         if self.terminal is not None:
             return
         last = self._summary["last_seq"]
@@ -213,7 +215,7 @@ class RunElsewhere(Run):
     def open_remote_question(
         self, event: QuestionAsked, asked_ms: int, notify: QuestionChanged
     ) -> None:
-        """It has a question open; `notify` is told now and when that is closed."""
+        """Open a question of the run; `notify` is called now and when it closes."""
         if self.terminal is not None:
             return
         if self.questions is None:
@@ -229,7 +231,7 @@ class RunElsewhere(Run):
     # --- readers ------------------------------------------------------------------------------
 
     def reader(self, after: int, wake: Callable[[Reader], None], *, owner: bool) -> Reader:  # noqa: ARG002
-        """A cursor; nobody here owns the run, and nobody here holds it back."""
+        """Return a cursor. A copy has no owner and no backpressure."""
         newest = max(self._summary["last_seq"], self.log.last)
         if self.terminal is not None:
             newest = self.log.last - 1
@@ -255,12 +257,12 @@ class RunElsewhere(Run):
                 self._home.stop_items(self.id)
                 self.request_missing_items()
 
-    # --- passed on ----------------------------------------------------------------------------
+    # --- forwarded to its process -------------------------------------------------------------
 
     async def forward(self, method: str, params: dict[str, Any]) -> Any:
-        """Have its process call a method about it; raises PlexusError."""
+        """Call a method of its process about this run. Raises PlexusError."""
         if self.terminal is not None:
-            raise NotFound(f"run {self.id} is over")
+            raise NotFound(f"Run {self.id} has ended.")
         return await self._home.call(method, params)
 
     async def stop(self, reason: str) -> bool:
@@ -292,5 +294,5 @@ class RunElsewhere(Run):
         task.add_done_callback(self._tasks.discard)
 
     async def _forward_silently(self, method: str, params: dict[str, Any]) -> None:
-        with suppress(PlexusError):  # there is nobody to tell
+        with suppress(PlexusError):  # no caller waits for the outcome
             await self.forward(method, params)

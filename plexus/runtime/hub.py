@@ -1,6 +1,6 @@
-"""The hub: what activations there are, what their methods are called, and how a call begins.
+"""The hub: registers activations, resolves their methods, and starts calls.
 
-Everything a view needs of the core goes through here. The hub knows no view and no transport.
+Views use the core only through the hub. The hub knows no view and no transport.
 """
 
 from __future__ import annotations
@@ -12,13 +12,7 @@ from typing import Any
 
 from plexus.activation import Activation, PromptInfo, ResourceInfo
 from plexus.context import Context
-from plexus.errors import (
-    Busy,
-    Denied,
-    NotFound,
-    RegistrationError,
-    UnknownMethod,
-)
+from plexus.errors import Busy, Denied, NotFound, RegistrationError, UnknownMethod
 from plexus.limits import Limits
 from plexus.principal import LOCAL, Principal
 from plexus.registry import schema
@@ -40,7 +34,7 @@ from plexus.runtime.changes import LISTS, Change, Notice, lists_of
 from plexus.runtime.pump import Pump
 from plexus.runtime.question_feed import Questions
 from plexus.runtime.run import Run
-from plexus.runtime.runs import Runs, random_numbers
+from plexus.runtime.runs import Runs, random_numbers, unknown_run
 from plexus.text import shorten
 from plexus.version import __version__
 
@@ -48,14 +42,14 @@ __all__ = ("Plexus",)
 
 logger = logging.getLogger("plexus.runtime.hub")
 
-#: What callers and runs are told at the end.
+#: Reason for callers and runs during shutdown.
 STOPPING = "the server is stopping"
-#: For how many sets of scopes the schema is kept. Tokens of others may have any scopes at all.
+#: Maximum number of scope sets for which the schema is cached. Tokens may have any scopes.
 VARIANTS = 64
 
 
 class Plexus:
-    """A server's activations and runs."""
+    """The activations and runs of a server."""
 
     def __init__(
         self,
@@ -70,22 +64,22 @@ class Plexus:
         self.new_id = new_id or partial(next, random_numbers())
         self.runs = Runs(self.limits, self.new_id)
         self.pump = Pump()
-        #: Where one is told of what the runs ask.
+        #: The feed of all questions of all runs.
         self.questions = Questions()
-        #: What clients should know about how this hub was put together.
+        #: Notices for clients about how this hub was set up.
         self.notices: list[Notice] = []
         self._nodes: dict[str, Node] = {}
-        #: What was replaced: its runs may go on, so it is closed with the hub.
+        #: Replaced activations: their runs may continue, so they are closed with the hub.
         self._retired: list[Node] = []
-        #: Why a namespace is switched off, by its name.
+        #: Reasons why namespaces are switched off.
         self.switched_off: dict[str, str] = {}
         self._methods: dict[str, MethodSpec] = {}
         self._legacy: dict[str, str] = {}
-        #: The scopes that methods have.
+        #: The scopes of all methods.
         self._scopes: frozenset[str] = frozenset()
-        #: The schema, by the scopes of whoever reads it.
+        #: The schema, by the reader's scopes.
         self._schemas: dict[frozenset[str], dict[str, Any]] = {}
-        #: No more calls from outside are taken; and none at all.
+        #: Refuse new calls from outside; and, while closing, all calls.
         self.draining = False
         self._closing = False
         self._resources = Resources(())
@@ -99,8 +93,8 @@ class Plexus:
     ) -> None:
         """Register an activation and its children. Raises RegistrationError and changes nothing.
 
-        It replaces an activation of the same namespace, whose runs continue. Types, defaults and
-        texts are tried out, unless that was done before: they are `checked`.
+        It replaces an activation with the same namespace, whose runs continue. Types, defaults and
+        texts are checked, unless the activation is already `checked`.
         """
         node = activation if isinstance(activation, Node) else read_activation(activation)
         if not checked:
@@ -114,16 +108,18 @@ class Plexus:
         self._changed(node, old)
 
     def unregister(self, namespace: str) -> None:
-        """Let an activation go, with its children; its runs go on. Raises NotFound."""
+        """Unregister an activation and its children. Runs in progress continue. Raises NotFound."""
         old = self._nodes.pop(namespace, None)
         if old is None:
-            raise NotFound(f"there is no activation {namespace}")
+            raise NotFound(f"Unknown activation {namespace!r}.")
         self._replace(old, None)
         self._changed(None, old)
 
     def _replace(self, old: Node | None, new: Node | None) -> None:
-        """Replace the methods of an activation by those of another. Raises RegistrationError and
-        changes nothing."""
+        """Replace the methods of one activation by those of another.
+
+        Raises RegistrationError and changes nothing.
+        """
         gone = set() if old is None else {spec.name for spec in methods_of(old)}
         methods = {name: spec for name, spec in self._methods.items() if name not in gone}
         legacy = {flat: name for flat, name in self._legacy.items() if name not in gone}
@@ -133,7 +129,7 @@ class Plexus:
             if flat in legacy:
                 raise RegistrationError(
                     f"{name} and {legacy[flat]} differ only in dots and underscores, "
-                    "and many clients cannot tell them apart"
+                    "which many clients do not distinguish; rename one of them"
                 )
             legacy[flat] = name
         methods |= added
@@ -143,13 +139,12 @@ class Plexus:
         self._scopes = frozenset(spec.scope for spec in methods.values())
 
     def switch_off(self, namespace: str, reason: str) -> None:
-        """Unregister an activation that must not serve, until another is registered in its place.
-        Raises NotFound."""
+        """Unregister an activation that must not be used until it is replaced. Raises NotFound."""
         self.unregister(namespace)
         self.switched_off[namespace] = reason
 
     def _changed(self, new: Node | None, old: Node | None) -> None:
-        """Tell of an activation that came or went, or of one in the place of another."""
+        """Notify listeners of an activation that was added, removed or replaced."""
         if old is not None:
             self._retired.append(old)
         self._schemas.clear()
@@ -159,37 +154,39 @@ class Plexus:
                 self.notify(change)
 
     def on_change(self, changed: Callable[[Change], None]) -> Callable[[], None]:
-        """Be told of every change; call what is returned to be told no more."""
+        """Subscribe to changes. Returns a function that unsubscribes."""
         self._on_change.append(changed)
         return partial(self._on_change.remove, changed)
 
     def notify(self, change: Change) -> None:
-        """Tell everybody who wants to know that something has changed.
+        """Notify all listeners of a change.
 
-        Registering tells of what it changes itself. An activation tells when a resource of its
-        own is no longer the same, and when a resource or a prompt has come or gone.
+        Registration notifies of its own changes. An activation calls this when one of its resources
+        has changed, and when a resource or a prompt was added or removed.
         """
         for changed in self._on_change.copy():
             changed(change)
 
     def nodes(self) -> Iterator[Node]:
-        """Return every activation in its place, children after their parents."""
+        """Yield every activation as a node, children after their parents."""
         return (node for root in self._nodes.values() for node in walk(root))
 
     def activations(self) -> Iterator[tuple[str, Activation]]:
-        """Return every activation with its path, children after their parents. Those that were not
-        used yet are imported; `nodes` imports nothing."""
+        """Yield every activation with its path, children after their parents.
+
+        Imports those that were not used yet; `nodes` imports nothing.
+        """
         return ((node.path, node.activation) for node in self.nodes())
 
     def methods(self, principal: Principal = LOCAL) -> list[MethodSpec]:
-        """Every method that this principal may call, sorted by name."""
+        """Return the methods that this principal may call, sorted by name."""
         specs = (self._methods[name] for name in sorted(self._methods))
         return [spec for spec in specs if principal.may(spec.scope)]
 
     def scopes(self, principal: Principal = LOCAL) -> frozenset[str]:
-        """The scopes that methods have, as far as this principal has them too.
+        """Return the scopes of methods that this principal has.
 
-        Two principals for whom they are the same see the same.
+        Two principals with the same result see the same methods.
         """
         if principal.scopes is None:
             return self._scopes
@@ -200,54 +197,57 @@ class Plexus:
         _check_scope(spec.name, spec.scope, principal)
 
     def resolve(self, name: str, principal: Principal = LOCAL) -> MethodSpec:
-        """Return the method of this name, dotted or in the legacy spelling. Raises UnknownMethod,
-        which names only methods that this principal may call."""
+        """Return the method with this name, dotted or in the legacy spelling.
+
+        Raises UnknownMethod, which names only methods that this principal may call.
+        """
         spec = self.find_method(name)
         if spec is None:
-            namespace = next((each for each in self.switched_off if _is_in(name, each)), None)
+            off = (each for each in self.switched_off if name.startswith((f"{each}.", f"{each}_")))
+            namespace = next(off, None)
             if namespace is not None:
                 raise UnknownMethod(
-                    f"{namespace} is switched off, because its replacement could not be loaded; "
-                    "health.check says more",
+                    f"{namespace} is switched off, because its replacement could not be loaded. "
+                    "Call health.check for the reason.",
                     data={"nearest": []},
                 )
             near = nearest(name, [each.name for each in self.methods(principal)])
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = f" Did you mean {near[0]}?" if near else ""
             name = shorten(name, 2 * NAME_LENGTH)
-            raise UnknownMethod(f"there is no method {name}{hint}", data={"nearest": near})
+            raise UnknownMethod(f"Unknown method {name!r}.{hint}", data={"nearest": near})
         return spec
 
     def find_method(self, name: str) -> MethodSpec | None:
-        """Return the method of this name, dotted or in the legacy spelling; None without one."""
+        """Return the method with this name, dotted or in the legacy spelling, or None."""
         return self._methods.get(name) or self._methods.get(self._legacy.get(name, ""))
 
     def find_resource(self, uri: str) -> tuple[MethodSpec, dict[str, Any]]:
-        """The method that reads this address, and its arguments; raises NotFound."""
+        """Return the method that reads this URI, and its arguments. Raises NotFound."""
         return self._resources.find(uri)
 
     async def list_resources(
         self, principal: Principal = LOCAL, after: str | None = None, limit: int = 100
     ) -> list[ResourceInfo]:
-        """The first so many resources that this principal may read, after this address and in
-        the order of their addresses."""
+        """Return the first `limit` resources after this URI that the principal may read, sorted."""
         activations = [node.activation for node in self.nodes() if "resources" in node.hooks]
         return await self._resources.page(activations, principal, after, limit)
 
     def find_prompt(self, name: str) -> tuple[MethodSpec, dict[str, Any]]:
-        """The method that makes this prompt, and what the name says of its arguments; raises
-        NotFound."""
+        """Return the method that renders this prompt, and the arguments that the name contains.
+
+        Raises NotFound.
+        """
         return self._prompts.find(name)
 
     async def list_prompts(
         self, principal: Principal = LOCAL, after: str | None = None, limit: int = 100
     ) -> list[PromptInfo]:
-        """The first so many prompts that this principal may ask for, after this name and in the
-        order of their names."""
+        """Return the first `limit` prompts after this name that the principal may use, sorted."""
         activations = [node.activation for node in self.nodes() if "prompts" in node.hooks]
         return await self._prompts.page(activations, principal, after, limit)
 
     def has_dynamic_prompts(self) -> bool:
-        """Whether there may be more prompts than there are methods that make one."""
+        """Return whether an activation may list more prompts than it has methods."""
         return any("prompts" in node.hooks for node in self.nodes())
 
     # --- calls --------------------------------------------------------------------------------
@@ -262,11 +262,11 @@ class Plexus:
         question_kinds: frozenset[str] | None = None,
         trace: Mapping[str, str] | None = None,
     ) -> Call:
-        """Begin a run, or find the one that is meant; raises before anything has happened.
+        """Start a run, or find an existing one; raises before any effect.
 
-        `method` is a name, or what was found by it; `parent` is the call that this one is made
-        from; `question_kinds` are those that the caller can answer, None for all of them;
-        `trace` is the trace context that it sent.
+        `method` is a name or a resolved method; `parent` is the call that makes this one;
+        `question_kinds` are those that the caller can answer, None for all; `trace` is the trace
+        context that it sent.
         """
         if self.draining and (parent is None or self._closing):
             raise Busy(STOPPING, code="stopping")
@@ -285,10 +285,10 @@ class Plexus:
         if key is not None:
             existing = self.runs.find_by_key(principal, key, spec.name)
             if existing is not None:
-                existing.question_kinds = question_kinds  # it may be another client that comes back
+                existing.question_kinds = question_kinds  # another client may have resumed the run
                 return Call(existing, after, True, False)
-            if after:  # its run is no longer known: running it again is not what is asked for
-                raise NotFound(f"there is no run with the key {key!r} any more")
+            if after:  # the run was evicted; resuming must not run it again
+                raise NotFound(f"No run has the key {key!r}. Omit _after to start one.")
         deadline_s = self.limits.run_s if spec.deadline_s == "default" else spec.deadline_s
         parent_id = None if parent is None else parent.run_id
         run = self.runs.start(spec.name, principal, parent_id, deadline_s, key, spec.purpose)
@@ -311,34 +311,36 @@ class Plexus:
         return run
 
     def check_control(self, run: Run, principal: Principal) -> None:
-        """Raise Denied if this principal may not cancel, answer or own a run of its name.
+        """Raise Denied if this principal may not cancel, answer or own one of its runs.
 
-        Every path to a run passes here: a token of the same principal may have fewer scopes than
-        the run was begun with, and following a run needs none.
+        All paths to a run use this check: another token of the same principal may have fewer scopes
+        than the run was started with, and following a run needs none.
         """
         if run.principal != principal:
-            raise NotFound(f"there is no run {run.id}")
+            raise unknown_run(run.id)
         if principal.scopes is None:
             return
         scope = run.find_scope(self._methods)
         if scope is None:
             # Its activation was unregistered, so its scope is unknown: fail closed.
-            raise Denied(f"{run.method} is no longer offered, so its scope is unknown")
+            raise Denied(f"{run.method} is no longer registered, so its scope is unknown.")
         _check_scope(run.method, scope, principal)
 
     def may_control(self, run: Run, principal: Principal) -> bool:
-        """Whether `check_control` passes."""
+        """Return whether `check_control` passes."""
         try:
             self.check_control(run, principal)
         except (Denied, NotFound):
             return False
         return True
 
-    # --- what there is ------------------------------------------------------------------------
+    # --- schema and shutdown ------------------------------------------------------------------
 
     def schema(self, principal: Principal = LOCAL) -> dict[str, Any]:
-        """The schema of all that this principal may call, with its hash; the same at every boot
-        of the same code."""
+        """Return the schema of all that this principal may call, with its hash.
+
+        It is the same at every start of the same code.
+        """
         scopes = self.scopes(principal)
         if scopes not in self._schemas:
             if len(self._schemas) >= VARIANTS:
@@ -353,22 +355,24 @@ class Plexus:
 
     @property
     def hash(self) -> str:
-        """SHA-256 over the whole schema."""
-        text: str = self.schema()["hash"]
-        return text
+        """SHA-256 of the whole schema."""
+        return str(self.schema()["hash"])
 
     async def drain(self, within_s: float) -> bool:
-        """Take no more calls from outside, and wait for the runs under way; False if some still
-        are after that time. What those call themselves is let in."""
+        """Refuse new calls from outside, and wait for the runs in progress.
+
+        Returns False if some are still in progress after that time. Calls that those runs make are
+        accepted.
+        """
         self.draining = True
         for run in self.runs.running():
-            # A standing watch has no end to wait for, and its reader loses nothing.
+            # A standing watch never ends by waiting, and its reader loses nothing.
             if run.purpose == "watch":
                 run.cancel(STOPPING)
         return await self.runs.wait_idle(within_s)
 
     async def close(self, *, reason: str = STOPPING) -> None:
-        """Stop every run, wait for their terminals, and let the activations clean up."""
+        """Cancel every run, wait for their terminals, and close the activations."""
         self.draining = self._closing = True
         self.runs.cancel_all(reason)
         if self.runs.elsewhere is not None:
@@ -377,7 +381,7 @@ class Plexus:
         roots = [*self._nodes.values(), *self._retired]
         self._retired = []
         loaded = [node for root in roots for node in walk(root) if node.is_loaded]
-        # The same object may have been registered again, and is closed once.
+        # An object that was registered twice is closed once.
         nodes = {id(node.activation): node for node in loaded}
         for node in nodes.values():
             try:
@@ -392,8 +396,3 @@ def _check_scope(method: str, scope: str, principal: Principal) -> None:
             f"{method} needs the scope {scope!r}, which {principal.name} does not have",
             data={"scope": scope},
         )
-
-
-def _is_in(name: str, namespace: str) -> bool:
-    """Whether a method of this name, dotted or in the legacy spelling, is of this namespace."""
-    return name.startswith((f"{namespace}.", f"{namespace}_"))

@@ -1,17 +1,18 @@
 """The log of one run and its readers: numbered items, cursors over them, and backpressure.
 
-An item is a sequence number, a time, an event and the event's bytes. Items are numbered from 1,
-and the newest are kept within a bound. Events and bytes live in parallel lists, because a stream
-appends a million of them and an object for each would cost more than the event itself. The pump
-appends to the lists directly and calls `trim` now and then, which counts and trims. Items that
-were appended within a millisecond share their time.
+An item is a sequence number, a time, an event and the event's bytes. Items are numbered from 1, and
+the newest are kept within a limit. Events and bytes are in parallel lists, because a stream appends
+a million of them and an object for each would cost more than the event itself. The pump appends to
+the lists directly and calls `trim` periodically, which counts and trims. Items that were appended
+within a millisecond share their time.
 
 Rules:
-- The pump appends; readers hold cursors and take everything that is there at once. Nothing is
-  queued for a reader and no reader has a task.
-- The owner holds the run back: when it is behind by the high-water mark, the pump waits. An
-  owner that vanished still holds it, so that it finds everything when it comes back.
-- Watchers never hold a run. A watcher that fell off the log's tail gets a `gap` and goes on.
+- The pump appends; readers are cursors and take all available items at once. Nothing is queued for
+  a reader, and no reader has a task.
+- The owner applies backpressure: when it is behind by the high-water mark, the pump waits. A
+  disconnected owner still blocks the pump, so that it finds all items when it reconnects.
+- Watchers never block a run. A watcher that falls behind the oldest item gets a `gap` and
+  continues.
 """
 
 from __future__ import annotations
@@ -27,33 +28,33 @@ from plexus.events import Event, Gap, Terminal
 from plexus.limits import Limits
 from plexus.rpc import wire
 
-if TYPE_CHECKING:  # a run makes its readers; here it is only named
+if TYPE_CHECKING:  # imported for annotations only: run imports this module
     from plexus.runtime.run import Run
 
 __all__ = ("ITEM_WEIGHT", "Batch", "Reader", "RunLog", "wall_ms")
 
-#: What an item weighs beside its bytes: the objects around it, here and on the way out. So the
-#: high-water mark of a mebibyte is reached by a thousand small items as well as by one large.
+#: Weight of an item in addition to its bytes: the objects around it, here and on the way out. The
+#: high-water mark of 1 MiB is thus reached by a thousand small items as well as by one large one.
 ITEM_WEIGHT = 1024
-#: How many items past the bound are let be: trimming a list from the front is linear.
+#: Number of items past the limit that are tolerated: trimming a list from the front is linear.
 SLACK = 512
-#: How much a reader takes at once: enough to make a good write, and so little that a watcher
-#: of a long log does not hold the loop and a write does not need a mapping of its own.
+#: Maximum batch of a reader: large enough for an efficient write, and small enough that a watcher
+#: of a long log does not block the event loop and a write does not need a memory mapping.
 TAKE_ITEMS = 512
 TAKE_BYTES = 256 * 1024
-#: How exact the time of an item is.
+#: Resolution of the time of an item.
 RESOLUTION_S = 0.001
-#: What to add to a monotonic time to get the time on the wall.
+#: Offset of the wall clock from the monotonic clock.
 WALL_OFFSET = time.time() - time.monotonic()
 
 
 def wall_ms(monotonic: float) -> int:
-    """Return a monotonic time in milliseconds since the epoch."""
+    """Convert a monotonic time to milliseconds since the epoch."""
     return int((WALL_OFFSET + monotonic) * 1000)
 
 
 class Batch:
-    """Consecutive items, bytes_read in one go; the first has the number `first`."""
+    """Consecutive items; the first has the number `first`."""
 
     __slots__ = ("events", "first", "log", "payloads", "size", "terminal")
 
@@ -68,17 +69,17 @@ class Batch:
         self.first = first
         self.events = events
         self.payloads = payloads
-        #: Bytes of all of them.
+        #: Bytes of all items.
         self.size = sum(map(len, payloads)) if size is None else size
-        #: The run's terminal, if this batch ends with it.
+        #: The run's terminal, if it is the last item of this batch.
         self.terminal: Terminal | None = None
         if events and events[-1].terminal:
-            self.terminal = events[-1]  # type: ignore[assignment]  # only terminals say so
-        #: Where the items come from; None for what stands for items that are gone.
+            self.terminal = events[-1]  # type: ignore[assignment]  # only terminals have it set
+        #: Source of the items; None for a gap.
         self.log = log
 
     def times_ms(self) -> list[int]:
-        """Return when each item was appended, in milliseconds since the epoch."""
+        """Return the time of each item, in milliseconds since the epoch."""
         if self.log is None:
             return [wall_ms(time.monotonic())] * len(self.payloads)
         time_of = self.log.time_of
@@ -90,7 +91,7 @@ def _number(mark: tuple[int, float]) -> int:
 
 
 class RunLog:
-    """The items of a run, the readers that wait for the next one, and the owner that holds it."""
+    """The items of a run, the readers that wait for the next item, and the owner."""
 
     __slots__ = (
         "_counted",
@@ -111,20 +112,19 @@ class RunLog:
     def __init__(self, limits: Limits, started_at: float) -> None:
         self.events: list[Event] = []
         self.payloads: list[bytes] = []
-        #: From which item on which monotonic time holds; before the first, the start's does.
+        #: Monotonic time from an item on; before the first mark, the start time.
         self.marks: list[tuple[int, float]] = []
         self._started_at = started_at
-        #: The number of the oldest item kept.
+        #: Number of the oldest item.
         self.first = 1
-        #: Bytes of the items that are kept, and of all there ever were, as far as `trim` has
-        #: counted them.
+        #: Bytes of the current items, and of all items ever, as counted by `trim`.
         self.size = 0
         self.total = 0
         self._counted = 0
-        #: Whether the terminal is there, and counted.
+        #: Whether the terminal was appended and counted.
         self.ended = False
         self.limits = limits
-        #: Readers that have bytes_read everything and wait for more; always the same list.
+        #: Readers that have taken everything and wait for more; always the same list object.
         self.waiting_readers: list[Reader] = []
         #: The reader that the pump waits for.
         self.owner: Reader | None = None
@@ -133,34 +133,34 @@ class RunLog:
 
     @property
     def last(self) -> int:
-        """The number of the newest item; 0 if there is none yet."""
+        """Number of the newest item; 0 before the first."""
         return self.first + len(self.payloads) - 1
 
     def append(self, event: Event, raw: bytes) -> None:
-        """Add the next item."""
+        """Append an item."""
         self.events.append(event)
         self.payloads.append(raw)
 
     def check_newest(self) -> None:
-        """Take the newest item out again, and raise TooBig, if it is too large."""
+        """Remove the newest item and raise TooBig if it is too large."""
         if len(self.payloads[-1]) > self.limits.event_bytes:
             event, raw = self.events.pop(), self.payloads.pop()
             self.check_size(event, len(raw))
 
     def check_size(self, event: Event, size: int) -> None:
-        """Raise TooBig if this is too many bytes for this event."""
+        """Raise TooBig if this event must not have this size."""
         limit = self.limits.answer_bytes if event.terminal else self.limits.event_bytes
         if size > limit:
             raise TooBig(
-                f"a {event.type} event of {size} bytes is over the limit of {limit}",
+                f"A {event.type} event of {size} bytes exceeds the limit of {limit} bytes.",
                 data={"limit": limit},
             )
 
     def trim(self, unread: int | None) -> None:
-        """Count what was appended and forget what is beyond the bounds.
+        """Count appended items and drop those past the limits.
 
-        From the item `unread` on everything is kept: the owner has not read it yet, and it is
-        bounded by the high-water mark.
+        All items from `unread` on are kept: the owner has not read them yet, and they are bounded
+        by the high-water mark.
         """
         payloads, limits = self.payloads, self.limits
         added = sum(map(len, payloads[self._counted :] if self._counted else payloads))
@@ -186,33 +186,33 @@ class RunLog:
             del self.marks[:stale]
 
     def close(self) -> None:
-        """Keep what there is, and let whoever still holds the lists append to nothing."""
+        """Detach the lists, so that an abandoned run appends to unused ones."""
         self.events, self.payloads = self.events.copy(), self.payloads.copy()
 
     def mark(self, at: float) -> None:
-        """From the newest item on, this is the time, unless it has hardly changed."""
+        """Record the time of the newest item, unless it has hardly changed."""
         marks = self.marks
         if at - (marks[-1][1] if marks else self._started_at) > RESOLUTION_S:
             marks.append((self.last, at))
 
     def time_of(self, seq: int) -> float:
-        """When this item was appended, to a millisecond."""
+        """Return the monotonic time of an item, to a millisecond."""
         index = bisect.bisect_right(self.marks, seq, key=_number)
         return self.marks[index - 1][1] if index else self._started_at
 
     def size_after(self, seq: int) -> int:
-        """Bytes of the items after this number."""
+        """Return the bytes of the items after this number."""
         return sum(map(len, self.payloads[max(seq + 1 - self.first, 0) :]))
 
     def numbered(self, after: int) -> Iterator[tuple[int, Event]]:
-        """The events after this number, each with its own; `after` must not lie before the log."""
+        """Yield the events after this number with their numbers; `after` must be in the log."""
         return enumerate(self.events[after + 1 - self.first :], after + 1)
 
     def read(self, after: int, max_items: int, max_bytes: int) -> Batch:
-        """The items after this number, at most so many; `after` must not lie before the log."""
+        """Return a batch of the items after this number; `after` must be in the log."""
         start = after + 1 - self.first
         if not start and self.ended and len(self.payloads) <= max_items and self.size <= max_bytes:
-            # They change no more.
+            # The lists no longer change.
             return Batch(after + 1, self.events, self.payloads, self.size, self)
         payloads = self.payloads[start : start + max_items]
         size = sum(map(len, payloads))
@@ -220,10 +220,10 @@ class RunLog:
             size -= len(payloads.pop())
         return Batch(after + 1, self.events[start : start + len(payloads)], payloads, size, self)
 
-    # --- waking -------------------------------------------------------------------------------
+    # --- waiting readers ----------------------------------------------------------------------
 
     def wake_readers(self) -> None:
-        """Notify the readers that had bytes_read everything."""
+        """Wake the readers that wait for an item."""
         waiting = self.waiting_readers
         if len(waiting) == 1:
             reader = waiting.pop()
@@ -235,11 +235,10 @@ class RunLog:
             reader.wake(reader)
 
     def end(self) -> None:
-        """Count the terminal, and release the pump and everything that waits for an item."""
+        """Count the terminal, and release the pump and all waiting readers."""
         self.trim(None)
         self.ended = True
-        # The owner holds nothing back now, and the two would keep each other alive until a
-        # collection.
+        # There is no backpressure any more, and the reference cycle would last until a collection.
         self.owner = None
         if self.waiting_readers:
             self.wake_readers()
@@ -249,12 +248,12 @@ class RunLog:
     # --- backpressure -------------------------------------------------------------------------
 
     def trim_read(self) -> None:
-        """Count and trim the log; what the owner has not read stays."""
+        """Count and trim the log; items that the owner has not read are kept."""
         self.trim(None if self.owner is None else self.owner.seq + 1)
 
     @property
     def capacity(self) -> int:
-        """The weight that may still be appended before the pump must wait for the owner."""
+        """Weight that can be appended before the pump must wait for the owner."""
         owner = self.owner
         if owner is None:
             return self.limits.high_water_bytes
@@ -262,7 +261,7 @@ class RunLog:
         return self.limits.high_water_bytes - unread
 
     async def wait_for_capacity(self) -> None:
-        """Wait until the owner has caught up. Ended by reading, by detaching and by cancel."""
+        """Wait until the owner has caught up, detached or left, or the run is cancelled."""
         self.trim_read()
         while self.capacity <= 0 and not self.ended:
             self._resume = asyncio.get_running_loop().create_future()
@@ -277,14 +276,14 @@ class RunLog:
         return self._resume is not None
 
     def release(self) -> None:
-        """Have the pump compare again how far behind the owner is."""
+        """Make the pump check again how far behind the owner is."""
         if self._resume is not None and not self._resume.done():
             self._resume.set_result(None)
 
     # --- owner and watchers -------------------------------------------------------------------
 
     def set_owner(self, reader: Reader) -> None:
-        """Let the pump wait for this reader in place of the owner before."""
+        """Make this reader the owner instead of the previous one."""
         self.owner = reader
         if reader.seq or self.payloads:
             self.trim_read()
@@ -293,36 +292,36 @@ class RunLog:
             self.release()
 
     def leave(self, reader: Reader) -> None:
-        """Remove a reader; if it was the owner, nothing holds the pump any more."""
+        """Remove a reader; if it was the owner, there is no backpressure any more."""
         self.stop_waiting(reader)
         if self.owner is reader:
             self.owner = None
             self.release()
 
     def stop_waiting(self, reader: Reader) -> None:
-        """Wake this reader no more; an owner keeps its place."""
+        """Stop waking this reader; an owner stays the owner."""
         if self.waiting_readers and reader in self.waiting_readers:
             self.waiting_readers.remove(reader)
 
 
 class Reader:
-    """A cursor over a run's log. `wake` is called once when there is something new to take."""
+    """A cursor over a run's log. `wake` is called once when a new item is available."""
 
     __slots__ = ("bytes_read", "log", "run", "seq", "tag", "wake")
 
     def __init__(self, run: Run, seq: int, wake: Callable[[Reader], None]) -> None:
         self.run = run
         self.log = run.log
-        #: The number of the last item that was bytes_read.
+        #: Number of the last item that was taken.
         self.seq = seq
-        #: Bytes of all items up to there; used for an owner only.
+        #: Bytes of all items up to there; maintained for an owner only.
         self.bytes_read = 0
         self.wake = wake
-        #: For the holder of this reader.
+        #: Arbitrary value for the creator of this reader.
         self.tag: Any = None
 
     def poll(self) -> bool:
-        """Return whether there is something to take; if not, call `wake` when there is."""
+        """Return whether items are available; if not, `wake` is called when they are."""
         log = self.log
         if (log.payloads and log.last > self.seq) or log.ended:
             return True
@@ -330,7 +329,7 @@ class Reader:
         return False
 
     def take(self) -> Batch:
-        """Take what is there, within bounds; if nothing is, call `wake` when there is."""
+        """Return available items, within bounds; if there are none, `wake` is called later."""
         log = self.log
         if self.seq + 1 < log.first:
             gap = Gap(self.seq + 1, log.first - 1)

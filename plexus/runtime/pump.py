@@ -1,12 +1,11 @@
-"""The pump: steps generators, feeds their runs' logs, and makes the one terminal.
+"""The pump: steps generators, appends to the logs of their runs, and creates the terminal.
 
-How runs get tasks: a batch of new runs is stepped by one task, each in its turn. A run that
-never waits is done before the next begins and has cost no task of its own; as soon as one
-really waits, a second task takes over the rest. So every run lives in one task from beginning
-to end (cancel scopes and timeouts inside a method work), yet a thousand short calls cost a
-handful of tasks.
+How runs are assigned to tasks: one task steps a batch of new runs in turn. A run that never
+suspends is finished before the next one starts and needs no separate task; as soon as a run
+suspends, a second task takes over the rest. Every run thus stays in one task from start to end, so
+that cancel scopes and timeouts inside a method work, and a thousand short calls cost a few tasks.
 
-This is the one place where an exception becomes something that a peer can see.
+This is the only place where an exception is converted for a peer.
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ from plexus.runtime.run import LocalRun
 
 __all__ = ("Pump",)
 
-#: How long a generator that never waits may hold the loop before others get their turn.
+#: How long a generator that never suspends may block the event loop.
 SLICE_S = 0.001
-#: How long one task goes on with short runs before others get their turn.
+#: How long one task continues with short runs before it yields to others.
 TURN_S = 0.005
-#: How many events come before the first look, unless somebody waits for them.
+#: Number of events before the first check, unless a reader waits.
 SHORT = 16
-#: How many events of a burst come between two looks at the clock and at the owner.
+#: Maximum number of events of a burst between two checks of the clock and the owner.
 STRIDE = 64
-#: After an event of more bytes there is always a look.
+#: An event of more bytes is always followed by a check.
 LARGE = 4096
 
-#: What Python raises when a generator yields instead of ending while it is closed.
+#: What Python raises when a generator yields while it is closed.
 IGNORED_EXIT = "async generator ignored GeneratorExit"
 
-#: How most streams end, and its bytes.
+#: The terminal of most streams, and its bytes.
 DONE = Complete()
 DONE_RAW = wire.encode_event(DONE)
 
@@ -49,12 +48,12 @@ Stream = Callable[..., AsyncIterable[Event] | Awaitable[AsyncIterable[Event]]]
 Plain = Callable[..., Awaitable[Any]]
 
 
-#: A run, the function that does its work, its arguments, and whether that is a stream.
+#: A run, the function that does its work, its arguments, and whether it streams.
 Work = tuple[LocalRun, Stream | Plain, dict[str, Any], bool]
 
 
 class Pump:
-    """Runs the work of runs. One per hub."""
+    """Executes runs. One per hub."""
 
     def __init__(self) -> None:
         self._ready: deque[Work] = deque()
@@ -62,12 +61,12 @@ class Pump:
         self._scheduled = False
 
     def submit(self, work: Work) -> None:
-        """Begin a run."""
+        """Start a run."""
         self._ready.append(work)
         if not self._scheduled:
             self._scheduled = True
-            # At once, so that the first step comes before whoever was woken to write the reply:
-            # a short answer then goes out together with it.
+            # Immediately, so that the first step precedes the writer that sends the reply: a short
+            # answer is then sent together with it.
             self._start_task()
 
     def _start_task(self) -> None:
@@ -78,8 +77,8 @@ class Pump:
         task = loop.create_task(self._step_ready())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # This comes round after the task's first step. If runs are left then, the task waits
-        # inside one of them, and the others need another.
+        # Called after the task's first step. If runs are left then, the task is suspended in one
+        # of them, and the others need another task.
         loop.call_soon(self._start_task)
 
     async def _step_ready(self) -> None:
@@ -87,7 +86,7 @@ class Pump:
         turn_end = time.monotonic() + TURN_S
         while self._ready:
             run, function, arguments, streams = self._ready.popleft()
-            if run.terminal is not None:  # it was given up before it began
+            if run.terminal is not None:  # abandoned before it started
                 continue
             run.task = task
             if run.cancel_reason is not None:
@@ -95,15 +94,15 @@ class Pump:
             else:
                 try:
                     made: Any = function(**arguments)
-                except Exception as error:  # noqa: BLE001 - a decorator of the author's raised
+                except Exception as error:  # noqa: BLE001 - an author's decorator may raise
                     terminal = _failure(run, error)
                 else:
-                    # A plain method is awaited here: a short call is spared one more coroutine.
+                    # A plain method is awaited here, which saves a short call one more coroutine.
                     try:
                         terminal = (
                             await _stream_outcome(run, made) if streams else Result(await made)
                         )
-                    except BaseException as error:  # the one boundary
+                    except BaseException as error:  # the only boundary
                         if _is_closing(run, error):
                             raise
                         terminal = _failure(run, error)
@@ -112,8 +111,8 @@ class Pump:
                 run.finish(DONE, DONE_RAW)
             else:
                 _finish(run, terminal)
-            # A cancellation may still be pending in this task and must not reach the next run;
-            # and other work wants its turn. Whatever is left gets a new task.
+            # A cancellation may still be pending in this task and must not reach the next run,
+            # and other work must get its turn. The remaining runs get a new task.
             if run.cancel_reason is not None or time.monotonic() > turn_end:
                 break
         if self._ready and not self._scheduled:
@@ -122,15 +121,15 @@ class Pump:
 
     @property
     def tasks(self) -> frozenset[asyncio.Task[None]]:
-        """The tasks under way, those of abandoned runs included."""
+        """The current tasks, including those of abandoned runs."""
         return frozenset(self._tasks)
 
 
 class Pace:
-    """How a stream shares the loop: looks at the clock and the owner now and then.
+    """How a stream shares the event loop: it checks the clock and the owner periodically.
 
-    A look costs as much as an event, so in a burst there is one for every few events only; when
-    somebody waits for the next event there is one for each, and so its time is exact.
+    A check costs as much as an event, so in a burst there is one for every few events only; while a
+    reader waits for the next event there is one for each, so its time is exact.
     """
 
     __slots__ = ("_log", "_slice_end", "_stride")
@@ -141,7 +140,7 @@ class Pace:
         self._stride = SHORT
 
     def check(self) -> int:
-        """Wake who waits, and say how many events may come before the next look; 0 to rest."""
+        """Wake waiting readers; return the number of events until the next check, or 0 to pause."""
         log = self._log
         log.check_newest()
         if log.waiting_readers:
@@ -156,7 +155,7 @@ class Pace:
         return self._stride if log.capacity > 0 else 0
 
     async def pause(self) -> None:
-        """Let others have their turn, and wait for an owner that is too far behind."""
+        """Yield to other tasks, and wait for an owner that is too far behind."""
         await self._log.wait_for_capacity()
         if time.monotonic() > self._slice_end:
             await asyncio.sleep(0)
@@ -164,9 +163,9 @@ class Pace:
 
 
 async def _iterator(run: LocalRun, made: Any) -> AsyncIterator[Event]:
-    """Return the async iterator that a method has returned, awaited if it is a coroutine.
+    """Return the async iterator of a method, awaiting it if it is a coroutine.
 
-    Raises what the coroutine raises, and TypeError if there is no async iterator.
+    Raises what the coroutine raises, and TypeError if the result is not an async iterator.
     """
     if not isinstance(made, AsyncIterable) and isinstance(made, Awaitable):
         made = await made
@@ -185,16 +184,15 @@ async def _close(stream: AsyncIterator[Event]) -> None:
 async def _stream_outcome(run: LocalRun, stream: AsyncIterator[Event]) -> Terminal:
     """Move events from the iterator to the log until it ends; return the terminal.
 
-    Closes the iterator whatever happens, and raises only what comes before it is there. The loop
-    is written out flat: a stream spends its life here, and a method call for each event would
-    double what it costs.
+    Always closes the iterator; raises only what happens before it exists. The loop is written flat:
+    a stream spends its time here, and a method call for each event would double its cost.
     """
     if stream.__class__ is not AsyncGeneratorType:
         stream = await _iterator(run, stream)
     log, encoders = run.log, wire.event_encoders
     waiting_readers = log.waiting_readers
     add_event, add_raw = log.events.append, log.payloads.append
-    pace: Pace | None = None  # a short answer never needs it
+    pace: Pace | None = None  # a short stream never needs it
     left = SHORT
     event: Event | None = None
     kind: type[Event] | None = None
@@ -215,14 +213,14 @@ async def _stream_outcome(run: LocalRun, stream: AsyncIterator[Event]) -> Termin
                 left = pace.check()
                 if left <= 0:
                     await pace.pause()
-                    if run.terminal is not None:  # it was abandoned meanwhile
+                    if run.terminal is not None:  # abandoned meanwhile
                         break
                     left = 1
         else:
             if stream.__class__ is AsyncGeneratorType:
-                return DONE  # a generator that ended by itself is closed
+                return DONE  # an exhausted generator is closed
         await _close(stream)
-    except BaseException as error:  # the one boundary
+    except BaseException as error:  # the only boundary
         if _is_closing(run, error):
             raise
         return await _closed(run, stream, error)
@@ -230,38 +228,38 @@ async def _stream_outcome(run: LocalRun, stream: AsyncIterator[Event]) -> Termin
 
 
 def _is_closing(run: LocalRun, error: BaseException) -> bool:
-    """Whether the loop is being closed, so that nothing can be awaited any more.
+    """Return whether the event loop is closing, so that nothing can be awaited any more.
 
-    A method may raise GeneratorExit itself; then its task is the one that runs.
+    A method may raise GeneratorExit itself; its task is then the current one.
     """
     if not isinstance(error, GeneratorExit):
         return False
     try:
         return asyncio.current_task() is not run.task
-    except RuntimeError:  # no loop runs
+    except RuntimeError:  # no running loop
         return True
 
 
 def _ends(kind: type, run: LocalRun) -> bool:
-    """Whether such an event ends a run; raises TypeError if it is none at all."""
+    """Return whether such an event ends a run. Raises TypeError if it is not an event."""
     if not issubclass(kind, Event):
         raise TypeError(f"{run.method} yielded {kind.__name__}, which is not an Event")
     return kind.terminal
 
 
 async def _closed(run: LocalRun, stream: AsyncIterator[Event], error: BaseException) -> Terminal:
-    """Close an iterator that did not end by itself, and return how the run ended."""
+    """Close an iterator that was not exhausted, and return the terminal."""
     try:
         await _close(stream)
-    except BaseException as another:  # noqa: BLE001 - what its cleanup raised is the news
+    except BaseException as another:  # noqa: BLE001 - the error of the cleanup is reported
         if run.cancel_reason is not None and str(another) == IGNORED_EXIT:
-            return run.abandoned()  # as if it had been cancelled inside the generator
+            return run.abandoned()  # as if cancelled inside the generator
         return _failure(run, another)
     return _failure(run, error)
 
 
 def _failure(run: LocalRun, error: BaseException) -> Terminal:
-    """What an exception becomes for those who read the run."""
+    """Return the terminal for an exception."""
     if isinstance(error, PlexusError):
         return ErrorEvent(error.code, error.message, error.data)
     if isinstance(error, asyncio.CancelledError):
@@ -286,9 +284,8 @@ def _finish(run: LocalRun, terminal: Terminal) -> None:
     try:
         run.finish(terminal)
     except InvalidEvent as error:
-        if isinstance(
-            terminal, ErrorEvent
-        ):  # its data is wrong, but why the run failed matters more
+        # The data of an error is invalid, but the reason of the failure matters more.
+        if isinstance(terminal, ErrorEvent):
             left_out = {"left_out": ["data"], "reason": error.message}
             run.finish(ErrorEvent(_sendable(terminal.code), _sendable(terminal.message), left_out))
         else:
@@ -298,5 +295,5 @@ def _finish(run: LocalRun, terminal: Terminal) -> None:
 
 
 def _sendable(text: object) -> str:
-    """Return the code or message of an error as a text that has a JSON form."""
+    """Return the code or message of an error as a string with a JSON form."""
     return str(text).encode(errors="replace").decode()

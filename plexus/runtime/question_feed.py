@@ -1,7 +1,7 @@
-"""The questions that runs have open, and the listeners for questions that open and close.
+"""Open questions of runs, and listeners for questions that open and close.
 
-A question is asked by the context of a call and kept by its run in `OpenQuestions`. `Questions`
-is the feed of all runs, for what shows their questions in one place.
+The context of a call asks a question, and its run keeps it in `OpenQuestions`. `Questions` is the
+feed of all runs, for components that show all questions in one place.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from plexus.errors import NotFound, PlexusError
 from plexus.events import QuestionAsked
 from plexus.questions import Question
 
-if TYPE_CHECKING:  # a run keeps its questions; here it is only named
+if TYPE_CHECKING:  # imported for annotations only: run imports this module
     from plexus.runtime.run import Run
 
 __all__ = ("OpenQuestion", "OpenQuestions", "QuestionChanged", "Questions")
 
-#: It is given the run, the number of its question, and whether that is open now.
+#: Receives the run, the number of its question, and whether the question is open now.
 QuestionChanged: TypeAlias = Callable[["Run", str, bool], None]
 
 
@@ -29,18 +29,18 @@ class OpenQuestion(NamedTuple):
     """A question that waits for its answer."""
 
     question: Question[Any]
-    #: What the method waits on.
+    #: The future that the method waits on.
     answer: asyncio.Future[Any]
-    #: How it was put.
+    #: The event that asked it.
     event: QuestionAsked
-    #: When that was, on the monotonic clock.
+    #: When it was asked, on the monotonic clock.
     asked_at: float
-    #: Notified when it opens and when it closes.
+    #: Called when it opens and when it closes.
     notify: QuestionChanged | None
 
 
 class OpenQuestions(dict[str, OpenQuestion]):
-    """The questions that one run has open, by number."""
+    """The open questions of one run, by number."""
 
     __slots__ = ("_asked", "_run")
 
@@ -83,13 +83,13 @@ class OpenQuestions(dict[str, OpenQuestion]):
         return request, future
 
     def find(self, request: str) -> OpenQuestion:
-        """Return the question of this number; raises NotFound."""
+        """Return the question with this number. Raises NotFound."""
         if request not in self:
-            raise NotFound(f"run {self._run.id} asks no question {request!r} at the moment")
+            raise NotFound(f"Run {self._run.id} has no open question {request!r}.")
         return self[request]
 
     def set_answer(self, request: str, outcome: Any) -> None:
-        """Close a question with its answer, None or an error; raises NotFound."""
+        """Close a question with its answer, None or an error. Raises NotFound."""
         answer = self.find(request).answer
         self.close(request)
         if not answer.done():
@@ -102,7 +102,7 @@ class OpenQuestions(dict[str, OpenQuestion]):
             asked.notify(self._run, request, False)
 
     def close_all(self) -> None:
-        """Cancel every wait for an answer: the run has ended."""
+        """Cancel every wait for an answer, because the run has ended."""
         closed = dict(self)
         self.clear()
         for request, asked in closed.items():
@@ -112,19 +112,20 @@ class OpenQuestions(dict[str, OpenQuestion]):
 
 
 class Questions:
-    """Notifies of every question of every run, once when it opens and once when it closes.
+    """Notifies listeners of every question of every run, when it opens and when it closes.
 
-    It closes when it is answered, declined, refused or taken back, when its time is over, and
-    when its run ends. At the first call `run.questions` has it, at the second no longer.
+    A question closes when it is answered, declined, refused or withdrawn, when it times out, and
+    when its run ends. At the first notification `run.questions` contains it, at the second no
+    longer.
     """
 
     def __init__(self) -> None:
         self._on_change: list[QuestionChanged] = []
 
     def on_change(self, changed: QuestionChanged) -> Callable[[], None]:
-        """Subscribe to every change. Returns a function that unsubscribes.
+        """Subscribe to all changes. Returns a function that unsubscribes.
 
-        A listener must not raise, and must not answer: it is in the middle of the change.
+        A listener must not raise, and must not answer: it is called during the change.
         """
         self._on_change.append(changed)
         return partial(self._on_change.remove, changed)

@@ -1,9 +1,9 @@
 """A run: one call of one method, with its identity and its state.
 
 Rules:
-- `Run` is what views and the hub know of any run: what it is, how to read it, how to stop it and
-  how to answer it. `LocalRun` is driven by the pump of this process. A run of another process
-  implements the same methods by passing them on.
+- `Run` is the interface of views and the hub to any run: identity, reading, stopping and answering.
+  `LocalRun` is driven by the pump of this process. A run of another process implements the same
+  methods by forwarding them.
 - The log and its readers are in `plexus.runtime.log`, open questions in
   `plexus.runtime.question_feed`.
 - A run ends with exactly one terminal, however often and by whatever it is ended.
@@ -31,7 +31,7 @@ __all__ = ("LocalRun", "Run")
 
 
 class Run(ABC):
-    """One call, in this process or another."""
+    """A call, in this process or another."""
 
     __slots__ = (
         "cancel_reason",
@@ -72,36 +72,38 @@ class Run(ABC):
         self.started_at = started_at
         self.log = log
         self.on_end = on_end
-        #: The kinds of questions that the caller can answer; None for all of them.
+        #: Kinds of questions that the caller can answer; None for all.
         self.question_kinds: frozenset[str] | None = None
-        #: The caller's own name for this run.
+        #: The caller's idempotency key for this run.
         self.key: str | None = None
-        #: For how long the caller was promised that it can be found.
+        #: Guaranteed retention after the call, in seconds.
         self.retention_s: float | None = None
         self.terminal: Terminal | None = None
         self.ended_at: float | None = None
-        #: Why it is being stopped, and after how many seconds if it took too long.
+        #: Why it is being cancelled, and after how many seconds if it timed out.
         self.cancel_reason: str | None = None
         self.expired_after: float | None = None
-        #: When it is cancelled unless its owner has come back.
+        #: When it is cancelled unless its owner has reconnected.
         self.orphan_deadline: float | None = None
-        #: The questions that are open, by number; None before the first.
+        #: Open questions by number; None before the first.
         self.questions: OpenQuestions | None = None
 
-    # --- what it is ---------------------------------------------------------------------------
+    # --- identity -----------------------------------------------------------------------------
 
     @property
     @abstractmethod
     def state(self) -> str:
-        """`running`, `asking`, `cancelling`, or how it ended: `complete`, `error`, `cancelled`."""
+        """`running`, `asking`, `cancelling`, or the end: `complete`, `error`, `cancelled`."""
 
     @abstractmethod
     def find_scope(self, methods: Mapping[str, MethodSpec]) -> str | None:
-        """Return the scope that it takes to control it, given the methods that are registered
-        here; None if it is unknown."""
+        """Return the scope that is needed to control it; None if it is unknown.
+
+        `methods` are those that are registered here.
+        """
 
     def describe(self) -> dict[str, Any]:
-        """Return what `plexus.runs` lists."""
+        """Return its entry in `plexus.runs`."""
         described: dict[str, Any] = {
             "run": self.id,
             "method": self.method,
@@ -121,27 +123,31 @@ class Run(ABC):
 
     @abstractmethod
     def reader(self, after: int, wake: Callable[[Reader], None], *, owner: bool) -> Reader:
-        """Return a cursor after this item, but never after the terminal: a reader always learns
-        that the run has ended. A new owner takes the place of the old one."""
+        """Return a cursor after this item, but never after the terminal.
+
+        A reader thus always learns that the run has ended. A new owner replaces the previous one.
+        """
 
     def owned_by(self, reader: Reader) -> bool:
-        """Whether this reader holds the run back."""
+        """Return whether this reader is the owner, which applies backpressure."""
         return self.log.owner is reader
 
     def leave(self, reader: Reader) -> None:
-        """Remove a reader for good."""
+        """Remove a reader permanently."""
         self.log.leave(reader)
 
     def detach(self, reader: Reader, within_s: float | None = None) -> None:
-        """Stop waking a reader whose caller vanished and may come back. An owner keeps its place
-        for `within_s` seconds, or as long as the limits say."""
+        """Stop waking a reader whose caller disconnected and may reconnect.
+
+        An owner stays the owner for `within_s` seconds, or as long as the limits allow.
+        """
         self.log.stop_waiting(reader)
         if self.log.owner is reader and self.terminal is None:
             limit_s = self.log.limits.orphan_s if within_s is None else within_s
             self.orphan_deadline = time.monotonic() + limit_s
 
     async def batches(self, after: int = 0, *, owner: bool = False) -> AsyncGenerator[Batch]:
-        """Follow the run from inside this process, up to and with its terminal."""
+        """Yield the items of the run, up to and including its terminal."""
         woken = asyncio.Event()
         reader = self.reader(after, lambda _: woken.set(), owner=owner)
         try:
@@ -161,14 +167,14 @@ class Run(ABC):
 
     @abstractmethod
     def cancel(self, reason: str) -> None:
-        """Have the run stop; the first reason stands."""
+        """Cancel the run; the first reason counts."""
 
     @abstractmethod
     async def stop(self, reason: str) -> bool:
-        """Have the run stop, and return whether it was still running. Raises PlexusError."""
+        """Cancel the run, and return whether it was still running. Raises PlexusError."""
 
     def finish(self, terminal: Terminal, raw: bytes | None = None) -> None:
-        """End the run with this terminal, unless it has ended already."""
+        """End the run with this terminal, unless it has already ended."""
         if self.terminal is not None:
             return
         log = self.log
@@ -196,16 +202,18 @@ class Run(ABC):
 
     @abstractmethod
     async def respond(self, request: str, answer: Any) -> None:
-        """Answer a question of the run and wait until the answer has arrived; raises as `answer`
-        does."""
+        """Answer a question and wait until the answer has arrived; raises what `answer` raises."""
 
     @abstractmethod
     def answer(self, request: str, answer: Any) -> None:
-        """Answer a question; raises NotFound, or InvalidParams and leaves the question open."""
+        """Answer a question.
+
+        Raises NotFound, or InvalidParams, which leaves the question open.
+        """
 
     @abstractmethod
     def refuse(self, request: str, error: PlexusError) -> None:
-        """Let the method that asked get an error in place of an answer; raises NotFound."""
+        """Raise an error in the method that asked, instead of an answer. Raises NotFound."""
 
     def forget_question(self, request: str) -> None:
         """Close a question without an answer, if it is open."""
@@ -213,14 +221,14 @@ class Run(ABC):
             self.questions.close(request)
 
     def open_question(self, request: str) -> OpenQuestion:
-        """Return the open question of this number; raises NotFound."""
+        """Return the open question with this number. Raises NotFound."""
         if self.questions is None:
-            raise NotFound(f"run {self.id} asks no question {request!r} at the moment")
+            raise NotFound(f"Run {self.id} has no open question {request!r}.")
         return self.questions.find(request)
 
 
 class LocalRun(Run):
-    """A run of this process. Made by `plexus.runtime.runs`, driven by `plexus.runtime.pump`."""
+    """A run of this process, created by `plexus.runtime.runs`, driven by `plexus.runtime.pump`."""
 
     __slots__ = ("cancel_deadline", "deadline", "task")
 
@@ -258,10 +266,10 @@ class LocalRun(Run):
         return None if spec is None else spec.scope
 
     def append(self, event: Event) -> None:
-        """Put one event into the log and wake the readers that wait for it.
+        """Append an event to the log and wake the waiting readers.
 
-        Raises TooBig for an event past its limit and InvalidEvent for one with no JSON form. A
-        run that has ended ignores it.
+        Raises TooBig for an event past its limit and InvalidEvent for one without a JSON form.
+        Ignored after the end of the run.
         """
         if self.terminal is not None:
             return
@@ -287,7 +295,7 @@ class LocalRun(Run):
     # --- stopping -----------------------------------------------------------------------------
 
     def cancel(self, reason: str) -> None:
-        """Have the run stop; the first reason stands. It ends when its cleanup has run."""
+        """Cancel the run; the first reason counts. It ends when its cleanup has finished."""
         if self.terminal is not None or self.cancel_reason is not None:
             return
         self.cancel_reason = reason
@@ -301,18 +309,20 @@ class LocalRun(Run):
         return was_running
 
     def expire(self, limit_s: float) -> None:
-        """Stop the run because it took too long."""
+        """Cancel the run because it timed out."""
         self.expired_after = limit_s
-        self.cancel(f"it ran longer than {limit_s:g} s")
+        self.cancel(f"timed out after {limit_s:g} s")
 
     def abandon(self) -> None:
-        """Give up on a run that ignores being cancelled: it ends now, its task is left behind."""
+        """End a run that ignores its cancellation now; its task is left behind."""
         self.finish(self.abandoned())
         self.log.close()
 
     def abandoned(self) -> Cancelled:
-        """Return the terminal of a run whose method ignores being cancelled."""
-        return Cancelled(f"{self.cancel_reason}; the method ignored it and was abandoned")
+        """Return the terminal of a run whose method ignores its cancellation."""
+        return Cancelled(
+            f"{self.cancel_reason}; the method ignored the cancellation and was abandoned"
+        )
 
     # --- questions ----------------------------------------------------------------------------
 
@@ -323,9 +333,9 @@ class LocalRun(Run):
         key: str | None = None,
         notify: QuestionChanged | None = None,
     ) -> tuple[str, asyncio.Future[Any]]:
-        """Put a question to the readers, and call `notify` now and when it is closed.
+        """Ask the readers a question; `notify` is called now and when it closes.
 
-        The future gets the checked answer, None if it is declined, or the PlexusError that it is
+        The future gets the validated answer, None if it is declined, or the PlexusError that it is
         refused with.
         """
         if self.questions is None:
@@ -344,5 +354,5 @@ class LocalRun(Run):
 
     def _set_answer(self, request: str, outcome: Any) -> None:
         self.open_question(request)
-        assert self.questions is not None, "one of them is open"
+        assert self.questions is not None, "the question is open"
         self.questions.set_answer(request, outcome)

@@ -1,16 +1,17 @@
-"""All runs of this process: those under way, those that ended lately, and who may see them.
+"""All runs of this process: those in progress, those that ended recently, and who can see them.
 
 Rules:
-- A run's number is random, below 2**53 (every JSON reader keeps such a number exact), and is no
-  secret: another principal that knows it is still told that there is no such run.
-- Work, standing watches and control calls have a pool each, and every principal a share of each
-  (see `plexus.runtime.shares`). A run that another run began takes no place: the caller that was
-  let in can finish.
-- What has ended is kept within three bounds (count, bytes, age) so that it can be attached to.
-  RunEnded watches and control calls are kept apart, so that looking at the server evicts no work.
-- One timer serves all deadlines; it stops when nothing is under way and starts with the next run.
-- Whoever wants to log, count or trace is told of every beginning and end, and of every call that
-  led to no run. With nobody to tell, that costs one look at an empty list.
+- The number of a run is random, below 2**53 (which every JSON reader keeps exact), and not a
+  secret: another principal that uses it gets the same error as for an unknown run.
+- Work, standing watches and control calls have a pool each, and every principal has a share of each
+  pool (see `plexus.runtime.shares`). A run that another run started is not counted: an accepted
+  caller can finish.
+- Finished runs are kept within three limits (count, bytes, age) so that clients can attach to them.
+  Finished watches and control calls are kept separately, so that inspecting the server evicts no
+  work.
+- One timer checks all deadlines; it stops while no run is in progress.
+- Listeners for logs, metrics and traces are notified of every start and end, and of every refused
+  call. Without listeners that costs one check of an empty list.
 """
 
 from __future__ import annotations
@@ -32,49 +33,54 @@ from plexus.registry.signature import Purpose
 from plexus.runtime.run import LocalRun, Run
 from plexus.runtime.shares import FairCache, FairPool
 
-if TYPE_CHECKING:  # only a server that is told of other processes has use for it
+if TYPE_CHECKING:  # only a server with runs of other processes imports it
     from plexus.runtime.elsewhere import Elsewhere
 
-__all__ = ("CallRefused", "RunEnded", "RunStarted", "Runs", "random_numbers")
+__all__ = ("CallRefused", "RunEnded", "RunStarted", "Runs", "random_numbers", "unknown_run")
 
 logger = logging.getLogger("plexus.runs")
 
-#: How often deadlines are looked at. They are minutes and seconds, so this is exact enough.
+#: Interval of the deadline check. Deadlines are seconds and minutes, so this is exact enough.
 TICK_S = 0.25
 
-#: Told of a run that begins, with its arguments and the trace context that its caller sent.
+#: Listener for started runs: the run, its arguments, and the trace context of its caller.
 RunStarted = Callable[[Run, Mapping[str, Any], Mapping[str, str] | None], None]
-#: Told of a run that has ended.
+#: Listener for ended runs.
 RunEnded = Callable[[Run], None]
-#: Told of a call that led to no run: the method that was asked for, by whom, and why not.
+#: Listener for refused calls: the method, the caller, and the error.
 CallRefused = Callable[[str, Principal, PlexusError], None]
 
 
+def unknown_run(run_id: object) -> NotFound:
+    """Return the error for a run that is missing or not visible; callers cannot tell which."""
+    return NotFound(f"Unknown run {run_id}. List your runs with plexus.runs.")
+
+
 def random_numbers() -> Iterator[int]:
-    """Numbers of 53 random bits, fetched from the system by the hundred."""
+    """Yield random numbers of 53 bits, read from the system in blocks."""
     while True:
         for number in struct.unpack("<128Q", os.urandom(1024)):
             yield (number >> 11) or 1
 
 
 class Runs:
-    """The registry of runs."""
+    """The table of runs."""
 
     def __init__(self, limits: Limits, new_id: Callable[[], int]) -> None:
         self.limits = limits
         self._new_id = new_id
         self._running: dict[int, LocalRun] = {}
-        #: Who has how many runs under way that no other run began.
+        #: Counts the runs in progress that no other run started, by principal.
         self._pools = _pools(limits)
         self._finished: FairCache[int, LocalRun] = FairCache(
             limits.finished_runs, limits.finished_bytes
         )
-        #: RunEnded runs that did no work: watches and control calls.
+        #: Finished runs that did no work: watches and control calls.
         self._finished_control: FairCache[int, LocalRun] = FairCache(
             limits.finished_control_runs, limits.finished_control_bytes
         )
         self._by_key: dict[tuple[Principal, str], LocalRun] = {}
-        #: Runs that somebody was promised would be kept, with the time until which.
+        #: Runs with a guaranteed retention, with the time of its end.
         self._kept: dict[int, tuple[Run, float]] = {}
         self._promises = FairPool(
             "kept_runs", limits.kept_runs, "kept runs", "Wait until one of them expires."
@@ -82,12 +88,12 @@ class Runs:
         self._ticking = False
         self._ended: dict[str, int] = {"complete": 0, "error": 0, "cancelled": 0}
         self._abandoned = 0
-        #: Those who wait until nothing is under way.
+        #: Waiters until no run is in progress.
         self._idle: set[asyncio.Event] = set()
-        #: The runs of other processes, if those tell of them.
+        #: The runs of other processes, if they are published here.
         self.elsewhere: Elsewhere | None = None
-        self._on_begin: list[RunStarted] = []
-        #: Whether there is a listener for runs that begin.
+        self._on_start: list[RunStarted] = []
+        #: Whether a listener for started runs exists.
         self.is_observed = False
         self._on_end: list[RunEnded] = []
         self._on_refused: list[CallRefused] = []
@@ -101,8 +107,11 @@ class Runs:
         key: str | None,
         purpose: Purpose = "work",
     ) -> LocalRun:
-        """Register a new run. Raises Busy when its principal has as many under way as it may;
-        a run that another run begins is never refused."""
+        """Register a new run.
+
+        Raises Busy when its principal has reached its share; a run that another run starts is never
+        refused.
+        """
         if parent is None and not self._pools[purpose].acquire(principal.name):
             raise self._pools[purpose].refusal(principal.name)
         run_id = self._new_id()
@@ -121,14 +130,19 @@ class Runs:
         return run
 
     def find_by_key(self, principal: Principal, key: str, method: str) -> LocalRun | None:
-        """The run that this caller began with this key; raises if it was for something else."""
+        """Return the run that this caller started with this key, or None.
+
+        Raises InvalidParams if it is a run of another method.
+        """
         run = self._by_key.get((principal, key))
         if run is not None and run.method != method:
-            raise InvalidParams(f"the key {key!r} was used before, for {run.method}")
+            raise InvalidParams(
+                f"The key {key!r} was already used for {run.method}. Use another key."
+            )
         return run
 
     def find(self, run_id: int, principal: Principal) -> Run:
-        """The run of this number; NotFound if there is none or it is somebody else's."""
+        """Return the run with this number. Raises NotFound if it is missing or not visible."""
         self._evict_expired(time.monotonic())
         run: Run | None = (
             self._running.get(run_id)
@@ -140,12 +154,14 @@ class Runs:
         if run is None and self.elsewhere is not None:
             run = self.elsewhere.find(run_id)
         if run is None or run.principal != principal:
-            raise NotFound(f"there is no run {run_id}")
+            raise unknown_run(run_id)
         return run
 
     def keep(self, run: Run, for_s: float) -> None:
-        """Promise that this run can be found for so long, whatever else is evicted; raises Busy
-        when its principal has as many such promises open as it may."""
+        """Retain this run for `for_s` seconds, whatever else is evicted.
+
+        Raises Busy when its principal has reached its share of retained runs.
+        """
         self._evict_expired(time.monotonic())
         name = run.principal.name
         if run.id not in self._kept and not self._promises.acquire(name):
@@ -154,12 +170,12 @@ class Runs:
         self._kept[run.id] = (run, time.monotonic() + for_s)
 
     def list_kept(self, principal: Principal) -> list[Run]:
-        """This principal's runs that are kept by promise."""
+        """Return this principal's runs with a guaranteed retention."""
         self._evict_expired(time.monotonic())
         return [run for run, _ in self._kept.values() if run.principal == principal]
 
     def list_for(self, principal: Principal) -> list[Run]:
-        """This principal's runs, those of other processes too, the newest first."""
+        """Return this principal's runs, including those of other processes, newest first."""
         self._evict_expired(time.monotonic())
         known: list[Run] = [*self._running.values()]
         if self.elsewhere is not None:
@@ -169,41 +185,43 @@ class Runs:
         return sorted(mine, key=lambda run: run.started_at, reverse=True)
 
     def running(self) -> list[LocalRun]:
-        """Every run of this process under way, whoever began it."""
+        """Return every run of this process that is in progress."""
         return list(self._running.values())
 
     def list_active(self, principal: Principal) -> list[Run]:
-        """This principal's runs that are under way, those of other processes too."""
+        """Return this principal's runs in progress, including those of other processes."""
         known: list[Run] = [*self._running.values()]
         if self.elsewhere is not None:
             known += self.elsewhere.running()
         return [run for run in known if run.principal == principal]
 
     def counts(self) -> dict[str, int]:
-        """How many runs are, or ended, in which state since the start."""
+        """Return the number of runs in each state, and of those that ended since the start."""
         under_way = Counter(run.state for run in self._running.values())
         return dict(sorted(under_way.items())) | self._ended | {"abandoned": self._abandoned}
 
     def cancel_all(self, reason: str) -> None:
-        """Tell every run to stop."""
+        """Cancel every run."""
         for run in self.running():
             run.cancel(reason)
 
     def credentials(self) -> set[bytes]:
-        """The credentials that runs in progress were begun with."""
+        """Return the credentials that runs in progress were started with."""
         found = {run.principal.credential for run in self._running.values()}
         return {credential for credential in found if credential is not None}
 
     def revoke(self, credential: bytes, valid: Sequence[Principal], reason: str) -> None:
-        """Cancel every run that was begun with this credential, also those kept by promise, except
-        those that these principals may go on with."""
+        """Cancel all runs that were started with this credential, including retained ones.
+
+        Runs that one of the `valid` principals covers continue.
+        """
         for run in self.running():
             owner = run.principal
             if owner.credential == credential and not any(each.covers(owner) for each in valid):
                 run.cancel(reason)
 
     async def wait_idle(self, within_s: float) -> bool:
-        """Wait until no run is under way; False if some still are after that time."""
+        """Wait until no run is in progress; return False if some still are after that time."""
         if not self._running:
             return True
         idle = asyncio.Event()
@@ -216,46 +234,46 @@ class Runs:
             self._idle.discard(idle)
         return True
 
-    # --- who is told --------------------------------------------------------------------------
+    # --- listeners ----------------------------------------------------------------------------
 
-    def on_start(self, began: RunStarted) -> Callable[[], None]:
-        """Listen to every run that begins; call what is returned to stop that."""
-        self._on_begin.append(began)
+    def on_start(self, listener: RunStarted) -> Callable[[], None]:
+        """Subscribe to started runs. Returns a function that unsubscribes."""
+        self._on_start.append(listener)
         self.is_observed = True
 
         def remove() -> None:
-            self._on_begin.remove(began)
-            self.is_observed = bool(self._on_begin)
+            self._on_start.remove(listener)
+            self.is_observed = bool(self._on_start)
 
         return remove
 
-    def on_end(self, ended: RunEnded) -> Callable[[], None]:
-        """Be told of every run that has ended; call what is returned to be told no more."""
-        self._on_end.append(ended)
-        return partial(self._on_end.remove, ended)
+    def on_end(self, listener: RunEnded) -> Callable[[], None]:
+        """Subscribe to ended runs. Returns a function that unsubscribes."""
+        self._on_end.append(listener)
+        return partial(self._on_end.remove, listener)
 
-    def on_refused(self, refused: CallRefused) -> Callable[[], None]:
-        """Be told of every call that leads to no run; call what is returned to be told no more."""
-        self._on_refused.append(refused)
-        return partial(self._on_refused.remove, refused)
+    def on_refused(self, listener: CallRefused) -> Callable[[], None]:
+        """Subscribe to refused calls. Returns a function that unsubscribes."""
+        self._on_refused.append(listener)
+        return partial(self._on_refused.remove, listener)
 
     def notify_started(
         self, run: Run, arguments: Mapping[str, Any], trace: Mapping[str, str] | None
     ) -> None:
-        """Tell the listeners that this run begins, with these arguments."""
-        self._notify(self._on_begin, run, arguments, trace)
+        """Notify the listeners that this run starts with these arguments."""
+        self._notify(self._on_start, run, arguments, trace)
 
     def notify_refused(self, method: str, principal: Principal, error: PlexusError) -> None:
-        """Say that a call of this method was refused."""
+        """Notify the listeners that a call of this method was refused."""
         if self._on_refused:
             self._notify(self._on_refused, method, principal, error)
 
-    def _notify(self, listeners: list[Callable[..., None]], *news: Any) -> None:
+    def _notify(self, listeners: list[Callable[..., None]], *arguments: Any) -> None:
         for listener in listeners.copy():
             try:
-                listener(*news)
-            except Exception:  # whoever watches must not change what is watched
-                logger.exception("a watcher of runs failed")
+                listener(*arguments)
+            except Exception:  # a listener must not affect the run
+                logger.exception("a listener of runs failed")
 
     # --- ends ---------------------------------------------------------------------------------
 
@@ -276,7 +294,7 @@ class Runs:
             self._notify(self._on_end, run)
 
     def _forget_key(self, run: LocalRun) -> None:
-        assert run.key is not None, "only runs with a key are forgotten here"
+        assert run.key is not None, "only runs with a key are removed here"
         self._by_key.pop((run.principal, run.key), None)
 
     # --- deadlines ----------------------------------------------------------------------------
@@ -292,7 +310,7 @@ class Runs:
             elif run.deadline is not None and now > run.deadline:
                 run.expire(round(run.deadline - run.started_at, 3))
             elif run.orphan_deadline is not None and now > run.orphan_deadline:
-                run.cancel("its caller vanished and did not come back")
+                run.cancel("the caller disconnected and did not reconnect")
         self._evict_expired(now)
         self._ticking = bool(self._running)
         if self._ticking:
@@ -310,15 +328,15 @@ class Runs:
 
 
 def _pools(limits: Limits) -> dict[Purpose, FairPool]:
-    """Where the runs that no other run began are counted, by what they are for."""
+    """Return the pools that count runs which no other run started, by purpose."""
     stop = "Stop one with plexus.cancel, or wait until one ends."
     return {
-        "work": FairPool("runs_in_flight", limits.runs_in_flight, "runs under way", stop),
+        "work": FairPool("runs_in_flight", limits.runs_in_flight, "runs in progress", stop),
         "watch": FairPool("watches_in_flight", limits.watches_in_flight, "standing watches", stop),
         "control": FairPool(
             "control_in_flight",
             limits.control_in_flight,
-            "control calls under way",
+            "control calls in progress",
             "Wait until one ends.",
         ),
     }

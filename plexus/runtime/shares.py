@@ -1,17 +1,17 @@
-"""Fair shares of a bounded pool: how much one principal may hold while others want some too.
+"""Fair shares of a bounded pool, for principals that compete for it.
 
-Two kinds of pools, one rule each:
+Two kinds of pools, each with one rule:
 
-- `FairPool` counts what is in use and cannot be taken back: runs under way, connections, promises.
-  A principal gets one more as long as it holds less than `FACTOR` times what is left. Alone it
-  gets seven eighths of the pool; the rest is there for the next principal, which gets seven
-  eighths of that, and so on. A principal past its share gets no more until others, or it, release
-  some, so under contention the shares become equal.
+- `FairPool` counts what is in use and cannot be taken back: runs in progress, connections, retained
+  runs. A principal gets one more while it holds less than `FACTOR` times what is left. A single
+  principal gets seven eighths of the pool; the next one gets seven eighths of the rest, and so on.
+  A principal past its share gets no more until it or others release some, so under contention the
+  shares become equal.
 - `FairCache` keeps what has ended. When it is full, the principal that holds the most loses its
   oldest entry. A principal within an equal share never loses an entry to another.
 
-In both, one part in `RESERVED` belongs to the local operator: no other principal can use it.
-A principal that holds nothing costs no memory. All methods are synchronous.
+In both, one part in `RESERVED` is reserved for the local operator. A principal that holds nothing
+costs no memory. All methods are synchronous.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from plexus.principal import LOCAL
 
 __all__ = ("FairCache", "FairPool", "connection_full", "watches_full", "weight")
 
-#: How many times what is left one principal may hold.
+#: A principal may hold at most this many times what is left.
 FACTOR: Final = 7
 #: The share of a pool that is reserved for the local operator, as one part in this many.
 RESERVED: Final = 16
@@ -33,28 +33,30 @@ OPERATOR: Final = LOCAL.name
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
-#: Something that is kept: its key, the principal's name, the item, its size, and what to call when
-#: it is evicted. A plain tuple, because one is made for every run.
+#: A cached item: key, name of the principal, item, size, and a callback for its eviction. A plain
+#: tuple, because one is created for every run.
 Entry = tuple[K, str, T, int, Callable[[T], object] | None]
 
 
 def weight(name: str, held: int, total: int) -> int:
-    """How much a principal holds when it is decided who loses something to others: what is
-    reserved for the operator does not count."""
+    """Return the holding of a principal for choosing whose entry is evicted.
+
+    What is reserved for the operator does not count.
+    """
     return held - total // RESERVED if name == OPERATOR else held
 
 
 def connection_full(limit: int) -> Busy:
-    """The error for a call on a connection that has as many under way as it may."""
+    """Return the error for a call on a connection that has reached its limit of calls."""
     reason = (
-        f"This connection has limits.calls_in_flight = {limit} calls under way. Wait until one "
+        f"This connection has limits.calls_in_flight = {limit} calls in progress. Wait until one "
         "ends, stop one, or open another connection."
     )
     return Busy(reason, data={"limit": limit, "name": "calls_in_flight"})
 
 
 def watches_full(limit: int) -> Busy:
-    """The error for a call on a connection that has as many standing watches as it may."""
+    """Return the error for a connection that has reached its limit of standing watches."""
     reason = (
         f"This connection has limits.connection_watches = {limit} standing watches. Stop one with "
         "plexus.unsubscribe or plexus.cancel, or open another connection."
@@ -63,10 +65,10 @@ def watches_full(limit: int) -> Busy:
 
 
 class FairPool:
-    """Places that are in use, counted by principal.
+    """A pool of places, counted by principal.
 
-    `limit` is the name of the limit that `total` comes from, `things` says what the places are
-    for and `remedy` what a principal without a place can do; all three are for error messages.
+    For error messages, `limit` is the name of the limit that `total` comes from, `things` describes
+    what the places are for, and `remedy` what a principal without a place can do.
     """
 
     __slots__ = ("_held", "_left_for_all", "_limit", "_remedy", "_reserve", "_things", "total")
@@ -76,15 +78,15 @@ class FairPool:
         self._limit = limit
         self._things = things
         self._remedy = remedy
-        #: How many places are only for the operator.
+        #: Places that only the operator can use.
         self._reserve = total // RESERVED
-        #: How many others are left; less than none if the operator uses its reserve.
+        #: Other places that are left; negative if the operator uses its reserve.
         self._left_for_all = total - self._reserve
-        #: How many of them each principal has; a principal with none is not listed.
+        #: Places of each principal; a principal without places is not listed.
         self._held: dict[str, int] = {}
 
     def acquire(self, name: str) -> bool:
-        """Give this principal a place; False if it holds its share."""
+        """Acquire a place for this principal; return False if it holds its share."""
         held = self._held.get(name, 0)
         if held >= FACTOR * self._left_for_all and not (
             name == OPERATOR and self._has_reserve(held)
@@ -95,12 +97,12 @@ class FairPool:
         return True
 
     def _has_reserve(self, held: int) -> bool:
-        """Whether the operator, who holds this many, gets one of the reserved places."""
+        """Return whether the operator, with this many places, gets a reserved one."""
         left = self._left_for_all + self._reserve
         return left > 0 and (held < self._reserve or held < FACTOR * left)
 
     def release(self, name: str) -> None:
-        """Take one place back from this principal."""
+        """Release a place of this principal."""
         held = self._held[name] - 1
         if held:
             self._held[name] = held
@@ -110,20 +112,20 @@ class FairPool:
 
     @property
     def used(self) -> int:
-        """How many places are in use."""
+        """Number of places in use."""
         return self.total - self._reserve - self._left_for_all
 
     def held_by(self, name: str) -> int:
-        """How many places this principal has."""
+        """Return the number of places of this principal."""
         return self._held.get(name, 0)
 
     @property
     def holders(self) -> int:
-        """How many principals have a place."""
+        """Number of principals with a place."""
         return len(self._held)
 
     def refusal(self, name: str) -> Busy:
-        """The error for a principal that gets no place."""
+        """Return the error for a principal that gets no place."""
         held = self.held_by(name)
         limit = f"limits.{self._limit} = {self.total} ({self._things})"
         if held:
@@ -134,29 +136,29 @@ class FairPool:
 
 
 class _Holding(deque[Entry[K, T]]):
-    """What is kept for one principal, the oldest first."""
+    """The entries of one principal, the oldest first."""
 
     __slots__ = ("name", "size")
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
-        #: The sizes of all of it together.
+        #: Total size of the entries.
         self.size = 0
 
 
 class FairCache(Generic[K, T]):
-    """What has ended, within a count and a size."""
+    """A cache of ended items, limited in count and size."""
 
     __slots__ = ("_holdings", "_most", "_most_bytes", "entries", "size")
 
     def __init__(self, most: int, most_bytes: int) -> None:
         self._most = most
         self._most_bytes = most_bytes
-        #: Everything by its key, the oldest first. For reading only.
+        #: All entries by key, the oldest first. For reading only.
         self.entries: dict[K, Entry[K, T]] = {}
         self._holdings: dict[str, _Holding[K, T]] = {}
-        #: The sizes of all of it together.
+        #: Total size of all entries.
         self.size = 0
 
     def add(
@@ -167,7 +169,7 @@ class FairCache(Generic[K, T]):
         size: int,
         on_evict: Callable[[T], object] | None = None,
     ) -> None:
-        """Keep this for this principal; the key must be new. What no longer fits is evicted."""
+        """Add an item of this principal; the key must be new. Evicts what no longer fits."""
         holdings, entries = self._holdings, self.entries
         holding = holdings.get(name)
         if holding is None:
@@ -175,56 +177,56 @@ class FairCache(Generic[K, T]):
         entries[key] = entry = (key, name, item, size, on_evict)
         holding.append(entry)
         if len(entries) > self._most > 0 and len(holdings) == 1:
-            # Nearly every run that ends comes here, so one in and one out is done at once.
-            oldest, _, evicted, evicted_size, then = holding.popleft()
+            # The common case, a full cache with one principal, needs no search.
+            oldest, _, evicted, evicted_size, evict = holding.popleft()
             del entries[oldest]
             size -= evicted_size
-            if then is not None:
-                then(evicted)
+            if evict is not None:
+                evict(evicted)
         holding.size += size
         self.size += size
         if self.size > self._most_bytes or len(entries) > self._most:
             self._trim()
 
     def get(self, key: K) -> T | None:
-        """The item with this key."""
+        """Return the item with this key, or None."""
         entry = self.entries.get(key)
         return None if entry is None else entry[2]
 
     def of(self, name: str) -> list[T]:
-        """All items of this principal, the oldest first."""
+        """Return all items of this principal, the oldest first."""
         holding = self._holdings.get(name)
         return [] if holding is None else [entry[2] for entry in holding]
 
     @property
     def holders(self) -> int:
-        """How many principals hold something."""
+        """Number of principals with an entry."""
         return len(self._holdings)
 
     def evict_while(self, is_old: Callable[[T], bool]) -> None:
-        """Evict of every principal the oldest entries, up to the first that is not old."""
+        """Evict the oldest entries of every principal, up to the first that is not old."""
         oldest = next(iter(self.entries.values()), None)
         if oldest is None or not is_old(oldest[2]):
-            return  # and no other is older
+            return  # all others are newer
         for holding in list(self._holdings.values()):
             while holding and is_old(holding[0][2]):
                 self._evict_oldest(holding)
 
     def evict_one(self) -> bool:
-        """Evict the oldest entry of the principal that holds the most; False if there is none."""
+        """Evict the oldest entry of the principal that holds the most; False if empty."""
         if not self.entries:
             return False
         self._evict_oldest(self._largest())
         return True
 
     def discard(self, key: K) -> None:
-        """Drop the entry with this key, if there is one; `on_evict` is not called."""
+        """Remove the entry with this key, if it exists; `on_evict` is not called."""
         entry = self.entries.pop(key, None)
         if entry is None:
             return
         _, name, _, size, _ = entry
         holding = self._holdings[name]
-        # Its owner drops its own oldest entries, so this finds it near the beginning.
+        # Principals drop their oldest entries, so this finds it near the beginning.
         holding.remove(entry)
         holding.size -= size
         self.size -= size
@@ -232,12 +234,12 @@ class FairCache(Generic[K, T]):
             del self._holdings[name]
 
     def _trim(self) -> None:
-        """Evict until the rest fits."""
+        """Evict entries until the rest fits."""
         while self.size > self._most_bytes or len(self.entries) > self._most:
             self._evict_oldest(self._largest())
 
     def _largest(self) -> _Holding[K, T]:
-        """The holding to evict from: the one with the most of what there is too much of."""
+        """Return the holding to evict from: the largest by the limit that is exceeded."""
         holdings = self._holdings.values()
         if self.size > self._most_bytes:
             return max(holdings, key=lambda each: weight(each.name, each.size, self._most_bytes))

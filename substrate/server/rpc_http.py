@@ -17,6 +17,7 @@ from plexus.errors import NotFound
 from plexus.rpc import wire
 from plexus.runtime.hub import Plexus
 from plexus.runtime.run import Run
+from plexus.runtime.runs import unknown_run
 from substrate.driver import Connection
 from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
@@ -202,7 +203,7 @@ def _run_id(scope: Scope) -> int:
     text: str = scope["path_params"]["run"]
     number = parse_number(text)
     if number is None:
-        raise NotFound(f"Unknown run {text[:40]!r}. List runs with plexus.runs.")
+        raise unknown_run(text[:40])
     return number
 
 

@@ -323,7 +323,7 @@ async def test_a_run_whose_caller_does_not_reconnect_in_time_is_stopped(
     at.reader(0, ignore, owner=True)
     stopped = await settled(past)
     assert isinstance(stopped, Cancelled)
-    assert "did not come back" in (stopped.reason or "")
+    assert "did not reconnect" in (stopped.reason or "")
     assert await settled(at) == Result("waited")
     assert (await read(hub.call("work.text", [1])))[-1] == Result("x")
 

@@ -159,7 +159,7 @@ def test_custom_events_use_their_own_text() -> None:
 
 def test_a_gap_is_reported_at_its_position() -> None:
     assert reduce(Gap(1, 9), Content("rest"), Complete()) == [
-        text("[items 1 to 9 are no longer kept]\nrest")
+        text("[items 1 to 9 are no longer available]\nrest")
     ]
 
 

@@ -510,7 +510,7 @@ async def test_a_suspended_run_ends_without_an_answer(open_hub: OpenHub) -> None
         requestState=wanting["requestState"],
     )
     assert late["isError"] is True
-    assert "nobody answered" in text_of(late)
+    assert "No answer within" in text_of(late)
 
 
 @anyio

@@ -470,4 +470,4 @@ async def test_following_a_run_that_does_not_exist_is_a_failed_result(
     peer = McpPeer(open_hub(Show), revision)
     result = await peer.tool("plexus.attach", {"run": 12345})
     assert result["isError"] is True
-    assert result["content"] == [text("there is no run 12345")]
+    assert result["content"] == [text("Unknown run 12345. List your runs with plexus.runs.")]

@@ -243,7 +243,7 @@ def test_a_run_over_the_limit_is_refused_and_calls_still_work(site: Site, page: 
 
 def test_the_page_reports_that_a_run_does_not_exist(site: Site, page: Page) -> None:
     site.open(page, "run", "12345")
-    expect(page.locator(".trouble")).to_contain_text("there is no run 12345")
+    expect(page.locator(".trouble")).to_contain_text("Unknown run 12345.")
     expect(page.locator(".run .state")).to_have_text("not found")
 
 

@@ -1,4 +1,4 @@
-"""Registration: what an author wrote wrongly is said with class, method and argument."""
+"""Registration: errors of an author are reported with class, method and argument."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_class_needs_a_method_or_a_child() -> None:
     assert "no method" in message
 
 
-def test_a_class_that_cannot_be_made_says_why() -> None:
+def test_a_class_that_cannot_be_instantiated_is_refused_with_the_reason() -> None:
     def init(self: Any) -> None:  # noqa: ARG001
         raise RuntimeError("no database")
 
@@ -93,12 +93,12 @@ def test_a_class_that_cannot_be_made_says_why() -> None:
     assert "no database" in message
 
 
-def test_something_else_than_an_activation_is_refused() -> None:
+def test_a_class_that_is_not_an_activation_is_refused() -> None:
     with pytest.raises(RegistrationError, match="int"):
         Plexus().register(int)  # type: ignore[arg-type]
 
 
-def test_the_fault_of_a_child_is_found_too() -> None:
+def test_an_error_in_a_child_is_found_too() -> None:
     child = type("Child", (Activation,), {"namespace": "child", "version": "1", "__doc__": "A."})
     message = refusal(activation(fine, children=(child,)))
     assert "Child" in message
@@ -334,7 +334,7 @@ def test_a_reserved_name_is_refused() -> None:
 
 
 class Opaque:
-    """What pydantic knows no schema for."""
+    """A type without a schema."""
 
 
 async def test_an_argument_without_a_schema_does_not_take_the_others_down(
@@ -353,7 +353,7 @@ async def test_an_argument_without_a_schema_does_not_take_the_others_down(
     else:
         with pytest.raises(PlexusError):
             hub.call("sample.broken", {"amount": 1})
-    described = hub.schema()  # which is everybody's
+    described = hub.schema()  # the whole schema
     assert described["activations"][0]["namespace"] == "plexus"
 
 
@@ -371,7 +371,7 @@ async def test_a_result_without_a_schema_does_not_take_the_others_down(open_hub:
 
 
 class OpaqueEvent(Event):
-    """An event that nobody can describe."""
+    """An event without a schema."""
 
     thing: Opaque
 
@@ -389,7 +389,9 @@ async def test_an_event_without_a_schema_does_not_take_the_others_down(open_hub:
     assert hub.schema()["activations"][0]["namespace"] == "plexus"
 
 
-async def test_a_method_that_wants_its_principal_gets_it_or_is_refused(open_hub: OpenHub) -> None:
+async def test_a_method_that_declares_a_principal_receives_it_or_is_refused(
+    open_hub: OpenHub,
+) -> None:
     async def who(self: Any, principal: Principal) -> str:  # noqa: ARG001
         """Say who calls."""
         return principal.name
@@ -422,7 +424,7 @@ async def optional(self: Any) -> AsyncIterator[typing.Union[Content, Complete]]:
 
 
 @pytest.mark.parametrize("function", [iterable, generator, optional])
-async def test_every_way_to_say_that_a_method_streams_is_understood(
+async def test_every_annotation_of_a_stream_is_recognised(
     function: Function, open_hub: OpenHub
 ) -> None:
     hub = open_hub(activation(function))
@@ -499,7 +501,7 @@ async def test_a_decorated_method_keeps_its_signature(open_hub: OpenHub) -> None
     assert await end_of(hub, "sample.fine") == Result("!fine")
 
 
-async def test_the_context_is_given_by_type_and_is_no_parameter(open_hub: OpenHub) -> None:
+async def test_the_context_is_injected_by_type_and_is_not_a_parameter(open_hub: OpenHub) -> None:
     async def who(self: Any, *, anything: Context) -> str:  # noqa: ARG001
         """Say who calls."""
         return anything.principal.name
@@ -509,7 +511,7 @@ async def test_the_context_is_given_by_type_and_is_no_parameter(open_hub: OpenHu
     assert await end_of(hub, "sample.who") == Result("local")
 
 
-async def test_a_probe_says_ok_unless_it_is_written_otherwise() -> None:
+async def test_a_health_check_returns_ok_by_default() -> None:
     assert await Base().check_health() == "ok"
     await Base().close()
 

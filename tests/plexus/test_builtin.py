@@ -61,7 +61,7 @@ class Slow(Activation):
 
 
 async def value(hub: Plexus, name: str, params: Any = None) -> Any:
-    """The value of a plain method, as a wire says it."""
+    """Return the value of a plain method, as encoded."""
     end = await end_of(hub, name, params)
     assert isinstance(end, Result), end
     return wire.decode_plain(end.result)
@@ -118,7 +118,7 @@ async def test_hash_changes_when_and_only_when_the_schema_does(open_hub: OpenHub
 # --- call ----------------------------------------------------------------------------------------
 
 
-async def test_call_gives_everything_at_once(open_hub: OpenHub) -> None:
+async def test_call_returns_all_events_as_one_value(open_hub: OpenHub) -> None:
     answer = await value(open_hub(Demo), "plexus.call", ["demo.count", {"to": 1}])
     assert answer["events"] == [
         {"type": "content", "text": "1 "},
@@ -128,7 +128,7 @@ async def test_call_gives_everything_at_once(open_hub: OpenHub) -> None:
     assert isinstance(answer["run"], int)
 
 
-async def test_call_says_a_terminal_as_a_stream_would(open_hub: OpenHub) -> None:
+async def test_call_returns_a_terminal_as_a_stream_would(open_hub: OpenHub) -> None:
     hub = open_hub(Slow)
     answer = await value(hub, "plexus.call", ["slow.none"])
     made = hub.call("slow.none")
@@ -136,7 +136,7 @@ async def test_call_says_a_terminal_as_a_stream_would(open_hub: OpenHub) -> None
     assert wire.encode(answer["terminal"]) == made.run.log.payloads[-1]
 
 
-async def test_call_of_a_run_that_fails_fails_with_everything_it_said(open_hub: OpenHub) -> None:
+async def test_call_of_a_run_that_fails_fails_with_all_its_events(open_hub: OpenHub) -> None:
     params = {"code": "no_planet", "message": "no Vulcan"}
     end = await failure(open_hub(Demo), "plexus.call", ["demo.fail", params])
     assert (end.code, end.message) == ("no_planet", "no Vulcan")
@@ -201,7 +201,7 @@ async def test_calling_with_a_key_twice_runs_once(open_hub: OpenHub) -> None:
 # --- runs ----------------------------------------------------------------------------------------
 
 
-async def test_runs_lists_ones_own_the_newest_first(open_hub: OpenHub) -> None:
+async def test_runs_lists_the_callers_own_runs_newest_first(open_hub: OpenHub) -> None:
     slow = Slow()
     hub = open_hub(Demo, slow)
     await settled(hub.call("demo.echo", ["a"]).run)
@@ -233,35 +233,37 @@ async def test_runs_can_be_chosen_by_state_and_number(open_hub: OpenHub) -> None
 # --- watch ---------------------------------------------------------------------------------------
 
 
-async def test_watch_tells_of_all_runs_then_of_what_changes_and_never_of_itself(
+async def test_watch_sends_all_runs_then_changes_and_never_itself(
     open_hub: OpenHub,
 ) -> None:
     slow = Slow()
     hub = open_hub(slow, Demo)
     await value(hub, "demo.echo", ["x"])
     watching = hub.call("plexus.watch", {"interval_s": 0.1})
-    told: list[dict[str, Any]] = []
+    received: list[dict[str, Any]] = []
     async with aclosing(watching.run.batches(0, owner=True)) as batches:
 
         async def until_told(method: str, state: str) -> None:
             async with asyncio.timeout(5):
-                while not any(run["method"] == method and run["state"] == state for run in told):
+                while not any(
+                    run["method"] == method and run["state"] == state for run in received
+                ):
                     batch = await anext(batches)
                     for event in batch.events:
                         assert isinstance(event, RunsChanged)
-                        told.extend(event.runs)
+                        received.extend(event.runs)
 
         await until_told("demo.echo", "complete")
         run = hub.call("slow.wait").run
         await until_told("slow.wait", "running")
         run.cancel("enough")
         await until_told("slow.wait", "cancelled")
-        assert not any(run["method"] == "plexus.watch" for run in told)
+        assert not any(run["method"] == "plexus.watch" for run in received)
     watching.run.cancel("enough")
     await settled(watching.run)
 
 
-async def test_watch_tells_what_is_no_longer_kept_and_nothing_of_others(open_hub: OpenHub) -> None:
+async def test_watch_sends_evicted_runs_and_none_of_other_principals(open_hub: OpenHub) -> None:
     hub = open_hub(Demo, limits=Limits(finished_runs=1))
     watching = hub.call("plexus.watch", {"interval_s": 0.1})
     first = hub.call("demo.echo", ["x"])
@@ -321,7 +323,7 @@ async def test_cancel_stops_a_run_once(open_hub: OpenHub) -> None:
     assert (await failure(hub, "plexus.cancel", {"run": 1})).code == "not_found"
 
 
-async def test_cancel_has_a_reason_of_its_own(open_hub: OpenHub) -> None:
+async def test_cancel_has_a_default_reason(open_hub: OpenHub) -> None:
     slow = Slow()
     hub = open_hub(slow)
     run = hub.call("slow.wait").run
@@ -380,7 +382,7 @@ class Picky(Activation):
 
     @completer("item", "number")
     async def numbers(self, value: str, given: dict[str, str]) -> list[str]:  # noqa: ARG002
-        """Suggest more than anybody reads."""
+        """Suggest more values than are shown."""
         return [f"{value}{number}" for number in range(150)]
 
 
@@ -422,7 +424,7 @@ async def test_complete_of_nothing_fails(params: list[Any], code: str, open_hub:
     assert (await failure(open_hub(Picky), "plexus.complete", params)).code == code
 
 
-async def test_complete_suggests_ones_own_runs(open_hub: OpenHub) -> None:
+async def test_complete_suggests_the_callers_own_runs(open_hub: OpenHub) -> None:
     hub = open_hub(Demo)
     mine = hub.call("demo.echo", ["a"]).run
     await settled(mine)
@@ -433,10 +435,10 @@ async def test_complete_suggests_ones_own_runs(open_hub: OpenHub) -> None:
     assert (await value(hub, "plexus.complete", params))["values"] == []
 
 
-# --- what is said of them ------------------------------------------------------------------------
+# --- descriptions --------------------------------------------------------------------------------
 
 
-def test_the_hubs_own_methods_say_what_to_expect_of_them() -> None:
+def test_the_hubs_own_methods_declare_hints() -> None:
     hub = Plexus()
     hub.register(PlexusActivation(hub))
     specs = {spec.name.removeprefix("plexus."): spec for spec in hub.methods()}

@@ -1,4 +1,4 @@
-"""What a method can do while it runs: log, call others, and ask."""
+"""The context of a call: log, call other methods, and ask questions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Inner(Activation):
 
     @method
     async def value(self, value: int = 1, *, ctx: Context) -> list[Any]:
-        """Return something, and for whom."""
+        """Return a value with the name of the caller."""
         return [value, ctx.principal.name]
 
     @method
@@ -137,7 +137,7 @@ class Outer(Activation):
 
 
 class Asker(Activation):
-    """Asks whatever the test wants to be asked."""
+    """Asks the questions of the test."""
 
     namespace = "asker"
     version = "1.0.0"
@@ -165,7 +165,7 @@ class Asker(Activation):
 # --- logging -------------------------------------------------------------------------------------
 
 
-async def test_a_remark_is_an_item_of_the_run(open_hub: OpenHub) -> None:
+async def test_a_log_message_is_an_item_of_the_run(open_hub: OpenHub) -> None:
     made = open_hub(Outer).call("outer.remarks")
     events = await read(made)
     assert events == [Log(level="warning", message="careful"), Result(made.run.id)]
@@ -181,13 +181,13 @@ async def test_the_events_of_another_method_can_be_passed_on(open_hub: OpenHub) 
     assert outer.seen[-1] == Complete()
 
 
-async def test_awaiting_a_call_gives_its_value(open_hub: OpenHub) -> None:
+async def test_awaiting_a_call_returns_its_value(open_hub: OpenHub) -> None:
     hub = open_hub(Outer, Inner)
     end = await end_of(hub, "outer.awaits", ["inner.value", {"value": 5}])
     assert end == Result([5, "local"])
 
 
-async def test_awaiting_a_stream_gives_its_terminal(open_hub: OpenHub) -> None:
+async def test_awaiting_a_stream_returns_its_terminal(open_hub: OpenHub) -> None:
     end = await end_of(open_hub(Outer, Inner), "outer.awaits", ["inner.stream"])
     assert isinstance(end, Result)
     assert end.result == Complete()
@@ -217,7 +217,7 @@ async def test_a_call_is_a_run_that_names_its_parent(open_hub: OpenHub) -> None:
         ("inner.nothing", "UnknownMethod", "unknown_method"),
     ],
 )
-async def test_what_another_fails_with_can_be_caught(
+async def test_the_error_of_another_method_can_be_caught(
     target: str, kind: str, code: str, open_hub: OpenHub
 ) -> None:
     end = await end_of(open_hub(Outer, Inner), "outer.catches", [target])
@@ -226,7 +226,7 @@ async def test_what_another_fails_with_can_be_caught(
     assert "secret" not in str(end.result)
 
 
-async def test_what_is_not_caught_is_the_callers_own_failure(open_hub: OpenHub) -> None:
+async def test_an_uncaught_error_of_another_method_fails_the_caller(open_hub: OpenHub) -> None:
     hub = open_hub(Outer, Inner)
     assert await end_of(hub, "outer.awaits", ["inner.fails"]) == ErrorEvent("nope", "no", {"a": 1})
     end = await end_of(hub, "outer.awaits", ["inner.value", {"value": "x"}])
@@ -309,7 +309,7 @@ async def asked(
         (OpenUrl("Sign in", "https://example.org/"), True, ["bool", True]),
     ],
 )
-async def test_an_answer_that_fits_lets_the_run_go_on(
+async def test_a_valid_answer_resumes_the_run(
     question: Question[Any], answer: Any, expected: Any, open_hub: OpenHub
 ) -> None:
     hub = open_hub(Asker(question))
@@ -333,7 +333,7 @@ async def test_an_answer_that_fits_lets_the_run_go_on(
         ),
     ],
 )
-async def test_an_answer_that_does_not_fit_leaves_the_question_open(
+async def test_an_invalid_answer_leaves_the_question_open(
     question: Question[Any], answers: list[Any], right: Any, open_hub: OpenHub
 ) -> None:
     hub = open_hub(Asker(question))
@@ -347,7 +347,7 @@ async def test_an_answer_that_does_not_fit_leaves_the_question_open(
     assert isinstance(await settled(run), Result)
 
 
-async def test_a_question_says_what_may_be_answered(open_hub: OpenHub) -> None:
+async def test_a_question_has_the_schema_of_its_answer(open_hub: OpenHub) -> None:
     question = Select("Which?", options=["a", Option("b", "Bee")], default="b")
     _, request = await asked(open_hub(Asker(question, timeout_s=60)))
     assert request.schema == {"type": "string", "enum": ["a", "b"]}
@@ -356,7 +356,7 @@ async def test_a_question_says_what_may_be_answered(open_hub: OpenHub) -> None:
     assert request.timeout_s == 60
 
 
-async def test_a_form_says_its_schema(open_hub: OpenHub) -> None:
+async def test_a_form_has_a_schema(open_hub: OpenHub) -> None:
     _, request = await asked(open_hub(Asker(Form("Who?", fields=Person))))
     assert request.schema["properties"].keys() == {"name", "age"}
     assert request.schema["required"] == ["name"]
@@ -374,7 +374,7 @@ async def test_null_is_declining(open_hub: OpenHub) -> None:
     assert await settled(run) == Result("declined: declined")
 
 
-async def test_no_answer_in_time_is_a_failure_that_says_so(open_hub: OpenHub) -> None:
+async def test_a_missing_answer_fails_with_its_own_code(open_hub: OpenHub) -> None:
     hub = open_hub(Asker(Confirm("Sure?"), timeout_s=0.05))
     end = await end_of(hub, "asker.ask")
     assert isinstance(end, ErrorEvent)
@@ -382,7 +382,7 @@ async def test_no_answer_in_time_is_a_failure_that_says_so(open_hub: OpenHub) ->
     assert end.data == {"limit_s": 0.05, "request": "1"}
 
 
-async def test_the_limits_say_how_long_a_question_stays_open(open_hub: OpenHub) -> None:
+async def test_the_limits_set_how_long_a_question_stays_open(open_hub: OpenHub) -> None:
     hub = open_hub(Asker(Confirm("Sure?")), limits=Limits(answer_s=0.05))
     end = await end_of(hub, "asker.ask")
     assert isinstance(end, ErrorEvent)
@@ -430,7 +430,7 @@ async def test_a_run_that_asks_can_be_cancelled(open_hub: OpenHub) -> None:
 
 async def test_two_questions_of_one_run_have_their_own_numbers(open_hub: OpenHub) -> None:
     class Twice(Activation):
-        """Asks two things at once."""
+        """Ask two questions together."""
 
         namespace = "twice"
         version = "1.0.0"
@@ -480,7 +480,7 @@ async def test_a_question_can_be_refused_with_an_error(open_hub: OpenHub) -> Non
 
 
 @pytest.mark.parametrize("question", [Sample("?"), Roots(), OpenUrl("?", "https://example.org/")])
-async def test_what_a_caller_cannot_be_asked_is_refused_at_once(
+async def test_a_question_that_the_caller_cannot_answer_is_refused_immediately(
     question: Question[Any], open_hub: OpenHub
 ) -> None:
     hub = open_hub(Asker(question))
@@ -503,7 +503,7 @@ async def test_what_a_caller_cannot_be_asked_is_refused_at_once(
         Form("?", FIELDS),
     ],
 )
-async def test_what_any_view_can_show_is_asked_of_everybody(
+async def test_questions_that_any_view_can_show_are_asked_of_every_caller(
     question: Question[Any], open_hub: OpenHub
 ) -> None:
     run = open_hub(Asker(question)).call("asker.ask", question_kinds=frozenset()).run
@@ -511,7 +511,7 @@ async def test_what_any_view_can_show_is_asked_of_everybody(
 
 
 class Several(Activation):
-    """Asks several things at once."""
+    """Asks several questions together."""
 
     namespace = "several"
     version = "1.0.0"
@@ -545,7 +545,7 @@ class Several(Activation):
         return await ctx.ask(Confirm("Sure?"), key="sure")
 
 
-# --- several at once -----------------------------------------------------------------------------
+# --- several questions ---------------------------------------------------------------------------
 
 
 async def asked_several(hub: Plexus, params: Any = None) -> Run:
@@ -554,7 +554,7 @@ async def asked_several(hub: Plexus, params: Any = None) -> Run:
     return run
 
 
-async def test_several_questions_are_asked_at_once_and_answered_in_any_order(
+async def test_several_questions_are_asked_together_and_answered_in_any_order(
     open_hub: OpenHub,
 ) -> None:
     run = await asked_several(open_hub(Several))
@@ -572,11 +572,11 @@ async def test_several_questions_are_asked_at_once_and_answered_in_any_order(
     assert await settled(run) == Result({"sure": True, "name": "Ada", "more": False})
 
 
-async def test_no_questions_are_answered_at_once(open_hub: OpenHub) -> None:
+async def test_an_empty_set_of_questions_is_answered_immediately(open_hub: OpenHub) -> None:
     assert await end_of(open_hub(Several), "several.nothing") == Result({})
 
 
-async def test_declining_one_of_several_takes_the_others_back(open_hub: OpenHub) -> None:
+async def test_declining_one_of_several_withdraws_the_others(open_hub: OpenHub) -> None:
     run = await asked_several(open_hub(Several))
     run.answer("2", None)
     end = await settled(run)
@@ -595,7 +595,7 @@ async def test_several_questions_share_one_deadline(open_hub: OpenHub) -> None:
     assert end.data == {"limit_s": 0.1, "request": "2"}
 
 
-async def test_nothing_is_asked_if_one_of_several_cannot_be(open_hub: OpenHub) -> None:
+async def test_no_question_is_asked_if_one_of_several_is_unsupported(open_hub: OpenHub) -> None:
     hub = open_hub(Several)
     events = await read(hub.call("several.mixed", question_kinds=frozenset({"form"})))
     assert events == [Result([{"form": True, "sample": False}, {"kind": "sample"}])]
@@ -619,7 +619,7 @@ async def test_a_question_has_the_key_that_it_was_given(open_hub: OpenHub) -> No
         ("plexus.call", ["asker.ask"], 1),
     ],
 )
-async def test_what_a_call_inside_asks_is_asked_of_the_outermost_caller(
+async def test_a_question_of_a_nested_call_goes_to_the_outermost_caller(
     name: str, params: list[Any], levels: int, open_hub: OpenHub
 ) -> None:
     hub = open_hub(Outer, Asker(Confirm("Sure?")))
@@ -643,7 +643,7 @@ async def test_a_call_inside_can_ask_what_the_outermost_caller_can_be_asked(
     await until(lambda: run.state == "asking")
 
 
-async def test_leaving_a_call_that_asks_takes_its_question_back(open_hub: OpenHub) -> None:
+async def test_leaving_a_call_that_asks_withdraws_its_question(open_hub: OpenHub) -> None:
     hub = open_hub(Outer, Asker(Confirm("Sure?")))
     run, _ = await asked(hub, "outer.catches", ["asker.ask"])
     [inner] = [each for each in hub.runs.running() if each.method == "asker.ask"]

@@ -49,7 +49,7 @@ class Home:
         return [method, params]
 
 
-def said(number: int = 1, **fields: Any) -> dict[str, Any]:
+def summary(number: int = 1, **fields: Any) -> dict[str, Any]:
     return {
         "run": number,
         "method": "x.y",
@@ -61,7 +61,7 @@ def said(number: int = 1, **fields: Any) -> dict[str, Any]:
 
 
 def copied(elsewhere: Elsewhere, limits: Limits | None = None, **fields: Any) -> RunElsewhere:
-    run = RunElsewhere(said(**fields), LOCAL, limits or Limits(), Home(), elsewhere.on_end)
+    run = RunElsewhere(summary(**fields), LOCAL, limits or Limits(), Home(), elsewhere.on_end)
     elsewhere.add(run)
     return run
 
@@ -82,7 +82,7 @@ async def read(run: RunElsewhere, after: int = 0) -> list[tuple[int, Event]]:
     return found
 
 
-async def test_items_keep_their_numbers_and_what_did_not_come_is_a_gap() -> None:
+async def test_items_keep_their_numbers_and_missing_ones_are_a_gap() -> None:
     run = copied(Elsewhere(Limits()))
     run.add_items(1, content("a", "b"))
     run.add_items(7, content("c"))
@@ -108,7 +108,7 @@ async def test_a_copy_is_bounded_like_a_log() -> None:
     assert await read(run) == [(4, Gap(1, 4)), *zip((5, 6, 7), map(Content, "efg"), strict=True)]
 
 
-async def test_only_so_much_is_wanted_unless_somebody_follows() -> None:
+async def test_an_unfollowed_run_is_copied_up_to_a_limit() -> None:
     run = copied(Elsewhere(Limits()), last_seq=9)
     home = run._home  # noqa: SLF001
     assert isinstance(home, Home)
@@ -126,11 +126,11 @@ async def test_only_so_much_is_wanted_unless_somebody_follows() -> None:
     assert home.wanted == [(1, None), (-1, 0)]
 
 
-async def test_what_is_lost_ends_with_what_is_known_of_its_end() -> None:
+async def test_a_lost_run_ends_with_its_known_terminal() -> None:
     elsewhere = Elsewhere(Limits())
     run = copied(elsewhere)
     run.add_items(1, content("a"))
-    run.update(said(state="complete", last_seq=9, terminal={"type": "complete", "exit_code": 3}))
+    run.update(summary(state="complete", last_seq=9, terminal={"type": "complete", "exit_code": 3}))
     assert run.state == "complete"
     run.close_lost("gone")
     *_, (gap_seq, gap), (seq, last) = await read(run)
@@ -143,7 +143,7 @@ async def test_what_is_lost_ends_with_what_is_known_of_its_end() -> None:
     assert elsewhere.all() == [run, other]
 
 
-async def test_what_has_ended_is_kept_within_bounds() -> None:
+async def test_finished_remote_runs_are_kept_within_limits() -> None:
     elsewhere = Elsewhere(Limits(finished_runs=2))
     for number in range(1, 5):
         copied(elsewhere, number=number).close_lost("gone")
@@ -151,7 +151,7 @@ async def test_what_has_ended_is_kept_within_bounds() -> None:
     assert elsewhere.find(1) is None
 
 
-async def test_a_run_elsewhere_is_seen_and_steered_by_its_principal_alone() -> None:
+async def test_a_remote_run_is_visible_to_and_controlled_by_its_principal_only() -> None:
     hub = Plexus()
     hub.runs.elsewhere = Elsewhere(Limits())
     run = copied(hub.runs.elsewhere)
@@ -170,7 +170,7 @@ async def test_a_run_elsewhere_is_seen_and_steered_by_its_principal_alone() -> N
     assert run.state == "error"
 
 
-async def test_a_question_elsewhere_is_told_when_it_opens_and_closes() -> None:
+async def test_listeners_are_notified_when_a_remote_question_opens_and_closes() -> None:
     run = copied(Elsewhere(Limits()))
     changes: list[tuple[str, bool]] = []
     event = QuestionAsked("1", "prompt", "Name?", {"type": "string"}, 60.0)
@@ -211,9 +211,7 @@ def test_a_common_event_is_read_as_what_it_was(event: Event) -> None:
         (b'{"type":"content","text":"a","more":[1]}', "a", False),
     ],
 )
-def test_an_event_that_is_not_known_here_stays_as_it_was(
-    raw: bytes, text: str, terminal: bool
-) -> None:
+def test_an_unknown_event_is_passed_on_unchanged(raw: bytes, text: str, terminal: bool) -> None:
     event = read_event(raw)
     assert json.loads(wire.encode(event)) == json.loads(raw)
     assert (event.as_text(), event.terminal) == (text, terminal)
@@ -222,6 +220,6 @@ def test_an_event_that_is_not_known_here_stays_as_it_was(
 @pytest.mark.parametrize(
     "raw", [b"", b"[]", b"{}", b'{"type":1}', b'{"type":"a","b-c":1}', b"\xff"]
 )
-def test_what_is_no_event_is_refused(raw: bytes) -> None:
+def test_bytes_that_are_not_an_event_are_refused(raw: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_event(raw)

@@ -71,8 +71,8 @@ class Longer(Line):
     more: bool = False
 
 
-def said(event: Event) -> Any:
-    """What a wire says of an event."""
+def encoded(event: Event) -> Any:
+    """Return an event as it is encoded."""
     return json.loads(wire.encode_event(event))
 
 
@@ -94,9 +94,9 @@ def test_the_tag_is_the_name_of_the_class_in_snake_case(cls: type[Event], tag: s
     assert cls.type == tag
 
 
-def test_a_terminal_that_says_more_is_still_called_complete() -> None:
+def test_a_terminal_with_more_fields_keeps_the_tag_complete() -> None:
     assert Exit.type == Result.type == Complete.type == "complete"
-    assert said(Exit(exit_code=3)) == {"type": "complete", "exit_code": 3}
+    assert encoded(Exit(exit_code=3)) == {"type": "complete", "exit_code": 3}
 
 
 def test_only_terminals_end_a_run() -> None:
@@ -113,13 +113,13 @@ def test_only_errors_and_cancellations_failed() -> None:
     assert not Result(1).failed
 
 
-def test_fields_are_given_by_position_or_by_name_and_defaults_hold() -> None:
+def test_fields_are_passed_by_position_or_by_name_with_defaults() -> None:
     assert Line(1, "a") == Line(number=1, line="a")
     many = Many("a", Path("b"))
     assert (many.second, many.third, many.fourth, many.fifth) == (2, None, [], None)
 
 
-def test_a_default_that_is_made_is_made_for_each_event() -> None:
+def test_a_default_factory_is_called_for_each_event() -> None:
     assert Many("a", Path("b")).fourth is not Many("a", Path("b")).fourth
 
 
@@ -130,7 +130,7 @@ def test_a_field_that_is_missing_or_unknown_is_a_type_error(arguments: dict[str,
 
 
 def test_a_class_that_extends_another_has_the_fields_of_both() -> None:
-    assert said(Longer(1, "a", more=True)) == {
+    assert encoded(Longer(1, "a", more=True)) == {
         "type": "longer",
         "number": 1,
         "line": "a",
@@ -164,7 +164,7 @@ def test_events_show_their_fields() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_number_that_json_cannot_say_is_refused_when_the_event_is_made(value: float) -> None:
+def test_a_number_without_a_json_form_is_refused_by_the_constructor(value: float) -> None:
     with pytest.raises(ValueError, match=r"Progress\.done"):
         Progress(done=value)
     with pytest.raises(ValueError, match=r"Progress\.total"):
@@ -179,7 +179,7 @@ def test_numbers_are_checked_however_the_annotation_is_written() -> None:
     )
     exec(compile(source, "level", "exec", dont_inherit=True), scope)
     level = scope["Level"]
-    assert said(level(1.5)) == {"type": "level", "height": 1.5}
+    assert encoded(level(1.5)) == {"type": "level", "height": 1.5}
     with pytest.raises(ValueError, match="height"):
         level(math.nan)
     with pytest.raises(ValueError, match="depth"):
@@ -189,12 +189,12 @@ def test_numbers_are_checked_however_the_annotation_is_written() -> None:
 # --- bytes ---------------------------------------------------------------------------------------
 
 
-def test_the_tag_comes_first_and_what_was_left_out_is_left_out() -> None:
+def test_the_tag_comes_first_and_omitted_fields_are_not_encoded() -> None:
     assert wire.encode_event(Progress(done=1)) == b'{"type":"progress","done":1}'
     assert wire.encode_event(Cancelled()) == b'{"type":"cancelled"}'
     assert wire.encode_event(ErrorEvent("a", "b")) == b'{"type":"error","code":"a","message":"b"}'
     assert wire.encode_event(Complete()) == b'{"type":"complete"}'
-    assert said(Many("a", Path("b"))) == {
+    assert encoded(Many("a", Path("b"))) == {
         "type": "many",
         "first": "a",
         "path": "b",
@@ -203,16 +203,16 @@ def test_the_tag_comes_first_and_what_was_left_out_is_left_out() -> None:
     }
 
 
-def test_a_value_of_none_is_said() -> None:
-    assert said(Result(None)) == {"type": "complete", "result": None}
+def test_a_result_of_none_is_encoded() -> None:
+    assert encoded(Result(None)) == {"type": "complete", "result": None}
 
 
-def test_a_gap_is_said_without_an_underscore() -> None:
-    assert said(Gap(3, 5)) == {"type": "gap", "from": 3, "to": 5}
+def test_a_gap_is_encoded_without_an_underscore() -> None:
+    assert encoded(Gap(3, 5)) == {"type": "gap", "from": 3, "to": 5}
 
 
-def test_a_message_holds_another_event() -> None:
-    assert said(Message("user", Resource("a://b", content="c"))) == {
+def test_a_message_contains_another_event() -> None:
+    assert encoded(Message("user", Resource("a://b", content="c"))) == {
         "type": "message",
         "role": "user",
         "content": {"type": "resource", "uri": "a://b", "content": "c"},
@@ -220,7 +220,7 @@ def test_a_message_holds_another_event() -> None:
 
 
 @given(st.binary())
-def test_a_resource_may_be_made_of_bytes(data: bytes) -> None:
+def test_a_resource_may_be_created_from_bytes(data: bytes) -> None:
     made = Resource.of_bytes("a://b", data, "image/png")
     assert made.blob is not None
     assert base64.b64decode(made.blob, validate=True) == data
@@ -239,10 +239,10 @@ def test_a_resource_may_be_made_of_bytes(data: bytes) -> None:
     ],
 )
 def test_an_event_can_be_read_again(event: Event) -> None:
-    assert check("event", type(event), said(event)) == event
+    assert check("event", type(event), encoded(event)) == event
 
 
-def test_what_is_no_such_event_is_refused() -> None:
+def test_a_value_that_is_not_such_an_event_is_refused() -> None:
     for wrong in ({"type": "line", "number": 1}, {"number": 1, "line": "a"}, {"type": "gap"}):
         with pytest.raises(InvalidParams):
             check("event", Line, wrong)
@@ -260,27 +260,27 @@ def test_what_is_no_such_event_is_refused() -> None:
         Many("a", Path("b"), fifth={"x": None}),
     ],
 )
-def test_an_event_inside_of_another_value_is_said_the_same(event: Event) -> None:
+def test_an_event_inside_another_value_is_encoded_the_same(event: Event) -> None:
     outer = ToolUse(tool_name="a", tool_use_id="b", input={"x": event})
-    assert said(outer)["input"] == {"x": said(event)}
-    assert wire.decode_plain([event]) == [said(event)]
+    assert encoded(outer)["input"] == {"x": encoded(event)}
+    assert wire.decode_plain([event]) == [encoded(event)]
 
 
 def test_a_class_may_be_named_in_any_language() -> None:
     scope: dict[str, Any] = {"Event": Event}
     exec("class Größe(Event):\n    'How large.'\n    weiß: int\n", scope)
-    assert said(scope["Größe"](1)) == {"type": "größe", "weiß": 1}
+    assert encoded(scope["Größe"](1)) == {"type": "größe", "weiß": 1}
 
 
 @pytest.mark.parametrize("tag", ["50%", "a'b", 'a"b', "a\\b", "{}", "%b", "ä"])
-def test_an_odd_tag_is_refused_with_its_class_or_said_as_it_was_given(tag: str) -> None:
+def test_an_odd_tag_is_refused_with_its_class_or_encoded_unchanged(tag: str) -> None:
     try:
         make: Any = type(Event)
         odd = make("Odd", (Event,), {"__annotations__": {"text": "str"}}, tag=tag)
     except (TypeError, ValueError) as error:
         assert "Odd" in str(error)  # noqa: PT017
     else:
-        assert said(odd("x")) == {"type": tag, "text": "x"}
+        assert encoded(odd("x")) == {"type": tag, "text": "x"}
 
 
 plain = st.recursive(
@@ -295,18 +295,18 @@ words = st.text(st.characters(codec="utf-8"))
 
 
 @given(words, words, plain)
-def test_whatever_an_event_holds_comes_back_equal(one: str, other: str, value: Any) -> None:
-    assert said(Content(text=one)) == {"type": "content", "text": one}
-    assert said(Log(level=one, message=other))["message"] == other
-    assert said(Result(value))["result"] == value
-    assert said(ToolUse(one, other, {"v": value}))["input"] == {"v": value}
+def test_every_event_decodes_to_an_equal_value(one: str, other: str, value: Any) -> None:
+    assert encoded(Content(text=one)) == {"type": "content", "text": one}
+    assert encoded(Log(level=one, message=other))["message"] == other
+    assert encoded(Result(value))["result"] == value
+    assert encoded(ToolUse(one, other, {"v": value}))["input"] == {"v": value}
     assert b"\n" not in wire.encode(Result(value))
 
 
 @pytest.mark.parametrize("text", ["%d %b %%", "{}", "\\", "'", '"', "\x00", "\n"])
 def test_text_that_looks_like_a_format_is_only_text(text: str) -> None:
-    assert said(Content(text=text)) == {"type": "content", "text": text}
-    assert said(Log(level="info", message=text))["message"] == text
+    assert encoded(Content(text=text)) == {"type": "content", "text": text}
+    assert encoded(Log(level="info", message=text))["message"] == text
 
 
 # --- text for people -----------------------------------------------------------------------------
@@ -328,9 +328,9 @@ def test_text_that_looks_like_a_format_is_only_text(text: str) -> None:
         (Resource("file:///a"), "", "[resource file:///a]"),
         (Message("user", Content(text="Hi ")), "Hi ", "user: Hi"),
         (Message("assistant", Image("", "image/png")), "", "assistant: [image image/png]"),
-        (Detached(), "", "Goes on in the background"),
+        (Detached(), "", "Continues in the background"),
         (QuestionAsked("1", "confirm", "Sure?", {}, 1.0), "", "Asks: Sure?"),
-        (Gap(1, 5), "", "[items 1 to 5 are no longer kept]"),
+        (Gap(1, 5), "", "[items 1 to 5 are no longer available]"),
         (Complete(), "", ""),
         (Result("text"), "text", "text"),
         (Result({"a": 1}), "", ""),
@@ -340,7 +340,7 @@ def test_text_that_looks_like_a_format_is_only_text(text: str) -> None:
         (Line(1, "a"), "", ""),
     ],
 )
-def test_an_event_says_how_a_person_would_read_it(event: Event, text: str, line: str) -> None:
+def test_an_event_formats_itself_as_text(event: Event, text: str, line: str) -> None:
     assert (event.as_text(), event.as_line()) == (text, line)
 
 
@@ -376,17 +376,17 @@ def test_an_explicit_none_is_not_replaced_by_a_default_factory() -> None:
     assert wire.encode_event(Tagged(tags=None)) == b'{"type":"tagged","tags":null}'
 
 
-def test_a_constructor_of_an_events_own_is_refused() -> None:
+def test_an_event_with_a_constructor_is_refused() -> None:
     with pytest.raises(RegistrationError, match=r"Odd\.__init__: .*classmethod.*__post_init__"):
         EventMeta("Odd", (Event,), {"__annotations__": {}, "__init__": lambda _: None})
 
 
 def test_a_field_without_a_default_after_one_with_a_default_is_refused() -> None:
-    with pytest.raises(RegistrationError, match=r"Odd\.last: it has no default and follows 'more'"):
+    with pytest.raises(RegistrationError, match=r"Odd\.last: .* without a default follows 'more'"):
         EventMeta("Odd", (Longer,), {"__annotations__": {"line": "str", "last": "int"}})
 
 
-def test_a_check_of_an_events_own_comes_after_that_of_its_numbers() -> None:
+def test_an_events_own_check_runs_after_the_check_of_its_numbers() -> None:
     class Share(Event):
         part: float
 
@@ -400,7 +400,7 @@ def test_a_check_of_an_events_own_comes_after_that_of_its_numbers() -> None:
 
     for make in (Share, lambda part: Named(part, "n"), lambda part: Named(0.5, "n", part)):
         assert make(0.5) == make(0.5)
-        with pytest.raises(InvalidEvent, match="JSON has no such number"):
+        with pytest.raises(InvalidEvent, match="JSON cannot represent it"):
             make(math.inf)
     for checked in (Share, lambda part: Named(part, "n")):
         with pytest.raises(ValueError, match="more than all"):

@@ -48,7 +48,7 @@ def form(*required: str, **fields: Any) -> dict[str, Any]:
         ("words", ["any", "thing"]),
     ],
 )
-def test_a_value_of_its_type_is_taken(field: str, value: Any) -> None:
+def test_a_value_of_the_right_type_is_accepted(field: str, value: Any) -> None:
     assert read_form(form(), {field: value}) == {field: value}
 
 
@@ -93,19 +93,19 @@ def test_an_answer_is_an_object(answer: Any) -> None:
 
 
 @pytest.mark.parametrize("answer", [{}, {"text": None}, {"count": 1}])
-def test_what_is_required_must_be_there(answer: Any) -> None:
+def test_a_required_field_must_be_present(answer: Any) -> None:
     with pytest.raises(InvalidParams, match="'text'"):
         read_form(form("text"), answer)
 
 
-def test_what_is_left_out_has_its_default() -> None:
+def test_an_omitted_field_has_its_default() -> None:
     fields = {"name": {"type": "string", "default": "Ada"}, "age": {"type": "integer"}}
     assert read_form(form(**fields), {}) == {"name": "Ada"}
     assert read_form(form(**fields), {"name": None, "age": 3}) == {"name": "Ada", "age": 3}
     assert read_form(form(**fields), {"name": "Bob"}) == {"name": "Bob"}
 
 
-def test_what_was_not_asked_for_is_dropped() -> None:
+def test_an_unknown_field_is_dropped() -> None:
     assert read_form(form(), {"text": "a", "more": 1}) == {"text": "a"}
     assert read_form({"type": "object"}, {"more": 1}) == {}
 

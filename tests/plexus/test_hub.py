@@ -39,7 +39,7 @@ class Point:
 
 
 class Tell(Activation):
-    """Tells what it was told."""
+    """Tells what it was received."""
 
     namespace = "tell"
     version = "1.0.0"
@@ -131,8 +131,8 @@ async def test_an_unknown_name_is_refused(name: str, open_hub: OpenHub) -> None:
         open_hub(Tell).call(name)
 
 
-async def test_an_unknown_name_is_told_the_nearest_ones(open_hub: OpenHub) -> None:
-    with pytest.raises(UnknownMethod, match=r"did you mean tell\.back") as caught:
+async def test_an_unknown_name_is_refused_with_similar_names(open_hub: OpenHub) -> None:
+    with pytest.raises(UnknownMethod, match=r"Did you mean tell\.back") as caught:
         open_hub(Tell).resolve("tell.bakc")
     assert caught.value.data["nearest"][0] == "tell.back"
     with pytest.raises(UnknownMethod) as caught:
@@ -175,7 +175,7 @@ async def test_a_method_without_arguments_takes_every_empty_form(
     assert await end_of(open_hub(Tell), "tell.nothing", params) == Result(None)
 
 
-async def test_an_argument_that_was_left_out_has_its_default(open_hub: OpenHub) -> None:
+async def test_an_omitted_argument_has_its_default(open_hub: OpenHub) -> None:
     assert await end_of(open_hub(Tell), "tell.back", ["a"]) == Result("a")
 
 
@@ -268,12 +268,12 @@ async def test_a_key_must_be_a_short_text(key: Any, open_hub: OpenHub) -> None:
         open_hub(Tell).call("tell.nothing", {"_run": key})
 
 
-async def test_a_key_of_the_longest_length_is_taken(open_hub: OpenHub) -> None:
+async def test_a_key_of_maximum_length_is_accepted(open_hub: OpenHub) -> None:
     await settled(open_hub(Tell).call("tell.nothing", {"_run": "x" * 128}).run)
 
 
 @pytest.mark.parametrize("after", [-1, 1.5, "1", True, None])
-async def test_the_place_to_go_on_from_must_be_a_number(after: Any, open_hub: OpenHub) -> None:
+async def test_the_item_to_resume_after_must_be_a_number(after: Any, open_hub: OpenHub) -> None:
     with pytest.raises(InvalidParams, match="_after"):
         open_hub(Tell).call("tell.nothing", {"_run": "k", "_after": after})
 
@@ -300,7 +300,7 @@ class Other(Activation):
         return "forth"
 
 
-async def test_an_activation_of_the_same_namespace_takes_the_place_of_the_old_one(
+async def test_an_activation_of_the_same_namespace_replaces_the_old_one(
     open_hub: OpenHub,
 ) -> None:
     tell = Tell()
@@ -314,7 +314,7 @@ async def test_an_activation_of_the_same_namespace_takes_the_place_of_the_old_on
         hub.resolve("tell.back")
     with pytest.raises(UnknownMethod):
         hub.resolve("tell_back")
-    # The run of the old one goes on.
+    # The run of the old one continues.
     tell.gate.set()
     assert (await read(running))[-1] == Complete()
 
@@ -383,43 +383,43 @@ async def test_a_name_of_64_characters_passes_and_one_of_65_is_refused(open_hub:
 
 async def test_a_refused_activation_changes_nothing(open_hub: OpenHub) -> None:
     hub = open_hub(Tell)
-    told: list[str] = []
-    hub.on_change(lambda _: told.append("changed"))
+    received: list[str] = []
+    hub.on_change(lambda _: received.append("changed"))
     before = hub.hash
     with pytest.raises(RegistrationError):
         hub.register(named("tell", "x" * 70))
     assert hub.hash == before
     assert hub.resolve("tell.back")
-    assert told == []
+    assert received == []
 
 
-async def test_whoever_asked_is_told_of_a_change_until_it_asks_no_more(open_hub: OpenHub) -> None:
+async def test_a_listener_is_notified_of_changes_until_it_unsubscribes(open_hub: OpenHub) -> None:
     hub = open_hub()
-    told: list[str] = []
-    stop = hub.on_change(lambda _: told.append("a"))
-    hub.on_change(lambda _: told.append("b"))
+    received: list[str] = []
+    stop = hub.on_change(lambda _: received.append("a"))
+    hub.on_change(lambda _: received.append("b"))
     hub.register(Tell)
-    assert told == ["a", "b"]
+    assert received == ["a", "b"]
     stop()
     hub.register(Solar)
-    assert told == ["a", "b", "b"]
+    assert received == ["a", "b", "b"]
 
 
-async def test_one_that_stops_listening_while_it_is_told_does_not_hide_the_news_from_others(
+async def test_a_listener_that_unsubscribes_during_a_notification_hides_nothing_from_others(
     open_hub: OpenHub,
 ) -> None:
     hub = open_hub()
-    told: list[str] = []
+    received: list[str] = []
     stops: list[Any] = []
 
     def once(_: Change) -> None:
-        told.append("once")
+        received.append("once")
         stops.pop()()
 
     stops.append(hub.on_change(once))
-    hub.on_change(lambda _: told.append("other"))
+    hub.on_change(lambda _: received.append("other"))
     hub.register(Tell)
-    assert told == ["once", "other"]
+    assert received == ["once", "other"]
 
 
 def with_role(mark: Any, name: str = "changing") -> type[Activation]:
@@ -431,10 +431,10 @@ def with_role(mark: Any, name: str = "changing") -> type[Activation]:
     return type("Changing", (Activation,), body)
 
 
-async def test_a_change_says_which_list_is_no_longer_as_it_was(open_hub: OpenHub) -> None:
+async def test_a_change_names_the_list_that_changed(open_hub: OpenHub) -> None:
     hub = open_hub()
-    told: list[Change] = []
-    hub.on_change(told.append)
+    received: list[Change] = []
+    hub.on_change(received.append)
     steps = [
         (with_role(method), ["methods"]),
         (with_role(method), ["methods"]),
@@ -444,12 +444,12 @@ async def test_a_change_says_which_list_is_no_longer_as_it_was(open_hub: OpenHub
     ]
     for activation, kinds in steps:
         hub.register(activation)
-        assert [change.kind for change in told] == kinds
-        assert all(change.uri is None for change in told)
-        told.clear()
+        assert [change.kind for change in received] == kinds
+        assert all(change.uri is None for change in received)
+        received.clear()
 
 
-async def test_one_that_lists_resources_changes_that_list(open_hub: OpenHub) -> None:
+async def test_an_activation_that_lists_resources_changes_that_list(open_hub: OpenHub) -> None:
     class Lists(Tell):
         """Lists what comes and goes."""
 
@@ -458,20 +458,20 @@ async def test_one_that_lists_resources_changes_that_list(open_hub: OpenHub) -> 
             return []
 
     hub = open_hub()
-    told: list[Change] = []
-    hub.on_change(told.append)
+    received: list[Change] = []
+    hub.on_change(received.append)
     hub.register(Lists)
-    assert told == [Change("methods"), Change("resources")]
+    assert received == [Change("methods"), Change("resources")]
 
 
-async def test_an_activation_can_announce_a_change_of_its_own(open_hub: OpenHub) -> None:
+async def test_an_activation_can_notify_of_a_change(open_hub: OpenHub) -> None:
     tell = Tell()
     hub = open_hub(tell)
-    told: list[Change] = []
-    hub.on_change(told.append)
+    received: list[Change] = []
+    hub.on_change(received.append)
     assert tell.plexus is hub
     tell.plexus.notify(Change("resource", "a://b"))
-    assert told == [Change("resource", "a://b")]
+    assert received == [Change("resource", "a://b")]
 
 
 async def test_children_know_their_hub_too(open_hub: OpenHub) -> None:
@@ -482,7 +482,7 @@ async def test_children_know_their_hub_too(open_hub: OpenHub) -> None:
 # --- what a caller can be asked ------------------------------------------------------------------
 
 
-async def test_a_run_knows_what_its_caller_can_be_asked(open_hub: OpenHub) -> None:
+async def test_a_run_has_the_question_kinds_of_its_caller(open_hub: OpenHub) -> None:
     hub = open_hub(Tell)
     assert hub.call("tell.nothing").run.question_kinds is None
     kinds = frozenset({"form"})
@@ -525,13 +525,13 @@ async def test_closing_stops_every_run_and_closes_every_activation(
     assert "grumpy did not close cleanly" in caplog.text
 
 
-async def test_closing_a_hub_with_nothing_under_way_is_quick() -> None:
+async def test_closing_a_hub_without_runs_is_fast() -> None:
     hub = Plexus()
     async with asyncio.timeout(1):
         await hub.close()
 
 
-async def test_a_hub_that_is_closed_begins_nothing(open_hub: OpenHub) -> None:
+async def test_a_closed_hub_starts_no_run(open_hub: OpenHub) -> None:
     hub = open_hub(Tell)
     await hub.close()
     with pytest.raises(PlexusError, match="stopping"):
@@ -550,7 +550,7 @@ async def test_waiting_for_idleness_ends_when_the_last_run_does(open_hub: OpenHu
     assert await idle is True
 
 
-async def test_the_counts_tell_what_runs_and_what_ended_how(open_hub: OpenHub) -> None:
+async def test_the_counts_contain_runs_in_progress_and_outcomes(open_hub: OpenHub) -> None:
     tell = Tell()
     hub = open_hub(tell)
     await end_of(hub, "tell.nothing")
@@ -586,7 +586,7 @@ async def test_the_run_of_another_principal_is_not_found_by_any_method(open_hub:
     await settled(mine)
 
 
-async def test_numbers_of_runs_can_be_handed_in() -> None:
+async def test_the_numbers_of_runs_can_be_injected() -> None:
     numbers: Iterator[int] = iter([5, 5, 6, 7])
     hub = Plexus(new_id=lambda: next(numbers))
     hub.register(Tell)
@@ -596,7 +596,7 @@ async def test_numbers_of_runs_can_be_handed_in() -> None:
     assert hub.runs.find(5, LOCAL) is first
 
 
-async def test_a_run_begins_only_when_the_loop_comes_round(open_hub: OpenHub) -> None:
+async def test_a_run_starts_only_in_the_next_iteration_of_the_loop(open_hub: OpenHub) -> None:
     tell = Tell()
     hub = open_hub(tell)
     hub.call("tell.wait")
@@ -606,7 +606,7 @@ async def test_a_run_begins_only_when_the_loop_comes_round(open_hub: OpenHub) ->
     await until(lambda: tell.calls == 1)
 
 
-async def test_everybody_who_waits_for_quiet_is_told(open_hub: OpenHub) -> None:
+async def test_all_waiters_for_idleness_are_woken(open_hub: OpenHub) -> None:
     hub = open_hub(Tell)
     run = hub.call("tell.wait").run
     gives_up, *others = [asyncio.ensure_future(hub.runs.wait_idle(10)) for _ in range(3)]

@@ -62,7 +62,7 @@ class Talks(Activation):
         ("talks.with. ", "go_on", {"name": " "}),
     ],
 )
-async def test_a_name_leads_to_the_method_that_makes_the_prompt(
+async def test_a_prompt_is_found_by_its_name(
     name: str, found: str, arguments: dict[str, Any], open_hub: OpenHub
 ) -> None:
     hub = open_hub(Talks)
@@ -78,7 +78,7 @@ async def test_a_name_leads_to_the_method_that_makes_the_prompt(
         *("plexus.hash", "x" * 5000),
     ],
 )
-async def test_a_name_that_nobody_knows_is_not_found(name: str, open_hub: OpenHub) -> None:
+async def test_an_unknown_prompt_is_not_found(name: str, open_hub: OpenHub) -> None:
     with pytest.raises(NotFound) as caught:
         open_hub(Talks).find_prompt(name)
     assert caught.value.data == {"name": name}
@@ -112,7 +112,7 @@ class Nested(Activation):
         return ""
 
 
-async def test_where_several_fit_the_one_that_leaves_least_open_is_meant(open_hub: OpenHub) -> None:
+async def test_of_several_matches_the_most_specific_wins(open_hub: OpenHub) -> None:
     hub = open_hub(Nested)
     assert hub.find_prompt("nested.fixed")[0].name == "nested.fixed"
     assert hub.find_prompt("nested.note.x")[0].name == "nested.note"
@@ -174,7 +174,7 @@ def test_the_names_of_an_activations_prompts_begin_with_its_own(template: str) -
     assert "'talks.'" in message
 
 
-def test_two_methods_cannot_make_the_same_prompts() -> None:
+def test_two_methods_cannot_render_the_same_prompts() -> None:
     class Twice(Talks):
         """Says it twice."""
 
@@ -190,13 +190,13 @@ def test_two_methods_cannot_make_the_same_prompts() -> None:
     assert "talks.again" in caught.value.message
 
 
-def test_a_template_gives_back_what_follows_its_beginning() -> None:
+def test_a_template_returns_the_rest_of_the_name() -> None:
     template = NameTemplate("a.{b}")
     assert (template.prefix, template.variable) == ("a.", "b")
     assert [template.match(name) for name in ("a.x", "a.", "a", "b.x")] == ["x", None, None, None]
 
 
-async def test_a_method_that_makes_many_prompts_is_described_with_their_names(
+async def test_a_method_that_renders_many_prompts_is_described_with_its_template(
     open_hub: OpenHub,
 ) -> None:
     [described] = [
@@ -250,7 +250,7 @@ async def test_all_prompts_are_listed_in_the_order_of_their_names(open_hub: Open
     ]
 
 
-async def test_one_that_is_always_there_is_listed_once(open_hub: OpenHub) -> None:
+async def test_a_fixed_prompt_is_listed_once(open_hub: OpenHub) -> None:
     hub = open_hub(Loose("fixed", "a", "a"))
     assert await names(hub) == ["loose.a", "loose.fixed"]
     listed = {each.name: each for each in await hub.list_prompts()}
@@ -273,7 +273,7 @@ async def test_a_page_of_nothing_is_empty(limit: int, open_hub: OpenHub) -> None
     assert await names(open_hub(Talks("a")), limit=limit) == []
 
 
-async def test_an_entry_says_only_what_is_known(open_hub: OpenHub) -> None:
+async def test_an_entry_omits_unknown_fields(open_hub: OpenHub) -> None:
     end = await end_of(open_hub(Talks("a"), Loose("b")), "plexus.prompts")
     assert end == Result(
         [
@@ -289,7 +289,7 @@ async def test_an_entry_says_only_what_is_known(open_hub: OpenHub) -> None:
     )
 
 
-async def test_the_list_is_asked_for_who_asks_and_from_where(open_hub: OpenHub) -> None:
+async def test_the_list_hook_receives_the_principal_and_the_position(open_hub: OpenHub) -> None:
     talks = Talks("a", "b")
     assert await names(open_hub(talks), "talks.with.a", 5, OTHER) == ["talks.with.b"]
     assert talks.asked == [(OTHER.name, "talks.with.a", 5)]
@@ -318,13 +318,13 @@ async def test_a_list_that_fails_is_reported_and_the_others_are_shown(
     assert "the prompts of failing" in caplog.text
 
 
-async def test_an_activation_lists_no_prompts_unless_it_says_so(open_hub: OpenHub) -> None:
+async def test_an_activation_lists_no_prompts_by_default(open_hub: OpenHub) -> None:
     assert await Demo().prompts(LOCAL, None, 10) == []
     assert not open_hub(Demo).has_dynamic_prompts()
     assert open_hub(Demo, Talks).has_dynamic_prompts()
 
 
-async def test_one_that_lists_prompts_changes_that_list(open_hub: OpenHub) -> None:
+async def test_an_activation_that_lists_prompts_changes_that_list(open_hub: OpenHub) -> None:
     class Lists(Demo):
         """Lists what comes and goes."""
 
@@ -333,13 +333,13 @@ async def test_one_that_lists_prompts_changes_that_list(open_hub: OpenHub) -> No
             return []
 
     hub = open_hub()
-    told: list[Change] = []
-    hub.on_change(told.append)
+    received: list[Change] = []
+    hub.on_change(received.append)
     hub.register(Lists)
-    assert told == [Change("methods"), Change("prompts")]
+    assert received == [Change("methods"), Change("prompts")]
 
 
-async def test_a_method_that_makes_many_prompts_can_be_called_by_its_own_name(
+async def test_a_method_that_renders_many_prompts_can_be_called_by_name(
     open_hub: OpenHub,
 ) -> None:
     end = await end_of(open_hub(Talks), "talks.go_on", {"name": "Ada", "tone": "kind"})

@@ -80,7 +80,7 @@ async def test_an_address_leads_to_the_method_that_reads_it(
 
 
 @pytest.mark.parametrize("uri", ["book://7", "book://-7", "book://007"])
-async def test_a_whole_number_is_read_as_one(uri: str, open_hub: OpenHub) -> None:
+async def test_an_integer_variable_is_read_as_an_integer(uri: str, open_hub: OpenHub) -> None:
     spec, found = open_hub(Shelf).find_resource(uri)
     assert (spec.name, found) == ("shelf.by_number", {"number": int(uri.removeprefix("book://"))})
 
@@ -100,14 +100,14 @@ async def test_a_whole_number_is_read_as_one(uri: str, open_hub: OpenHub) -> Non
         "",
     ],
 )
-async def test_an_address_that_nobody_reads_is_not_found(uri: str, open_hub: OpenHub) -> None:
+async def test_an_unknown_uri_is_not_found(uri: str, open_hub: OpenHub) -> None:
     with pytest.raises(NotFound) as caught:
         open_hub(Shelf).find_resource(uri)
     assert caught.value.data == {"uri": uri}
     assert len(caught.value.message) < 300
 
 
-async def test_where_several_fit_the_one_that_leaves_least_open_is_meant(open_hub: OpenHub) -> None:
+async def test_of_several_matches_the_most_specific_wins(open_hub: OpenHub) -> None:
     class Nested(Activation):
         """Reads whatever is below."""
 
@@ -191,7 +191,7 @@ async def test_a_page_of_nothing_is_empty(limit: int, open_hub: OpenHub) -> None
     assert await addresses(open_hub(Loose("a://1")), limit=limit) == []
 
 
-async def test_an_entry_says_only_what_is_known(open_hub: OpenHub) -> None:
+async def test_an_entry_omits_unknown_fields(open_hub: OpenHub) -> None:
     end = await end_of(open_hub(Loose("m://2")), "plexus.resources")
     assert end == Result(
         [
@@ -207,7 +207,7 @@ async def test_an_entry_says_only_what_is_known(open_hub: OpenHub) -> None:
     )
 
 
-async def test_the_list_is_asked_for_who_asks_and_from_where(open_hub: OpenHub) -> None:
+async def test_the_list_hook_receives_the_principal_and_the_position(open_hub: OpenHub) -> None:
     shelf = Shelf("Emma", "Ulysses")
     hub = open_hub(shelf)
     assert await addresses(hub, "book://by/Emma", 5, OTHER) == ["book://by/Ulysses", "book://index"]
@@ -237,7 +237,7 @@ async def test_a_list_that_fails_is_reported_and_the_others_are_shown(
     assert "the resources of failing" in caplog.text
 
 
-async def test_an_activation_lists_nothing_unless_it_says_so() -> None:
+async def test_an_activation_lists_no_resources_by_default() -> None:
     assert await Demo().resources(LOCAL, None, 10) == []
 
 
@@ -279,7 +279,7 @@ async def test_only_the_newest_runs_are_listed_and_in_the_order_of_addresses(
     assert await addresses(hub, newest[49], 10) == newest[50:60]
 
 
-async def test_what_a_run_said_is_read_by_its_number(open_hub: OpenHub) -> None:
+async def test_the_transcript_of_a_run_is_read_by_its_number(open_hub: OpenHub) -> None:
     hub = open_hub(Demo)
     run = hub.call("demo.count", {"to": 3}).run
     await settled(run)
@@ -289,14 +289,14 @@ async def test_what_a_run_said_is_read_by_its_number(open_hub: OpenHub) -> None:
     assert await text_of(hub, f"run://{run.id}?after=99") == ""
 
 
-async def test_how_a_run_failed_is_a_line_of_its_own(open_hub: OpenHub) -> None:
+async def test_the_error_of_a_run_is_on_a_separate_line(open_hub: OpenHub) -> None:
     hub = open_hub(Demo)
     made = hub.call("demo.fail", ["x", "no Vulcan"])
     await read(made)
     assert await text_of(hub, f"run://{made.run.id}") == "so far, so good\nno Vulcan"
 
 
-async def test_a_value_that_is_no_text_is_shown_as_json(open_hub: OpenHub) -> None:
+async def test_a_value_that_is_not_text_is_shown_as_json(open_hub: OpenHub) -> None:
     hub = open_hub(Demo)
     run = hub.call("plexus.runs").run
     await settled(run)
@@ -306,7 +306,7 @@ async def test_a_value_that_is_no_text_is_shown_as_json(open_hub: OpenHub) -> No
     assert await text_of(hub, f"run://{run.id}") == "some text"
 
 
-async def test_a_run_that_goes_on_says_so(open_hub: OpenHub) -> None:
+async def test_the_transcript_of_a_running_run_ends_with_its_uri(open_hub: OpenHub) -> None:
     hub = open_hub(Demo)
     run = hub.call("demo.wait").run
     assert transcript(run) == f"[still running: run://{run.id}?after=0]"
@@ -333,8 +333,8 @@ async def test_a_long_run_is_read_page_by_page(open_hub: OpenHub) -> None:
         pages.append(body)
         uri = rest.removeprefix("[continues: ").removesuffix("]")
     assert len(pages) > 2
-    said = "".join(each.as_text() for each in run.log.events if isinstance(each, Content))
-    assert "".join(pages).replace("\n", "") == said + "Cancelled: enough"
+    output = "".join(each.as_text() for each in run.log.events if isinstance(each, Content))
+    assert "".join(pages).replace("\n", "") == output + "Cancelled: enough"
 
 
 async def test_one_item_past_the_size_of_a_page_is_shown_whole(open_hub: OpenHub) -> None:
@@ -344,14 +344,14 @@ async def test_one_item_past_the_size_of_a_page_is_shown_whole(open_hub: OpenHub
     assert await text_of(hub, f"run://{run.id}") == "x" * (PAGE_CHARACTERS + 5)
 
 
-async def test_what_is_no_longer_kept_is_said_first(open_hub: OpenHub) -> None:
+async def test_a_transcript_begins_with_the_items_that_are_missing(open_hub: OpenHub) -> None:
     hub = open_hub(Demo, limits=Limits(log_items=10, log_bytes=2000))
     run = hub.call("demo.count", {"to": 2000}).run
     await settled(run)
     first = run.log.first
     assert first > 1
     text = await text_of(hub, f"run://{run.id}?after=3")
-    assert text.startswith(f"[items 4 to {first - 1} are no longer kept]\n{first} ")
+    assert text.startswith(f"[items 4 to {first - 1} are no longer available]\n{first} ")
     assert not (await text_of(hub, f"run://{run.id}?after={first}")).startswith("[")
 
 

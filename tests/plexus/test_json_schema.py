@@ -11,7 +11,7 @@ DEFINITIONS = {
 }
 
 
-def test_a_reference_leads_to_its_definition_and_what_stands_beside_it_wins() -> None:
+def test_a_reference_resolves_to_its_definition_and_members_next_to_it_win() -> None:
     assert resolve_reference({"type": "integer"}, DEFINITIONS) == {"type": "integer"}
     assert resolve_reference({"$ref": "#/$defs/Paint", "description": "d"}, DEFINITIONS) == {
         "type": "string",
@@ -20,6 +20,6 @@ def test_a_reference_leads_to_its_definition_and_what_stands_beside_it_wins() ->
     }
 
 
-def test_a_reference_to_nothing_or_to_itself_leads_to_any_value() -> None:
+def test_an_unknown_or_cyclic_reference_accepts_any_value() -> None:
     assert resolve_reference({"$ref": "#/$defs/Missing"}, DEFINITIONS) == {}
     assert resolve_reference({"$ref": "#/$defs/Loop"}, DEFINITIONS) == {}

@@ -102,7 +102,7 @@ class Limit(enum.Enum):
 
 
 class Odd(Activation):
-    """Yields and returns what it is told."""
+    """Yields and returns the given values."""
 
     namespace = "odd"
     version = "1.0.0"
@@ -139,7 +139,7 @@ def odd(given: Any) -> Odd:
     return activation
 
 
-NUMBERS = "JSON has no such number"
+NUMBERS = "JSON cannot represent it"
 
 PLACES: list[tuple[Any, str]] = [
     (NAN, "result is nan"),
@@ -159,16 +159,16 @@ PLACES: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "said"), PLACES)
+@pytest.mark.parametrize(("given", "fault"), PLACES)
 async def test_a_result_that_is_no_number_is_an_error_that_names_the_place(
-    given: Any, said: str, open_hub: OpenHub
+    given: Any, fault: str, open_hub: OpenHub
 ) -> None:
     end = await end_of(open_hub(odd(given)), "odd.gives")
-    assert end == ErrorEvent("invalid_result", f"{said}; {NUMBERS}")
+    assert end == ErrorEvent("invalid_result", f"{fault}; {NUMBERS}")
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "fault"),
     [
         (lambda: Reading([0.0, 1.0, 2.0, NAN]), "Reading.values[3] is nan"),
         (lambda: Reading([INF], "x"), "Reading.values[0] is inf"),
@@ -184,11 +184,11 @@ async def test_a_result_that_is_no_number_is_an_error_that_names_the_place(
     ],
 )
 async def test_an_event_with_no_number_ends_the_run_after_those_before_it(
-    make: Any, said: str, open_hub: OpenHub
+    make: Any, fault: str, open_hub: OpenHub
 ) -> None:
     before, end = await call(open_hub(odd(make)), "odd.yields")
     assert before == Content("before")
-    assert end == ErrorEvent("invalid_event", f"{said}; {NUMBERS}")
+    assert end == ErrorEvent("invalid_event", f"{fault}; {NUMBERS}")
 
 
 def short(given: Any) -> str:
@@ -207,7 +207,7 @@ async def test_an_integer_of_more_than_64_bits_is_an_error_that_names_the_place(
     assert isinstance(end, ErrorEvent)
     assert end.code == "invalid_result"
     assert end.message.startswith("result[1].a is" if isinstance(given, list) else "result is")
-    assert "make it a text with str()" in end.message
+    assert "convert it with str()" in end.message
     hub.register(odd(lambda: Loose(given)))
     end = await end_of(hub, "odd.yields")
     assert isinstance(end, ErrorEvent)
@@ -219,12 +219,12 @@ async def test_the_largest_numbers_and_null_pass(given: Any, open_hub: OpenHub) 
     assert await end_of(open_hub(odd(given)), "odd.gives") == Result(given)
 
 
-async def test_what_is_not_written_is_no_fault(open_hub: OpenHub) -> None:
+async def test_a_field_that_is_not_encoded_is_not_checked(open_hub: OpenHub) -> None:
     row = Hidden(None, NAN)
     assert await end_of(open_hub(odd(row)), "odd.gives") == Result(row)
 
 
-async def test_text_that_says_null_is_no_fault(open_hub: OpenHub) -> None:
+async def test_text_that_contains_null_is_valid(open_hub: OpenHub) -> None:
     events = await call(open_hub(odd(lambda: Content('{"a": null}'))), "odd.yields")
     assert events[1:] == [Content('{"a": null}'), Complete()]
 
@@ -259,7 +259,7 @@ def test_fields_may_be_called_like_parts_of_the_encoder() -> None:
     assert wire.encode_event(Own(0.5)) == b'{"type":"own","dumps":0.5,"raw":"r","event":1}'
 
 
-def test_what_refers_to_itself_is_a_fault_and_no_endless_search() -> None:
+def test_a_value_that_contains_itself_is_refused_in_finite_time() -> None:
     ring: list[Any] = []
     ring += [ring, ring]
     with pytest.raises(InvalidEvent, match="nested more than 254 levels deep"):

@@ -81,7 +81,7 @@ async def test_a_class_is_imported_at_the_first_call(folder: Path) -> None:
     assert sys.modules["lazy_tea"].Tea.closed == 1
 
 
-async def test_what_was_never_used_is_not_imported_to_be_closed(folder: Path) -> None:
+async def test_an_unused_activation_is_not_imported_to_be_closed(folder: Path) -> None:
     hub = Plexus()
     hub.register(node_of(folder), checked=True)
     await hub.close()

@@ -1,6 +1,6 @@
 """Defaults and Fields of arguments, in every spelling that users of pydantic know."""
 
-# No `from __future__ import annotations`: some classes here are made inside functions.
+# No `from __future__ import annotations`: some classes here are defined inside functions.
 
 import inspect
 import subprocess
@@ -154,7 +154,7 @@ async def test_a_field_without_a_default_is_required(open_hub: OpenHub) -> None:
         ("plain_set", ["a", "b"], ["a", "b", "more"]),
     ],
 )
-async def test_every_call_gets_a_default_of_its_own(
+async def test_every_call_gets_a_separate_default(
     name: str, shown: Any, given: Any, open_hub: OpenHub
 ) -> None:
     hub = open_hub(Fields)
@@ -171,34 +171,34 @@ async def test_a_model_as_a_default_is_shown_and_copied(open_hub: OpenHub) -> No
         assert await end_of(hub, "fields.model") == Result(["more"])
 
 
-async def test_a_default_that_a_function_makes_is_not_shown(open_hub: OpenHub) -> None:
+async def test_a_default_from_a_factory_is_not_shown(open_hub: OpenHub) -> None:
     hub = open_hub(Fields)
     assert "default" not in properties(hub, "made_inside")["tags"]
     assert properties(hub, "made_inside")["required"] == []
     assert await end_of(hub, "fields.made_inside") == Result(["a"])
 
 
-async def test_constraints_of_a_made_default_are_enforced(open_hub: OpenHub) -> None:
+async def test_constraints_next_to_a_default_factory_are_enforced(open_hub: OpenHub) -> None:
     with pytest.raises(Exception, match="at most 2"):
         await end_of(open_hub(Fields), "fields.made", {"tags": ["a", "b", "c"]})
 
 
-async def test_a_default_of_none_in_a_field_is_given_to_the_function(open_hub: OpenHub) -> None:
+async def test_a_default_of_none_in_a_field_is_passed_to_the_function(open_hub: OpenHub) -> None:
     hub = open_hub(Fields)
     assert await end_of(hub, "fields.none") == Result("None")
     assert await end_of(hub, "fields.none", {"word": "abc"}) == Result("'abc'")
 
 
-async def test_a_default_that_cannot_be_made_is_no_fault_of_the_caller(
+async def test_a_failing_default_factory_is_a_defect(
     open_hub: OpenHub,
 ) -> None:
-    with pytest.raises(Exception, match="making the default of 'word' failed") as raised:
+    with pytest.raises(Exception, match="creating the default of 'word' failed") as raised:
         await end_of(open_hub(Fields), "fields.failing")
     assert getattr(raised.value, "code", None) == "internal"
 
 
 class Marked(Activation):
-    """Arguments with everything that a Field says beside constraints."""
+    """Arguments with all options of a Field other than constraints."""
 
     namespace = "marked"
     version = "1.0.0"
@@ -214,7 +214,7 @@ class Marked(Activation):
 
 
 @pytest.mark.filterwarnings("error")
-async def test_what_a_field_says_beside_constraints_is_shown_without_warnings(
+async def test_other_options_of_a_field_are_shown_without_warnings(
     open_hub: OpenHub,
 ) -> None:
     hub = open_hub(Marked)
@@ -234,7 +234,7 @@ async def test_what_a_field_says_beside_constraints_is_shown_without_warnings(
 
 
 class Locked(dict[str, int]):
-    """What refuses to be copied."""
+    """A value that cannot be copied."""
 
     def __deepcopy__(self, memo: Any) -> Any:
         raise RuntimeError("not me")
@@ -254,12 +254,12 @@ def untyped(n) -> Any: ...  # type: ignore[no-untyped-def]
         (alias, "rename the argument and remove the alias"),
         (validation_alias, "rename the argument and remove the alias"),
         (dependent, "use None as the default"),
-        (locked, "cannot be copied for every call: not me; use None"),
-        (two, "is a second Context beside 'ctx'; remove one"),
-        (untyped, "as in `n: str`"),
+        (locked, "cannot be copied for each call: not me; use None"),
+        (two, "is a second Context in addition to 'ctx'; remove one"),
+        (untyped, "such as `n: str`"),
     ],
 )
-def test_what_is_not_supported_is_refused_with_the_cure(
+def test_an_unsupported_argument_is_refused_with_the_remedy(
     written: Callable[..., Any], cure: str
 ) -> None:
     async def act(self: Any, **given: Any) -> str:  # noqa: ARG001

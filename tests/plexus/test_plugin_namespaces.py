@@ -1,4 +1,4 @@
-"""A built-in activation does not serve in the place of a replacement that could not be loaded."""
+"""A built-in activation is not used instead of a replacement that could not be loaded."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_broken_plugin_that_replaces_nothing_switches_nothing_off(
 
 @pytest.mark.parametrize("how", ["a syntax error", "an error at the end", "no docstring"])
 @pytest.mark.parametrize("name", ["plug_shell", "plug_shell:Restricted", "plug_shell.py"])
-def test_so_does_one_that_is_named(
+def test_a_broken_named_replacement_switches_the_built_in_off(
     how: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "plug_shell.py").write_text(BROKEN[how])
@@ -136,7 +136,7 @@ def test_so_does_one_that_is_named(
 
 
 @pytest.mark.parametrize("name", ["plug_package", "plug_package.inner:Restricted"])
-def test_so_does_a_package_which_is_not_run_for_it(
+def test_a_broken_package_switches_the_built_in_off_without_being_run(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "plug_package"
@@ -151,7 +151,9 @@ def test_so_does_a_package_which_is_not_run_for_it(
     assert "RuntimeError: no" in broken.reason  # and not that the folder is there already
 
 
-def test_so_does_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_entry_point_switches_the_built_in_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "plug_entry.py").write_text(BROKEN["an error at the end"])
     package = tmp_path / "plug_entry-1.0.dist-info"
     package.mkdir()
@@ -165,7 +167,7 @@ def test_so_does_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert (broken.source, broken.reason.endswith(OFF)) == ("entry point safe", True)
 
 
-def test_a_sound_replacement_beside_a_broken_one_serves(tmp_path: Path) -> None:
+def test_a_working_replacement_next_to_a_broken_one_is_used(tmp_path: Path) -> None:
     (tmp_path / "a_broken.py").write_text(BROKEN["a syntax error"])
     (tmp_path / "b_good.py").write_text(GOOD)
     hub, [broken] = load(folder=tmp_path)
@@ -175,7 +177,7 @@ def test_a_sound_replacement_beside_a_broken_one_serves(tmp_path: Path) -> None:
     assert type(dict(hub.activations())["shell"]).__name__ == "Restricted"
 
 
-def test_a_broken_one_after_a_sound_one_leaves_that_in_place(tmp_path: Path) -> None:
+def test_a_broken_replacement_after_a_working_one_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "a_good.py").write_text(GOOD)
     (tmp_path / "b_broken.py").write_text(BROKEN["a syntax error"])
     hub, [broken] = load(folder=tmp_path)

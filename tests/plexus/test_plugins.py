@@ -66,12 +66,12 @@ def test_a_class_is_found_in_the_project_folder(tmp_path: Path) -> None:
     assert load("plug_two:Hello", here=tmp_path) == ({"hello.hello"}, [])
 
 
-def test_a_class_in_the_current_folder_is_not_found_unless_that_is_asked_for(
+def test_a_class_in_the_current_folder_is_found_only_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "plug_two.py").write_text(plugin())
     monkeypatch.chdir(tmp_path)
-    reason = "there is no module 'plug_two' on PYTHONPATH"
+    reason = "no module 'plug_two' on PYTHONPATH"
     assert load("plug_two:Hello") == (set(), [("plug_two:Hello", reason)])
 
 
@@ -121,7 +121,7 @@ def test_a_module_alone_means_all_its_activations(
     assert load("plug_four")[0] == {"hello.hello", "other.hello"}
 
 
-def test_a_child_is_not_loaded_beside_its_parent(
+def test_a_child_is_not_loaded_in_addition_to_its_parent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = plugin("Child", "child") + plugin("Parent", "parent") + "    children = (Child,)\n"
@@ -130,7 +130,7 @@ def test_a_child_is_not_loaded_beside_its_parent(
     assert load("plug_five") == ({"parent.hello", "parent.child.hello"}, [])
 
 
-def test_what_a_module_only_imports_is_not_its_own(
+def test_imported_activations_of_a_module_are_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "plug_base.py").write_text(plugin("Base", "base"))
@@ -167,7 +167,7 @@ def test_every_file_of_a_folder_is_loaded_and_a_broken_one_is_skipped(tmp_path: 
     assert "SyntaxError" in reason
 
 
-def test_a_folder_that_is_not_there_is_no_fault(tmp_path: Path) -> None:
+def test_a_missing_folder_is_ignored(tmp_path: Path) -> None:
     assert load(folder=tmp_path / "nothing") == (set(), [])
 
 
@@ -202,7 +202,7 @@ def test_an_installed_package_is_found_by_its_entry_point(
     assert load() == ({"hello.hello"}, [])
 
 
-def test_an_entry_point_of_another_group_is_none_of_ours(
+def test_an_entry_point_of_another_group_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path, "[console_scripts]\nhello = plug_nothing:main\n")
@@ -258,7 +258,7 @@ def test_a_broken_plugin_is_reported_with_its_reason_and_skipped(kind: str, tmp_
     bad.write_text(source)
     good.write_text(plugin("Good", "good"))
     names, broken = load(str(bad), str(good))
-    if reason is None:  # not broken at all: a property is nobody's method
+    if reason is None:  # not broken: a property is not a method
         assert (names, broken) == ({"hello.hello", "good.hello"}, [])
         return
     assert names == {"good.hello"}
@@ -271,7 +271,7 @@ def test_a_broken_plugin_is_reported_with_its_reason_and_skipped(kind: str, tmp_
     [
         ("plug_nothing:Hello", "no module 'plug_nothing'"),
         ("plug_nothing", "no module 'plug_nothing'"),
-        ("plexus:Nothing", "no 'Nothing'"),
+        ("plexus:Nothing", "no class 'Nothing'"),
         ("plexus.principal:LOCAL", "not a subclass"),
         ("no/such/file.py", "no file"),
         ("", ""),
@@ -279,11 +279,11 @@ def test_a_broken_plugin_is_reported_with_its_reason_and_skipped(kind: str, tmp_
         ("plexus.nothing.at.all:Hello", ""),
     ],
 )
-def test_a_name_that_leads_nowhere_is_reported(name: str, reason: str) -> None:
-    names, [(source, said)] = load(name)
+def test_an_unknown_name_is_reported(name: str, reason: str) -> None:
+    names, [(source, message)] = load(name)
     assert names == set()
     assert source == name
-    assert reason in said
+    assert reason in message
 
 
 def test_a_missing_import_inside_of_a_plugin_is_not_taken_for_a_missing_plugin(

@@ -1,4 +1,4 @@
-"""A process is told from a later one with the same number."""
+"""A process is distinguished from a later one with the same pid."""
 
 from __future__ import annotations
 

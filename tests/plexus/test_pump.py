@@ -26,7 +26,7 @@ QUICK = Limits(cancel_s=0.3, run_s=0.3)
 
 
 class Stray(BaseException):
-    """What no `except Exception` catches."""
+    """An exception that `except Exception` does not catch."""
 
 
 class Done(Complete):
@@ -77,7 +77,7 @@ class Odd(Activation):
 
     @method
     async def breaks_in_groups(self) -> int:
-        """Raise several things at once."""
+        """Raise several exceptions as a group."""
         raise BaseExceptionGroup("several", [RuntimeError(SECRET), SystemExit(1)])
 
     @method
@@ -146,14 +146,14 @@ class Odd(Activation):
 
     @method
     async def never_waits(self) -> AsyncIterator[Content]:
-        """Yield until it is told to stop, without waiting for anything."""
+        """Yield until it is cancelled, without suspending."""
         self.started.set()
         while not self.release.is_set():
             yield Content(text="x")
 
     @method
     async def hangs(self) -> AsyncIterator[Content]:
-        """Wait for ever."""
+        """Wait indefinitely."""
         self.started.set()
         yield Content(text="before")
         try:
@@ -163,14 +163,14 @@ class Odd(Activation):
 
     @method(deadline_s=None)
     async def waits(self) -> str:
-        """Wait until it is let go, however long."""
+        """Wait until it is released, however long."""
         self.started.set()
         await self.release.wait()
         return "released"
 
     @method
     async def stubborn(self) -> AsyncIterator[Content]:
-        """Ignore being cancelled, and say more when it is let go at last."""
+        """Ignore the cancellation, and yield more when it is released."""
         yield Content(text="before")
         self.started.set()
         with suppress(asyncio.CancelledError):
@@ -211,12 +211,12 @@ class Odd(Activation):
 
     @method
     async def cancels_itself(self) -> int:
-        """Raise the exception of a cancellation that nobody asked for."""
+        """Raise the exception of a cancellation without a request."""
         raise asyncio.CancelledError
 
     @method
     async def stops_itself(self, *, ctx: Context) -> AsyncIterator[Content]:
-        """Cancel its own run, then go on without waiting."""
+        """Cancel its own run, then continue without suspending."""
         ctx.plexus.runs.find(ctx.run_id, ctx.principal).cancel("by itself")
         yield Content(text="after")
 
@@ -232,7 +232,7 @@ class Odd(Activation):
 
     @method
     async def times_out(self) -> str:
-        """Use a timeout of its own, inside of its task."""
+        """Use its own timeout, inside its task."""
         try:
             async with asyncio.timeout(0.01):
                 await asyncio.Event().wait()
@@ -261,7 +261,7 @@ def one_terminal(events: list[Event]) -> bool:
 # --- errors --------------------------------------------------------------------------------------
 
 
-async def test_an_error_of_the_tree_is_told_as_it_is(open_hub: OpenHub) -> None:
+async def test_a_plexus_error_is_reported_unchanged(open_hub: OpenHub) -> None:
     events = await call(open_hub(Odd), "odd.refuses")
     assert events == [
         Content(text="before"),
@@ -322,7 +322,7 @@ async def test_an_exception_that_is_no_exception_ends_the_run_too(open_hub: Open
 @pytest.mark.parametrize(
     ("name", "kind"), [("odd.yields_text", "str"), ("odd.yields_nothing", "NoneType")]
 )
-async def test_a_yield_of_something_that_is_no_event_is_an_internal_error(
+async def test_yielding_a_value_that_is_not_an_event_is_an_internal_error(
     name: str, kind: str, open_hub: OpenHub, caplog: pytest.LogCaptureFixture
 ) -> None:
     end = await end_of(open_hub(Odd), name)
@@ -331,7 +331,7 @@ async def test_a_yield_of_something_that_is_no_event_is_an_internal_error(
     assert f"yielded {kind}, which is not an Event" in caplog.text
 
 
-async def test_what_is_yielded_after_the_terminal_is_not_even_made(open_hub: OpenHub) -> None:
+async def test_events_after_the_terminal_are_never_created(open_hub: OpenHub) -> None:
     odd = Odd()
     events = await call(open_hub(odd), "odd.goes_on")
     assert events == [Content(text="before"), Done(words="that was all")]
@@ -346,7 +346,7 @@ async def test_what_is_yielded_after_the_terminal_is_not_even_made(open_hub: Ope
         ("formless_event", "invalid_event", "Content.text"),
     ],
 )
-async def test_what_has_no_json_form_is_an_error_that_names_the_place(
+async def test_a_value_without_a_json_form_is_an_error_that_names_the_place(
     name: str, code: str, place: str, open_hub: OpenHub
 ) -> None:
     hub = open_hub(Odd)
@@ -393,7 +393,7 @@ async def test_a_value_at_the_limit_passes_and_one_past_it_names_the_limit(
 async def test_a_generator_that_never_waits_leaves_the_others_their_turn(open_hub: OpenHub) -> None:
     odd = Odd()
     hub = open_hub(odd)
-    flood = hub.call("odd.never_waits")  # nobody reads it and nobody owns it
+    flood = hub.call("odd.never_waits")  # without a reader and without an owner
     await happened(odd.started)
     for number in range(20):
         assert await end_of(hub, "odd.value", {"value": number}) == Result(number)
@@ -435,7 +435,7 @@ async def test_a_method_may_have_no_deadline(open_hub: OpenHub) -> None:
     hub = open_hub(odd, limits=QUICK)
     made = hub.call("odd.waits")
     other = hub.call("odd.hangs")
-    assert isinstance(await settled(other.run), ErrorEvent)  # so the deadlines have been looked at
+    assert isinstance(await settled(other.run), ErrorEvent)  # so the deadlines were checked
     assert made.run.terminal is None
     odd.release.set()
     assert await settled(made.run) == Result("released")
@@ -460,7 +460,7 @@ async def test_a_run_that_ignores_its_cancellation_is_abandoned_and_reported(
     await until(lambda: not hub.pump.tasks)
 
 
-async def test_a_run_that_was_abandoned_says_nothing_more(open_hub: OpenHub) -> None:
+async def test_an_abandoned_run_appends_no_more_events(open_hub: OpenHub) -> None:
     odd = Odd()
     hub = open_hub(odd, limits=QUICK)
     made = hub.call("odd.stubborn")
@@ -507,7 +507,7 @@ async def test_a_run_cancelled_before_it_began_never_begins(open_hub: OpenHub) -
     assert not odd.started.is_set()
 
 
-async def test_of_two_cancellations_the_first_reason_stands(open_hub: OpenHub) -> None:
+async def test_of_two_cancellations_the_first_reason_counts(open_hub: OpenHub) -> None:
     odd = Odd()
     made = open_hub(odd).call("odd.tidies")
     await happened(odd.started)
@@ -519,7 +519,7 @@ async def test_of_two_cancellations_the_first_reason_stands(open_hub: OpenHub) -
     assert odd.log == ["begin", "end"]
 
 
-async def test_a_run_held_back_by_its_owner_can_be_cancelled(open_hub: OpenHub) -> None:
+async def test_a_run_blocked_by_its_owner_can_be_cancelled(open_hub: OpenHub) -> None:
     odd = Odd()
     made = open_hub(odd).call("odd.never_waits")
     made.run.reader(0, ignore, owner=True)
@@ -539,7 +539,7 @@ async def test_a_method_that_finishes_in_spite_of_being_cancelled_has_its_own_te
     assert await settled(made.run) == Result("all the same")
 
 
-async def test_a_cancellation_that_nobody_asked_for_is_a_terminal_too(open_hub: OpenHub) -> None:
+async def test_an_unrequested_cancellation_is_a_terminal_too(open_hub: OpenHub) -> None:
     hub = open_hub(Odd)
     assert isinstance(await end_of(hub, "odd.cancels_itself"), Cancelled)
     assert await end_of(hub, "odd.value") == Result(1)
@@ -693,4 +693,5 @@ async def test_a_generator_that_ignores_being_closed_ends_a_cancelled_run_as_aba
 ) -> None:
     events = await call(open_hub(Odd(), limits=QUICK), "odd.goes_on_talking")
     assert one_terminal(events)
-    assert events[-1] == Cancelled("by itself; the method ignored it and was abandoned")
+    reason = "by itself; the method ignored the cancellation and was abandoned"
+    assert events[-1] == Cancelled(reason)

@@ -1,4 +1,4 @@
-"""Being told of the questions of all runs: once when one opens, once when it closes."""
+"""Listeners are notified of the questions of all runs: when they open and when they close."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Asking(Activation):
 
     @method
     async def three(self, *, ctx: Context) -> dict[str, Any]:
-        """Ask three things at once."""
+        """Ask three questions together."""
         questions = {"a": AskText("A?"), "b": AskText("B?"), "c": Select("C?", ["x", "y"])}
         return await ctx.ask_all(questions)
 
@@ -68,8 +68,8 @@ class Asking(Activation):
         return await ctx.ask(Confirm("Really?"))
 
 
-class Told:
-    """What a listener was told: the method, the question, and whether it is open."""
+class Listener:
+    """Records notifications: the method, the question, and whether it is open."""
 
     def __init__(self, hub: Plexus) -> None:
         self.events: list[tuple[str, str, bool]] = []
@@ -90,55 +90,55 @@ async def asked(hub: Plexus, name: str = "asking.one", *params: Any) -> Call:
 
 
 @pytest.mark.parametrize("answer", [True, False, None])
-async def test_a_question_is_told_when_it_opens_and_when_it_is_answered_or_declined(
+async def test_listeners_are_notified_when_a_question_opens_and_is_answered_or_declined(
     answer: Any, open_hub: OpenHub
 ) -> None:
     hub = open_hub(Asking)
-    told = Told(hub)
+    listener = Listener(hub)
     begun = await asked(hub)
-    assert told.events == [OPENED]
+    assert listener.events == [OPENED]
     begun.run.answer("1", answer)
-    assert told.events == [OPENED, CLOSED]
+    assert listener.events == [OPENED, CLOSED]
     await read(begun)
-    assert told.events == [OPENED, CLOSED]
+    assert listener.events == [OPENED, CLOSED]
 
 
 async def test_a_question_that_is_refused_is_closed(open_hub: OpenHub) -> None:
     hub = open_hub(Asking)
-    told = Told(hub)
+    listener = Listener(hub)
     begun = await asked(hub)
     begun.run.refuse("1", Declined("no"))
-    assert told.events == [OPENED, CLOSED]
+    assert listener.events == [OPENED, CLOSED]
     await read(begun)
-    assert told.events == [OPENED, CLOSED]
+    assert listener.events == [OPENED, CLOSED]
 
 
-async def test_a_question_that_nobody_answers_is_closed(open_hub: OpenHub) -> None:
+async def test_an_unanswered_question_is_closed(open_hub: OpenHub) -> None:
     hub = open_hub(Asking)
-    told = Told(hub)
+    listener = Listener(hub)
     [*_, end] = await read(await asked(hub, "asking.one", 0.05))
     assert getattr(end, "code", None) == "no_answer"
-    assert told.events == [OPENED, CLOSED]
+    assert listener.events == [OPENED, CLOSED]
 
 
 async def test_a_question_of_a_run_that_is_cancelled_is_closed(open_hub: OpenHub) -> None:
     hub = open_hub(Asking)
-    told = Told(hub)
+    listener = Listener(hub)
     begun = await asked(hub)
     begun.run.cancel("enough")
     await settled(begun.run)
     await quiet()
-    assert told.events == [OPENED, CLOSED]
+    assert listener.events == [OPENED, CLOSED]
 
 
 async def test_a_question_of_a_run_that_is_abandoned_is_closed(open_hub: OpenHub) -> None:
     hub = open_hub(Asking, limits=Limits(cancel_s=0.05))
-    told = Told(hub)
+    listener = Listener(hub)
     begun = await asked(hub, "asking.stubborn")
     begun.run.cancel("enough")
     await settled(begun.run)
     name = "asking.stubborn"
-    assert told.events == [
+    assert listener.events == [
         (name, "1", True),
         (name, "1", False),
         (name, "2", True),
@@ -148,55 +148,55 @@ async def test_a_question_of_a_run_that_is_abandoned_is_closed(open_hub: OpenHub
 
 async def test_of_several_questions_each_is_closed_when_it_is_answered(open_hub: OpenHub) -> None:
     hub = open_hub(Asking)
-    told = Told(hub)
+    listener = Listener(hub)
     begun = await asked(hub, "asking.three")
     begun.run.answer("2", "b")
     name = "asking.three"
     opened = [(name, number, True) for number in "123"]
-    assert told.events == [*opened, (name, "2", False)]
+    assert listener.events == [*opened, (name, "2", False)]
     begun.run.answer("3", None)  # which takes the first one back
     await read(begun)
-    assert told.events == [*opened, *((name, number, False) for number in "231")]
+    assert listener.events == [*opened, *((name, number, False) for number in "231")]
 
 
-async def test_what_a_call_inside_asks_is_a_question_of_the_run_that_is_asked(
+async def test_a_question_of_a_nested_call_belongs_to_the_outermost_run(
     open_hub: OpenHub,
 ) -> None:
     hub = open_hub(Asking)
-    told = Told(hub)
+    listener = Listener(hub)
     begun = await asked(hub, "asking.through")
     begun.run.answer("1", True)
     await read(begun)
-    assert told.events == [("asking.through", "1", True), ("asking.through", "1", False)]
+    assert listener.events == [("asking.through", "1", True), ("asking.through", "1", False)]
 
 
-async def test_an_answer_that_does_not_fit_leaves_the_question_open(open_hub: OpenHub) -> None:
+async def test_an_invalid_answer_leaves_the_question_open(open_hub: OpenHub) -> None:
     hub = open_hub(Asking)
-    told = Told(hub)
+    listener = Listener(hub)
     begun = await asked(hub)
     with pytest.raises(InvalidParams):
         begun.run.answer("1", "yes")
-    assert told.events == [OPENED]
+    assert listener.events == [OPENED]
 
 
-async def test_a_question_that_cannot_be_put_never_was_open(open_hub: OpenHub) -> None:
+async def test_a_question_that_cannot_be_asked_is_never_open(open_hub: OpenHub) -> None:
     hub = open_hub(Asking, limits=Limits(event_bytes=1000))
-    told = Told(hub)
+    listener = Listener(hub)
     [end] = await read(hub.call("asking.much"))
     assert getattr(end, "code", None) == "too_big"
-    assert told.events == []
+    assert listener.events == []
 
 
-async def test_a_run_that_asks_nothing_tells_nothing(open_hub: OpenHub) -> None:
+async def test_a_run_without_questions_notifies_no_listener(open_hub: OpenHub) -> None:
     hub = open_hub(Asking)
-    told = Told(hub)
+    listener = Listener(hub)
     await read(hub.call("asking.never"))
-    assert told.events == []
+    assert listener.events == []
 
 
-async def test_everybody_who_listens_is_told_until_they_stop(open_hub: OpenHub) -> None:
+async def test_all_listeners_are_notified_until_they_unsubscribe(open_hub: OpenHub) -> None:
     hub = open_hub(Asking)
-    first, second = Told(hub), Told(hub)
+    first, second = Listener(hub), Listener(hub)
     begun = await asked(hub)
     first.stop()
     begun.run.answer("1", True)
@@ -204,15 +204,15 @@ async def test_everybody_who_listens_is_told_until_they_stop(open_hub: OpenHub) 
     assert second.events == [OPENED, CLOSED]
 
 
-async def test_the_runs_of_all_principals_are_told(open_hub: OpenHub) -> None:
+async def test_listeners_are_notified_of_the_runs_of_all_principals(open_hub: OpenHub) -> None:
     hub = open_hub(Asking)
-    told = Told(hub)
+    listener = Listener(hub)
     begun = hub.call("asking.one", None, OTHER)
-    await until(lambda: told.events == [OPENED])
+    await until(lambda: listener.events == [OPENED])
     begun.run.answer("1", True)
 
 
-async def test_what_is_open_says_how_and_when_it_was_asked(open_hub: OpenHub) -> None:
+async def test_an_open_question_has_its_event_and_time(open_hub: OpenHub) -> None:
     begun = await asked(open_hub(Asking))
     assert begun.run.questions is not None
     entry = begun.run.questions["1"]

@@ -13,7 +13,7 @@ from plexus.questions import Question, Root, SampleResult
 PNG = {"type": "image", "data": "", "mimeType": "image/png"}
 
 
-def test_a_sample_says_what_a_view_must_know() -> None:
+def test_a_sample_has_the_details_that_a_view_needs() -> None:
     sample = Sample("Why?", max_tokens=7, system_prompt="Be brief.")
     assert (sample.kind, sample.message) == ("sample", "Why?")
     assert sample.details() == {
@@ -48,7 +48,7 @@ def test_a_sample_may_be_a_conversation() -> None:
         ({"content": []}, SampleResult("")),
     ],
 )
-def test_what_a_model_answers_is_read(answer: Any, sampled: SampleResult) -> None:
+def test_the_answer_of_a_model_is_validated(answer: Any, sampled: SampleResult) -> None:
     assert Sample("?").read(answer) == sampled
     Draft202012Validator(Sample("?").schema()).validate(answer)
 
@@ -66,7 +66,7 @@ def test_what_a_model_answers_is_read(answer: Any, sampled: SampleResult) -> Non
         {"content": "a", "stopReason": []},
     ],
 )
-def test_what_is_no_message_is_refused(answer: Any) -> None:
+def test_an_answer_that_is_not_a_message_is_refused(answer: Any) -> None:
     with pytest.raises(InvalidParams):
         Sample("?").read(answer)
     assert not Draft202012Validator(Sample("?").schema()).is_valid(answer)
@@ -83,7 +83,7 @@ def test_roots_are_read_as_a_list_or_as_a_program_wraps_them(wrap: Any) -> None:
 @pytest.mark.parametrize(
     "answer", ["x", 1, {}, {"roots": 1}, [1], [{}], [{"uri": 1}], [{"uri": "a", "name": 1}]]
 )
-def test_what_is_no_list_of_roots_is_refused(answer: Any) -> None:
+def test_an_answer_that_is_not_a_list_of_roots_is_refused(answer: Any) -> None:
     with pytest.raises(InvalidParams):
         Roots().read(answer)
     assert not Draft202012Validator(Roots().schema()).is_valid(answer)
@@ -99,7 +99,7 @@ def test_a_visit_is_answered_by_yes_or_no() -> None:
         visit.read("yes")
 
 
-def test_a_form_may_be_given_by_its_schema() -> None:
+def test_a_form_may_be_described_by_a_schema() -> None:
     fields = {"type": "object", "properties": {"name": {"type": "string", "default": "Ada"}}}
     form = Form("Who?", fields)
     assert form.schema() == fields
@@ -108,6 +108,6 @@ def test_a_form_may_be_given_by_its_schema() -> None:
         form.read([])
 
 
-def test_a_question_has_no_details_unless_it_says_so() -> None:
+def test_a_question_has_no_details_by_default() -> None:
     assert Question[str]("?").details() is None
     assert Form("?", dict[str, str]).details() is None

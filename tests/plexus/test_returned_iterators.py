@@ -64,7 +64,7 @@ class Unclosable:
 
 
 class Listed:
-    """An async iterable: each use makes an iterator."""
+    """An async iterable: each use creates an iterator."""
 
     async def __aiter__(self) -> AsyncGenerator[Content, None]:
         yield BEFORE
@@ -115,12 +115,12 @@ class Returning(Activation):
 
     @method
     def hangs(self) -> AsyncIterator[Content]:
-        """Return a generator that waits for ever."""
+        """Return a generator that waits indefinitely."""
         return self._hang()
 
     @method
     async def never_returns(self) -> AsyncIterator[Content]:
-        """Wait for ever before there is an iterator."""
+        """Wait indefinitely before returning an iterator."""
         self.started.set()
         try:
             await asyncio.Event().wait()
@@ -130,7 +130,7 @@ class Returning(Activation):
 
     @method
     def ends(self) -> AsyncGenerator[Content | Counted, None]:
-        """Return a generator that yields a terminal and would go on."""
+        """Return a generator that yields a terminal and would continue."""
         return self._end()
 
     @method
@@ -150,7 +150,7 @@ class Returning(Activation):
 
     @method
     def iterable(self) -> AsyncIterable[Content]:
-        """Return what makes an iterator."""
+        """Return an async iterable."""
         return Listed()
 
     @method
@@ -276,7 +276,7 @@ async def test_an_error_before_there_is_an_iterator_is_the_terminal(
 
 
 @pytest.mark.parametrize(("name", "kind"), [("nothing", "NoneType"), ("a_list", "list")])
-async def test_something_that_is_no_async_iterator_is_a_defect_that_is_logged(
+async def test_a_result_that_is_not_an_async_iterator_is_a_logged_defect(
     name: str, kind: str, open_hub: OpenHub, caplog: pytest.LogCaptureFixture
 ) -> None:
     hub = open_hub(Returning)

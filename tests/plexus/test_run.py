@@ -75,7 +75,7 @@ class Flow(Activation):
 
     @method
     async def remark(self, times: int, *, ctx: Context) -> int:
-        """Log something so many times."""
+        """Log a message `times` times."""
         for number in range(times):
             await ctx.log("info", str(number))
             self.made = number + 1
@@ -100,7 +100,7 @@ async def test_items_are_numbered_from_one_without_holes() -> None:
     assert run.log.last == 7
 
 
-async def test_whatever_is_there_is_taken_in_one_go() -> None:
+async def test_all_available_items_are_read_in_one_batch() -> None:
     run = begin()
     reader = run.reader(0, ignore, owner=True)
     for number in range(100):
@@ -111,7 +111,7 @@ async def test_whatever_is_there_is_taken_in_one_go() -> None:
     assert reader.take().events == []
 
 
-async def test_a_long_log_is_taken_in_portions_that_lose_nothing() -> None:
+async def test_a_long_log_is_read_in_batches_that_lose_nothing() -> None:
     run = begin(Limits(log_items=100_000))
     for number in range(5000):
         run.append(content(number))
@@ -129,7 +129,7 @@ async def test_a_long_log_is_taken_in_portions_that_lose_nothing() -> None:
     assert len(sizes) > 1
 
 
-async def test_an_item_larger_than_a_portion_is_taken_alone() -> None:
+async def test_an_item_larger_than_a_batch_is_read_alone() -> None:
     run = begin()
     run.append(Content(text="x" * 900_000))
     run.append(Content(text="y"))
@@ -187,7 +187,7 @@ async def test_a_finished_run_can_be_attached_to_after_any_item(
 
 
 @pytest.mark.parametrize("after", [5, 6, 1000])
-async def test_whoever_attaches_to_a_finished_run_past_its_end_is_told_that_it_ended(
+async def test_a_reader_past_the_end_of_a_finished_run_gets_its_terminal(
     after: int, open_hub: OpenHub
 ) -> None:
     hub = open_hub(Flow())
@@ -199,7 +199,7 @@ async def test_whoever_attaches_to_a_finished_run_past_its_end_is_told_that_it_e
 # --- backpressure --------------------------------------------------------------------------------
 
 
-async def test_an_owner_that_does_not_read_holds_the_generator_at_the_high_water_mark(
+async def test_an_owner_that_does_not_read_blocks_the_generator_at_the_high_water_mark(
     open_hub: OpenHub,
 ) -> None:
     flow = Flow()
@@ -212,7 +212,7 @@ async def test_an_owner_that_does_not_read_holds_the_generator_at_the_high_water
     assert held_at in HELD
     await quiet(200)
     assert flow.made == held_at
-    # Reading lets it go on, and nothing was lost.
+    # Reading resumes it, and nothing was lost.
     events: list[Event] = []
     while not events or not events[-1].terminal:
         batch = owner.take()
@@ -222,7 +222,7 @@ async def test_an_owner_that_does_not_read_holds_the_generator_at_the_high_water
     assert events == [*(content(number) for number in range(1, 1001)), Complete()]
 
 
-async def test_an_owner_that_leaves_holds_nothing_any_more(open_hub: OpenHub) -> None:
+async def test_an_owner_that_leaves_releases_the_generator(open_hub: OpenHub) -> None:
     flow = Flow()
     hub = open_hub(flow, limits=SMALL)
     made = hub.call("flow.count", {"to": 500})
@@ -235,7 +235,7 @@ async def test_an_owner_that_leaves_holds_nothing_any_more(open_hub: OpenHub) ->
     assert flow.made == 500
 
 
-async def test_an_owner_that_vanished_holds_the_run_and_finds_everything_when_it_is_back(
+async def test_a_disconnected_owner_blocks_the_run_and_misses_nothing(
     open_hub: OpenHub,
 ) -> None:
     flow = Flow()
@@ -252,7 +252,7 @@ async def test_an_owner_that_vanished_holds_the_run_and_finds_everything_when_it
     assert taken + await read(again) == [*(content(n) for n in range(1, 301)), Complete()]
 
 
-async def test_an_owner_that_vanished_for_good_has_its_run_cancelled(open_hub: OpenHub) -> None:
+async def test_the_run_of_an_owner_that_never_reconnects_is_cancelled(open_hub: OpenHub) -> None:
     hub = open_hub(Flow(), limits=Limits(orphan_s=0.1))
     made = hub.call("flow.gated", {"before": 1, "after": 1, "_run": "mine"})
     owner = made.run.reader(0, ignore, owner=True)
@@ -261,7 +261,7 @@ async def test_an_owner_that_vanished_for_good_has_its_run_cancelled(open_hub: O
     assert isinstance(await settled(made.run), Cancelled)
 
 
-async def test_how_long_a_vanished_owner_is_waited_for_may_be_said(open_hub: OpenHub) -> None:
+async def test_the_time_to_wait_for_a_disconnected_owner_can_be_set(open_hub: OpenHub) -> None:
     hub = open_hub(Flow(), limits=Limits(orphan_s=0.1))
     runs = [hub.call("flow.gated", {"before": 1, "after": 1}).run for _ in range(2)]
     for run, within_s in zip(runs, (60, None), strict=True):
@@ -270,7 +270,7 @@ async def test_how_long_a_vanished_owner_is_waited_for_may_be_said(open_hub: Ope
     assert runs[0].cancel_reason is None
 
 
-async def test_a_run_that_only_logs_is_held_by_its_owner_too(open_hub: OpenHub) -> None:
+async def test_a_run_that_only_logs_is_blocked_by_its_owner_too(open_hub: OpenHub) -> None:
     flow = Flow()
     hub = open_hub(flow, limits=SMALL)
     made = hub.call("flow.remark", {"times": 300})
@@ -317,7 +317,7 @@ async def test_a_watcher_that_fell_behind_gets_one_gap_and_then_what_is_kept(
     assert seq == 2001
 
 
-async def test_a_gap_says_on_the_wire_from_where_to_where() -> None:
+async def test_a_gap_is_encoded_with_its_first_and_last_item() -> None:
     run = begin(Limits(log_items=5, log_bytes=100))
     watcher = run.reader(0, ignore, owner=False)
     for number in range(2000):
@@ -374,7 +374,7 @@ async def test_the_log_of_a_run_that_only_logs_stays_within_its_bounds(open_hub:
     assert max(peak, len(made.run.log.payloads)) < 2000
 
 
-async def test_runs_that_ended_are_forgotten_by_number(open_hub: OpenHub) -> None:
+async def test_finished_runs_are_evicted_by_number(open_hub: OpenHub) -> None:
     hub = open_hub(Flow(), limits=Limits(finished_runs=3))
     runs = [hub.call("flow.count", {"to": 1}).run for _ in range(5)]
     await settled(runs[-1])
@@ -384,7 +384,7 @@ async def test_runs_that_ended_are_forgotten_by_number(open_hub: OpenHub) -> Non
     assert [hub.runs.find(run.id, LOCAL) for run in runs[2:]] == runs[2:]
 
 
-async def test_runs_that_ended_are_forgotten_by_size(open_hub: OpenHub) -> None:
+async def test_finished_runs_are_evicted_by_size(open_hub: OpenHub) -> None:
     hub = open_hub(Flow(), limits=Limits(finished_bytes=1000))
     first = hub.call("flow.count", {"to": 20}).run
     second = hub.call("flow.count", {"to": 20}).run
@@ -394,7 +394,7 @@ async def test_runs_that_ended_are_forgotten_by_size(open_hub: OpenHub) -> None:
     assert hub.runs.find(second.id, LOCAL) is second
 
 
-async def test_runs_that_ended_are_forgotten_by_age(open_hub: OpenHub) -> None:
+async def test_finished_runs_are_evicted_by_age(open_hub: OpenHub) -> None:
     hub = open_hub(Flow(), limits=Limits(finished_s=0.2))
     run = hub.call("flow.count", {"to": 1}).run
     await settled(run)
@@ -405,7 +405,7 @@ async def test_runs_that_ended_are_forgotten_by_age(open_hub: OpenHub) -> None:
     await until(is_gone)
 
 
-async def test_a_key_is_forgotten_with_its_run(open_hub: OpenHub) -> None:
+async def test_a_key_is_evicted_with_its_run(open_hub: OpenHub) -> None:
     hub = open_hub(Flow(), limits=Limits(finished_runs=1))
     first = hub.call("flow.count", {"to": 1, "_run": "k"}).run
     await settled(first)
@@ -415,10 +415,10 @@ async def test_a_key_is_forgotten_with_its_run(open_hub: OpenHub) -> None:
     assert again.run is not first
 
 
-# --- what it says of itself ----------------------------------------------------------------------
+# --- descriptions --------------------------------------------------------------------------------
 
 
-async def test_a_run_says_its_state_at_every_stage(open_hub: OpenHub) -> None:
+async def test_a_run_has_the_right_state_at_every_stage(open_hub: OpenHub) -> None:
     flow = Flow()
     hub = open_hub(flow)
     run = hub.call("flow.gated", {"before": 1, "after": 0}).run
@@ -503,8 +503,8 @@ def test_a_run_has_one_terminal_whatever_is_done_to_it_and_in_whatever_order(
 
 
 async def cancelled_at(turn: int, length: int, how: str, times: int) -> tuple[Run, list[Event]]:
-    """A real run, stopped in some way after so many turns of the loop."""
-    from plexus import Plexus  # a hub of its own for each example
+    """A real run, stopped in some way after a number of iterations of the loop."""
+    from plexus import Plexus  # a separate hub for each example
 
     hub = Plexus(limits=SMALL)
     hub.register(Flow())

@@ -1,4 +1,4 @@
-"""Whoever watches runs: what is told, to whom, and that watching changes nothing."""
+"""Listeners of runs: which notifications they get, and that they affect nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def hub() -> Plexus:
     return hub
 
 
-async def test_every_beginning_and_end_is_told_in_their_order(hub: Plexus) -> None:
+async def test_listeners_are_notified_of_every_start_and_end_in_order(hub: Plexus) -> None:
     told: list[tuple[str, str, Any]] = []
 
     def began(run: Run, arguments: Mapping[str, Any], trace: Mapping[str, str] | None) -> None:
@@ -72,7 +72,7 @@ async def test_every_beginning_and_end_is_told_in_their_order(hub: Plexus) -> No
     ]
 
 
-async def test_a_run_that_another_began_knows_which_and_has_no_trace_of_its_own(
+async def test_a_nested_run_has_a_parent_and_no_trace_context(
     hub: Plexus,
 ) -> None:
     begun: dict[str, tuple[Run, Mapping[str, str] | None]] = {}
@@ -85,7 +85,7 @@ async def test_a_run_that_another_began_knows_which_and_has_no_trace_of_its_own(
     assert (inner.parent, trace) == (run.id, None)
 
 
-async def test_a_call_that_leads_to_no_run_begins_none_and_ends_none(hub: Plexus) -> None:
+async def test_a_refused_call_starts_and_ends_no_run(hub: Plexus) -> None:
     told: list[Run] = []
     hub.runs.on_start(lambda run, *_: told.append(run))
     hub.runs.on_end(told.append)
@@ -95,7 +95,7 @@ async def test_a_call_that_leads_to_no_run_begins_none_and_ends_none(hub: Plexus
     assert told == []
 
 
-async def test_whoever_refuses_a_call_can_say_so(hub: Plexus) -> None:
+async def test_listeners_are_notified_of_refused_calls(hub: Plexus) -> None:
     told: list[tuple[str, Principal, PlexusError]] = []
     stop = hub.runs.on_refused(lambda *news: told.append(news))
     error = Failed("no")
@@ -105,7 +105,7 @@ async def test_whoever_refuses_a_call_can_say_so(hub: Plexus) -> None:
     assert told == [("a.b", OTHER, error)]
 
 
-async def test_whoever_has_had_enough_is_told_no_more(hub: Plexus) -> None:
+async def test_an_unsubscribed_listener_is_not_notified(hub: Plexus) -> None:
     told: list[Run] = []
     stops = [hub.runs.on_start(lambda run, *_: told.append(run)), hub.runs.on_end(told.append)]
     await call(hub, "steps.one")
@@ -115,7 +115,7 @@ async def test_whoever_has_had_enough_is_told_no_more(hub: Plexus) -> None:
     assert len(told) == 2
 
 
-async def test_a_watcher_that_fails_changes_nothing_for_the_run_or_the_others(
+async def test_a_failing_listener_affects_neither_the_run_nor_other_listeners(
     hub: Plexus, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: Any) -> None:
@@ -129,10 +129,10 @@ async def test_a_watcher_that_fails_changes_nothing_for_the_run_or_the_others(
     assert isinstance(terminal, Result)
     assert terminal.result == "y"
     assert [run.method for run in told] == ["steps.one"]
-    assert caplog.text.count("a watcher of runs failed") == 2
+    assert caplog.text.count("a listener of runs failed") == 2
 
 
-async def test_a_watcher_may_stop_watching_while_it_is_told(hub: Plexus) -> None:
+async def test_a_listener_may_unsubscribe_while_it_is_notified(hub: Plexus) -> None:
     told: list[str] = []
 
     def once(_: Run) -> None:

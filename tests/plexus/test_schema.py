@@ -180,7 +180,7 @@ def hub_with(*activations: Activation | type[Activation]) -> Plexus:
 
 
 def described(name: str, hub: Plexus | None = None) -> dict[str, Any]:
-    """What the schema says of one method."""
+    """Return the schema of one method."""
     for each in methods_of((hub or hub_with(Shapes)).schema()["activations"]):
         if each["name"] == name:
             return each
@@ -259,7 +259,7 @@ def test_every_object_is_closed(one: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("one", ALL, ids=NAMES)
-def test_every_argument_says_what_it_is(one: dict[str, Any]) -> None:
+def test_every_argument_has_a_description(one: dict[str, Any]) -> None:
     assert one["params"]["type"] == "object"
     for name, schema in one["params"]["properties"].items():
         assert schema["description"].strip(), name
@@ -382,7 +382,7 @@ def test_the_schema_and_the_validator_agree_on_any_arguments(
 # --- events and results --------------------------------------------------------------------------
 
 
-def test_events_are_a_union_told_apart_by_their_tags() -> None:
+def test_events_are_a_union_discriminated_by_their_tags() -> None:
     events = described("shapes.find")["events"]["oneOf"]
     tags = [event["properties"]["type"]["const"] for event in events]
     assert tags == ["found", "content", "progress", "gap", "complete"]
@@ -397,7 +397,7 @@ def test_events_are_a_union_told_apart_by_their_tags() -> None:
 
 
 @pytest.mark.parametrize("name", ["shapes.find", "shapes.everything", "shapes.people"])
-def test_each_property_says_what_it_is_at_every_level(name: str) -> None:
+def test_each_property_has_a_description_at_every_level(name: str) -> None:
     def walk(schema: Any) -> None:
         if isinstance(schema, dict):
             for prop, inner in schema.get("properties", {}).items():
@@ -412,7 +412,7 @@ def test_each_property_says_what_it_is_at_every_level(name: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_what_a_method_yields_fits_its_schema(open_hub: OpenHub) -> None:
+async def test_the_events_of_a_method_match_their_schema(open_hub: OpenHub) -> None:
     hub = open_hub(Shapes)
     validator = Draft202012Validator(described("shapes.find", hub)["events"])
     for event in await call(hub, "shapes.find"):
@@ -420,7 +420,7 @@ async def test_what_a_method_yields_fits_its_schema(open_hub: OpenHub) -> None:
 
 
 @pytest.mark.anyio
-async def test_what_the_built_in_methods_yield_fits_their_schemas(open_hub: OpenHub) -> None:
+async def test_the_events_of_built_in_methods_match_their_schemas(open_hub: OpenHub) -> None:
     bash = Bash()
     hub = open_hub(Health(), bash)
     validator = Draft202012Validator(described("bash.execute", hub)["events"])
@@ -440,7 +440,7 @@ async def test_what_the_built_in_methods_yield_fits_their_schemas(open_hub: Open
 @pytest.mark.parametrize(
     "name", ["shapes.people", "shapes.nothing", "health.check", "plexus.runs", "plexus.schema"]
 )
-async def test_what_a_method_returns_fits_its_schema(name: str, open_hub: OpenHub) -> None:
+async def test_the_result_of_a_method_matches_its_schema(name: str, open_hub: OpenHub) -> None:
     hub = open_hub(Shapes, Health())
     [end] = await call(hub, name)
     assert isinstance(end, Result)
@@ -488,7 +488,7 @@ class Roles(Activation):
         return a
 
 
-def test_what_a_method_is_and_what_to_expect_of_it_is_said() -> None:
+def test_the_role_and_hints_of_a_method_are_described() -> None:
     hub = hub_with(Roles)
     talk = described("roles.talk", hub)
     assert (talk["role"], talk["title"]) == ("prompt", "Talk")
@@ -504,7 +504,7 @@ def test_what_a_method_is_and_what_to_expect_of_it_is_said() -> None:
     assert not {"role", "hints", "background", "resource"} & described("shapes.find").keys()
 
 
-def test_a_schema_that_is_given_is_shown_as_it_is() -> None:
+def test_a_given_schema_is_shown_unchanged() -> None:
     hub = hub_with(Roles)
     spec = hub.resolve("roles.given")
     assert parameters_schema(spec) is spec.given_schema
@@ -543,7 +543,7 @@ async def test_events_within_events_and_results_have_a_schema_that_they_fit(
     Draft202012Validator(document).validate(wire.decode_plain(value))
 
 
-def test_whether_a_method_streams_is_said() -> None:
+def test_the_schema_tells_whether_a_method_streams() -> None:
     streaming = {one["name"]: one["streaming"] for one in ALL}
     assert streaming["shapes.find"]
     assert streaming["plexus.attach"]
@@ -590,7 +590,7 @@ def test_the_hash_is_a_sha_256_of_the_whole_and_of_each_part() -> None:
     assert parts["shapes"] == alone["shapes"]
 
 
-def test_the_whole_says_name_version_and_namespaces() -> None:
+def test_the_schema_contains_name_version_and_namespaces() -> None:
     whole = EVERYTHING.schema()
     assert whole["name"] == "substrate"
     assert whole["version"]

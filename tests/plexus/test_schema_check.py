@@ -1,4 +1,4 @@
-"""What describing or calling a method would raise later is refused at registration."""
+"""Errors that describing or calling a method would raise are found at registration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from plexus.rpc import wire
 
 TooLarge: Any = Literal.__getitem__(2**64)
 EXTRA: Any = {"lock": threading}
-CURE = "use types that pydantic knows"
+CURE = "use types that pydantic supports"
 
 
 class Strange:
@@ -143,8 +143,8 @@ async def surrogate(self: Any, thing: str = "\ud800") -> str:  # noqa: ARG001
         (strange, CURE),
         (explosive, "no schema of mine"),
         (callable_argument, CURE),
-        (nan_default, "its default is nan; JSON has no such number"),
-        (nested_nan, "its default[1] is inf; JSON has no such number"),
+        (nan_default, "its default is nan; JSON cannot represent it"),
+        (nested_nan, "its default[1] is inf; JSON cannot represent it"),
         (formless_default, "its default is of the type object"),
         (dots, "its default is of the type ellipsis"),
         (large_default, "is an integer of 65 bits"),
@@ -214,11 +214,11 @@ async def act(self: Any, word: str = "") -> str:  # noqa: ARG001
 @pytest.mark.parametrize(
     ("marks", "said"),
     [
-        ({"schema": {"type": "object", "lock": threading}}, "the schema that is given.lock"),
-        ({"schema": {"type": "object", "default": float("nan")}}, "given.default is nan"),
+        ({"schema": {"type": "object", "lock": threading}}, "the given schema.lock"),
+        ({"schema": {"type": "object", "default": float("nan")}}, "given schema.default is nan"),
         ({"schema": {"type": "object", "properties": ["word"]}}, '"properties"'),
         ({"schema": {"type": "object", "properties": {"word": True}}}, '"properties"'),
-        ({"title": 5}, "5 must be a text"),
+        ({"title": 5}, "5 must be a str"),
         ({"title": "\ud800"}, "its title and docstring"),
         ({"read_only": object()}, "its hints"),
     ],

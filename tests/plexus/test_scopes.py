@@ -1,4 +1,4 @@
-"""What a caller may call: scopes are declared, looked at before anything happens, and passed on."""
+"""Scopes: they are declared, checked before any effect, and passed on to nested calls."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SHOPPER = Principal(ADA, frozenset({"shop"}))
 KEEPER = Principal(ADA, frozenset({"shop", "shop.stock", "back"}))
 OWNER = Principal(ADA)
 
-#: What each method of the hub below has to have.
+#: The scope of each method of the hub below.
 DECLARED = {
     "shop.buy": "shop",
     "shop.look": "read",
@@ -203,7 +203,7 @@ async def failure(hub: Plexus, name: str, params: Any, principal: Principal) -> 
 # --- principals -----------------------------------------------------------------------------------
 
 
-def test_who_a_principal_is_is_its_name() -> None:
+def test_the_name_is_the_identity_of_a_principal() -> None:
     assert READER == OWNER == SHOPPER
     assert len({READER, OWNER, SHOPPER}) == 1
     assert Principal("bob") != OWNER
@@ -211,7 +211,7 @@ def test_who_a_principal_is_is_its_name() -> None:
     assert {READER: 1}[OWNER] == 1
 
 
-def test_a_principal_has_what_it_was_given_and_what_everybody_has() -> None:
+def test_a_principal_has_its_scopes_and_the_minimal_scope() -> None:
     assert SHOPPER.may("shop")
     assert SHOPPER.may("read")
     assert not SHOPPER.may("shop.stock")
@@ -225,7 +225,7 @@ def test_without_scopes_everything_is_allowed() -> None:
     assert LOCAL.may("anything")
 
 
-def test_a_principal_says_who_it_is_and_what_it_may() -> None:
+def test_the_repr_of_a_principal_shows_its_name_and_scopes() -> None:
     assert repr(KEEPER) == "<Principal ada: back shop shop.stock>"
     assert repr(READER) == "<Principal ada: read>"
     assert repr(OWNER) == "<Principal ada: everything>"
@@ -240,7 +240,7 @@ async def test_every_method_has_a_scope(hub: Plexus) -> None:
     assert hub.scopes() == {"read", "shop", "shop.stock", "back"}
 
 
-async def test_the_schema_says_what_a_method_needs(hub: Plexus) -> None:
+async def test_the_schema_contains_the_scope_of_a_method(hub: Plexus) -> None:
     [plexus, shop] = hub.schema()["activations"]
     entries = [*plexus["methods"], *shop["methods"]]
     entries += [entry for child in shop["children"] for entry in child["methods"]]
@@ -315,7 +315,7 @@ WAYS = (_with_scope, _with_class_scope, _with_prompt_scope, _with_resource_scope
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("odd", ["", "Bash", "a b", "a-b", "a/b", "a:b", "é", "a\n", "*", 5, True])
-def test_what_is_no_scope_is_refused(way: Callable[[Any], type[Activation]], odd: Any) -> None:
+def test_an_invalid_scope_is_refused(way: Callable[[Any], type[Activation]], odd: Any) -> None:
     with pytest.raises(RegistrationError, match=r"^Odd\.go: the scope .* must be lower case"):
         Plexus().register(way(odd))
 
@@ -330,7 +330,7 @@ def test_a_scope_is_letters_digits_underscores_and_dots(
     assert hub.resolve("odd.go").scope == good
 
 
-def test_a_namespace_that_is_called_as_the_least_scope_does_not_open_itself() -> None:
+def test_a_namespace_named_like_the_minimal_scope_needs_a_scope() -> None:
     class Read(Activation):
         """Its writes would be everybody's."""
 
@@ -377,7 +377,7 @@ async def test_exactly_what_the_scopes_allow_can_be_called(
     assert hub.runs.list_for(principal) == []
 
 
-async def test_a_call_that_is_denied_says_what_is_missing_and_nothing_happens(
+async def test_a_denied_call_names_the_missing_scope_and_has_no_effect(
     hub: Plexus, shop: Shop
 ) -> None:
     told: list[Any] = []
@@ -399,12 +399,12 @@ async def test_the_scope_comes_before_the_parameters_and_the_key(hub: Plexus) ->
             hub.call("shop.buy", params, READER)
 
 
-async def test_the_legacy_spelling_is_no_way_around(hub: Plexus) -> None:
+async def test_the_legacy_spelling_does_not_bypass_scopes(hub: Plexus) -> None:
     with pytest.raises(Denied):
         hub.call("shop_buy", {"what": "hat"}, READER)
 
 
-async def test_whoever_comes_back_to_a_run_by_its_key_needs_the_scope_too(hub: Plexus) -> None:
+async def test_resuming_a_run_by_its_key_needs_the_scope_too(hub: Plexus) -> None:
     first = hub.call("shop.buy", {"what": "hat", "_run": "k"}, SHOPPER)
     await settled(first.run)
     with pytest.raises(Denied):
@@ -423,7 +423,9 @@ async def test_a_call_from_inside_a_run_has_the_scopes_of_its_caller(
     assert await value(hub, "shop.relay", {"what": "shop.look"}, READER) == "things"
 
 
-async def test_a_buffered_call_looks_at_the_method_that_is_meant(hub: Plexus, shop: Shop) -> None:
+async def test_a_buffered_call_checks_the_scope_of_the_called_method(
+    hub: Plexus, shop: Shop
+) -> None:
     inner = {"method": "shop.buy", "params": {"what": "hat"}}
     twice = {"method": "plexus.call", "params": inner}
     for wanted in (inner, twice):
@@ -433,7 +435,7 @@ async def test_a_buffered_call_looks_at_the_method_that_is_meant(hub: Plexus, sh
     assert (await value(hub, "plexus.call", inner, SHOPPER))["terminal"].result == "hat"
 
 
-async def test_suggestions_are_for_those_who_may_call(hub: Plexus) -> None:
+async def test_suggestions_need_the_scope_of_the_method(hub: Plexus) -> None:
     wanted = {"method": "shop.order", "argument": "name", "value": ""}
     error = await failure(hub, "plexus.complete", wanted, READER)
     assert (error.code, error.data) == ("denied", {"scope": "shop"})
@@ -443,7 +445,7 @@ async def test_suggestions_are_for_those_who_may_call(hub: Plexus) -> None:
 # --- steering what is under way -------------------------------------------------------------------
 
 
-async def test_a_run_is_stopped_and_answered_only_by_whoever_could_have_begun_it(
+async def test_a_run_is_controlled_only_with_the_scope_to_start_it(
     hub: Plexus,
 ) -> None:
     run = hub.call("shop.sure", {}, SHOPPER).run
@@ -457,7 +459,7 @@ async def test_a_run_is_stopped_and_answered_only_by_whoever_could_have_begun_it
         assert (error.code, error.data) == ("denied", {"scope": "shop"})
     assert run.terminal is None
     assert run.cancel_reason is None
-    # To look at it is to read.
+    # Inspecting it needs only "read".
     [shown] = await value(hub, "plexus.runs", {"state": "asking"}, READER)
     assert shown["run"] == run.id
     assert hub.call("plexus.attach", {"run": run.id}, READER).run is run
@@ -466,7 +468,7 @@ async def test_a_run_is_stopped_and_answered_only_by_whoever_could_have_begun_it
     assert await settled(run) == Result(True)
 
 
-async def test_another_is_not_even_told_that_it_may_not(hub: Plexus) -> None:
+async def test_another_principal_gets_not_found_instead_of_denied(hub: Plexus) -> None:
     run = hub.call("shop.sure", {}, SHOPPER).run
     for stranger in (Principal("bob"), Principal("bob", frozenset())):
         with pytest.raises(NotFound):
@@ -479,10 +481,12 @@ async def test_another_is_not_even_told_that_it_may_not(hub: Plexus) -> None:
     assert not hub.may_control(run, Principal("bob"))
 
 
-async def test_a_run_whose_method_is_gone_is_steered_only_with_every_scope(hub: Plexus) -> None:
+async def test_a_run_of_an_unregistered_method_is_controlled_only_with_all_scopes(
+    hub: Plexus,
+) -> None:
     run = hub.call("shop.sure", {}, SHOPPER).run
     hub.unregister("shop")
-    with pytest.raises(Denied, match=r"shop\.sure is no longer offered"):
+    with pytest.raises(Denied, match=r"shop\.sure is no longer registered"):
         hub.find_run_to_control(run.id, SHOPPER)
     assert hub.find_run_to_control(run.id, OWNER) is run
     run.cancel("the test is over")
@@ -509,7 +513,7 @@ async def test_lists_and_schema_show_what_can_be_called(hub: Plexus, principal: 
     assert await value(hub, "plexus.hash", {}, principal) == hub.schema(principal)["hash"]
 
 
-async def test_a_namespace_with_nothing_to_call_is_not_there(hub: Plexus) -> None:
+async def test_a_namespace_without_callable_methods_is_not_visible(hub: Plexus) -> None:
     [_, shop] = hub.schema(READER)["activations"]
     assert [child["namespace"] for child in shop["children"]] == ["shop.office"]
     error = await failure(hub, "plexus.schema", {"namespace": "shop.yard"}, READER)
@@ -553,7 +557,7 @@ async def test_the_hash_is_of_what_is_seen(hub: Plexus) -> None:
     assert hub.hash != hashes[2]
 
 
-async def test_scopes_that_no_method_has_make_no_schema_of_their_own(hub: Plexus) -> None:
+async def test_scopes_without_methods_share_a_schema(hub: Plexus) -> None:
     seen = hub.schema(READER)
     for number in range(3 * VARIANTS):
         odd = Principal(f"p{number}", frozenset({f"odd{number}"}))
@@ -583,12 +587,12 @@ def _many(count: int) -> type[Activation]:
     return type("Many", (Activation,), {**about, **body})
 
 
-async def test_a_name_that_is_nearly_right_is_not_a_way_to_learn_of_others(hub: Plexus) -> None:
+async def test_suggestions_do_not_reveal_invisible_methods(hub: Plexus) -> None:
     with pytest.raises(UnknownMethod) as caught:
         hub.call("shop.bux", {}, READER)
     assert not {"shop.buy"} & set(caught.value.data["nearest"])
     assert "shop.buy" not in caught.value.message
-    with pytest.raises(UnknownMethod, match=r"did you mean shop\.buy"):
+    with pytest.raises(UnknownMethod, match=r"Did you mean shop\.buy"):
         hub.call("shop.bux", {}, SHOPPER)
 
 
@@ -608,7 +612,9 @@ async def pages(
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 100])
-async def test_resources_are_listed_for_those_who_may_read_them(hub: Plexus, size: int) -> None:
+async def test_resources_are_listed_for_principals_that_may_read_them(
+    hub: Plexus, size: int
+) -> None:
     async def listed(principal: Principal) -> list[str]:
         return await pages(
             lambda after: hub.list_resources(principal, after, size), lambda e: e.uri, size
@@ -621,7 +627,7 @@ async def test_resources_are_listed_for_those_who_may_read_them(hub: Plexus, siz
     assert await listed(READER) == [*SHELVES, "window://"]
 
 
-async def test_prompts_are_listed_for_those_who_may_ask_for_them(hub: Plexus) -> None:
+async def test_prompts_are_listed_for_principals_that_may_use_them(hub: Plexus) -> None:
     async def listed(principal: Principal) -> list[str]:
         return await pages(lambda after: hub.list_prompts(principal, after, 2), lambda e: e.name, 2)
 
@@ -633,7 +639,7 @@ async def test_prompts_are_listed_for_those_who_may_ask_for_them(hub: Plexus) ->
 
 
 @pytest.mark.parametrize("limit", [0, 1, 5])
-async def test_a_list_that_repeats_itself_is_not_asked_for_ever(
+async def test_a_list_hook_that_repeats_itself_is_not_called_indefinitely(
     open_hub: OpenHub, limit: int
 ) -> None:
     class Stuck(Activation):
@@ -662,7 +668,7 @@ async def test_a_list_that_repeats_itself_is_not_asked_for_ever(
     assert Stuck.asked <= 2
 
 
-async def test_what_is_listed_but_read_by_nobody_is_shown_to_those_who_may_read_all(
+async def test_a_listed_resource_without_a_method_is_visible_with_all_scopes_only(
     open_hub: OpenHub,
 ) -> None:
     class Lost(Activation):

@@ -1,4 +1,4 @@
-"""Fair shares of a pool: what one principal gets alone, and beside others."""
+"""Fair shares of a pool, for one principal and under contention."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_places_that_are_released_go_to_the_principal_that_has_fewer() -> None:
     assert abs(pool.held_by("a") - pool.held_by("b")) <= 8
 
 
-def test_a_principal_that_holds_nothing_is_forgotten() -> None:
+def test_a_principal_without_places_costs_no_memory() -> None:
     pool = make_pool(64)
     for number in range(1000):
         assert pool.acquire(f"p{number}")
@@ -82,7 +82,7 @@ def test_a_principal_that_holds_nothing_is_forgotten() -> None:
     assert (pool.used, pool.holders) == (0, 0)
 
 
-def test_a_refusal_says_which_limit_what_is_held_and_what_to_do() -> None:
+def test_a_refusal_names_the_limit_the_holding_and_the_remedy() -> None:
     pool = make_pool(64)
     fill(pool, "a")
     mine = pool.refusal("a")
@@ -100,7 +100,7 @@ def test_a_refusal_says_which_limit_what_is_held_and_what_to_do() -> None:
     st.integers(1, 100),
     st.lists(st.tuples(st.sampled_from(["a", "b", "c", OPERATOR]), st.booleans()), max_size=300),
 )
-def test_a_pool_never_gives_out_more_than_it_has(total: int, steps: list[tuple[str, bool]]) -> None:
+def test_a_pool_never_exceeds_its_total(total: int, steps: list[tuple[str, bool]]) -> None:
     pool = make_pool(total)
     held: Counter[str] = Counter()
     for name, takes in steps:
@@ -175,7 +175,7 @@ def test_the_operator_keeps_some_however_many_others_there_are() -> None:
     assert len(cache.of(OPERATOR)) >= 256 // 16
 
 
-def test_what_is_evicted_is_said_and_what_is_removed_is_not() -> None:
+def test_the_callback_is_called_for_evicted_but_not_for_discarded_entries() -> None:
     evicted: list[str] = []
     cache: FairCache[int, str] = FairCache(2, 1000)
     for number in range(3):
@@ -189,7 +189,7 @@ def test_what_is_evicted_is_said_and_what_is_removed_is_not() -> None:
     assert (cache.holders, cache.size, cache.entries) == (0, 0, {})
 
 
-def test_what_is_old_goes_whoever_holds_it() -> None:
+def test_old_entries_of_all_principals_are_evicted() -> None:
     cache: FairCache[int, str] = FairCache(10, 1000)
     for number in range(6):
         name = "ab"[number % 2]

@@ -1,4 +1,4 @@
-"""What `plexus.testing` promises to whoever tests an activation with it."""
+"""The guarantees of `plexus.testing` for tests of activations."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Sample(Activation):
 
     @method
     async def hang(self) -> AsyncIterator[Content]:
-        """Say one word, and wait for ever."""
+        """Yield one word, and wait indefinitely."""
         try:
             yield Content(text="one")
             await asyncio.Event().wait()
@@ -97,12 +97,12 @@ class Wrong(Activation):
 # --- calling ---------------------------------------------------------------------------------
 
 
-async def test_a_plain_method_gives_its_value() -> None:
+async def test_a_plain_method_returns_its_value() -> None:
     async with local(Sample()) as plexus:
         assert await plexus.call("sample.double", number=4) == 8
 
 
-async def test_a_stream_gives_its_terminal() -> None:
+async def test_a_stream_returns_its_terminal() -> None:
     async with local(Sample) as plexus:  # a class does as well
         assert await plexus.call("sample.count", to=2) == Counted(total=2)
 
@@ -125,7 +125,7 @@ async def test_scopes_are_checked_as_they_are_on_a_server() -> None:
             await plexus.call("sample.double", number=4)
 
 
-async def test_what_a_method_raises_is_raised_by_call_as_the_same_kind() -> None:
+async def test_the_error_of_a_method_is_raised_by_call_as_the_same_class() -> None:
     async with local(Sample()) as plexus:
         with pytest.raises(NotFound, match="it is not there") as raised:
             await plexus.call("sample.fail", code="not_found")
@@ -184,17 +184,17 @@ async def test_leaving_the_block_of_a_stream_stops_the_run_and_waits_for_its_cle
         assert stream.run.terminal.type == "cancelled"
 
 
-async def test_a_stream_that_is_cancelled_still_gives_its_terminal() -> None:
+async def test_a_cancelled_stream_still_returns_its_terminal() -> None:
     async with local(Sample()) as plexus, plexus.stream("sample.hang") as stream:
         await anext(stream)
         stream.cancel("enough")
         assert [event async for event in stream] == [Cancelled(reason="enough")]
 
 
-async def test_a_method_that_says_nothing_fails_the_test_and_does_not_hang_it() -> None:
+async def test_a_silent_method_fails_the_test_instead_of_hanging_it() -> None:
     sample = Sample()
     async with local(sample, within_s=0.2) as plexus:
-        with pytest.raises(AssertionError, match=r"said nothing for 0\.2 s.*Content\(text='one'\)"):
+        with pytest.raises(AssertionError, match=r"no event for 0\.2 s.*Content\(text='one'\)"):
             await plexus.events("sample.hang")
     assert sample.cleaned == ["hang"]
 
@@ -210,7 +210,7 @@ async def test_following_a_run_does_not_stop_it() -> None:
 # --- answering -------------------------------------------------------------------------------
 
 
-async def test_answers_are_given_in_the_order_of_the_questions() -> None:
+async def test_answers_are_used_in_the_order_of_the_questions() -> None:
     async with local(Sample(), answers=[True, "north"]) as plexus:
         events = await plexus.events("sample.ask")
     asked = expect(events).types("request", "request", "content", "complete")
@@ -218,14 +218,14 @@ async def test_answers_are_given_in_the_order_of_the_questions() -> None:
     assert asked.text == "north"
 
 
-async def test_answers_can_be_given_to_one_call() -> None:
+async def test_answers_can_be_passed_to_one_call() -> None:
     async with local(Sample()) as plexus:
         assert await plexus.answering(False).call("sample.ask") == Complete()
         events = await plexus.answering(True, lambda request: request.message).events("sample.ask")
         assert expect(events).text == "Where?"
 
 
-async def test_a_question_without_an_answer_fails_the_test_and_says_what_was_asked() -> None:
+async def test_a_question_without_an_answer_fails_the_test_and_is_named() -> None:
     async with local(Sample()) as plexus:
         with pytest.raises(AssertionError, match=r"'Go on\?' \(confirm\).*answers="):
             await plexus.call("sample.ask")
@@ -233,16 +233,16 @@ async def test_a_question_without_an_answer_fails_the_test_and_says_what_was_ask
             await plexus.answering(True).call("sample.ask")
 
 
-async def test_an_answer_that_nobody_asked_for_fails_the_test() -> None:
-    with pytest.raises(AssertionError, match=r"nobody asked.*'south'"):
+async def test_an_unused_answer_fails_the_test() -> None:
+    with pytest.raises(AssertionError, match=r"no question was asked.*'south'"):
         async with local(Sample(), answers=[False, "south"]) as plexus:
             await plexus.events("sample.ask")
     async with local(Sample()) as plexus:
-        with pytest.raises(AssertionError, match="nobody asked"):
+        with pytest.raises(AssertionError, match="no question was asked"):
             await plexus.answering(False, "south").call("sample.ask")
 
 
-async def test_what_failed_in_the_block_is_not_hidden_by_answers_that_are_left() -> None:
+async def test_unused_answers_do_not_hide_an_error_in_the_block() -> None:
     with pytest.raises(ZeroDivisionError):
         async with local(Sample(), answers=[True]):
             raise ZeroDivisionError
@@ -264,7 +264,7 @@ async def test_an_answer_of_the_wrong_kind_is_refused() -> None:
 
 async def test_a_test_can_answer_by_hand() -> None:
     async with local(Sample()) as plexus, plexus.stream("sample.ask") as stream:
-        with pytest.raises(AssertionError, match="asks nothing"):
+        with pytest.raises(AssertionError, match="no open question"):
             stream.answer(True)
         assert isinstance(await anext(stream), QuestionAsked)
         stream.answer(True)
@@ -290,16 +290,16 @@ def test_an_expectation_that_holds_can_be_chained() -> None:
 @pytest.mark.parametrize(
     ("events", "assertion", "arguments", "said"),
     [
-        (EVENTS, "types", ("start", "complete"), "part at 2"),
-        (EVENTS, "types", ("start", "content", "content"), "part at 4"),
+        (EVENTS, "types", ("start", "complete"), "difference is at 2"),
+        (EVENTS, "types", ("start", "content", "content"), "difference is at 4"),
         ([], "types", ("start",), "none"),
         (EVENTS, "fails", ("odd",), "'error', not 'complete'"),
         (EVENTS[:-1], "completes", (), "a terminal at the end"),
         ([], "completes", (), "a terminal at the end"),
-        ([ErrorEvent(code="a", message="m")], "fails", ("b",), "'a' and not 'b'"),
+        ([ErrorEvent(code="a", message="m")], "fails", ("b",), "'a', not 'b'"),
         (EVENTS, "is_cancelled", (), "'cancelled', not 'complete'"),
-        (EVENTS, "progresses", (), "there is none"),
-        ([Progress(done=2), Progress(done=1)], "progresses", (), "went back"),
+        (EVENTS, "progresses", (), "found none"),
+        ([Progress(done=2), Progress(done=1)], "progresses", (), "decreased"),
         ([Progress(done=2)], "progresses", (3,), "ends at 2"),
     ],
 )
@@ -313,7 +313,7 @@ def test_an_expectation_that_does_not_hold_shows_the_events(
 
 
 def test_fields_of_a_terminal_are_compared() -> None:
-    with pytest.raises(AssertionError, match="result is 5 and not 6"):
+    with pytest.raises(AssertionError, match="result is 5, not 6"):
         expect(EVENTS).completes(result=6)
     with pytest.raises(AssertionError, match="no field 'total'"):
         expect(EVENTS).completes(total=6)

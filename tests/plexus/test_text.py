@@ -1,4 +1,4 @@
-"""Text from others is made safe to show, and short enough to keep."""
+"""Untrusted text is escaped and shortened."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from plexus.text import escape_controls, head_and_tail, replace_controls, shorte
 NASTY = "a\nb\x1b[31m\x7f\u202e\u2066\u061c\ud800z"
 
 
-def test_what_a_terminal_would_act_on_is_escaped() -> None:
+def test_terminal_control_characters_are_escaped() -> None:
     assert escape_controls("plain, naïve 漢字 🙂") == "plain, naïve 漢字 🙂"
     assert escape_controls(NASTY) == ("a\\u000ab\\u001b[31m\\u007f\\u202e\\u2066\\u061c\\ud800z")
 
@@ -25,7 +25,7 @@ def test_a_long_text_is_shortened_at_its_end() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1, 4, 5, 99])
-def test_a_long_text_keeps_its_head_and_tail_and_says_how_much_is_missing(limit: int) -> None:
+def test_a_long_text_keeps_its_head_and_tail_with_a_note(limit: int) -> None:
     text = "".join(chr(0x4E00 + number) for number in range(100))
     cut = head_and_tail(text, limit)
     head, _, rest = cut.partition("\n[... ")

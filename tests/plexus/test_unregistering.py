@@ -1,4 +1,4 @@
-"""An activation can go: its names are free, whoever listens is told, and its runs go on."""
+"""Unregistering: names become free, listeners are notified, and runs continue."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ class Guest(Activation):
         self.closed += 1
 
 
-async def test_what_is_gone_can_no_longer_be_called_listed_or_read(open_hub: OpenHub) -> None:
+async def test_an_unregistered_activation_cannot_be_called_listed_or_read(
+    open_hub: OpenHub,
+) -> None:
     hub = open_hub(Guest)
     before = hub.hash
     hub.unregister("guest")
@@ -74,7 +76,7 @@ async def test_what_is_gone_can_no_longer_be_called_listed_or_read(open_hub: Ope
     assert "guest" not in {path for path, _ in hub.activations()}
 
 
-async def test_everything_is_as_before_when_it_comes_again(open_hub: OpenHub) -> None:
+async def test_registering_it_again_restores_everything(open_hub: OpenHub) -> None:
     hub = open_hub(Guest)
     before = hub.hash
     hub.unregister("guest")
@@ -101,7 +103,7 @@ async def test_a_name_that_it_would_have_clashed_with_is_free(open_hub: OpenHub)
     assert hub.resolve("guest_child_inner").name == "guest_child.inner"
 
 
-async def test_its_runs_go_on_and_it_is_closed_once_with_the_hub(open_hub: OpenHub) -> None:
+async def test_its_runs_continue_and_it_is_closed_once_with_the_hub(open_hub: OpenHub) -> None:
     guest = Guest()
     hub = open_hub(guest)
     run = hub.call("guest.wait").run
@@ -116,7 +118,7 @@ async def test_its_runs_go_on_and_it_is_closed_once_with_the_hub(open_hub: OpenH
     assert guest.closed == 1
 
 
-async def test_whoever_listens_is_told_of_every_list_that_it_stood_in(open_hub: OpenHub) -> None:
+async def test_listeners_are_notified_of_every_list_that_contained_it(open_hub: OpenHub) -> None:
     hub = open_hub(Guest)
     told: list[Change] = []
     hub.on_change(told.append)
@@ -124,8 +126,8 @@ async def test_whoever_listens_is_told_of_every_list_that_it_stood_in(open_hub: 
     assert told == [Change("methods"), Change("prompts"), Change("resources")]
 
 
-async def test_what_is_not_there_cannot_go(open_hub: OpenHub) -> None:
+async def test_an_unknown_activation_cannot_be_unregistered(open_hub: OpenHub) -> None:
     hub = open_hub(Guest)
-    for name in ("nobody", "guest.child"):  # what is inside another goes with it
+    for name in ("nobody", "guest.child"):  # a child cannot be unregistered alone
         with pytest.raises(NotFound):
             hub.unregister(name)

@@ -49,12 +49,12 @@ def test_the_variables_of_an_address_are_found(
         ("a://{?x,}", "variables"),
         ("a://{?x}/more", "variables"),
         ("a://{?x}{?y}", "variables"),
-        ("a://{x}{y}", "nothing between"),
+        ("a://{x}{y}", "text between"),
         ("a://{x}/{x}", "twice"),
         ("a://{x}{?x}", "twice"),
     ],
 )
-def test_what_is_not_understood_is_said(uri: str, word: str) -> None:
+def test_an_invalid_template_is_refused(uri: str, word: str) -> None:
     with pytest.raises(ValueError, match=word):
         Template(uri)
 
@@ -95,13 +95,11 @@ def test_a_variable_is_one_part_of_the_path(uri: str, values: dict[str, str] | N
         ("run://?after=3", None),
     ],
 )
-def test_the_variables_of_the_query_may_be_left_out(
-    uri: str, values: dict[str, str] | None
-) -> None:
+def test_the_variables_of_the_query_are_optional(uri: str, values: dict[str, str] | None) -> None:
     assert Template("run://{run}{?after,to}").match(uri) == values
 
 
-def test_text_between_variables_is_taken_as_it_is() -> None:
+def test_text_between_variables_is_matched_literally() -> None:
     assert Template("a://x.y/{z}").match("a://xxy/1") is None
     assert Template("a://(x)+/{z}").match("a://(x)+/1") == {"z": "1"}
 

@@ -1,4 +1,4 @@
-"""What is wrong with arguments is described within bounds, whatever they are."""
+"""Errors of any arguments are described within bounds."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_validation_of_a_large_list_stops_at_its_first_error(open_hub: Ope
     assert [entry["at"] for entry in error.data["errors"]] == ["model.inner.0.default.0"]
     error = await refusal(open_hub, "model", model={"inner": [{str(n): n for n in range(20_000)}]})
     assert error.data == {"errors": [], "more": 20_000}
-    assert "20000 values are wrong" in error.message
+    assert "20000 values are invalid" in error.message
 
 
 async def test_a_long_list_of_errors_is_cut_and_the_rest_is_counted(open_hub: OpenHub) -> None:

@@ -232,7 +232,7 @@ def test_a_method_name_of_64_kib_is_just_a_name() -> None:
 
 
 def nested(depth: int) -> str:
-    """A request of so many levels, its own object and its list of params counted."""
+    """Return a request of this depth, including its own object and its list of params."""
     inner = depth - 1
     return f'{{"jsonrpc":"2.0","id":1,"method":"m","params":{"[" * inner}{"]" * inner}}}'
 
@@ -257,14 +257,14 @@ def test_brackets_inside_of_text_do_not_nest() -> None:
     assert isinstance(decode('{"jsonrpc":"2.0","id":1,"method":"%s"}' % ("[" * 1000)), Request)
 
 
-def test_what_comes_in_can_go_out_again_inside_of_an_envelope() -> None:
+def test_received_data_can_be_encoded_inside_an_envelope() -> None:
     message = decode(nested(64))
     assert isinstance(message, Request)
     assert wire.encode_result(1, wire.encode({"type": "content", "text": message.params}))
 
 
 def many_containers(count: int) -> str:
-    """A request with so many arrays and objects, its own two counted."""
+    """Return a request with this many arrays and objects, including its own two."""
     lists = ",".join(["[]"] * (count - 2))
     return f'{{"jsonrpc":"2.0","id":1,"method":"m","params":[{lists}]}}'
 
@@ -392,7 +392,7 @@ def test_lines_end_at_0x0a_only() -> None:
     assert LineDecoder(LIMITS).feed(line + b"\n" + line + b"\n") == [Request(1, text, [])] * 2
 
 
-def test_blank_lines_and_carriage_returns_are_no_fault() -> None:
+def test_blank_lines_and_carriage_returns_are_ignored() -> None:
     line = b'{"jsonrpc":"2.0","method":"m"}'
     assert LineDecoder(LIMITS).feed(b"\n\r\n  \n" + line + b"\r\n\n") == [Notification("m", None)]
 
@@ -473,7 +473,7 @@ def test_values_of_python_have_their_json_form(value: Any, expected: Any) -> Non
 
 
 @pytest.mark.parametrize("value", [object(), 1 + 2j, b"bytes", "\ud800", {(1,): 2}, 2**64])
-def test_what_has_no_json_form_is_a_type_error(value: Any) -> None:
+def test_a_value_without_a_json_form_is_a_type_error(value: Any) -> None:
     with pytest.raises(TypeError):
         wire.encode(value)
 
@@ -518,7 +518,7 @@ def test_an_id_keeps_its_type_and_value_on_the_way_out(request_id: wire.Id) -> N
         assert type(message.id) is type(request_id)
 
 
-def test_validation_is_strict_and_still_reads_what_json_can_only_say_as_text() -> None:
+def test_validation_is_strict_and_still_reads_types_that_json_encodes_as_text() -> None:
     number: Any = pydantic.TypeAdapter(int).validator
     path: Any = pydantic.TypeAdapter(Path).validator
     colour: Any = pydantic.TypeAdapter(Colour).validator
@@ -546,7 +546,7 @@ def test_an_integer_of_more_than_64_bits_is_refused_by_the_id_of_its_request(
     assert isinstance(message, Invalid)
     assert (message.id, message.code) == (7, wire.INVALID_PARAMS)
     assert f"the integer {number}"[:30] in message.message
-    assert "send it as text" in message.message
+    assert "send it as a string" in message.message
     assert len(message.message) < 200
 
 
@@ -564,7 +564,7 @@ def test_an_integer_of_more_than_64_bits_is_refused_by_the_id_of_its_request(
         '"\\\\","123456789012345678901234567890"',
     ],
 )
-def test_what_is_no_integer_of_more_than_64_bits_is_read(number: str) -> None:
+def test_other_digits_than_a_large_integer_are_decoded(number: str) -> None:
     message = wire.decode(asked(f"[{number}]"), Limits())
     assert isinstance(message, Request), message
 
@@ -582,13 +582,13 @@ def test_in_a_batch_every_request_is_refused_by_its_id() -> None:
     assert all(isinstance(each, Invalid) for each in messages)
 
 
-def test_an_answer_with_such_an_integer_is_an_error_to_who_waits_for_it() -> None:
+def test_a_response_with_such_an_integer_is_an_error_for_its_caller() -> None:
     answer = b'{"jsonrpc":"2.0","id":3,"result":%d}' % (2**70)
     message = wire.decode(answer, Limits())
     assert isinstance(message, Response)
     assert message.id == 3
     assert message.error is not None
-    assert "send it as text" in message.error["message"]
+    assert "send it as a string" in message.error["message"]
 
 
 def test_an_id_of_more_than_64_bits_is_still_no_id() -> None:
@@ -604,7 +604,7 @@ def test_a_value_with_such_an_integer_is_too_big() -> None:
 
 
 @given(st.integers(min_value=-(2**80), max_value=2**80))
-def test_an_integer_is_read_as_it_is_or_refused(number: int) -> None:
+def test_an_integer_is_decoded_exactly_or_refused(number: int) -> None:
     message = wire.decode(asked(str(number)), Limits())
     if -(2**63) <= number < 2**64:
         assert isinstance(message, Request)

@@ -382,7 +382,7 @@ def test_a_question_is_answered_from_the_server(project: Path) -> None:
         assert (pending["run"], pending["message"]) == (run, "Your name?")
         with pytest.raises(Exception, match="must be text"):
             server.ask("plexus.respond", run=run, request=pending["request"], answer=5)
-        with pytest.raises(Exception, match="asks no question"):
+        with pytest.raises(Exception, match="no open question"):
             server.ask("plexus.respond", run=run, request="77", answer="x")
         assert server.ask("plexus.respond", run=run, request=pending["request"], answer="Ada")
         assert server.items(run)[-1] == {"seq": 2, "type": "complete", "result": "Ada"}

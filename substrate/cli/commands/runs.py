@@ -193,7 +193,7 @@ def follow(
         code = target.run(follower.follow("plexus.attach", params, detach=True))
     except PlexusError as error:
         advice = f"`{command_line(ctx, 'runs', '--all')}` lists all runs."
-        raise click.ClickException(f"{error.message}. {advice}") from error
+        raise click.ClickException(f"{error.message} {advice}") from error
     if code > SIGNAL_BASE:
         stop = command_line(ctx, "cancel", str(run))
         display.remark(f"Detached from run {run}. `{stop}` stops it.", "yellow")

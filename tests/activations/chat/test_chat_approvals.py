@@ -94,7 +94,7 @@ async def test_an_unanswered_question_denies_the_tool_call(tmp_path: Path) -> No
         events = await room.send("go")
         [result] = [event for event in events if event["type"] == "tool_result"]
         assert result["is_error"] is True
-        assert "nobody answered" in result["output"]
+        assert "No answer within" in result["output"]
 
 
 async def test_a_long_input_is_shortened_in_the_message_and_complete_in_the_details(

@@ -153,7 +153,7 @@ def test_what_fails_rejects_with_its_code_message_and_data(folder: Path, server:
     assert (crashed["code"], wrong["code"]) == ("internal", "invalid_params")
     assert wrong["data"]["errors"][0]["at"] == "text"
     assert unknown["code"] == "unknown_method"
-    assert "did you mean demo.echo?" in unknown["message"]
+    assert "Did you mean demo.echo?" in unknown["message"]
     assert missing["code"] == "not_found"
 
 

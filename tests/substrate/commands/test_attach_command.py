@@ -56,7 +56,7 @@ def test_ctrl_c_leaves_and_says_how_to_stop_the_run(server: Running) -> None:
 def test_an_unknown_run_is_an_error_with_advice(server: Running) -> None:
     refused = server.run("attach", "77")
     assert refused.returncode == 1
-    assert "there is no run 77. `substrate --port" in refused.stderr
+    assert "Unknown run 77. List your runs with plexus.runs. `substrate --port" in refused.stderr
 
 
 def test_pending_questions_are_prompted_and_answered_ones_are_not(server: Running) -> None:

@@ -323,7 +323,7 @@ def test_a_question_that_times_out_is_withdrawn(tmp_path: Path) -> None:
         code, text = screen.end()
     assert code == 1
     assert "Quick? [y/n] " in text
-    assert "Error (no_answer): nobody answered within 0.3 s" in text
+    assert "Error (no_answer): No answer within 0.3 s" in text
 
 
 def test_without_a_terminal_the_answering_command_is_printed(tmp_path: Path) -> None:

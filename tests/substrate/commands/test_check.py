@@ -328,7 +328,7 @@ def test_without_activations_the_next_step_is_printed(
 def test_a_missing_module_is_an_error(tmp_path: Path) -> None:
     done = run("check", "no_such_module", cwd=tmp_path)
     assert done.returncode == 1
-    assert "there is no module 'no_such_module'" in done.stdout
+    assert "no module 'no_such_module'" in done.stdout
 
 
 @pytest.mark.parametrize("example", sorted(path.name for path in (ROOT / "examples").glob("*.py")))

@@ -223,7 +223,7 @@ FAULTS = {
     "init": (
         'version = "1.0.0"',
         'version = "1"\n    def __init__(self): 1 / 0',
-        r"talk\.py:12: Talk: could not be made: division by zero",
+        r"talk\.py:12: Talk: could not be instantiated: division by zero",
     ),
 }
 

@@ -165,7 +165,7 @@ def test_a_module_of_the_folder_that_settings_name_is_not_covered_and_not_loaded
     folder.run("trust")
     done = folder.run("list", "--local", "--json")
     assert "module.word" not in done.stdout
-    assert "Plugin skipped: module: there is no module 'module' on PYTHONPATH" in done.stderr
+    assert "Plugin skipped: module: no module 'module' on PYTHONPATH" in done.stderr
     assert "module" not in folder.executed()
     assert "module.word" in folder.methods("--trust")
 

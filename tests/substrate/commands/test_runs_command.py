@@ -82,7 +82,7 @@ def test_a_run_is_cancelled_with_the_given_reason(server: Running) -> None:
 def test_an_unknown_run_cannot_be_cancelled(server: Running) -> None:
     refused = server.run("cancel", "77")
     assert refused.returncode == 1
-    assert "there is no run 77" in refused.stderr
+    assert "Unknown run 77." in refused.stderr
     assert f"`substrate {' '.join(server.flags)} runs`" in refused.stderr
     assert server.run("cancel", "seventy").returncode == 2
 
