@@ -11,7 +11,7 @@ __all__ = ("TokenBucket",)
 
 #: What counts as a whole token: a timer that was set for the time of the next token may fire
 #: slightly early.
-WHOLE: Final = 0.999
+WHOLE_TOKEN: Final = 0.999
 
 
 class TokenBucket:
@@ -30,7 +30,7 @@ class TokenBucket:
         tokens = self._tokens + (now - self._updated_at) * self._per_s
         self._tokens = tokens = min(tokens, self._burst)
         self._updated_at = now
-        if tokens < WHOLE:
+        if tokens < WHOLE_TOKEN:
             return (1 - tokens) / self._per_s
         self._tokens = tokens - 1
         return 0.0

@@ -27,7 +27,7 @@ from plexus.runtime.runs import Runs
 __all__ = ("RUNS_PER_EVENT", "PlexusActivation", "RunsChanged", "transcript", "watch_runs")
 
 #: Maximum number of runs that are listed as resources. Older ones can be read by number.
-NEWEST_RUNS = 100
+MAX_LISTED_RUNS = 100
 #: Bounds of the polling interval of `plexus.watch`, in seconds.
 MIN_INTERVAL_S, MAX_INTERVAL_S = 0.1, 60.0
 #: Maximum number of runs in one event.
@@ -240,7 +240,7 @@ class PlexusActivation(Activation):
         self, principal: Principal, after: str | None, limit: int
     ) -> list[ResourceInfo]:
         """Return the caller's runs as resources."""
-        newest = self._shown_runs(principal)[:NEWEST_RUNS]
+        newest = self._shown_runs(principal)[:MAX_LISTED_RUNS]
         listed = [
             ResourceInfo(f"run://{run.id}", f"{run.method} ({run.state})", mime_type="text/plain")
             for run in newest

@@ -206,10 +206,10 @@ class RunElsewhere(Run):
         self._end(event if isinstance(event, Terminal) else ErrorEvent("gone", reason))
 
     def _end(self, terminal: Terminal, raw: bytes | None = None) -> None:
-        took_ms = self._summary.get("duration_ms")
+        duration_ms = self._summary.get("duration_ms")
         self.finish(terminal, raw)
-        if took_ms is not None:
-            self.ended_at = min(self.started_at + took_ms / 1000, time.monotonic())
+        if duration_ms is not None:
+            self.ended_at = min(self.started_at + duration_ms / 1000, time.monotonic())
         self._followers.clear()
 
     def open_remote_question(

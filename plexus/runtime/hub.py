@@ -45,7 +45,7 @@ logger = logging.getLogger("plexus.runtime.hub")
 #: Reason for callers and runs during shutdown.
 STOPPING = "the server is stopping"
 #: Maximum number of scope sets for which the schema is cached. Tokens may have any scopes.
-VARIANTS = 64
+MAX_SCHEMAS = 64
 
 
 class Plexus:
@@ -343,7 +343,7 @@ class Plexus:
         """
         scopes = self.scopes(principal)
         if scopes not in self._schemas:
-            if len(self._schemas) >= VARIANTS:
+            if len(self._schemas) >= MAX_SCHEMAS:
                 self._schemas.clear()
             if scopes == self._scopes:
                 roots = [describe(self._nodes[path]) for path in sorted(self._nodes)]

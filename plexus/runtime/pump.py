@@ -30,11 +30,11 @@ SLICE_S = 0.001
 #: How long one task continues with short runs before it yields to others.
 TURN_S = 0.005
 #: Number of events before the first check, unless a reader waits.
-SHORT = 16
+FIRST_CHECK_EVENTS = 16
 #: Maximum number of events of a burst between two checks of the clock and the owner.
-STRIDE = 64
+MAX_STRIDE = 64
 #: An event of more bytes is always followed by a check.
-LARGE = 4096
+LARGE_EVENT_BYTES = 4096
 
 #: What Python raises when a generator yields while it is closed.
 IGNORED_EXIT = "async generator ignored GeneratorExit"
@@ -137,7 +137,7 @@ class Pace:
     def __init__(self, log: RunLog) -> None:
         self._log = log
         self._slice_end = time.monotonic() + SLICE_S
-        self._stride = SHORT
+        self._stride = FIRST_CHECK_EVENTS
 
     def check(self) -> int:
         """Wake waiting readers; return the number of events until the next check, or 0 to pause."""
@@ -151,7 +151,7 @@ class Pace:
             self._stride = max(self._stride // 2, 1)
             return 0
         log.trim_read()
-        self._stride = min(self._stride * 2, STRIDE)
+        self._stride = min(self._stride * 2, MAX_STRIDE)
         return self._stride if log.capacity > 0 else 0
 
     async def pause(self) -> None:
@@ -193,7 +193,7 @@ async def _stream_outcome(run: LocalRun, stream: AsyncIterator[Event]) -> Termin
     waiting_readers = log.waiting_readers
     add_event, add_raw = log.events.append, log.payloads.append
     pace: Pace | None = None  # a short stream never needs it
-    left = SHORT
+    left = FIRST_CHECK_EVENTS
     event: Event | None = None
     kind: type[Event] | None = None
     try:
@@ -207,7 +207,7 @@ async def _stream_outcome(run: LocalRun, stream: AsyncIterator[Event]) -> Termin
             add_event(event)
             add_raw(raw)
             left -= 1
-            if left <= 0 or waiting_readers or len(raw) > LARGE:
+            if left <= 0 or waiting_readers or len(raw) > LARGE_EVENT_BYTES:
                 if pace is None:
                     pace = Pace(log)
                 left = pace.check()

@@ -197,8 +197,8 @@ class Runs:
 
     def counts(self) -> dict[str, int]:
         """Return the number of runs in each state, and of those that ended since the start."""
-        under_way = Counter(run.state for run in self._running.values())
-        return dict(sorted(under_way.items())) | self._ended | {"abandoned": self._abandoned}
+        in_progress = Counter(run.state for run in self._running.values())
+        return dict(sorted(in_progress.items())) | self._ended | {"abandoned": self._abandoned}
 
     def cancel_all(self, reason: str) -> None:
         """Cancel every run."""

@@ -150,11 +150,11 @@ class _Holding(deque[Entry[K, T]]):
 class FairCache(Generic[K, T]):
     """A cache of ended items, limited in count and size."""
 
-    __slots__ = ("_holdings", "_most", "_most_bytes", "entries", "size")
+    __slots__ = ("_holdings", "_max_bytes", "_max_items", "entries", "size")
 
-    def __init__(self, most: int, most_bytes: int) -> None:
-        self._most = most
-        self._most_bytes = most_bytes
+    def __init__(self, max_items: int, max_bytes: int) -> None:
+        self._max_items = max_items
+        self._max_bytes = max_bytes
         #: All entries by key, the oldest first. For reading only.
         self.entries: dict[K, Entry[K, T]] = {}
         self._holdings: dict[str, _Holding[K, T]] = {}
@@ -176,7 +176,7 @@ class FairCache(Generic[K, T]):
             holding = holdings[name] = _Holding(name)
         entries[key] = entry = (key, name, item, size, on_evict)
         holding.append(entry)
-        if len(entries) > self._most > 0 and len(holdings) == 1:
+        if len(entries) > self._max_items > 0 and len(holdings) == 1:
             # The common case, a full cache with one principal, needs no search.
             oldest, _, evicted, evicted_size, evict = holding.popleft()
             del entries[oldest]
@@ -185,7 +185,7 @@ class FairCache(Generic[K, T]):
                 evict(evicted)
         holding.size += size
         self.size += size
-        if self.size > self._most_bytes or len(entries) > self._most:
+        if self.size > self._max_bytes or len(entries) > self._max_items:
             self._trim()
 
     def get(self, key: K) -> T | None:
@@ -235,15 +235,15 @@ class FairCache(Generic[K, T]):
 
     def _trim(self) -> None:
         """Evict entries until the rest fits."""
-        while self.size > self._most_bytes or len(self.entries) > self._most:
+        while self.size > self._max_bytes or len(self.entries) > self._max_items:
             self._evict_oldest(self._largest())
 
     def _largest(self) -> _Holding[K, T]:
         """Return the holding to evict from: the largest by the limit that is exceeded."""
         holdings = self._holdings.values()
-        if self.size > self._most_bytes:
-            return max(holdings, key=lambda each: weight(each.name, each.size, self._most_bytes))
-        return max(holdings, key=lambda each: weight(each.name, len(each), self._most))
+        if self.size > self._max_bytes:
+            return max(holdings, key=lambda each: weight(each.name, each.size, self._max_bytes))
+        return max(holdings, key=lambda each: weight(each.name, len(each), self._max_items))
 
     def _evict_oldest(self, holding: _Holding[K, T]) -> None:
         key, _, item, size, on_evict = holding.popleft()

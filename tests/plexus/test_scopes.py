@@ -27,7 +27,7 @@ from plexus import (
 from plexus.errors import RegistrationError, UnknownMethod
 from plexus.events import ErrorEvent, Result
 from plexus.principal import LOCAL
-from plexus.runtime.hub import VARIANTS
+from plexus.runtime.hub import MAX_SCHEMAS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -559,7 +559,7 @@ async def test_the_hash_is_of_what_is_seen(hub: Plexus) -> None:
 
 async def test_scopes_without_methods_share_a_schema(hub: Plexus) -> None:
     seen = hub.schema(READER)
-    for number in range(3 * VARIANTS):
+    for number in range(3 * MAX_SCHEMAS):
         odd = Principal(f"p{number}", frozenset({f"odd{number}"}))
         assert hub.schema(odd) is seen
 
@@ -568,7 +568,7 @@ def test_many_sets_of_scopes_are_each_shown_their_own() -> None:
     hub = Plexus()
     hub.register(_many(8))
     for turn in range(2):
-        for number in range(4 * VARIANTS):
+        for number in range(4 * MAX_SCHEMAS):
             scopes = frozenset(f"s{bit}" for bit in range(8) if number >> bit & 1)
             names = names_in(hub.schema(Principal(f"p{turn}", scopes)))
             assert names == {f"many.m{scope[1:]}" for scope in scopes}
