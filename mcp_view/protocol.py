@@ -59,9 +59,9 @@ class Fallback(Protocol):
     def on_started(self, call: Any, run: Run) -> list[Effect]: ...
     def on_refused(self, call: Any, error: PlexusError) -> list[Effect]: ...
     def on_items(self, call: Any, batch: Batch) -> list[Effect]: ...
-    def revoked(self, reason: str) -> list[Effect]: ...
-    def on_call_defect(self, call: Any, error: PlexusError, seq: int) -> list[Effect]: ...
-    def peer_gone(self) -> list[Effect]: ...
+    def on_revoked(self, reason: str) -> list[Effect]: ...
+    def on_call_error(self, call: Any, error: PlexusError, seq: int) -> list[Effect]: ...
+    def on_disconnect(self) -> list[Effect]: ...
 
 
 class McpConnection:
@@ -249,17 +249,17 @@ class McpConnection:
             messages.insert(0, session_notification(peer.session, change))
         return self._writer.notify([message for message in messages if message is not None])
 
-    def on_defect(self, requests: list[wire.Id], error: PlexusError) -> list[Effect]:
+    def on_request_error(self, requests: list[wire.Id], error: PlexusError) -> list[Effect]:
         """Answer requests whose handling raised an unexpected error."""
         failure = _internal(error)
         return [
             effect for request in requests for effect in self._writer.refuse(request, failure, None)
         ]
 
-    def on_call_defect(self, call: Any, error: PlexusError, seq: int) -> list[Effect]:
+    def on_call_error(self, call: Any, error: PlexusError, seq: int) -> list[Effect]:
         """Answer a call whose handling raised an unexpected error."""
         if not isinstance(call, Call):
-            return self._other_view.on_call_defect(call, error, seq)
+            return self._other_view.on_call_error(call, error, seq)
         # The error may have been raised after the state changed to ANSWERED but before the answer
         # was sent, so the state does not decide.
         registered = self._calls.get(call.id) is call
@@ -275,7 +275,7 @@ class McpConnection:
         self._listeners.clear()
         return effects
 
-    def revoked(self, reason: str) -> list[Effect]:
+    def on_revoked(self, reason: str) -> list[Effect]:
         """Handle a revoked credential: cancel all runs and answer their requests with an error."""
         error = ProtocolError(DENIED, reason)
         effects: list[Effect] = []
@@ -284,9 +284,9 @@ class McpConnection:
         for listener in self._listeners.values():
             effects += self._writer.refuse(listener.id, error, None)
         self._listeners.clear()
-        return effects if self._fallback is None else effects + self._fallback.revoked(reason)
+        return effects if self._fallback is None else effects + self._fallback.on_revoked(reason)
 
-    def peer_gone(self) -> list[Effect]:
+    def on_disconnect(self) -> list[Effect]:
         """Handle a disconnect: cancel the runs of all open calls."""
         calls = list(self._calls.values())
         self._calls.clear()
@@ -297,7 +297,7 @@ class McpConnection:
         gone: list[Effect] = [LeaveCall(call, cancel="disconnected") for call in calls]
         for call in calls:
             call.cancel()
-        return gone if self._fallback is None else gone + self._fallback.peer_gone()
+        return gone if self._fallback is None else gone + self._fallback.on_disconnect()
 
     @property
     def _other_view(self) -> Fallback:

@@ -247,7 +247,7 @@ class NativeConnection:
         """Do nothing: native clients poll `plexus.hash`."""
         return []
 
-    def on_defect(self, requests: list[wire.Id], error: PlexusError) -> list[Effect]:
+    def on_request_error(self, requests: list[wire.Id], error: PlexusError) -> list[Effect]:
         """Answer requests whose handling raised an unexpected error."""
         return [
             effect
@@ -255,7 +255,7 @@ class NativeConnection:
             for effect in self._reply(self._refusal(request, error), None)
         ]
 
-    def on_call_defect(self, call: Subscription, error: PlexusError, seq: int) -> list[Effect]:
+    def on_call_error(self, call: Subscription, error: PlexusError, seq: int) -> list[Effect]:
         """End a call whose items could not be encoded, with an error or a terminal."""
         self._subscriptions.pop(call.number, None)
         if call.is_notification:
@@ -270,7 +270,7 @@ class NativeConnection:
         """Do nothing: a run that is cancelled ends with a terminal."""
         return []
 
-    def revoked(self, reason: str) -> list[Effect]:
+    def on_revoked(self, reason: str) -> list[Effect]:
         """Handle a revoked credential: cancel all calls and send an error.
 
         A buffered call has not been answered yet. Other calls were answered with their
@@ -287,7 +287,7 @@ class NativeConnection:
             return effects
         return effects + (self._reply(self._refusal(None, error), None) if open_calls else [])
 
-    def peer_gone(self) -> list[Effect]:
+    def on_disconnect(self) -> list[Effect]:
         """Handle a disconnect: cancel the calls that no client can resume."""
         gone = list(self._subscriptions.values())
         self._subscriptions.clear()

@@ -54,11 +54,11 @@ class View(Protocol):
         self, effect: AnswerQuestion | KeepRun, error: PlexusError | None
     ) -> list[Effect]: ...
     def on_change(self, change: Change) -> list[Effect]: ...
-    def on_defect(self, requests: list[wire.Id], error: PlexusError) -> list[Effect]: ...
-    def on_call_defect(self, call: Any, error: PlexusError, seq: int) -> list[Effect]: ...
+    def on_request_error(self, requests: list[wire.Id], error: PlexusError) -> list[Effect]: ...
+    def on_call_error(self, call: Any, error: PlexusError, seq: int) -> list[Effect]: ...
     def on_shutdown(self) -> list[Effect]: ...
-    def revoked(self, reason: str) -> list[Effect]: ...
-    def peer_gone(self) -> list[Effect]: ...
+    def on_revoked(self, reason: str) -> list[Effect]: ...
+    def on_disconnect(self) -> list[Effect]: ...
 
 
 class Connection:
@@ -104,7 +104,7 @@ class Connection:
         try:
             effects = self._view.receive(message)
         except Exception as error:  # noqa: BLE001 - a defect; requests are still answered
-            effects = self._view.on_defect(
+            effects = self._view.on_request_error(
                 _request_ids(message), Internal.report("a request", error)
             )
         self.perform(effects)
@@ -190,7 +190,7 @@ class Connection:
 
     def lost(self) -> None:
         """Handle a disconnect: nothing more can be written."""
-        self._perform(self._view.peer_gone())
+        self._perform(self._view.on_disconnect())
         self._frames = []
         self._stop_processing()
 
@@ -219,7 +219,7 @@ class Connection:
         if self.revoked is not None:
             return
         self.revoked = reason
-        self._perform(self._view.revoked(reason))
+        self._perform(self._view.on_revoked(reason))
         self._stop_processing()
         self._finishing = True
         self.wake()
@@ -309,7 +309,7 @@ class Connection:
         if reader is not None:
             reader.run.cancel("the response could not be created")
         self._leave_call(LeaveCall(call))
-        return self._view.on_call_defect(call, Internal.report("an answer", error), seq)
+        return self._view.on_call_error(call, Internal.report("an answer", error), seq)
 
     def _leave_call(self, effect: LeaveCall) -> None:
         reader = self._readers.pop(effect.call, None)

@@ -121,7 +121,7 @@ STEPS: dict[Step, list[Callable[[Scene], list[Effect]]]] = {
     Step.RESPONSE: [lambda s: s.view.receive(wire.Response(1, {"action": "accept"}, None))],
     Step.OUTCOME: [lambda s: outcome(s, None), lambda s: outcome(s, InvalidParams("no"))],
     Step.CANCELLED: [cancel],
-    Step.FAILED: [lambda s: s.view.on_call_defect(s.call, PlexusError("no"), 1)],
+    Step.FAILED: [lambda s: s.view.on_call_error(s.call, PlexusError("no"), 1)],
 }
 
 

@@ -296,7 +296,7 @@ def test_a_subscription_ends_with_its_terminal() -> None:
     idle.append(peer.view.idle)
     assert idle == [False, False, True]
     assert peer.call("plexus.unsubscribe", [1001]) == [result(1, False)]
-    assert peer.view.peer_gone() == []
+    assert peer.view.on_disconnect() == []
 
 
 def test_the_bytes_of_an_event_are_unchanged() -> None:
@@ -462,17 +462,17 @@ def test_a_disconnect_cancels_calls_that_cannot_be_resumed() -> None:
     peer.call("a")
     peer.keyed = True
     peer.call("b")
-    gone = peer.view.peer_gone()
+    gone = peer.view.on_disconnect()
     kept = [(leave.cancel, leave.keep) for leave in gone if isinstance(leave, LeaveCall)]
     assert kept == [("disconnected", False), (None, True)]
     assert peer.view.idle
-    assert peer.view.peer_gone() == []
+    assert peer.view.on_disconnect() == []
 
 
 def test_a_resumable_transport_can_resume_every_call() -> None:
     peer = Peer(resumable=True)
     peer.call("a")
-    [leave] = peer.view.peer_gone()
+    [leave] = peer.view.on_disconnect()
     assert isinstance(leave, LeaveCall)
     assert (leave.cancel, leave.keep) == (None, True)
 
@@ -610,7 +610,7 @@ def test_any_sequence_gives_effects_and_never_raises(steps: list[Any], buffered:
             case bytes():
                 peer.say(step)
             case "gone":
-                peer.do(peer.view.peer_gone())
+                peer.do(peer.view.on_disconnect())
             case (run, last):
                 live = peer.calls.get(run)
                 if live is not None and run not in left:
