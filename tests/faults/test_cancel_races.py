@@ -1,5 +1,7 @@
-"""Cancelling before, at and after the end, twice, by several ways, and for what is not there: a
-call has one outcome, and nothing of it comes after the answer to its cancellation."""
+"""Cancellation before, at and after the end, twice, by several ways, and of unknown calls.
+
+A call has one outcome, and nothing of it is sent after the response to its cancellation.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +33,14 @@ TURNS = st.integers(0, 30)
 
 
 class Race(Activation):
-    """Ends after so many turns, or later if it cleans up first."""
+    """An activation that ends after a number of turns, or later if it cleans up first."""
 
     namespace = "race"
     version = "1.0.0"
 
     @method
     async def run(self, turns: int, cleanup: int = 0) -> AsyncIterator[Content]:
-        """Say a word at each turn."""
+        """Yield a word at each turn."""
         try:
             for number in range(turns):
                 yield Content(text=f"{number}")
@@ -63,7 +65,7 @@ NATIVE_WAYS = st.sampled_from(
 
 
 class NativePeer:
-    """A client that remembers everything it heard, in order."""
+    """A client that records everything it receives, in order."""
 
     def __init__(self, hub: Plexus) -> None:
         self.connection = Connection(hub, NativeConnection(MESSAGES, hub.limits, hub.new_id), LOCAL)
@@ -205,7 +207,7 @@ async def mcp_race(revision: str, length: int, cleanup: int, acts: list[tuple[in
     st.integers(0, 5),
     st.lists(st.tuples(TURNS, MCP_WAYS), max_size=4),
 )
-def test_an_mcp_call_has_one_answer_or_was_cancelled_and_has_none(
+def test_an_mcp_call_has_one_response_or_was_cancelled_and_has_none(
     revision: str, length: int, cleanup: int, acts: list[tuple[int, str]]
 ) -> None:
     asyncio.run(mcp_race(revision, length, cleanup, acts))

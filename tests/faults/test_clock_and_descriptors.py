@@ -1,4 +1,4 @@
-"""A server that runs out of descriptors, and one whose clock jumps."""
+"""A server that runs out of descriptors, and a server whose clock jumps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DESCRIPTORS = 96
 
 @contextmanager
 def few_descriptors() -> Iterator[None]:
-    """Whatever is started here has few descriptors."""
+    """Limit the descriptors of processes that are started in this block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, hard))
     try:
@@ -52,7 +52,7 @@ def descriptors_of(server: Server) -> int:
 
 
 def waits(peer: RawPeer) -> bool:
-    """Whether nothing comes back for a moment."""
+    """Return whether nothing is received for a moment."""
     peer.sock.settimeout(0.5)
     try:
         peer.sock.recv(1)
@@ -63,7 +63,7 @@ def waits(peer: RawPeer) -> bool:
     return False
 
 
-def test_accepting_pauses_when_few_descriptors_are_left_and_goes_on_when_there_are_more(
+def test_accepting_pauses_when_few_descriptors_are_left_and_resumes(
     server: Server,
 ) -> None:
     first = RawPeer(server.port)
@@ -73,7 +73,7 @@ def test_accepting_pauses_when_few_descriptors_are_left_and_goes_on_when_there_a
     last.post(ECHO)
     assert waits(last)
     assert descriptors_of(server) < DESCRIPTORS - 8
-    # What is open goes on, and there are descriptors for its work.
+    # Open connections continue, and there are descriptors for their work.
     done = first.answer(call_of("bash.execute", {"command": "ls | cat | wc -l"}))
     assert done["result"]["terminal"]["exit_code"] == 0
     for peer in waiting[: DESCRIPTORS // 2]:
@@ -86,7 +86,7 @@ def test_accepting_pauses_when_few_descriptors_are_left_and_goes_on_when_there_a
     first.sock.close()
 
 
-def test_accepting_survives_that_there_is_no_descriptor_at_all(server: Server) -> None:
+def test_accepting_survives_without_any_free_descriptor(server: Server) -> None:
     first = RawPeer(server.port)
     assert "result" in first.answer(ECHO)
     pid = server.process.pid
@@ -107,7 +107,7 @@ def test_accepting_survives_that_there_is_no_descriptor_at_all(server: Server) -
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("jump_s", [86400.0, -86400.0])
-async def test_nothing_expires_and_nothing_is_late_when_the_clock_on_the_wall_jumps(
+async def test_nothing_expires_or_is_delayed_when_the_wall_clock_jumps(
     open_hub: OpenHub, monkeypatch: pytest.MonkeyPatch, jump_s: float
 ) -> None:
     hub = open_hub(Leaving(), limits=Limits(run_s=60.0, finished_s=60.0, orphan_s=60.0))

@@ -1,4 +1,4 @@
-"""Peers that vanish, stop reading, or were never really there."""
+"""Peers that vanish, stop reading, or never really existed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ POINTS = [0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    # Over MCP every number is said too.
+    # Over MCP every number is sent too.
     options = ("--activation", LEAVING, "--mcp-progress-rate", "0")
     with limited(*options, orphan_s=0.3) as running:
         yield running
@@ -100,7 +100,7 @@ def test_the_generator_is_closed_wherever_in_its_stream_the_peer_vanishes(
 
 
 @pytest.mark.parametrize("vanish", [reset, close, half_close])
-def test_the_generator_is_closed_when_who_waits_for_all_of_it_vanishes(
+def test_the_generator_is_closed_when_a_client_waiting_for_the_result_vanishes(
     server: Server, vanish: Any
 ) -> None:
     with RawPeer(server.port) as peer:
@@ -110,7 +110,7 @@ def test_the_generator_is_closed_when_who_waits_for_all_of_it_vanishes(
         wait_until(lambda: open_generators(server) == 0)
 
 
-def test_a_client_that_hangs_up_before_it_is_accepted_disturbs_nobody(server: Server) -> None:
+def test_a_client_that_hangs_up_before_it_is_accepted_disturbs_no_other(server: Server) -> None:
     for _ in range(50):
         RawPeer(server.port).reset()
     assert body_of(server.request("POST", "/rpc", ECHO))["result"]["terminal"]["result"] == "x"
@@ -159,7 +159,7 @@ def test_a_stream_that_stops_being_read_is_cut_and_its_run_stopped() -> None:
         echo(other)
 
 
-def test_what_a_stuck_reader_holds_is_bounded() -> None:
+def test_the_memory_of_a_stuck_reader_is_bounded() -> None:
     def resident(server: Server) -> int:
         for line in Path(f"/proc/{server.process.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
@@ -198,7 +198,7 @@ def test_many_half_sent_headers_are_cut_and_others_do_not_notice() -> None:
         echo(other)
 
 
-def test_a_websocket_that_answers_no_pings_is_gone_and_its_run_stopped() -> None:
+def test_a_websocket_that_answers_no_pings_is_closed_and_its_run_cancelled() -> None:
     with limited(ping_s=0.5) as server, RawPeer(server.port) as dead:
         dead.upgrade()
         dead.send_json(call_of("demo.wait"))
@@ -221,7 +221,7 @@ def test_a_websocket_that_answers_pings_stays() -> None:
         assert runs(server, "demo.wait") == ["running"]
 
 
-def test_the_system_watches_for_peers_that_vanish_without_a_word() -> None:
+def test_keepalive_detects_peers_that_vanish_silently() -> None:
     with bind(0) as listening:
         watch_for_dead_peers(listening, 20.0)
         with RawPeer(listening.getsockname()[1]), listening.accept()[0] as accepted:

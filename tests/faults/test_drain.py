@@ -1,4 +1,4 @@
-"""A server that is told to stop: what may finish, what is stopped, and that nothing is left."""
+"""Shutdown of a server: which runs may finish, which are cancelled, and that nothing is left."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def hear(peer: ClientConnection) -> Any:
 
 
 def start_command(peer: ClientConnection) -> int:
-    """The pid of a command that has children of its own, one of them in another session."""
+    """Return the pid of a command that has children, one of them in another session."""
     peer.send(
         json.dumps(call_of("bash.execute", [f"setsid sleep {SLEEP_S} & sleep {SLEEP_S}"], "bash"))
     )
@@ -69,7 +69,7 @@ def running(server: Server) -> int:
 
 
 def sleepers() -> set[int]:
-    """Every process that sleeps for as long as these tests have it sleep."""
+    """Return every process that sleeps for the duration that these tests use."""
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -81,7 +81,7 @@ def sleepers() -> set[int]:
     return found
 
 
-def test_fifty_calls_over_four_transports_finish_or_are_told_that_they_are_stopped() -> None:
+def test_fifty_calls_over_four_transports_finish_or_report_their_cancellation() -> None:
     with limited(drain_s=3.0) as server, ExitStack() as stack:
         sse: list[Sent] = []
         mcp: list[Sent] = []
@@ -158,7 +158,7 @@ def test_fifty_calls_over_four_transports_finish_or_are_told_that_they_are_stopp
 
 
 @pytest.mark.parametrize("hurry", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_stops_everything_at_once(hurry: signal.Signals) -> None:
+def test_a_second_signal_stops_everything_immediately(hurry: signal.Signals) -> None:
     with limited(drain_s=300) as server:
         stream = server.stream("demo.wait")
         assert "result" in next(events(stream))[1]
@@ -171,7 +171,7 @@ def test_a_second_signal_stops_everything_at_once(hurry: signal.Signals) -> None
         assert server.process.wait(ANSWER_S) == 0
 
 
-def test_a_third_signal_ends_even_a_server_whose_method_does_not() -> None:
+def test_a_third_signal_ends_even_a_server_whose_method_ignores_cancellation() -> None:
     with limited(drain_s=300, cancel_s=300) as server:
         stream = server.stream("demo.refuse_to_stop")
         assert "result" in next(events(stream))[1]
@@ -182,7 +182,7 @@ def test_a_third_signal_ends_even_a_server_whose_method_does_not() -> None:
         assert server.process.wait(ANSWER_S) == -signal.SIGTERM
 
 
-def test_those_who_only_watch_are_not_waited_for() -> None:
+def test_shutdown_does_not_wait_for_watchers() -> None:
     with limited(drain_s=300) as server:
         stream = server.stream("health.watch")
         assert "result" in next(events(stream))[1]
@@ -192,14 +192,14 @@ def test_those_who_only_watch_are_not_waited_for() -> None:
         assert server.process.wait(ANSWER_S) == 0
 
 
-def test_a_server_with_nothing_under_way_stops_at_once_though_connections_are_open() -> None:
+def test_an_idle_server_stops_immediately_even_with_open_connections() -> None:
     with limited(drain_s=300) as server, connect(server.ws), RawPeer(server.port) as idle:
         assert "result" in idle.answer(ECHO)
         server.process.terminate()
         assert server.process.wait(ANSWER_S) == 0
 
 
-def test_the_lock_file_is_gone_and_the_store_is_whole_after_a_stop_in_mid_work(
+def test_the_lock_file_is_removed_and_the_store_is_intact_after_a_stop_in_mid_work(
     tmp_path: Path,
 ) -> None:
     settings = {"SUBSTRATE_LIMITS__DRAIN_S": "0.5", "SUBSTRATE_DATABASE": str(tmp_path / "a.db")}
@@ -223,7 +223,7 @@ def test_the_lock_file_is_gone_and_the_store_is_whole_after_a_stop_in_mid_work(
 
 
 @pytest.mark.anyio
-async def test_a_run_that_may_finish_may_call_others_and_nobody_else_may(
+async def test_a_run_that_may_finish_may_call_others_and_new_calls_are_refused(
     open_hub: OpenHub,
 ) -> None:
     hub = open_hub(Leaving())
@@ -237,7 +237,7 @@ async def test_a_run_that_may_finish_may_call_others_and_nobody_else_may(
 
 
 @pytest.mark.anyio
-async def test_draining_gives_up_after_its_time(open_hub: OpenHub) -> None:
+async def test_draining_ends_at_its_timeout(open_hub: OpenHub) -> None:
     hub = open_hub(Leaving())
     run = hub.call("leaving.delegate", {"after_s": 60.0}).run
     await quiet()
@@ -250,7 +250,7 @@ async def test_draining_gives_up_after_its_time(open_hub: OpenHub) -> None:
 @pytest.mark.parametrize(
     ("route", "code"), [("/rpc", -32002), ("/mcp", -32003), ("/messages", -32003)]
 )
-def test_a_client_that_posts_while_the_server_stops_gets_the_number_of_its_protocol(
+def test_a_client_that_posts_while_the_server_stops_gets_the_code_of_its_protocol(
     route: str, code: int
 ) -> None:
     # In MCP -32002 is a resource that does not exist.

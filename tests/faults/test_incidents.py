@@ -1,7 +1,7 @@
-"""What has happened to others, each as a test that it cannot happen here.
+"""Incidents of other projects, each as a test that it cannot happen here.
 
-The name of a test names the incident. Where a test for it stands elsewhere, the table says where,
-and a test sees that it is there.
+The name of a test names the incident. If another file tests it, the table says where, and a test
+checks that it exists.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ pytestmark = pytest.mark.timeout(120)
 
 GUARD = "substrate/test_guard.py"
 LIMITS = "limits/test_every_limit.py"
-#: Incidents whose tests stand elsewhere.
-ELSEWHERE: dict[str, tuple[str, ...]] = {
+#: Incidents whose tests are in other files.
+OTHER_FILES: dict[str, tuple[str, ...]] = {
     # No check of Host and Origin on a local server: SDKs of five languages.
     "CVE-2025-66416, CVE-2025-66414, CVE-2026-34742, CVE-2026-42559": (
         f"{GUARD}::test_no_route_is_reached_by_a_foreign_host_or_origin",
-        f"{GUARD}::test_no_route_is_reached_with_a_missing_or_doubled_name",
+        f"{GUARD}::test_no_route_is_reached_with_a_missing_or_repeated_name",
     ),
     # The guard of one handler was forgotten at its sibling.
     "the Go SDK's second handler": (
         f"{GUARD}::test_every_route_of_the_real_server_is_guarded",
         f"{GUARD}::test_a_web_page_cannot_open_a_websocket",
     ),
-    # A local proxy that spawned commands for whoever asked.
+    # A local proxy that spawned commands for any client.
     "CVE-2025-49596 of the Inspector": (
         f"{GUARD}::test_no_route_but_the_public_ones_is_reached_without_the_token",
-        "substrate/test_access_exposure.py::test_what_would_let_strangers_in_is_refused",
-        "substrate/test_access_exposure.py::test_such_a_server_does_not_even_listen",
+        "substrate/test_access_exposure.py::test_settings_that_would_admit_strangers_are_refused",
+        "substrate/test_access_exposure.py::test_a_server_with_unsafe_settings_does_not_listen",
     ),
     # A local WebSocket that took any web page for its client.
     "CVE-2025-52882 of IDE extensions": (
         f"{GUARD}::test_a_web_page_cannot_open_a_websocket",
-        f"{GUARD}::test_a_websocket_without_the_token_is_closed_for_violating_the_policy",
+        f"{GUARD}::test_a_websocket_without_the_token_is_closed_with_a_policy_violation",
     ),
     # A link that led out of the allowed folder.
     "CVE-2025-53109 of the filesystem server": (
@@ -71,10 +71,10 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "CVE-2026-39313 of mcp-framework": (
         "limits/test_every_limit.py::test_a_limit_is_tested_at_it_past_it_and_after_it_was_let_go",
     ),
-    # Ids of whoever could be used by anybody.
+    # Ids of one client could be used by any other.
     "the ancestor's global tables": (
-        "substrate/test_isolation.py::test_what_is_anothers_answers_like_what_is_not_there",
-        "faults/test_theft.py::test_the_numbers_of_another_are_worth_nothing",
+        "substrate/test_isolation.py::test_objects_of_another_principal_are_answered_like_missing_ones",
+        "faults/test_theft.py::test_ids_of_another_principal_are_useless",
     ),
 }
 TESTS = Path(__file__).parents[1]
@@ -82,9 +82,9 @@ SOURCES = ("plexus", "activations", "mcp_view", "native_rpc", "substrate")
 PORT = 4444
 
 
-@pytest.mark.parametrize("incident", ELSEWHERE)
-def test_the_test_of_an_incident_is_where_the_table_says(incident: str) -> None:
-    for place in ELSEWHERE[incident]:
+@pytest.mark.parametrize("incident", OTHER_FILES)
+def test_the_test_of_an_incident_exists(incident: str) -> None:
+    for place in OTHER_FILES[incident]:
         file, _, name = place.partition("::")
         tree = ast.parse((TESTS / file).read_text())
         functions = ast.FunctionDef | ast.AsyncFunctionDef
@@ -93,7 +93,7 @@ def test_the_test_of_an_incident_is_where_the_table_says(incident: str) -> None:
 
 # --- a shell where none was meant -----------------------------------------------------------------
 
-#: What gives a text to a shell.
+#: Functions that pass a text to a shell.
 SHELLS = {
     *("os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"),
     *("asyncio.create_subprocess_shell", "pty.spawn", "commands.getoutput"),
@@ -213,7 +213,7 @@ def server() -> Iterator[Server]:
 
 
 def sent(server: Server, data: bytes, *, reset: bool = False) -> None:
-    """Send these bytes and hang up, with or without a word."""
+    """Send these bytes and disconnect, with or without a reset."""
     with socket.create_connection(("127.0.0.1", server.port), ANSWER_S) as sock:
         with contextlib.suppress(OSError):  # it may have hung up already
             sock.sendall(data)
@@ -277,13 +277,13 @@ WRONG: tuple[Any, ...] = (
 
 
 def bad_inputs(server: Server) -> Iterator[tuple[bytes, bool]]:
-    """What is sent, and whether the connection is then reset."""
+    """Yield the bytes to send, and whether the connection is then reset."""
     whole = json.dumps(request("demo.wait")).encode()
     for path in ("/rpc", "/mcp", "/messages"):
         for message in WRONG:
             body = json.dumps(message).encode()
             yield head(server, path, len(body)) + body, False
-        for cut in (0, 1, len(whole) // 2):  # it says more than it sends
+        for cut in (0, 1, len(whole) // 2):  # it declares more than it sends
             yield head(server, path, len(whole)) + whole[:cut], True
         yield head(server, path, len(whole), "Accept: text/event-stream") + whole, True
         yield head(server, path, 2, "Transfer-Encoding: chunked") + b"zz\r\n", False

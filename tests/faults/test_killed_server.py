@@ -32,15 +32,15 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60 + 10 * ROUNDS)]
 PROFILES = ("off", "workspace", "off", "strict") if shutil.which("bwrap") else ("off",)
 #: The longest time from the first request to the kill.
 LATEST_S = 0.8
-#: How long what was killed with the server may take to be gone.
+#: Timeout for the end of processes that were killed with the server.
 GONE_S = 5.0
 #: How soon a new server over the same store listens, in the long form.
 START_S = 1.0
 MESSAGE = " ".join(f"word{number}" for number in range(100))
 
-#: Children of every kind that is hard to find again: one with a session of its own, one without an
-#: environment, a daemon that forked twice, and one that ignores what it can. Each has the mark
-#: in its environment or as its argument.
+#: Children of every kind that is hard to find again: one with its own session, one without an
+#: environment, a daemon that forked twice, and one that ignores what it can. Each has the mark in
+#: its environment or as its argument.
 SCRIPT = """
 echo begun
 sleep {mark} &
@@ -53,7 +53,7 @@ while :; do sleep 0.01; echo x; done
 
 
 def marked(mark: str) -> list[int]:
-    """The processes that have this mark in their environment or among their arguments."""
+    """Return the processes that have this mark in their environment or arguments."""
     found = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or folder.name == str(os.getpid()):
@@ -74,7 +74,7 @@ async def until_none(mark: str) -> None:
 
 
 class Round:
-    """What was done to one server, and what it had said before it died."""
+    """The requests to one server, and its responses before it was killed."""
 
     def __init__(self, number: int, mark: str) -> None:
         self.session = f"session {number}"
@@ -86,7 +86,7 @@ class Round:
         self.commands = 0
 
     async def work(self, client: Client) -> None:
-        """Do everything at the same time, until the server is gone."""
+        """Do everything concurrently, until the server is dead."""
         async with asyncio.TaskGroup() as group:
             for task in (self._command, self._command, self._chat, self._write):
                 group.create_task(self._until_gone(task, client))
@@ -124,11 +124,11 @@ def start(profile: str, database: Path, mark: str) -> Server:
     return Server("--bash-sandbox", profile, settings=variables)
 
 
-async def look_at(client: Client, before: Round) -> None:
-    """What the killed server had acknowledged is there, and nothing of it is under way."""
+async def check_store(client: Client, before: Round) -> None:
+    """Check that what the killed server acknowledged is stored, and nothing is in progress."""
     try:
         history = (await client.call("chat.history", {"session": before.session}))["messages"]
-    except NotFound:  # it was killed before it had begun
+    except NotFound:  # it was killed before it had started
         assert not before.sent
         return
     if before.sent:
@@ -154,9 +154,9 @@ async def test_a_killed_server_leaves_no_process_and_a_sound_store(tmp_path: Pat
             async with connect(server.ws, reconnect_s=0) as client:
                 if before is not None:
                     async with asyncio.timeout(WAIT_S):
-                        await look_at(client, before)
+                        await check_store(client, before)
                 working = asyncio.create_task(this.work(client))
-                if before is None:  # a store that was never opened has nothing to look at
+                if before is None:  # a store that was never opened has no content to check
                     await until(this.has_written)
                 await asyncio.sleep(chance.uniform(0, LATEST_S))
                 processes += len(marked(mark))

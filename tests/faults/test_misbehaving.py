@@ -1,5 +1,8 @@
-"""Activations that misbehave in a real server: each call has exactly one terminal, what hangs is
-ended at its deadline, nothing that should stay in the log is told, and the server goes on."""
+"""Activations that misbehave in a real server: each call has exactly one terminal.
+
+A method that hangs is ended at its deadline, internal errors are logged and not sent, and the
+server continues.
+"""
 
 from __future__ import annotations
 
@@ -71,11 +74,11 @@ def healthy(server: Server) -> bool:
     return bool(answer["status"] == "healthy")
 
 
-def test_every_misdeed_is_looked_at() -> None:
+def test_every_misbehaviour_is_tested() -> None:
     assert {name for name, value in vars(Odd).items() if hasattr(value, MARK)} == ENDS.keys()
 
 
-def test_all_misdeeds_at_once_end_each_with_one_terminal(server: Server) -> None:
+def test_all_misbehaving_calls_together_end_with_one_terminal_each(server: Server) -> None:
     subscriptions: dict[int, str] = {}
     said: dict[str, list[Any]] = {name: [] for name in ENDS}
     with connect(server.ws, compression=None, max_size=None, close_timeout=1) as socket:
@@ -118,7 +121,9 @@ def test_all_misdeeds_at_once_end_each_with_one_terminal(server: Server) -> None
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_each_misdeed_is_answered_once_over_http_and_mcp(shared: Server, name: str) -> None:
+def test_each_misbehaving_call_is_answered_once_over_http_and_mcp(
+    shared: Server, name: str
+) -> None:
     with shared.call(f"odd.{name}") as response:
         text = response.read().decode()
     assert SECRET not in text
@@ -134,7 +139,7 @@ def test_each_misdeed_is_answered_once_over_http_and_mcp(shared: Server, name: s
     assert healthy(shared)
 
 
-def test_others_are_answered_while_one_misbehaves(server: Server) -> None:
+def test_other_calls_are_answered_while_one_misbehaves(server: Server) -> None:
     with (
         connect(server.ws, compression=None, close_timeout=0.1) as bad,
         connect(server.ws, compression=None) as good,

@@ -1,4 +1,4 @@
-"""A server that is stopped with a connection in every state it can be in: it always ends well."""
+"""A server that is stopped with a connection in every possible state always exits cleanly."""
 
 from __future__ import annotations
 
@@ -198,8 +198,8 @@ STATES: list[Callable[[RawPeer], None]] = [
 ]
 
 
-def ends_well(states: list[Callable[[RawPeer], None]], auth: str = "off") -> None:
-    """Bring connections into these states, stop the server, and see that it ends as it should."""
+def exits_cleanly(states: list[Callable[[RawPeer], None]], auth: str = "off") -> None:
+    """Bring connections into these states, stop the server, and check that it exits cleanly."""
     with serving(settings=SETTINGS, auth=auth) as server:
         peers = [RawPeer(server.port, receive_bytes=4096) for _ in states]
         for enter, peer in zip(states, peers, strict=True):
@@ -215,19 +215,19 @@ def ends_well(states: list[Callable[[RawPeer], None]], auth: str = "off") -> Non
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_server_ends_well_with_a_connection_in_any_state(
+def test_a_server_exits_cleanly_with_a_connection_in_any_state(
     state: Callable[[RawPeer], None],
 ) -> None:
-    ends_well([state])
+    exits_cleanly([state])
 
 
-def test_a_server_ends_well_with_connections_in_all_states() -> None:
-    ends_well(STATES)
+def test_a_server_exits_cleanly_with_connections_in_all_states() -> None:
+    exits_cleanly(STATES)
 
 
 @pytest.mark.parametrize("auth", ["off", "token"])
-def test_a_server_ends_well_right_after_every_malformed_upgrade(auth: str) -> None:
+def test_a_server_exits_cleanly_right_after_every_malformed_upgrade(auth: str) -> None:
     def sender(sent: Callable[[int], bytes]) -> Callable[[RawPeer], None]:
         return lambda peer: peer.send(sent(peer.port))
 
-    ends_well([sender(wrong.sent_to) for wrong in MALFORMED.values()], auth)
+    exits_cleanly([sender(wrong.sent_to) for wrong in MALFORMED.values()], auth)

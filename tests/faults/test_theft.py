@@ -1,5 +1,7 @@
-"""Whoever has the number of another's run, session or stream has nothing: the answer is the same as
-for a number that nobody has, and whose it is notices nothing."""
+"""The id of another principal's run, session or stream is useless.
+
+The response is the same as for an id that does not exist, and the owner is not affected.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,8 @@ def server(tokens: Tokens) -> Iterator[Server]:  # noqa: ARG001 - they are there
         yield running
 
 
-class Goods(NamedTuple):
-    """What somebody could want to steal, or something of the same shape that nobody has."""
+class Ids(NamedTuple):
+    """Ids of another principal's objects, or ids of the same form that do not exist."""
 
     run: int
     session: str
@@ -67,7 +69,7 @@ def in_session(token: str, session: str) -> dict[str, str]:
 
 
 class Attempt(NamedTuple):
-    """One request that a thief makes."""
+    """One request of an attacker."""
 
     verb: str
     path: str
@@ -75,8 +77,8 @@ class Attempt(NamedTuple):
     headers: dict[str, str]
 
 
-def attempts(thief: str, own_session: str, goods: Goods) -> dict[str, Attempt]:
-    """Everything that can be tried with these."""
+def attempts(thief: str, own_session: str, goods: Ids) -> dict[str, Attempt]:
+    """Return everything that can be tried with these ids."""
     native = bearer(thief) | {"Accept": "application/json"}
     stolen = in_session(thief, goods.session)
     own = in_session(thief, own_session)
@@ -114,18 +116,18 @@ def attempts(thief: str, own_session: str, goods: Goods) -> dict[str, Attempt]:
     }
 
 
-def outcome(server: Server, attempt: Attempt, goods: Goods) -> tuple[int, str]:
-    """What is answered, but for the numbers that were asked with and the run of the answer."""
+def outcome(server: Server, attempt: Attempt, goods: Ids) -> tuple[int, str]:
+    """Return the response without the ids of the request and the run of the response."""
     verb, path, body, headers = attempt
     with server.request(verb, path, body, headers) as response:
         said = response.read().decode()
     for number in (str(goods.run), goods.session, goods.event):
         said = said.replace(number, "it")
-    # The call that asks is a run of its own.
+    # The call that asks a question is a separate run.
     return response.status, re.sub(r'"run":\d+', '"run":0', said)
 
 
-def test_the_numbers_of_another_are_worth_nothing(server: Server, tokens: Tokens) -> None:
+def test_ids_of_another_principal_are_useless(server: Server, tokens: Tokens) -> None:
     session = create_session(server, tokens.owner)
     own_session = create_session(server, tokens.thief)
     wanted = {
@@ -139,14 +141,14 @@ def test_the_numbers_of_another_are_worth_nothing(server: Server, tokens: Tokens
     first = next(events)
     stream = server.call("demo.wait", {"seconds": 2.5}, Accept=SSE, **bearer(tokens.owner))
     run = _next(read_events(stream))["result"]
-    goods = Goods(run, session, str(first.id))
-    nobodys = Goods(run ^ 1, secrets.token_hex(16), "9:9")
+    goods = Ids(run, session, str(first.id))
+    nobodys = Ids(run ^ 1, secrets.token_hex(16), "9:9")
     theirs = attempts(tokens.thief, own_session, goods)
     for name, attempt in attempts(tokens.thief, own_session, nobodys).items():
         found = outcome(server, theirs[name], goods)
         assert found == outcome(server, attempt, nobodys), name
         assert "waiting" not in found[1], name
-    # The owner's calls have gone on, to their own ends.
+    # The owner's calls have continued to their ends.
     assert "waited" in stream.read().decode()
     answers = [event.message for event in events if event.data]
     assert answers[-1]["id"] == 7

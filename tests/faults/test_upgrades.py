@@ -1,4 +1,4 @@
-"""WebSocket upgrades that are wrong, and what they leave behind: an answer, and nothing else."""
+"""Malformed WebSocket upgrades: they get a response and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def open_server() -> Iterator[Server]:
-    """A server that asks for no token."""
+    """Run a server without authentication."""
     with serving(settings=SETTINGS) as running:
         yield running
         running.process.terminate()
@@ -54,14 +54,14 @@ def open_server() -> Iterator[Server]:
 
 
 def is_well(server: Server) -> bool:
-    """Whether a new connection is answered by the app."""
+    """Return whether a new connection is answered by the app."""
     with RawPeer(server.port) as peer:
         peer.post(ECHO)
         return peer.response()[0] in (200, 401)
 
 
 def statuses(peer: RawPeer, count: int) -> tuple[list[int], bytes]:
-    """The statuses of the next responses, and what came behind the last status line."""
+    """Return the statuses of the next responses, and what follows the last status line."""
     read = b""
     while len(found := re.findall(rb"HTTP/1\.1 (\d{3}) ", read)) < count:
         chunk = peer.sock.recv(65536)
@@ -71,7 +71,7 @@ def statuses(peer: RawPeer, count: int) -> tuple[list[int], bytes]:
 
 
 def echoed(peer: RawPeer) -> bytes:
-    """What a WebSocket gets back for an echo; it must be open."""
+    """Return the response of an open WebSocket to an echo."""
     peer.send_json(ECHO)
     read: bytes = peer.read_until(b'"complete"')
     return read
@@ -89,7 +89,7 @@ def test_a_malformed_upgrade_is_answered_within_the_deadline_of_a_header(
         peer.sock.settimeout(DUE_S)
         peer.send(wrong.sent_to(server.port))
         (status,), read = statuses(peer, 1)
-        if status == 101:  # only to say that there is no token; the peer does not answer that
+        if status == 101:  # only to send the close reason; the peer does not answer that
             assert wrong.refused_by_app
             read += peer.read_to_end()
             assert read.partition(b"\r\n\r\n")[2][0] == CLOSE_FRAME
@@ -113,7 +113,7 @@ def test_a_malformed_upgrade_is_answered_behind_another_request_too(
     assert is_well(server)
 
 
-def test_the_answer_says_what_is_wrong(open_server: Server) -> None:
+def test_the_response_says_what_is_wrong(open_server: Server) -> None:
     with RawPeer(open_server.port) as peer:
         peer.send(MALFORMED["a body that comes"].sent_to(open_server.port))
         status, headers, body = peer.response()
@@ -124,7 +124,7 @@ def test_the_answer_says_what_is_wrong(open_server: Server) -> None:
         assert peer.read_to_end() == b""
 
 
-def test_six_hundred_malformed_upgrades_keep_no_client_out_after_their_deadline() -> None:
+def test_six_hundred_malformed_upgrades_lock_no_client_out_after_their_deadline() -> None:
     with serving(settings=SETTINGS, auth="token") as server:
         kinds = list(MALFORMED.values())
         peers = []
@@ -157,7 +157,7 @@ def test_six_hundred_malformed_upgrades_keep_no_client_out_after_their_deadline(
 # --- order -----------------------------------------------------------------------------------
 
 
-def test_an_upgrade_behind_a_call_under_way_is_refused_after_its_answer(
+def test_an_upgrade_queued_behind_a_running_call_is_refused_after_its_response(
     open_server: Server,
 ) -> None:
     port = open_server.port
@@ -202,7 +202,7 @@ def test_a_bad_request_during_a_stream_is_answered_when_the_stream_is_complete(
         assert behind.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 408 ", b"HTTP/1.1 431 "))
 
 
-def test_a_good_upgrade_behind_a_complete_answer_is_a_websocket(open_server: Server) -> None:
+def test_a_valid_upgrade_after_a_complete_response_is_a_websocket(open_server: Server) -> None:
     with RawPeer(open_server.port) as peer:
         assert "result" in peer.answer(ECHO)
         peer.upgrade()
@@ -231,7 +231,7 @@ def test_a_request_that_waits_for_its_turn_is_not_cut_while_nothing_of_it_is_rea
             assert peer.response()[0] == 200
 
 
-def test_a_call_ends_with_its_connection_though_another_request_is_queued_behind_it(
+def test_a_call_ends_with_its_connection_even_if_another_request_is_queued(
     open_server: Server,
 ) -> None:
     port = open_server.port
@@ -284,7 +284,7 @@ def test_a_close_frame_with_the_upgrade_closes_it_in_order(open_server: Server) 
     assert is_well(open_server)
 
 
-def test_early_bytes_that_are_no_frames_close_the_socket(open_server: Server) -> None:
+def test_early_bytes_that_are_not_frames_close_the_socket(open_server: Server) -> None:
     with RawPeer(open_server.port) as peer:
         peer.send(upgrade_of(open_server.port) + b"GET / HTTP/1.1\r\n\r\n")
         head, _, frames = peer.read_to_end().partition(b"\r\n\r\n")
@@ -297,7 +297,7 @@ def test_early_bytes_that_are_no_frames_close_the_socket(open_server: Server) ->
 
 
 @pytest.mark.parametrize("cut", [1, 20, 60, -30, -1])
-def test_half_an_upgrade_is_answered_and_one_whose_peer_is_gone_leaves_nothing(
+def test_half_an_upgrade_is_answered_and_leaves_nothing_if_its_peer_vanished(
     server: Server, cut: int
 ) -> None:
     half = upgrade_of(server.port)[:cut]

@@ -1,6 +1,8 @@
-"""A web page can make a browser send requests to this machine. None of those that need nobody's
-permission has an effect, and none that needs it gets it. The server asks for no token here, so
-nothing else stands between."""
+"""Requests that a web page can make a browser send to this machine have no effect.
+
+Those that need no permission have no effect, and permission is never granted. The server requires
+no token here, so nothing else protects it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from network import Server, serving
 
 pytestmark = pytest.mark.timeout(60)
 
-#: What a form, or a script without permission, can say that it sends.
+#: Content types that a form, or a script without permission, can send.
 SIMPLE = (
     "text/plain",
     "text/plain;charset=UTF-8",
@@ -49,7 +51,7 @@ def server() -> Iterator[Server]:
 
 
 def effects(server: Server) -> int:
-    """How many calls have come through."""
+    """Return the number of calls that were executed."""
     with server.call("plexus.runs") as response:
         runs = json.loads(response.read())["result"]["terminal"]["result"]
     return sum(run["method"] == "demo.echo" for run in runs)
@@ -57,7 +59,7 @@ def effects(server: Server) -> int:
 
 @pytest.mark.parametrize("kind", SIMPLE)
 @pytest.mark.parametrize("origin", [None, "null", "http://evil.example", "https://127.0.0.1"])
-def test_what_is_posted_without_permission_has_no_effect(
+def test_posts_without_permission_have_no_effect(
     server: Server, kind: str, origin: str | None
 ) -> None:
     headers = {"Content-Type": kind} | ({} if origin is None else {"Origin": origin})
@@ -70,7 +72,7 @@ def test_what_is_posted_without_permission_has_no_effect(
 
 
 @pytest.mark.parametrize("verb", ["GET", "HEAD", "OPTIONS", "TRACE"])
-def test_what_is_fetched_has_no_effect(server: Server, verb: str) -> None:
+def test_fetches_have_no_effect(server: Server, verb: str) -> None:
     asked = quote(json.dumps(CALL))
     for path in ("/rpc", "/mcp", "/messages", "/", "/runs/1/events", "/rpc/demo.echo"):
         for query in (f"?{asked}", f"?message={asked}", "?method=demo.echo&text=effect"):
@@ -81,7 +83,7 @@ def test_what_is_fetched_has_no_effect(server: Server, verb: str) -> None:
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null"])
-def test_nobody_gets_the_permission_to_send_more(server: Server, origin: str) -> None:
+def test_no_page_gets_permission_for_more(server: Server, origin: str) -> None:
     for path in PATHS:
         headers = {
             "Origin": origin,
@@ -94,7 +96,7 @@ def test_nobody_gets_the_permission_to_send_more(server: Server, origin: str) ->
             assert not _allowances(response.headers)
 
 
-def test_the_same_call_has_an_effect_when_a_program_makes_it(server: Server) -> None:
+def test_the_same_call_from_a_program_has_an_effect(server: Server) -> None:
     with server.request("POST", "/rpc", CALL) as response:
         assert response.status == 200
     assert effects(server) == 1

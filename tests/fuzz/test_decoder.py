@@ -1,7 +1,7 @@
 """Any bytes become messages or an `Invalid`, whole or byte by byte, and nothing else happens.
 
-What is read is compared with what the standard library reads: a decoder that agrees with another
-about a million mutated messages has few opinions of its own.
+The result is compared with that of the standard library: two decoders that agree on a million
+mutated messages are probably both right.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REFUSALS = (wire.PARSE_ERROR, wire.INVALID_REQUEST, wire.INVALID_PARAMS)
 
 
 class NotJson(Exception):
-    """The standard library, told to be strict, does not read this."""
+    """The standard library in strict mode rejects this."""
 
 
 def _refuse(text: str) -> Any:
@@ -53,14 +53,14 @@ def _integer(text: str) -> int | float:
 
 
 def is_exact(data: bytes) -> bool:
-    """Whether every integer in these bytes fits into 64 bits."""
+    """Return whether every integer in these bytes fits into 64 bits."""
     integers: list[int] = []
     json.loads(data.decode(), parse_int=lambda text: integers.append(int(text)))
     return all(-(2**63) <= number < 2**64 for number in integers)
 
 
 def _check_text(value: Any) -> Any:
-    """Half a pair of surrogates is no text: UnicodeEncodeError, which is a ValueError."""
+    """Check for lone surrogates. Raises UnicodeEncodeError, which is a ValueError."""
     json.dumps(value, ensure_ascii=False).encode()
     return value
 
@@ -70,8 +70,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(_check_text(pairs))
 
 
-def strictly(data: bytes) -> Any:
-    """What these bytes mean by the letter of JSON, read by the standard library."""
+def decode_strictly(data: bytes) -> Any:
+    """Return the meaning of these bytes in strict JSON, read by the standard library."""
     try:
         value = json.loads(
             data.decode(),
@@ -87,20 +87,20 @@ def strictly(data: bytes) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal, and of equal types all the way down."""
+    """Return whether both are equal, with equal types at every level."""
     return repr(one) == repr(other)
 
 
 def check_meaning(data: bytes, message: Message | list[Message]) -> None:
-    """Fail if a message means something else than its bytes do."""
+    """Fail if a message differs in meaning from its bytes."""
     if isinstance(message, Invalid):
         if message.code == wire.PARSE_ERROR:
             with pytest.raises(NotJson):
-                strictly(data)
+                decode_strictly(data)
         if message.code == wire.INVALID_PARAMS:
             assert not is_exact(data)
         return
-    value = strictly(data)
+    value = decode_strictly(data)
     if not is_exact(data):
         for each in message if isinstance(message, list) else [message]:
             assert isinstance(each, Invalid) or (isinstance(each, Response) and each.error)
@@ -126,7 +126,7 @@ def check_meaning(data: bytes, message: Message | list[Message]) -> None:
 
 
 def check_answerable(message: Message | list[Message]) -> None:
-    """Fail if the error to something invalid cannot be written, on one line."""
+    """Fail if the error for an invalid message cannot be encoded on one line."""
     for each in message if isinstance(message, list) else [message]:
         if isinstance(each, Invalid):
             error = wire.encode_error(each.id, each.code, each.message, each.data)

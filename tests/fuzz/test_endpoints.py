@@ -1,4 +1,4 @@
-"""Any request at any route: a status that blames the client or nobody, never an exception.
+"""Any request at any route gets a status that is not a server error, never an exception.
 
 The app is driven without a network: bodies are mutated messages, whole or in pieces, with headers
 that are mostly right.
@@ -47,7 +47,7 @@ QUERIES = (
     *(b"ticket=", b"&ticket=\xff&&ticket=x", b"xticket=1", b"after=1&ticket=%00"),
     b"session=session:%ff&challenge=" + b"a" * 64,
 )
-#: Values for each header that somebody looks at; the first is what a good client sends.
+#: Values for each header that is read; the first is what a good client sends.
 HEADERS: dict[bytes, tuple[bytes, ...]] = {
     b"content-type": (
         b"application/json",
@@ -80,7 +80,7 @@ HEADERS: dict[bytes, tuple[bytes, ...]] = {
 
 
 class Client:
-    """Sends one request, reads a little of the answer, and hangs up."""
+    """A client that sends one request, reads a part of the response, and disconnects."""
 
     def __init__(self, body: list[bytes], hangs_up: bool) -> None:
         self._body = body
@@ -113,8 +113,8 @@ class Client:
         await asyncio.sleep(0)
 
 
-def made(mutator: Mutator, chance: random.Random) -> tuple[Scope, list[bytes]]:
-    """A request."""
+def make_request(mutator: Mutator, chance: random.Random) -> tuple[Scope, list[bytes]]:
+    """Return a request."""
     headers = [(b"host", b"127.0.0.1:4444")]
     for name, values in HEADERS.items():
         usual = name in (b"content-type", b"accept")
@@ -169,7 +169,7 @@ async def test_any_request_is_answered_by_a_status_and_raises_nothing(
                 async with asyncio.TaskGroup() as group:
                     for _ in range(AT_ONCE):
                         hangs_up = chance.random() < 0.3
-                        group.create_task(ask(app, *made(mutator, chance), hangs_up))
+                        group.create_task(ask(app, *make_request(mutator, chance), hangs_up))
             await hub.close()
             assert hub.runs.running() == []
     assert [record.getMessage() for record in caplog.records] == []

@@ -1,10 +1,9 @@
-"""Invalid input of the largest permitted size, for every method: the answer is small and the loop
-is not blocked.
+"""Invalid input of the maximum permitted size, for every method: small responses, no blocking.
 
-A block is the processor time that the loop's thread spends on one message, or between two turns
-of the loop, so that a machine which is busy with other things does not count. It is compared with
-reading and writing a message of the same size in the same process: no clock decides. The measured
-times are printed (`pytest -s`).
+A block is the processor time that the loop's thread spends on one message, or between two turns of
+the loop, so that other load on the machine does not count. It is compared with reading and writing
+a message of the same size in the same process, so no absolute time is asserted. The measured times
+are printed (`pytest -s`).
 """
 
 from __future__ import annotations
@@ -71,14 +70,14 @@ def _collector_as_in_the_server() -> Iterator[None]:
 
 
 class Blocks:
-    """How long the loop was blocked, by what."""
+    """How long the loop was blocked, and by what."""
 
     def __init__(self) -> None:
         self.unit_s = sorted(_reading_s() for _ in range(5))[2]
         self.all: list[tuple[float, str]] = []
 
     def check(self, least: int) -> None:
-        """Print the longest block, and fail if it is longer than it may be."""
+        """Print the longest block, and fail if it exceeds the limit."""
         assert len(self.all) >= least
         longest, what = max(self.all)
         print(  # noqa: T201 - the figure, with -s
@@ -96,10 +95,10 @@ def _reading_s() -> float:
 
 
 class Hostile:
-    """A client that sends bytes, and looks at how long that takes and how it is answered."""
+    """A client that sends bytes, and measures the time and the size of the response."""
 
     def __init__(self, hub: Plexus, blocks: Blocks, revision: str | None = HANDSHAKES[-1]) -> None:
-        """Without a revision, it speaks the native view alone."""
+        """Without a revision, it uses only the native view."""
         self.hub = hub
         self.blocks = blocks
         if revision is None:
@@ -111,7 +110,7 @@ class Hostile:
         self.connection = peer.connection
 
     def send(self, what: str, data: bytes) -> list[Any]:
-        """Send a message of permitted size; return what is answered at once."""
+        """Send a message of permitted size, and return the immediate response."""
         assert len(data) <= LIMITS.message_bytes, what
         begun = time.thread_time()
         self.connection.receive(wire.decode(data, self.hub.limits))
@@ -120,7 +119,7 @@ class Hostile:
         return [checked(what, frame) for frame in frames]
 
     async def send_and_wait(self, what: str, data: bytes) -> None:
-        """Send a message, and look at the turns of the loop in which its run is under way."""
+        """Send a message, and measure the turns of the loop during its run."""
         self.send(what, data)
         for _ in range(10):
             begun = time.thread_time()
@@ -133,7 +132,7 @@ class Hostile:
 
 
 def checked(what: str, frame: bytes) -> Any:
-    """The message in a frame; fails if it is an error past one of its limits."""
+    """Return the message in a frame. Fails if it is an error that exceeds a limit."""
     message = json.loads(frame)
     for each in message if isinstance(message, list) else [message]:
         result, error = each.get("result"), each.get("error")
@@ -242,7 +241,7 @@ def _batch(request: bytes) -> bytes:
     return b"[%b]" % b",".join([request] * LIMITS.batch_requests)
 
 
-#: Messages that are wrong before any method is looked at.
+#: Messages that are invalid before any method is looked up.
 ENVELOPES: dict[str, bytes] = {
     "a long method": native("x" * ROOM, b"{}"),
     "a long method with dots": native("arbor." * (ROOM // 6), b"{}"),
@@ -307,7 +306,7 @@ QUESTIONS: dict[str, Question[Any]] = {
 
 
 class Asking(Activation):
-    """Asks."""
+    """An activation that asks a question."""
 
     namespace = "asking"
     version = "1.0.0"

@@ -1,8 +1,8 @@
 """Every method of the real server, driven from its own schema.
 
-What fits a schema is let in, and whatever becomes of it is no defect: a method may still say that a
-number is out of its range, or that two arguments do not go together. What does not fit, in
-whichever one place, is refused before the method is entered, by the hub and by both views.
+Arguments that match a schema are accepted, and never cause an internal error: a method may still
+reject a number out of range, or two arguments that exclude each other. Arguments with any single
+fault are refused before the method is called, by the hub and by both views.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from substrate.settings import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(TIMEOUT_S)]
 
-#: How long a call may take before it is cancelled; what watches goes on for ever.
-PATIENCE_S = 0.1
-#: How long its end may take then.
+#: Timeout after which a call is cancelled; watches never end.
+CALL_S = 0.1
+#: Timeout for its end after that.
 END_S = 20.0
-AT_ONCE = 20
-#: A call of a real method does as much as so many messages, so fewer are made in the long form.
+CONCURRENT = 20
+#: A call of a real method costs as much as this many messages, so the long form makes fewer.
 WORTH = 100
 
-#: Commands that do no harm, whatever goes with them.
+#: Harmless commands, with any other arguments.
 HARMLESS = ("true", "false", "exit 3", "echo x", "cat", "", "sleep 0.01", "echo x >&2", "printf é")
-#: Arguments that are not left to chance.
+#: Arguments that are not random.
 GIVEN = {
     ("bash.execute", "command"): HARMLESS,
     ("plexus.call", "method"): ("plexus.hash", "health.check", "no.such", ""),
@@ -49,7 +49,7 @@ GIVEN = {
 
 
 class Entered:
-    """A hub whose methods are counted as they are entered."""
+    """A hub that counts the calls of its methods."""
 
     def __init__(self, hub: Plexus) -> None:
         self.hub = hub
@@ -67,14 +67,14 @@ class Entered:
         spec.function = entering
 
     def schemas(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Each method with the schema that callers are shown."""
+        """Yield each method with its published schema."""
         for spec in self.hub.methods():
             yield spec.name, parameters_schema(spec)
 
 
 @asynccontextmanager
 async def real_hub(folder: Path) -> AsyncIterator[Entered]:
-    """The hub that `substrate` serves, over a database of its own."""
+    """Return the hub that `substrate` serves, with a separate database."""
     settings = Settings(
         database=str(folder / "arbor.db"),
         bash_sandbox="workspace",
@@ -94,8 +94,8 @@ async def _value(hub: Plexus, method: str, **params: Any) -> Any:
     return end.result if isinstance(end, Result) else end
 
 
-async def what_there_is(hub: Plexus) -> list[str]:
-    """Something to work on; the words that name it."""
+async def create_objects(hub: Plexus) -> list[str]:
+    """Create objects to work on, and return their names."""
     tree = await _value(hub, "arbor.tree_create")
     node = await _value(hub, "arbor.node_create_text", tree_id=tree.tree_id, content="x")
     await _value(hub, "chat.create", name="s")
@@ -103,9 +103,9 @@ async def what_there_is(hub: Plexus) -> list[str]:
 
 
 async def ended(made: Call) -> Event:
-    """How a call ends, by itself or because it takes too long."""
+    """Return how a call ends, or that it was cancelled after the timeout."""
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(CALL_S):
             async for batch in made.run.batches(made.after, owner=made.owned):
                 if batch.terminal is not None:
                     return batch.terminal
@@ -119,26 +119,26 @@ async def ended(made: Call) -> Event:
 
 
 async def try_out(entered: Entered, method: str, arguments: dict[str, Any]) -> Event | None:
-    """Make one call with arguments that fit; how it ended, if it began."""
+    """Make one call with valid arguments, and return how it ended, if it started."""
     hub = entered.hub
     try:
         made = hub.call(method, arguments)
     except InvalidParams as error:
         raise AssertionError(f"{method} refused what its schema allows: {error.message}") from error
     except Exception as error:
-        # Following a run that is not there is refused before there is one of its own.
+        # Following an unknown run is refused before a new run is created.
         if method == "plexus.attach" and getattr(error, "code", None) == "not_found":
             return None
         raise
     return await ended(made)
 
 
-async def test_whatever_fits_a_schema_is_let_in_and_is_no_defect(
+async def test_valid_arguments_are_accepted_and_cause_no_internal_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     chance = random.Random(SEED)
     async with real_hub(tmp_path) as entered:
-        generator = Generator(chance, await what_there_is(entered.hub))
+        generator = Generator(chance, await create_objects(entered.hub))
         schemas = list(entered.schemas())
         assert len(schemas) > 50
 
@@ -155,14 +155,14 @@ async def test_whatever_fits_a_schema_is_let_in_and_is_no_defect(
                 raise
 
         with caplog.at_level(logging.ERROR):
-            for _ in rounds(0.2, AT_ONCE * WORTH):
+            for _ in rounds(0.2, CONCURRENT * WORTH):
                 async with asyncio.TaskGroup() as group:
-                    for method, schema in chance.choices(schemas, k=AT_ONCE):
+                    for method, schema in chance.choices(schemas, k=CONCURRENT):
                         group.create_task(one(method, schema))
         assert (await _value(entered.hub, "health.check")).status == "healthy"
 
 
-async def test_what_misses_a_schema_in_one_place_is_refused_and_enters_nothing(
+async def test_arguments_with_one_fault_are_refused_before_the_method(
     tmp_path: Path,
 ) -> None:
     tried = 0
@@ -182,7 +182,7 @@ async def test_what_misses_a_schema_in_one_place_is_refused_and_enters_nothing(
 
 
 @pytest.mark.parametrize("revision", [HANDSHAKES[0], HANDSHAKES[-1], STATELESS])
-async def test_what_misses_a_schema_is_refused_over_both_views_as_they_say_it(
+async def test_arguments_with_one_fault_are_refused_over_both_views(
     revision: str, tmp_path: Path
 ) -> None:
     async with real_hub(tmp_path) as entered:

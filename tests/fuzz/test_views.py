@@ -1,4 +1,4 @@
-"""Any bytes into both views: an answer or silence, never an exception, and the line goes on."""
+"""Any bytes sent to both views: a response or none, never an exception, and no lost connection."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def buffered(hub: Plexus) -> View:
 
 
 def speaking(revision: str) -> Make:
-    """The MCP view, after its handshake if the revision has one."""
+    """Return the MCP view, after its handshake if the revision has one."""
 
     def make(hub: Plexus) -> View:
         server = make_server(hub, McpOptions(page_size=2, progress_rate=0))
@@ -75,7 +75,7 @@ VIEWS: dict[str, tuple[Make, list[bytes]]] = {
 
 
 class Peer:
-    """A client that sends whatever it is given, and looks closely at what it gets."""
+    """A client that sends arbitrary bytes and validates the responses."""
 
     def __init__(self, hub: Plexus, make: Make) -> None:
         self._lines = LineDecoder(hub.limits)
@@ -83,21 +83,21 @@ class Peer:
         self._asked: Counter[str] = Counter()
         self._answered: Counter[str] = Counter()
 
-    def say(self, pieces: Iterable[bytes]) -> None:
-        """Send these bytes, as they are cut, and read what there is to read."""
+    def send(self, pieces: Iterable[bytes]) -> None:
+        """Send these bytes in pieces, and read the available responses."""
         for piece in pieces:
             for message in self._lines.feed(piece):
                 self._note(message)
                 self._connection.receive(message)
-        self.hear()
+        self.receive()
 
     def _note(self, message: Message | list[Message]) -> None:
         for each in message if isinstance(message, list) else [message]:
             if isinstance(each, Request | Invalid):
                 self._asked[repr(each.id)] += 1
 
-    def hear(self) -> None:
-        """Read what there is; each frame must be one line with one message, or one batch."""
+    def receive(self) -> None:
+        """Read the available frames; each must be one line with one message or one batch."""
         for frame in self._connection.collect():
             for line in frame.removesuffix(b"\n").split(b"\n"):
                 said = json.loads(line)
@@ -117,12 +117,12 @@ class Peer:
             assert self._answered[asked] <= self._asked[asked], message
 
     async def end(self) -> None:
-        """Whatever came before, a good request is answered; then hang up."""
-        self.say([b"\n" + json.dumps(PROBE).encode() + b"\n"])
+        """Check that a valid request is still answered, then disconnect."""
+        self.send([b"\n" + json.dumps(PROBE).encode() + b"\n"])
         async with asyncio.timeout(WAIT_S):
             while not self._answered[repr(PROBE["id"])]:
                 await self._connection.ready()
-                self.hear()
+                self.receive()
         self._connection.lost()
 
 
@@ -134,14 +134,14 @@ def open_hub() -> Plexus:
 
 
 def cut(data: bytes, chance: random.Random) -> Iterable[bytes]:
-    """The same bytes: mostly whole, sometimes one by one."""
+    """Yield the same bytes: mostly whole, sometimes one by one."""
     if chance.random() > 0.1:
         return (data,)
     return (data[at : at + 1] for at in range(len(data)))
 
 
 async def one_hub(mutator: Mutator, chance: random.Random, make: Make) -> None:
-    """So many connections after one another, each with so many inputs."""
+    """Open a number of consecutive connections, each with a number of inputs."""
     hub = open_hub()
     data = b""
     try:
@@ -149,7 +149,7 @@ async def one_hub(mutator: Mutator, chance: random.Random, make: Make) -> None:
             peer = Peer(hub, make)
             for number in range(INPUTS):
                 data = mutator.next() + b"\n"
-                peer.say(cut(data, chance))
+                peer.send(cut(data, chance))
                 if number % 5 == 0:
                     await asyncio.sleep(0)
             await peer.end()
@@ -162,7 +162,7 @@ async def one_hub(mutator: Mutator, chance: random.Random, make: Make) -> None:
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_mutated_messages_are_answered_or_forgotten_and_the_line_goes_on(
+def test_mutated_messages_are_answered_or_ignored_and_the_connection_works(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     make, corpus = VIEWS[name]
@@ -181,7 +181,7 @@ def test_mutated_messages_are_answered_or_forgotten_and_the_line_goes_on(
     assert [record.getMessage() for record in caplog.records] == []
 
 
-def test_the_messages_that_are_mutated_know_every_method_of_mcp() -> None:
+def test_the_mutated_messages_cover_every_method_of_mcp() -> None:
     known = b"".join(MCP_CORPUS)
     assert [name for name in METHODS if json.dumps(name).encode() not in known] == []
 
@@ -199,7 +199,7 @@ EDITS = st.lists(
         max_size=8,
     ),
 )
-def test_any_bytes_are_answered_or_forgotten_and_the_line_goes_on(
+def test_any_bytes_are_answered_or_ignored_and_the_connection_works(
     name: str, inputs: list[bytes | tuple[bytes, list[tuple[int, int, bytes]]]]
 ) -> None:
     async def session() -> None:
@@ -209,7 +209,7 @@ def test_any_bytes_are_answered_or_forgotten_and_the_line_goes_on(
             data, edits = (entry, []) if isinstance(entry, bytes) else entry
             for at, length, instead in edits:
                 data = data[:at] + instead + data[at + length :]
-            peer.say([data, b"\n"])
+            peer.send([data, b"\n"])
             await asyncio.sleep(0)
         await peer.end()
         await hub.close()

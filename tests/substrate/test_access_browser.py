@@ -1,4 +1,4 @@
-"""Browsers: what they get from the server, and what it lets pages of other origins do."""
+"""Browsers: what the server sends them, and what it permits pages of other origins."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def server() -> Iterator[Server]:
 
 
 def own(server: Server) -> dict[str, str]:
-    """What a page of ours sends."""
+    """Return the headers that our own page sends."""
     return {"Origin": f"http://127.0.0.1:{server.port}", "Sec-Fetch-Site": "same-origin"}
 
 
 # --- the page ------------------------------------------------------------------------------------
 
 
-def test_a_browser_gets_a_page_and_everybody_else_json(server: Server) -> None:
+def test_a_browser_gets_a_page_and_other_clients_json(server: Server) -> None:
     with server.request("GET", "/", headers={"Accept": "text/html,*/*;q=0.8"}) as response:
         assert response.headers["Content-Type"] == "text/html; charset=utf-8"
         page = response.read().decode()
@@ -36,7 +36,7 @@ def test_a_browser_gets_a_page_and_everybody_else_json(server: Server) -> None:
         assert response.headers["Content-Type"] == "application/json"
 
 
-def test_nothing_of_another_origin_runs_in_the_page(server: Server) -> None:
+def test_no_code_of_another_origin_runs_in_the_page(server: Server) -> None:
     with server.request("GET", "/", headers={"Accept": "text/html"}) as response:
         headers = response.headers
         page = response.read().decode()
@@ -62,7 +62,7 @@ PREFLIGHT = {
 
 
 @pytest.mark.parametrize("path", ["/rpc", "/mcp", "/tickets", "/session", "/nowhere"])
-def test_a_listed_origin_is_told_what_it_may_send(server: Server, path: str) -> None:
+def test_a_listed_origin_gets_preflight_headers(server: Server, path: str) -> None:
     with server.request("OPTIONS", path, headers={"Origin": FRIEND} | PREFLIGHT) as response:
         assert response.status == 204
         assert response.headers["Access-Control-Allow-Origin"] == FRIEND
@@ -73,7 +73,7 @@ def test_a_listed_origin_is_told_what_it_may_send(server: Server, path: str) -> 
         assert response.headers["Access-Control-Allow-Credentials"] is None
 
 
-def test_a_listed_origin_needs_a_token_and_may_read_the_answer(server: Server) -> None:
+def test_a_listed_origin_needs_a_token_and_may_read_the_response(server: Server) -> None:
     for headers, status in (({}, 401), (bearer("wrong"), 401), (bearer(server.token), 200)):
         with server.call("health.check", **({"Origin": FRIEND} | headers)) as response:
             assert response.status == status
@@ -100,13 +100,13 @@ def test_a_listed_origin_gets_sessions_and_tickets_for_a_token(server: Server) -
 
 
 @pytest.mark.parametrize("origin", ["https://app.example.evil", "http://app.example", "null"])
-def test_no_other_origin_is_told_anything(server: Server, origin: str) -> None:
+def test_no_other_origin_gets_preflight_headers(server: Server, origin: str) -> None:
     with server.request("OPTIONS", "/rpc", headers={"Origin": origin} | PREFLIGHT) as response:
         assert response.status == 403
         assert not [name for name in response.headers if name.lower().startswith("access-control")]
 
 
-def test_our_own_page_and_programs_get_no_such_header(server: Server) -> None:
+def test_our_own_page_and_programs_get_no_cors_headers(server: Server) -> None:
     for headers in ({}, own(server)):
         with server.call("health.check", **(headers | bearer(server.token))) as response:
             assert response.status == 200
@@ -115,7 +115,7 @@ def test_our_own_page_and_programs_get_no_such_header(server: Server) -> None:
             assert response.status == 401
 
 
-def test_without_listed_origins_there_are_no_such_headers_at_all() -> None:
+def test_without_listed_origins_no_cors_headers_are_sent() -> None:
     with serving(auth="token") as server:
         headers = {"Origin": FRIEND} | PREFLIGHT | bearer(server.token)
         with server.request("OPTIONS", "/rpc", headers=headers) as response:

@@ -1,4 +1,4 @@
-"""A server that others could reach starts only with what keeps them out."""
+"""A server that other machines can reach requires host names and authentication."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from substrate.settings import Settings, SettingsError
         (Settings(origins=("https://example.org/",)), "not an origin"),
     ],
 )
-def test_what_would_let_strangers_in_is_refused(settings: Settings, missing: str) -> None:
+def test_settings_that_would_admit_strangers_are_refused(settings: Settings, missing: str) -> None:
     with pytest.raises(SettingsError, match=missing):
         check_exposure(settings)
 
@@ -52,11 +52,11 @@ def test_what_would_let_strangers_in_is_refused(settings: Settings, missing: str
         Settings(bind="0.0.0.0", hosts=("Example.org", "example.org:8443", "[2001:db8::1]:80")),
     ],
 )
-def test_what_keeps_strangers_out_is_fine(settings: Settings) -> None:
+def test_settings_that_keep_strangers_out_are_accepted(settings: Settings) -> None:
     check_exposure(settings)
 
 
-def test_a_loopback_address_is_told_from_others() -> None:
+def test_a_loopback_address_is_distinguished_from_others() -> None:
     assert is_loopback("127.0.0.1")
     assert is_loopback("::1")
     assert not is_loopback("0.0.0.0")
@@ -67,7 +67,7 @@ def test_a_loopback_address_is_told_from_others() -> None:
 @pytest.mark.parametrize(
     "flags", [["--bind", "0.0.0.0"], ["--bind", "0.0.0.0", "--allow-host", "x", "--auth", "off"]]
 )
-def test_such_a_server_does_not_even_listen(flags: list[str], tmp_path: Path) -> None:
+def test_a_server_with_unsafe_settings_does_not_listen(flags: list[str], tmp_path: Path) -> None:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
@@ -84,7 +84,7 @@ def test_such_a_server_does_not_even_listen(flags: list[str], tmp_path: Path) ->
     assert "can be reached from other machines" in done.stderr
 
 
-def test_a_server_for_others_answers_for_its_names_and_with_a_token_only() -> None:
+def test_an_exposed_server_requires_its_host_names_and_a_token() -> None:
     with serving("--bind", "0.0.0.0", "--allow-host", "tools.example", auth="token") as server:
         named = {"Host": "tools.example"}
         for headers, status in (

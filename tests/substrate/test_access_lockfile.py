@@ -1,4 +1,4 @@
-"""The lock file: who can read it, when it is there, and what becomes of one that was left."""
+"""The lock file: permissions, lifetime, and cleanup of stale files."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ WAIT_S = 20.0
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of lock files, of this test alone."""
+    """Return the folder of lock files for this test."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path / "state" / "substrate" / "servers"
 
 
 def entry(**fields: Any) -> dict[str, Any]:
-    """What a lock file of this very process says."""
+    """Return the content of a lock file of this process."""
     started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     return {"port": 1, "authToken": "t", "pid": os.getpid(), "startTime": started} | fields
 
@@ -52,7 +52,7 @@ def mode(path: Path) -> int:
 # --- a server ------------------------------------------------------------------------------------
 
 
-def test_a_server_says_where_it_is_to_its_user_alone(state: Path) -> None:
+def test_a_server_publishes_its_address_only_to_its_user(state: Path) -> None:
     os.umask(before := os.umask(0))
     with serving(auth="token") as server:
         file = state / f"{server.port}.json"
@@ -82,7 +82,7 @@ def test_the_files_modes_do_not_depend_on_the_umask(state: Path) -> None:
     assert mode(state / "1.json") == 0o600
 
 
-def test_what_a_server_creates_is_usable_under_a_umask_that_forbids_everything(
+def test_files_of_a_server_are_usable_under_a_umask_that_forbids_everything(
     tmp_path: Path,
 ) -> None:
     names = ("XDG_STATE_HOME", "XDG_DATA_HOME")
@@ -143,7 +143,7 @@ STRANGE = [put_fifo, put_huge, put_link_to_device, put_loop, Path.mkdir]
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("strange", STRANGE)
-def test_what_is_no_file_in_the_lock_folder_neither_hangs_nor_hides_a_server(
+def test_a_non_regular_file_in_the_lock_folder_neither_blocks_nor_hides_a_server(
     state: Path, strange: Callable[[Path], None]
 ) -> None:
     state.mkdir(mode=0o700, parents=True)
@@ -162,7 +162,7 @@ def test_what_is_no_file_in_the_lock_folder_neither_hangs_nor_hides_a_server(
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("strange", STRANGE)
-def test_what_is_no_token_file_holds_no_tokens(
+def test_a_non_regular_token_file_contains_no_tokens(
     tmp_path: Path, strange: Callable[[Path], None]
 ) -> None:
     strange(tmp_path / "tokens.json")
@@ -175,7 +175,7 @@ def test_what_is_no_token_file_holds_no_tokens(
 
 
 @pytest.mark.timeout(30)
-def test_a_lock_that_another_process_never_gives_back_is_an_error(
+def test_a_lock_that_another_process_never_releases_is_an_error(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(private_files, "LOCK_S", 0.1)
@@ -189,7 +189,7 @@ def test_a_lock_that_another_process_never_gives_back_is_an_error(
         os.close(held)
 
 
-def test_a_folder_that_others_could_look_into_is_tightened(state: Path) -> None:
+def test_a_folder_that_others_could_read_is_restricted(state: Path) -> None:
     state.mkdir(mode=0o755, parents=True)
     LockFile(1, Path("/project")).write("secret")
     assert mode(state) == 0o700
@@ -206,7 +206,7 @@ def test_a_folder_that_is_a_link_is_not_written_into(state: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_file_is_gone_when_the_server_is(state: Path, number: signal.Signals) -> None:
+def test_the_file_is_removed_when_the_server_exits(state: Path, number: signal.Signals) -> None:
     server = Server(auth="token")
     assert (state / f"{server.port}.json").exists()
     server.process.send_signal(number)
@@ -230,12 +230,12 @@ def test_two_servers_have_two_files_and_two_tokens(state: Path) -> None:
     assert list(state.iterdir()) == []
 
 
-def test_a_server_that_asks_for_no_token_has_no_file(state: Path) -> None:
+def test_a_server_without_authentication_has_no_file(state: Path) -> None:
     with serving():
         assert not state.exists()
 
 
-def test_what_a_killed_server_left_is_ignored_and_removed(state: Path) -> None:
+def test_the_file_of_a_killed_server_is_ignored_and_removed(state: Path) -> None:
     server = Server(auth="token")
     file = state / f"{server.port}.json"
     server.process.kill()
@@ -246,7 +246,7 @@ def test_what_a_killed_server_left_is_ignored_and_removed(state: Path) -> None:
     assert not file.exists()
 
 
-def test_a_new_server_removes_what_others_left_and_leaves_the_rest(state: Path) -> None:
+def test_a_new_server_removes_stale_files_and_keeps_the_rest(state: Path) -> None:
     gone = put(state, 1, entry(pid=2**22 + 1))
     there = put(state, 2, entry())
     with serving(auth="token"):
@@ -254,7 +254,7 @@ def test_a_new_server_removes_what_others_left_and_leaves_the_rest(state: Path) 
         assert there.exists()
 
 
-def test_a_server_that_cannot_write_the_file_says_so_and_does_not_start(
+def test_a_server_that_cannot_write_the_file_reports_it_and_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -326,7 +326,7 @@ def test_the_file_of_another_process_is_removed(state: Path, fields: dict[str, A
     assert not file.exists()
 
 
-def test_the_file_of_a_process_that_nobody_has_waited_for_is_removed(state: Path) -> None:
+def test_the_file_of_a_zombie_process_is_removed(state: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     end = time.monotonic() + WAIT_S
     while " Z " not in (status := Path(f"/proc/{child.pid}/stat").read_text()):
@@ -342,12 +342,12 @@ def test_the_file_of_a_process_that_nobody_has_waited_for_is_removed(state: Path
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "{}", '{"authToken":5,"pid":1,"startTime":1}', '{"pid":-1}']
 )
-def test_a_file_that_is_no_lock_file_is_no_server(state: Path, text: str) -> None:
+def test_an_invalid_lock_file_is_not_a_server(state: Path, text: str) -> None:
     put(state, 1, text)
     assert find_running(1) is None
 
 
-def test_a_server_does_not_remove_what_another_one_wrote(state: Path) -> None:
+def test_a_server_does_not_remove_the_file_of_another(state: Path) -> None:
     lock = LockFile(1, Path("/project"))
     lock.write("secret")
     other = put(state, 1, entry(pid=1))
@@ -355,7 +355,7 @@ def test_a_server_does_not_remove_what_another_one_wrote(state: Path) -> None:
     assert other.exists()
 
 
-def test_a_reader_finds_the_old_file_or_the_new_one_and_nothing_else(state: Path) -> None:
+def test_a_reader_finds_either_the_old_or_the_new_content(state: Path) -> None:
     lock = LockFile(1, Path("/project"))
     lock.write("0" * 1000)
     writer = subprocess.Popen([sys.executable, "-c", WRITER], cwd=Path(__file__).parents[2])
@@ -381,7 +381,7 @@ for number in range(300):
 """
 
 
-def test_the_place_is_the_users_state_folder(
+def test_lock_files_are_in_the_users_state_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("XDG_STATE_HOME")

@@ -1,4 +1,4 @@
-"""Browser sessions: what is kept of them, whose they are, and when they end."""
+"""Browser sessions: storage, ownership and expiry."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DAY = 24 * HOUR
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A clock that is set manually."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
@@ -45,7 +45,7 @@ class Clock:
 
 
 class World:
-    """Files of tokens and sessions, and the servers that read them."""
+    """Token and session files, and the servers that read them."""
 
     def __init__(self, folder: Path, limits: ServerLimits | None = None) -> None:
         self.clock = Clock()
@@ -57,11 +57,11 @@ class World:
         self.access = self.server(MAIN)
 
     def session_file(self) -> SessionFile:
-        """The file as another process has it."""
+        """Return the file as another process sees it."""
         return SessionFile(self.folder / "sessions.json", self.limits, self.clock)
 
     def server(self, token: str, port: int = PORT) -> Access:
-        """A server; a new one on the same port is the old one, started again."""
+        """Return a server. A new server on the same port is a restart of the old one."""
         return Access(
             token,
             TokenFile(self.folder / "tokens.json", self.clock),
@@ -78,14 +78,14 @@ def world(tmp_path: Path) -> World:
 
 
 async def credential(access: Access, secret: str) -> Credential | None:
-    """Who comes with this secret; None if it is refused."""
+    """Return the credential of this secret; None if it is refused."""
     try:
         return await access.authenticate({b"authorization": f"Bearer {secret}".encode()})
     except Unauthenticated:
         return None
 
 
-async def begin(access: Access, token: str, agent: str = "") -> str:
+async def new_session(access: Access, token: str, agent: str = "") -> str:
     """Exchange a token for a session."""
     found = await credential(access, token)
     assert found is not None
@@ -96,8 +96,8 @@ async def begin(access: Access, token: str, agent: str = "") -> str:
 # --- the file ------------------------------------------------------------------------------------
 
 
-async def test_the_secret_is_not_in_the_file_and_the_file_is_its_owners_alone(world: World) -> None:
-    secret = await begin(world.access, MAIN)
+async def test_the_secret_is_not_in_the_file_and_only_its_owner_can_read_it(world: World) -> None:
+    secret = await new_session(world.access, MAIN)
     text = world.sessions.path.read_text()
     assert len(secret) >= 43  # 256 bits, six in a character
     assert secret not in text
@@ -106,12 +106,12 @@ async def test_the_secret_is_not_in_the_file_and_the_file_is_its_owners_alone(wo
     assert stat.S_IMODE(world.sessions.path.parent.stat().st_mode) == 0o700
 
 
-async def test_the_file_of_the_tokens_is_the_same_as_before_there_were_sessions(
+async def test_the_token_file_format_is_unchanged_by_sessions(
     world: World,
 ) -> None:
     further = world.tokens.add("phone", None)
     before = world.tokens.path.read_bytes()
-    await begin(world.access, further)
+    await new_session(world.access, further)
     assert world.tokens.path.read_bytes() == before
     assert set(json.loads(before)) == {"tokens"}
 
@@ -119,10 +119,10 @@ async def test_the_file_of_the_tokens_is_the_same_as_before_there_were_sessions(
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"sessions":[{}]}', '{"sessions":[{"token":null,"port":null}]}']
 )
-async def test_a_damaged_file_holds_no_session_and_is_replaced_by_the_next(
+async def test_a_damaged_file_contains_no_session_and_is_replaced_by_the_next(
     world: World, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    former = await begin(world.access, MAIN)
+    former = await new_session(world.access, MAIN)
     world.sessions.path.write_text(text)
     with caplog.at_level(logging.ERROR):
         assert await credential(world.access, former) is None
@@ -130,7 +130,7 @@ async def test_a_damaged_file_holds_no_session_and_is_replaced_by_the_next(
     assert len(caplog.records) == 1
     found = await credential(world.access, MAIN)
     assert found is not None, "tokens go on"
-    secret = await begin(world.access, MAIN)
+    secret = await new_session(world.access, MAIN)
     assert await credential(world.access, secret) is not None
     assert await credential(world.access, former) is None
     world.sessions.path.write_text(text)
@@ -138,18 +138,18 @@ async def test_a_damaged_file_holds_no_session_and_is_replaced_by_the_next(
     assert await credential(world.access, secret) is None
 
 
-async def test_sessions_that_begin_at_the_same_time_in_two_processes_are_all_there(
+async def test_sessions_created_concurrently_in_two_processes_are_all_stored(
     world: World,
 ) -> None:
     servers = [world.server(MAIN, port) for port in (1, 2, 3)]
-    secrets = await asyncio.gather(*(begin(each, MAIN) for each in servers for _ in range(5)))
+    secrets = await asyncio.gather(*(new_session(each, MAIN) for each in servers for _ in range(5)))
     assert len(world.sessions.read()) == len(set(secrets)) == 15
 
 
-async def test_a_lock_that_another_process_never_releases_is_not_waited_for_for_ever(
+async def test_waiting_for_a_lock_of_another_process_times_out(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    secret = await begin(world.access, MAIN)
+    secret = await new_session(world.access, MAIN)
     monkeypatch.setattr(private_files, "LOCK_S", 0.1)
     with world.sessions.path.with_suffix(".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -167,19 +167,19 @@ async def test_a_lock_that_another_process_never_releases_is_not_waited_for_for_
 
 
 @pytest.mark.parametrize("agent", ["a\x1b[31mb\r\nc\x00\x9b2J", "x" * 5000, " \t ", ""])
-async def test_what_a_browser_calls_itself_is_one_short_line_without_controls(
+async def test_the_user_agent_is_stored_as_one_short_line_without_controls(
     world: World, agent: str
 ) -> None:
-    await begin(world.access, MAIN, agent)
+    await new_session(world.access, MAIN, agent)
     [session] = world.sessions.read()
     assert session.user_agent.isprintable()
     assert len(session.user_agent) <= AGENT_CHARS
     assert session.user_agent.strip() == session.user_agent
 
 
-async def test_no_name_of_browsers_makes_the_file_unreadable_for_everybody(world: World) -> None:
+async def test_no_user_agent_makes_the_file_unreadable(world: World) -> None:
     """Each bracket in it looks like another object before the file is parsed."""
-    secret = await begin(world.access, MAIN, "{[" * AGENT_CHARS)
+    secret = await new_session(world.access, MAIN, "{[" * AGENT_CHARS)
     content = json.loads(world.sessions.path.read_text())
     [entry] = content["sessions"]
     others = [entry | {"name": f"session:{n:08x}", "sha256": f"{n:064x}"} for n in range(400)]
@@ -194,19 +194,19 @@ async def test_no_name_of_browsers_makes_the_file_unreadable_for_everybody(world
 async def test_a_session_stands_for_the_principal_and_the_scopes_of_its_token(
     world: World,
 ) -> None:
-    own = await credential(world.access, await begin(world.access, MAIN))
+    own = await credential(world.access, await new_session(world.access, MAIN))
     assert own is not None
     assert (own.principal, own.principal.scopes, own.session) == (LOCAL, None, True)
     further = world.tokens.add("phone", frozenset({"chat"}), principal="ada")
-    other = await credential(world.access, await begin(world.access, further))
+    other = await credential(world.access, await new_session(world.access, further))
     assert other is not None
     assert other.principal == Principal("ada")
     assert other.principal.scopes == frozenset({"chat"})
     assert other.digest != own.digest
 
 
-async def test_a_session_begins_no_other_and_replaces_no_token(world: World) -> None:
-    session = await credential(world.access, await begin(world.access, MAIN))
+async def test_a_session_cannot_create_another_or_rotate_the_token(world: World) -> None:
+    session = await credential(world.access, await new_session(world.access, MAIN))
     assert session is not None
     with pytest.raises(Forbidden):
         await world.access.create_session(session)
@@ -214,8 +214,8 @@ async def test_a_session_begins_no_other_and_replaces_no_token(world: World) -> 
         await world.access.rotate(session)
 
 
-async def test_a_session_goes_on_after_a_restart_though_the_token_is_another(world: World) -> None:
-    secret = await begin(world.access, MAIN)
+async def test_a_session_survives_a_restart_with_a_new_token(world: World) -> None:
+    secret = await new_session(world.access, MAIN)
     again = world.server("the-token-of-the-next-start")
     found = await credential(again, secret)
     assert found is not None
@@ -223,18 +223,18 @@ async def test_a_session_goes_on_after_a_restart_though_the_token_is_another(wor
     assert await credential(again, MAIN) is None
 
 
-async def test_a_session_of_a_servers_own_token_is_for_that_port_only(world: World) -> None:
-    secret = await begin(world.access, MAIN)
+async def test_a_session_of_a_servers_own_token_is_valid_for_that_port_only(world: World) -> None:
+    secret = await new_session(world.access, MAIN)
     assert await credential(world.server("another", PORT + 1), secret) is None
     further = world.tokens.add("phone", None)
-    everywhere = await begin(world.access, further)
+    everywhere = await new_session(world.access, further)
     assert await credential(world.server("another", PORT + 1), everywhere) is not None
 
 
-async def test_a_session_ends_with_the_further_token_that_it_was_begun_with(world: World) -> None:
+async def test_a_session_ends_with_the_additional_token_that_created_it(world: World) -> None:
     for name, lifetime_s in (("revoked", None), ("expired", 60.0)):
         further = world.tokens.add(name, None, lifetime_s=lifetime_s)
-        secret = await begin(world.access, further)
+        secret = await new_session(world.access, further)
         found = await credential(world.access, secret)
         assert found is not None
         world.clock.now += 60
@@ -248,11 +248,11 @@ async def test_a_session_ends_with_the_further_token_that_it_was_begun_with(worl
             world.tokens.revoke(name)
 
 
-async def test_a_new_token_ends_what_the_old_one_began_and_nothing_else(world: World) -> None:
-    own = await begin(world.access, MAIN)
-    further = await begin(world.access, world.tokens.add("phone", None))
+async def test_rotating_the_token_ends_only_the_sessions_of_the_old_one(world: World) -> None:
+    own = await new_session(world.access, MAIN)
+    further = await new_session(world.access, world.tokens.add("phone", None))
     neighbour = world.server("another", PORT + 1)
-    beside = await begin(neighbour, "another")
+    beside = await new_session(neighbour, "another")
     found = await credential(world.access, own)
     main = await credential(world.access, MAIN)
     assert found is not None
@@ -263,12 +263,12 @@ async def test_a_new_token_ends_what_the_old_one_began_and_nothing_else(world: W
     assert await credential(world.access, further) is not None
     assert await credential(neighbour, beside) is not None
     [new] = world.published
-    again = await begin(world.access, new)
+    again = await new_session(world.access, new)
     assert await credential(world.access, again) is not None
 
 
-async def test_no_session_slips_in_while_the_token_is_replaced(world: World) -> None:
-    """The request was let in with the old token, and waits for the new one."""
+async def test_no_session_is_created_while_the_token_is_rotated(world: World) -> None:
+    """The request was authenticated with the old token, and waits for the rotation."""
     main = await credential(world.access, MAIN)
     assert main is not None
     publishing, published = threading.Event(), threading.Event()
@@ -296,7 +296,7 @@ CHALLENGE = "0123456789abcdef" * 4
 
 
 async def test_a_server_proves_that_it_knows_a_session_without_the_secret(world: World) -> None:
-    secret = await begin(world.access, MAIN)
+    secret = await new_session(world.access, MAIN)
     name, _, random = secret.partition(".")
     assert name == world.sessions.read()[0].name
     assert len(random) >= 43
@@ -309,10 +309,10 @@ async def test_a_server_proves_that_it_knows_a_session_without_the_secret(world:
         assert await credential(world.access, each) is None
 
 
-async def test_only_a_server_that_takes_the_session_proves_it(world: World) -> None:
+async def test_only_a_server_that_accepts_the_session_proves_it(world: World) -> None:
     further = world.tokens.add("phone", None)
-    own = (await begin(world.access, MAIN)).partition(".")[0]
-    other = (await begin(world.access, further)).partition(".")[0]
+    own = (await new_session(world.access, MAIN)).partition(".")[0]
+    other = (await new_session(world.access, further)).partition(".")[0]
     assert world.server("another", PORT + 1).prove_session(own, CHALLENGE) is None
     assert world.server("another", PORT + 1).prove_session(other, CHALLENGE) is not None
     assert Access.open().prove_session(own, CHALLENGE) is None
@@ -328,7 +328,7 @@ async def test_only_a_server_that_takes_the_session_proves_it(world: World) -> N
 
 
 async def test_logging_out_ends_one_session(world: World) -> None:
-    first, second = await begin(world.access, MAIN), await begin(world.access, MAIN)
+    first, second = await new_session(world.access, MAIN), await new_session(world.access, MAIN)
     found = await credential(world.access, first)
     main = await credential(world.access, MAIN)
     assert found is not None
@@ -341,9 +341,9 @@ async def test_logging_out_ends_one_session(world: World) -> None:
         await world.access.end_session(main)
 
 
-async def test_a_session_lives_as_long_as_it_is_used_and_thirty_days_at_most(world: World) -> None:
-    secret = await begin(world.access, MAIN)
-    unused = await begin(world.access, MAIN)
+async def test_a_session_lasts_while_it_is_used_up_to_thirty_days(world: World) -> None:
+    secret = await new_session(world.access, MAIN)
+    unused = await new_session(world.access, MAIN)
     for _ in range(29):
         world.clock.now += DAY
         assert await credential(world.access, secret) is not None
@@ -354,8 +354,8 @@ async def test_a_session_lives_as_long_as_it_is_used_and_thirty_days_at_most(wor
     assert await credential(world.access, secret) is None
 
 
-async def test_the_use_of_a_session_is_written_seldom_and_outlives_a_restart(world: World) -> None:
-    secret = await begin(world.access, MAIN)
+async def test_the_time_of_use_is_written_rarely_and_survives_a_restart(world: World) -> None:
+    secret = await new_session(world.access, MAIN)
     written = world.sessions.path.stat().st_ino
     for _ in range(50):
         world.clock.now += HOUR / 60
@@ -368,8 +368,8 @@ async def test_the_use_of_a_session_is_written_seldom_and_outlives_a_restart(wor
     assert await credential(world.server("the-next"), secret) is not None
 
 
-async def test_a_session_that_is_revoked_while_its_use_is_written_is_refused(world: World) -> None:
-    secret = await begin(world.access, MAIN)
+async def test_a_session_that_is_revoked_during_an_update_is_refused(world: World) -> None:
+    secret = await new_session(world.access, MAIN)
     [session] = world.sessions.read()
     world.clock.now += HOUR
     slow = world.session_file()
@@ -391,15 +391,15 @@ async def test_a_session_that_is_revoked_while_its_use_is_written_is_refused(wor
 
 
 async def test_one_principal_ends_its_own_sessions_only(tmp_path: Path) -> None:
-    """However many it begins, and through however many tokens."""
+    """Regardless of how many it creates, and through how many tokens."""
     limits = dataclasses.replace(ServerLimits(), sessions_per_principal=3, sessions=5)
     world = World(tmp_path, limits)
-    own = await begin(world.access, MAIN)
+    own = await new_session(world.access, MAIN)
     tokens = [world.tokens.add(name, None, principal="ada") for name in ("one", "two")]
     secrets: list[str] = []
     for number in range(20):
         world.clock.now += 1
-        secrets.append(await begin(world.access, tokens[number % 2]))
+        secrets.append(await new_session(world.access, tokens[number % 2]))
     alive = [await credential(world.access, each) is not None for each in secrets]
     assert alive == [False] * 17 + [True] * 3
     assert await credential(world.access, own) is not None
@@ -408,18 +408,18 @@ async def test_one_principal_ends_its_own_sessions_only(tmp_path: Path) -> None:
     for each in (own, secrets[17], secrets[19]):
         await credential(world.access, each)
     world.clock.now += 1
-    secrets.append(await begin(world.access, tokens[0]))
+    secrets.append(await new_session(world.access, tokens[0]))
     alive = [await credential(world.access, each) is not None for each in secrets[17:]]
     assert alive == [True, False, True, True]
     # The fifth is of another principal, and for a sixth there is nothing that may end.
-    await begin(world.access, world.tokens.add("bob", None))
+    await new_session(world.access, world.tokens.add("bob", None))
     with pytest.raises(TooMany) as refused:
-        await begin(world.access, world.tokens.add("eve", None))
+        await new_session(world.access, world.tokens.add("eve", None))
     assert (refused.value.status, refused.value.limit) == (429, 5)
     assert await credential(world.access, own) is not None
     # Those that ended make room.
     world.tokens.revoke("bob")
-    assert await begin(world.access, world.tokens.add("zoe", None))
+    assert await new_session(world.access, world.tokens.add("zoe", None))
 
 
 # --- the real server -----------------------------------------------------------------------------
@@ -427,7 +427,7 @@ async def test_one_principal_ends_its_own_sessions_only(tmp_path: Path) -> None:
 
 @pytest.fixture
 def _data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tokens and sessions of this test alone."""
+    """Use separate token and session files for this test."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
 
@@ -451,7 +451,9 @@ def status(server: Server, secret: str) -> int:
         return response.status
 
 
-def test_a_token_is_exchanged_for_a_session_that_does_everything_else(server: Server) -> None:
+def test_a_token_is_exchanged_for_a_session_that_is_accepted_everywhere_else(
+    server: Server,
+) -> None:
     with server.request("POST", "/session", {}, bearer(server.token)) as response:
         answer = json.loads(response.read())
     secret = answer.pop("session")
@@ -486,7 +488,7 @@ def test_a_proof_needs_no_token_and_a_challenge_of_full_length(server: Server) -
     assert server.status("DELETE", place, bearer(server.token)) == 405
 
 
-def test_a_cookie_opens_nothing_whatever_is_in_it(server: Server) -> None:
+def test_no_cookie_authenticates(server: Server) -> None:
     secret = exchange(server, server.token)
     own = {"Origin": f"http://127.0.0.1:{server.port}", "Sec-Fetch-Site": "same-origin"}
     for value in (secret, server.token):
@@ -508,7 +510,7 @@ def test_a_session_survives_a_restart_of_the_server() -> None:
 
 
 @pytest.mark.usefixtures("_data")
-def test_a_server_that_asks_for_no_token_begins_no_session(tmp_path: Path) -> None:
+def test_a_server_without_authentication_creates_no_session(tmp_path: Path) -> None:
     with serving() as server:
         with server.request("POST", "/session", {}, bearer("anything")) as response:
             assert json.loads(response.read()) == {"session": None, "principal": "local"}
@@ -518,7 +520,7 @@ def test_a_server_that_asks_for_no_token_begins_no_session(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("_data")
-def test_a_session_that_cannot_be_written_is_not_begun(tmp_path: Path) -> None:
+def test_a_session_that_cannot_be_stored_is_not_created(tmp_path: Path) -> None:
     with serving(auth="token") as server:
         folder = tmp_path / "data" / "substrate"
         folder.parent.mkdir(exist_ok=True)

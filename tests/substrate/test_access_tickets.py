@@ -1,4 +1,4 @@
-"""Tickets: one stream each, soon, for the credential that asked, and nothing else."""
+"""Tickets: valid once, for seconds, for one stream, on behalf of the requesting credential."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FRIEND = "https://app.example"
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A clock that is set manually."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -60,7 +60,7 @@ async def known(access: Access, secret: str) -> Credential:
     return await access.authenticate({b"authorization": f"Bearer {secret}".encode()})
 
 
-async def is_good(access: Access, ticket: str, path: str = "/rpc") -> bool:
+async def is_valid(access: Access, ticket: str, path: str = "/rpc") -> bool:
     try:
         await access.redeem(ticket, path)
     except Unauthenticated:
@@ -71,72 +71,72 @@ async def is_good(access: Access, ticket: str, path: str = "/rpc") -> bool:
 # --- what a ticket is good for -------------------------------------------------------------------
 
 
-async def test_a_ticket_is_good_once_and_stands_for_the_credential_that_asked(
+async def test_a_ticket_is_valid_once_and_stands_for_its_credential(
     access: Access, tokens: TokenFile
 ) -> None:
     asked = await known(access, tokens.add("phone", frozenset({"chat"})))
     ticket = access.issue_ticket(asked)
     assert len(ticket) >= 43  # 256 bits, six in a character
     assert await access.redeem(ticket, "/rpc") == asked
-    assert not await is_good(access, ticket)
-    assert not await is_good(access, "")
-    assert not await is_good(access, MAIN)
+    assert not await is_valid(access, ticket)
+    assert not await is_valid(access, "")
+    assert not await is_valid(access, MAIN)
 
 
-async def test_a_ticket_is_no_token_and_a_token_is_no_ticket(access: Access) -> None:
+async def test_a_ticket_is_not_a_token_and_a_token_is_not_a_ticket(access: Access) -> None:
     ticket = access.issue_ticket(await known(access, MAIN))
     with pytest.raises(Unauthenticated):
         await known(access, ticket)
-    assert not await is_good(access, MAIN)
-    assert await is_good(access, ticket), "it was not used with that"
+    assert not await is_valid(access, MAIN)
+    assert await is_valid(access, ticket), "it was not used with that"
 
 
-async def test_a_ticket_is_good_for_seconds(access: Access, clock: Clock) -> None:
+async def test_a_ticket_is_valid_for_seconds(access: Access, clock: Clock) -> None:
     asked = await known(access, MAIN)
     late, soon = access.issue_ticket(asked), access.issue_ticket(asked)
     clock.now += ServerLimits().ticket_s - 0.001
-    assert await is_good(access, soon)
+    assert await is_valid(access, soon)
     clock.now += 0.001
-    assert not await is_good(access, late)
+    assert not await is_valid(access, late)
 
 
-async def test_a_ticket_for_one_path_is_good_for_no_other_and_is_used_up_there(
+async def test_a_ticket_for_one_path_is_refused_and_used_up_at_another(
     access: Access,
 ) -> None:
     asked = await known(access, MAIN)
     for path in ("/rpc", "/mcp", "/runs/7/events"):
         ticket = access.issue_ticket(asked, path)
-        assert await is_good(access, ticket, path)
+        assert await is_valid(access, ticket, path)
         ticket = access.issue_ticket(asked, path)
-        assert not await is_good(access, ticket, "/runs/8/events")
-        assert not await is_good(access, ticket, path)
+        assert not await is_valid(access, ticket, "/runs/8/events")
+        assert not await is_valid(access, ticket, path)
 
 
-async def test_a_ticket_ends_with_the_credential_that_asked(
+async def test_a_ticket_ends_with_its_credential(
     access: Access, tokens: TokenFile, clock: Clock
 ) -> None:
     further = await known(access, tokens.add("phone", None))
     of_further = access.issue_ticket(further)
     tokens.revoke("phone")
-    assert not await is_good(access, of_further)
+    assert not await is_valid(access, of_further)
 
     short = await known(access, tokens.add("short", None, lifetime_s=10))
     of_short = access.issue_ticket(short)
     clock.now += 10
-    assert not await is_good(access, of_short)
+    assert not await is_valid(access, of_short)
 
     main = await known(access, MAIN)
     secret, _ = await access.create_session(main)
     session = await known(access, secret)
     of_session, of_main = access.issue_ticket(session), access.issue_ticket(main)
     await access.end_session(session)
-    assert not await is_good(access, of_session)
+    assert not await is_valid(access, of_session)
     await access.rotate(main)
-    assert not await is_good(access, of_main)
+    assert not await is_valid(access, of_main)
 
 
-async def test_a_ticket_has_the_scopes_of_when_it_was_asked_for(clock: Clock) -> None:
-    """An issuer may have changed them: what the page was told it may do no longer holds."""
+async def test_a_ticket_is_refused_if_the_scopes_have_changed(clock: Clock) -> None:
+    """An issuer may have changed them, so the page's view of its permissions is outdated."""
 
     class Issuer:
         metadata_paths = frozenset({"/.well-known/oauth-protected-resource"})
@@ -159,7 +159,7 @@ async def test_a_ticket_has_the_scopes_of_when_it_was_asked_for(clock: Clock) ->
     assert (await access.redeem(first, "/rpc")).principal == Principal("jwt@issuer")
     issuer.scopes = frozenset({"chat", "bash"})
     clock.now += 61
-    assert not await is_good(access, second)
+    assert not await is_valid(access, second)
 
 
 # --- where it may stand --------------------------------------------------------------------------
@@ -179,9 +179,7 @@ async def test_a_ticket_has_the_scopes_of_when_it_was_asked_for(clock: Clock) ->
         (b"Ticket=a", None, b"Ticket=a"),
     ],
 )
-def test_a_ticket_is_taken_out_of_the_address(
-    query: bytes, ticket: str | None, rest: bytes
-) -> None:
+def test_a_ticket_is_removed_from_the_url(query: bytes, ticket: str | None, rest: bytes) -> None:
     scope: Scope = {"type": "http", "query_string": query}
     assert pop_ticket(scope) == ticket
     assert scope["query_string"] == rest
@@ -212,18 +210,18 @@ def test_a_ticket_is_taken_out_of_the_address(
         ("http", "GET", "/metrics", False),
     ],
 )
-async def test_a_ticket_counts_only_where_a_stream_is_opened(
+async def test_a_ticket_is_accepted_only_where_a_stream_is_opened(
     access: Access, kind: str, verb: str, path: str, taken: bool
 ) -> None:
     scope: Scope = {"type": kind, "path": path, "method": verb}
     assert accepts_ticket(scope) is taken
-    assert await enters(access, kind, verb, path) is taken
+    assert await passes_guard(access, kind, verb, path) is taken
 
 
-async def enters(
+async def passes_guard(
     access: Access, kind: str, verb: str, path: str, *headers: tuple[bytes, bytes], sent: int = 1
 ) -> bool:
-    """Whether a request with a new ticket gets through the guard."""
+    """Return whether a request with a new ticket passes the guard."""
     entered: list[Scope] = []
 
     async def app(scope: Scope, _: object, __: object) -> None:
@@ -255,21 +253,23 @@ async def enters(
     return bool(entered)
 
 
-async def test_beside_a_ticket_no_wrong_token_is_made_up_for(access: Access) -> None:
+async def test_a_ticket_does_not_replace_a_wrong_token(access: Access) -> None:
     right = (b"authorization", f"Bearer {MAIN}".encode())
     wrong = (b"authorization", b"Bearer wrong")
     ide = (b"x-claude-code-ide-authorization", b"wrong")
-    assert await enters(access, "websocket", "", "/rpc", right)
+    assert await passes_guard(access, "websocket", "", "/rpc", right)
     for headers in ((wrong,), (ide,), (right, right), (right, wrong)):
-        assert not await enters(access, "websocket", "", "/rpc", *headers)
-    assert not await enters(access, "websocket", "", "/rpc", sent=2)
-    assert not await enters(access, "websocket", "", "/rpc", (b"origin", b"http://evil.example"))
+        assert not await passes_guard(access, "websocket", "", "/rpc", *headers)
+    assert not await passes_guard(access, "websocket", "", "/rpc", sent=2)
+    assert not await passes_guard(
+        access, "websocket", "", "/rpc", (b"origin", b"http://evil.example")
+    )
 
 
-async def test_a_ticket_is_used_up_even_if_what_is_behind_the_guard_refuses(
+async def test_a_ticket_is_used_up_even_if_the_app_refuses(
     access: Access,
 ) -> None:
-    """As a server does that stops, or a client past its rate, or a run that is not there."""
+    """For example a stopping server, a rate limit, or an unknown run."""
     entered: list[Scope] = []
     answered: list[Message] = []
 
@@ -312,8 +312,8 @@ def issue(server: Server, secret: str, body: object = None) -> str:
     return str(answer["ticket"])
 
 
-def hash_over(server: Server, path: str, query: str, origin: str | None = None) -> object:
-    """Open a WebSocket with this query, and call something."""
+def get_hash(server: Server, path: str, query: str, origin: str | None = None) -> object:
+    """Open a WebSocket with this query, and call a method."""
     url = f"ws://127.0.0.1:{server.port}{path}?{query}"
     headers = None if origin is None else {"Origin": origin}
     with connect(url, additional_headers=headers) as peer:
@@ -327,22 +327,22 @@ def test_a_websocket_is_opened_with_a_ticket_once(
     server: Server, path: str, origin: str | None
 ) -> None:
     ticket = issue(server, server.token)
-    assert hash_over(server, path, f"ticket={ticket}", origin)
+    assert get_hash(server, path, f"ticket={ticket}", origin)
     with pytest.raises(ConnectionClosed) as closed:
-        hash_over(server, path, f"ticket={ticket}", origin)
+        get_hash(server, path, f"ticket={ticket}", origin)
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1008
     assert "ticket" in closed.value.rcvd.reason
     assert ticket not in closed.value.rcvd.reason
 
 
-def test_a_ticket_of_a_foreign_page_opens_nothing(server: Server) -> None:
+def test_a_ticket_of_a_foreign_page_is_refused(server: Server) -> None:
     ticket = issue(server, server.token)
     with pytest.raises(InvalidStatus):
-        hash_over(server, "/rpc", f"ticket={ticket}", "http://evil.example")
+        get_hash(server, "/rpc", f"ticket={ticket}", "http://evil.example")
 
 
-def test_the_events_of_a_run_are_opened_with_a_ticket_and_go_on_where_they_broke_off(
+def test_the_events_of_a_run_are_opened_with_a_ticket_and_resume(
     server: Server,
 ) -> None:
     headers = bearer(server.token) | {"Accept": "text/event-stream"}
@@ -355,14 +355,14 @@ def test_the_events_of_a_run_are_opened_with_a_ticket_and_go_on_where_they_broke
         assert response.status == 200
         assert [event_id for event_id, _ in events(response)] == seen
     assert server.status("GET", f"{place}?ticket={ticket}") == 401
-    # With another ticket, and either way to say what was the last.
+    # With another ticket, and both ways to pass the last event.
     for query, extra in (("&after=2", {}), ("", {"Last-Event-ID": seen[1]})):
         ticket = issue(server, server.token)
         with server.request("GET", f"{place}?ticket={ticket}{query}", headers=extra) as response:
             assert [event_id for event_id, _ in events(response)] == seen[2:]
 
 
-def test_a_ticket_reaches_only_what_its_principal_may_see(server: Server) -> None:
+def test_a_ticket_opens_only_what_its_principal_may_see(server: Server) -> None:
     headers = bearer(server.token) | {"Accept": "text/event-stream"}
     with server.call("demo.count", {"to": 1}, **headers) as response:
         run = next(event_id for event_id, _ in events(response) if event_id).partition(":")[0]
@@ -392,13 +392,13 @@ def test_a_socket_that_was_opened_with_a_ticket_ends_with_its_token(server: Serv
     assert closed.value.rcvd.code == 1008
 
 
-def test_a_ticket_is_not_had_without_a_token_nor_with_a_ticket(server: Server) -> None:
+def test_a_ticket_is_issued_neither_without_a_token_nor_for_a_ticket(server: Server) -> None:
     ticket = issue(server, server.token)
     for headers in ({}, bearer("wrong"), bearer(ticket), {"Cookie": f"ticket={ticket}"}):
         with server.request("POST", f"/tickets?ticket={ticket}", {}, headers) as response:
             assert response.status == 401
     assert server.status("GET", "/tickets", bearer(server.token)) == 405
-    assert hash_over(server, "/rpc", f"ticket={ticket}"), "none of that used it up"
+    assert get_hash(server, "/rpc", f"ticket={ticket}"), "none of that used it up"
 
 
 @pytest.mark.parametrize(
@@ -418,7 +418,7 @@ def test_a_ticket_is_not_had_without_a_token_nor_with_a_ticket(server: Server) -
         (b'{"path":"/rpc%b"}' % (b" " * 2000), 413),
     ],
 )
-def test_what_is_asked_for_is_one_path_that_takes_tickets(
+def test_a_ticket_request_names_one_path_that_accepts_tickets(
     server: Server, body: bytes, status: int
 ) -> None:
     with server.request("POST", "/tickets", body, bearer(server.token)) as response:
@@ -429,9 +429,9 @@ def test_what_is_asked_for_is_one_path_that_takes_tickets(
         assert "/runs/{run}/events" in answer["error"]
 
 
-def test_a_server_that_asks_for_no_token_gives_tickets_all_the_same() -> None:
-    """So that a web UI needs no second way."""
+def test_a_server_without_authentication_issues_tickets_too() -> None:
+    """So that a web UI needs no special case."""
     with serving() as server:
         with server.request("POST", "/tickets", {}) as response:
             ticket = json.loads(response.read())["ticket"]
-        assert hash_over(server, "/rpc", f"ticket={ticket}")
+        assert get_hash(server, "/rpc", f"ticket={ticket}")

@@ -1,4 +1,4 @@
-"""Further tokens: what is kept of them, who comes with one, and when it is taken no longer."""
+"""Additional tokens: storage, authentication, revocation and expiry."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAIN = "the-main-token"
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A clock that is set manually."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -46,7 +46,7 @@ def tokens(tmp_path: Path, clock: Clock) -> TokenFile:
 
 
 async def principal(access: Access, token: str) -> Principal | None:
-    """Who comes with this token; None for nobody."""
+    """Return the principal of this token; None if it is refused."""
     headers = {b"authorization": f"Bearer {token}".encode()}
     try:
         return (await access.authenticate(headers)).principal
@@ -57,13 +57,13 @@ async def principal(access: Access, token: str) -> Principal | None:
 # --- the file ------------------------------------------------------------------------------------
 
 
-def test_a_token_is_long_and_each_is_another() -> None:
+def test_tokens_are_long_and_unique() -> None:
     made = {new_token() for _ in range(100)}
     assert len(made) == 100
     assert all(len(token) >= 43 for token in made)  # 256 bits, six in a character
 
 
-def test_the_secret_is_not_in_the_file_and_the_file_is_its_owners_alone(tokens: TokenFile) -> None:
+def test_the_secret_is_not_in_the_file_and_only_its_owner_can_read_it(tokens: TokenFile) -> None:
     secret = tokens.add("phone", frozenset({"chat"}))
     text = tokens.path.read_text()
     assert secret not in text
@@ -73,7 +73,7 @@ def test_the_secret_is_not_in_the_file_and_the_file_is_its_owners_alone(tokens: 
     assert {path.name for path in tokens.path.parent.iterdir()} == {"tokens.json", "tokens.lock"}
 
 
-def test_a_folder_that_others_could_look_into_is_tightened(tokens: TokenFile) -> None:
+def test_a_folder_that_others_could_read_is_restricted(tokens: TokenFile) -> None:
     tokens.path.parent.mkdir(mode=0o755)
     tokens.add("phone", None)
     assert stat.S_IMODE(tokens.path.parent.stat().st_mode) == 0o700
@@ -90,7 +90,7 @@ def test_a_token_is_found_by_its_digest_only(tokens: TokenFile) -> None:
     assert tokens.find(b"") is None
 
 
-def test_a_token_ends_when_its_time_is_over(tokens: TokenFile, clock: Clock) -> None:
+def test_a_token_expires(tokens: TokenFile, clock: Clock) -> None:
     secret = tokens.add("phone", None, lifetime_s=60)
     clock.now += 59.9
     assert tokens.find(digest_of(secret)) is not None
@@ -121,7 +121,7 @@ def test_a_change_by_another_process_is_seen(tokens: TokenFile, clock: Clock) ->
         ("phone", (), "ada@example.org"),
     ],
 )
-def test_a_name_or_scope_that_is_none_is_refused(
+def test_an_invalid_name_or_scope_is_refused(
     tokens: TokenFile, name: str, scopes: tuple[str, ...], who: str | None
 ) -> None:
     with pytest.raises(ValueError, match="is not a valid"):
@@ -129,13 +129,13 @@ def test_a_name_or_scope_that_is_none_is_refused(
     assert not tokens.path.exists()
 
 
-def test_a_name_is_taken_once(tokens: TokenFile) -> None:
+def test_a_name_is_used_once(tokens: TokenFile) -> None:
     tokens.add("phone", None)
     with pytest.raises(ValueError, match="already"):
         tokens.add("phone", None)
 
 
-def test_tokens_that_are_made_at_the_same_time_are_all_there(tokens: TokenFile) -> None:
+def test_tokens_created_concurrently_are_all_stored(tokens: TokenFile) -> None:
     def add(number: int) -> None:
         TokenFile(tokens.path).add(f"t{number}", None)
 
@@ -150,7 +150,7 @@ def test_tokens_that_are_made_at_the_same_time_are_all_there(tokens: TokenFile) 
 @pytest.mark.parametrize(
     "text", ["", "not JSON", "[]", '{"tokens":5}', '{"tokens":[{}]}', '{"tokens":["x"]}']
 )
-def test_a_file_that_is_damaged_lets_nobody_in_and_is_reported(
+def test_a_damaged_file_admits_no_client_and_is_reported(
     tokens: TokenFile, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     secret = tokens.add("phone", None)
@@ -166,7 +166,7 @@ def test_a_file_that_is_damaged_lets_nobody_in_and_is_reported(
 # --- who is let in -------------------------------------------------------------------------------
 
 
-async def test_everybody_is_the_person_at_the_machine_where_nobody_is_asked() -> None:
+async def test_without_authentication_every_client_is_the_local_user() -> None:
     access = Access.open()
     assert access.is_open
     assert await principal(access, "anything") == LOCAL
@@ -176,7 +176,9 @@ async def test_everybody_is_the_person_at_the_machine_where_nobody_is_asked() ->
         await access.rotate(Credential(LOCAL))
 
 
-async def test_a_further_token_stands_for_its_principal_with_its_scopes(tokens: TokenFile) -> None:
+async def test_an_additional_token_stands_for_its_principal_with_its_scopes(
+    tokens: TokenFile,
+) -> None:
     access = Access(MAIN, tokens)
     secret = tokens.add("phone", frozenset({"chat"}))
     found = await principal(access, secret)
@@ -188,7 +190,7 @@ async def test_a_further_token_stands_for_its_principal_with_its_scopes(tokens: 
     assert main.may("bash")
 
 
-async def test_the_servers_own_token_is_replaced_only_by_who_has_it(tokens: TokenFile) -> None:
+async def test_only_the_servers_own_token_rotates_itself(tokens: TokenFile) -> None:
     published: list[str] = []
     access = Access(MAIN, tokens, publish=published.append)
     further = tokens.add("phone", None)
@@ -206,7 +208,9 @@ async def test_the_servers_own_token_is_replaced_only_by_who_has_it(tokens: Toke
     assert await access.revalidate(credential) is None
 
 
-async def test_a_token_that_cannot_be_made_known_is_not_put_in_place(tokens: TokenFile) -> None:
+async def test_a_token_that_cannot_be_published_does_not_replace_the_old_one(
+    tokens: TokenFile,
+) -> None:
     def fail(_: str) -> None:
         raise OSError("no space")
 
@@ -219,7 +223,7 @@ async def test_a_token_that_cannot_be_made_known_is_not_put_in_place(tokens: Tok
 
 
 class Issuer:
-    """Somebody else who issues tokens."""
+    """An OAuth issuer."""
 
     metadata_paths = frozenset({"/.well-known/oauth-protected-resource"})
 
@@ -240,7 +244,7 @@ class Issuer:
         return f"Bearer {scope} {error}".encode()
 
 
-async def test_an_issuer_is_asked_for_what_is_no_token_of_ours_only(tokens: TokenFile) -> None:
+async def test_only_tokens_that_are_not_ours_are_verified_by_the_issuer(tokens: TokenFile) -> None:
     issuer = Issuer()
     access = Access(MAIN, tokens, oauth=issuer)
     assert await principal(access, MAIN) == LOCAL
@@ -254,7 +258,7 @@ async def test_an_issuer_is_asked_for_what_is_no_token_of_ours_only(tokens: Toke
     assert refused.value.challenge == b"Bearer None None"
 
 
-async def test_a_token_of_an_issuer_is_checked_again_while_its_connection_is_open(
+async def test_an_oauth_token_is_checked_again_while_its_connection_is_open(
     clock: Clock,
 ) -> None:
     issuer = Issuer()
@@ -286,19 +290,19 @@ def status(server: Server, token: str, method: str = "health.check") -> int:
 
 
 def echo(socket: ClientConnection) -> Any:
-    """Call something over a WebSocket; its answer."""
+    """Call a method over a WebSocket and return the response."""
     call = {"jsonrpc": "2.0", "id": 1, "method": "plexus.hash"}
     socket.send(json.dumps(call))
     return json.loads(socket.recv(timeout=10))
 
 
 def read_without_answer(socket: ClientConnection, number: int) -> None:
-    """Read to the end: no answer to this request may be among it."""
+    """Read to the end, and assert that this request gets no response."""
     while True:
         assert json.loads(socket.recv(timeout=10)).get("id") != number
 
 
-def test_a_token_is_taken_as_soon_as_it_is_made_and_not_once_it_is_revoked(server: Server) -> None:
+def test_a_token_is_accepted_from_its_creation_to_its_revocation(server: Server) -> None:
     tokens = TokenFile()
     secret = tokens.add("comes-and-goes", None)
     assert status(server, secret) == 200
@@ -331,7 +335,7 @@ def test_principals_do_not_see_each_others_runs(server: Server) -> None:
             assert response.status == expected
 
 
-def test_a_stream_of_the_old_pair_takes_messages_of_its_owner_only(server: Server) -> None:
+def test_a_legacy_sse_stream_accepts_messages_of_its_owner_only(server: Server) -> None:
     other = TokenFile().add("other", None)
     with server.request("GET", "/sse", headers=bearer(server.token)) as stream:
         stream.readline()
@@ -342,7 +346,7 @@ def test_a_stream_of_the_old_pair_takes_messages_of_its_owner_only(server: Serve
                 assert response.status == expected
 
 
-def test_a_session_of_mcp_is_its_owners_alone(server: Server) -> None:
+def test_an_mcp_session_is_accessible_to_its_owner_only(server: Server) -> None:
     other = TokenFile().add("another", None)
     hello = {
         "protocolVersion": "2025-11-25",
@@ -363,7 +367,7 @@ def test_a_session_of_mcp_is_its_owners_alone(server: Server) -> None:
             assert server.status("DELETE", "/mcp", headers) == expected
 
 
-def test_the_token_of_a_former_start_is_refused(server: Server) -> None:
+def test_the_token_of_an_earlier_start_is_refused(server: Server) -> None:
     with serving(auth="token") as former:
         old = former.token
         assert status(former, old) == 200

@@ -1,4 +1,4 @@
-"""The watch over credentials that have something open: what it checks, when, and what it ends."""
+"""The credential watch: what it checks, when, and what it ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FAST_S = 0.005
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A clock that is set manually."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -40,7 +40,7 @@ class Clock:
 
 
 class Issuer:
-    """Issues tokens `login:end`, that end at this time, for the login `x:y` of the scope y."""
+    """An issuer of tokens `login:end` that expire at this time; a login `x:y` has the scope y."""
 
     metadata_paths: frozenset[str] = frozenset()
 
@@ -68,7 +68,7 @@ class Issuer:
 
 
 class World:
-    """An access with everything set by hand, and a watch over it."""
+    """An access with manual clocks, and a watch over it."""
 
     def __init__(self, folder: Path) -> None:
         self.clock, self.issuer, self.held = Clock(), Issuer(), Held()
@@ -89,14 +89,14 @@ class World:
         return await self.access.authenticate(headers)
 
     async def open(self, secret: str) -> Open:
-        """Something that is open with this token."""
+        """Return a request that is open with this token."""
         opened = Open()
         self.watch.add(await self.credential(secret), opened)
         return opened
 
 
 class Open:
-    """Something that is open; how it ended."""
+    """An open request that records how it ended."""
 
     def __init__(self) -> None:
         self.ended: str | None = None
@@ -108,7 +108,7 @@ class Open:
 
 
 class Held:
-    """What belongs to credentials."""
+    """A holder of state that belongs to credentials."""
 
     def __init__(self) -> None:
         self.principals: list[Principal] = []
@@ -130,7 +130,7 @@ def world(tmp_path: Path) -> World:
 
 
 async def some_checks() -> None:
-    """Long enough for several rounds of checks."""
+    """Wait for several rounds of checks."""
     await asyncio.sleep(10 * FAST_S)
 
 
@@ -141,7 +141,7 @@ def test_a_stream_ends_within_a_second() -> None:
 # --- what ends a credential -----------------------------------------------------------------------
 
 
-async def test_only_what_is_open_with_the_credential_that_ended_ends(world: World) -> None:
+async def test_only_requests_of_the_invalid_credential_end(world: World) -> None:
     lost, kept = world.tokens.add("lost", None), world.tokens.add("kept", None)
     first, second, other = await world.open(lost), await world.open(lost), await world.open(kept)
     own = await world.open(MAIN)
@@ -155,7 +155,7 @@ async def test_only_what_is_open_with_the_credential_that_ended_ends(world: Worl
     assert other.ended is None
 
 
-async def test_a_session_of_a_browser_ends_with_its_token(world: World) -> None:
+async def test_a_browser_session_ends_with_its_token(world: World) -> None:
     secret = world.tokens.add("page", None)
     session, _ = await world.access.create_session(await world.credential(secret))
     opened = await world.open(session)
@@ -165,7 +165,7 @@ async def test_a_session_of_a_browser_ends_with_its_token(world: World) -> None:
     await until(lambda: opened.ended is not None)
 
 
-async def test_what_a_browser_has_open_ends_when_it_logs_out(world: World) -> None:
+async def test_requests_of_a_browser_end_when_it_logs_out(world: World) -> None:
     session, _ = await world.access.create_session(await world.credential(MAIN))
     other, _ = await world.access.create_session(await world.credential(MAIN))
     opened, kept = await world.open(session), await world.open(other)
@@ -174,13 +174,13 @@ async def test_what_a_browser_has_open_ends_when_it_logs_out(world: World) -> No
     assert kept.ended is None
 
 
-async def test_what_begins_with_a_credential_ends_with_it_though_nothing_is_open(
+async def test_state_of_a_credential_ends_with_it_without_an_open_request(
     world: World,
 ) -> None:
     secret = world.tokens.add("lost", None)
     credential = await world.credential(secret)
     world.watch.record_use(credential)
-    # A run begins some time after its request came, and before that nothing is in use.
+    # A run starts some time after its request arrived, and before that nothing is in use.
     await asyncio.sleep(FAST_S / 2)
     world.held.principals = [credential.principal, LOCAL]
     await some_checks()
@@ -189,7 +189,7 @@ async def test_what_begins_with_a_credential_ends_with_it_though_nothing_is_open
     await until(lambda: world.held.principals == [LOCAL])
 
 
-async def test_what_cannot_be_checked_ends(
+async def test_a_credential_that_cannot_be_checked_ends(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened = await world.open(MAIN)
@@ -203,7 +203,7 @@ async def test_what_cannot_be_checked_ends(
     assert "cannot check a credential" in caplog.text
 
 
-async def test_a_defect_of_one_keeps_no_other_open(
+async def test_a_failure_to_end_one_request_keeps_no_other_open(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     lost = world.tokens.add("lost", None)
@@ -222,7 +222,7 @@ async def test_a_defect_of_one_keeps_no_other_open(
     assert "cannot end an open request" in caplog.text
 
 
-async def test_a_defect_in_one_round_does_not_end_the_watch(
+async def test_an_exception_in_one_round_does_not_stop_the_watch(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = await world.open(world.tokens.add("lost", None))
@@ -241,7 +241,7 @@ async def test_a_defect_in_one_round_does_not_end_the_watch(
     await until(lambda: opened.ended is not None)
 
 
-async def test_nothing_is_watched_where_nobody_is_asked_for_a_token() -> None:
+async def test_nothing_is_watched_without_authentication() -> None:
     watch = CredentialWatch(access := Access.open(), (), FAST_S)
     credential = await access.authenticate({})
     opened = Open()
@@ -254,7 +254,7 @@ async def test_nothing_is_watched_where_nobody_is_asked_for_a_token() -> None:
 # --- the cost -------------------------------------------------------------------------------------
 
 
-async def test_a_credential_is_checked_once_a_round_however_much_it_has_open(
+async def test_a_credential_is_checked_once_a_round_regardless_of_its_requests(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked: list[bytes] = []
@@ -275,7 +275,7 @@ async def test_a_credential_is_checked_once_a_round_however_much_it_has_open(
     assert len(checked) == 1
 
 
-async def test_nothing_ticks_while_nothing_is_open(world: World) -> None:
+async def test_the_timer_does_not_run_while_nothing_is_open(world: World) -> None:
     credential = await world.credential(MAIN)
     opened = Open()
     world.watch.add(credential, opened)
@@ -285,7 +285,7 @@ async def test_nothing_ticks_while_nothing_is_open(world: World) -> None:
     await until(lambda: not vars(world.watch)["_timer"])
     assert not vars(world.watch)["_known"]
     assert not vars(world.watch)["_open"]
-    # And it begins again with the next one.
+    # It starts again with the next one.
     again = await world.open(MAIN)
     await world.access.rotate(credential)
     await until(lambda: again.ended is not None)
@@ -294,7 +294,7 @@ async def test_nothing_ticks_while_nothing_is_open(world: World) -> None:
 # --- tokens of an issuer --------------------------------------------------------------------------
 
 
-async def test_a_token_of_an_issuer_ends_at_its_time(world: World) -> None:
+async def test_an_oauth_token_ends_at_its_expiry(world: World) -> None:
     opened = await world.open(f"ada:read:{world.clock.now + 5}")
     await some_checks()
     assert opened.ended is None
@@ -303,7 +303,7 @@ async def test_a_token_of_an_issuer_ends_at_its_time(world: World) -> None:
     assert world.issuer.asked == 1
 
 
-async def test_an_issuer_that_is_slow_holds_nobody_elses_end_back(world: World) -> None:
+async def test_a_slow_issuer_delays_no_other_credential(world: World) -> None:
     lost = world.tokens.add("lost", None)
     slow = await world.open(f"ada:read:{world.clock.now + 2 * RECHECK_S}")
     other = await world.open(lost)
@@ -319,7 +319,7 @@ async def test_an_issuer_that_is_slow_holds_nobody_elses_end_back(world: World) 
     await some_checks()
 
 
-async def test_an_issuer_that_cannot_be_reached_for_a_moment_ends_nothing(world: World) -> None:
+async def test_a_briefly_unreachable_issuer_ends_nothing(world: World) -> None:
     opened = await world.open("ada:read:inf")
     world.issuer.reachable = False
     world.clock.now += RECHECK_S
@@ -333,14 +333,14 @@ async def test_an_issuer_that_cannot_be_reached_for_a_moment_ends_nothing(world:
     assert opened.ended is None
 
 
-async def test_an_issuer_that_cannot_be_reached_for_long_ends_everything(world: World) -> None:
+async def test_a_permanently_unreachable_issuer_ends_everything(world: World) -> None:
     opened = await world.open("ada:read:inf")
     world.issuer.reachable = False
     world.clock.now += UNREACHABLE_S
     await until(lambda: opened.ended is not None)
 
 
-async def test_a_refreshed_token_keeps_what_the_one_before_began(world: World) -> None:
+async def test_a_refreshed_token_keeps_the_runs_of_the_previous_one(world: World) -> None:
     old, new = f"ada:bash:{world.clock.now + 5}", f"ada:bash+chat:{world.clock.now + 50}"
     first, second = await world.open(old), await world.open(new)
     principal = (await world.credential(old)).principal
@@ -364,7 +364,7 @@ async def test_tokens_that_expire_together_keep_nothing(world: World) -> None:
     assert not any(each.refreshed for each in several)
 
 
-async def test_a_refreshed_token_with_fewer_scopes_does_not(world: World) -> None:
+async def test_a_refreshed_token_with_fewer_scopes_keeps_nothing(world: World) -> None:
     old, new = f"ada:bash:{world.clock.now + 5}", f"ada:chat:{world.clock.now + 50}"
     first, second = await world.open(old), await world.open(new)
     world.held.principals = [(await world.credential(each)).principal for each in (old, new)]
@@ -430,7 +430,7 @@ async def test_a_file_that_stays_unreadable_ends_everything(
         await world.credential(secret)
 
 
-async def test_a_folder_in_place_of_the_file_ends_everything(world: World) -> None:
+async def test_a_folder_instead_of_the_file_ends_everything(world: World) -> None:
     opened = await world.open(world.tokens.add("phone", None))
     await some_checks()
     world.tokens.path.unlink()
@@ -440,14 +440,14 @@ async def test_a_folder_in_place_of_the_file_ends_everything(world: World) -> No
     await until(lambda: opened.ended is not None)
 
 
-async def test_a_file_that_is_deleted_revokes_its_tokens_at_once(world: World) -> None:
+async def test_deleting_the_file_revokes_its_tokens_immediately(world: World) -> None:
     opened = await world.open(world.tokens.add("phone", None))
     await some_checks()
     world.tokens.path.unlink()
     await until(lambda: opened.ended is not None)
 
 
-async def test_a_read_that_failed_is_tried_again_though_the_file_has_not_changed(
+async def test_a_failed_read_is_retried_even_if_the_file_is_unchanged(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = world.tokens.add("phone", None)

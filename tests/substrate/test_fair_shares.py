@@ -182,7 +182,7 @@ def test_a_principal_that_floods_leaves_others_their_share_and_the_operator_in_c
 
 
 @pytest.mark.parametrize("method", ["demo.wait", "health.watch"])
-def test_many_principals_together_cannot_keep_the_operator_out(
+def test_many_principals_together_cannot_lock_the_operator_out(
     server: Server, tokens: Callable[[], str], open_peer: Callable[..., Peer], method: str
 ) -> None:
     for _ in range(MANY):
@@ -205,7 +205,7 @@ def test_standing_watches_leave_a_connection_and_its_principal_all_other_calls(
     assert "result" in peer.ask("health.watch", {"interval": 60})
 
 
-def test_a_principal_that_filled_its_share_and_its_connection_can_still_stop_its_runs(
+def test_a_principal_that_used_its_share_and_its_connection_can_still_cancel_its_runs(
     tokens: Callable[[], str], open_peer: Callable[..., Peer]
 ) -> None:
     token = tokens()
@@ -283,7 +283,7 @@ def initialize(connection: http.client.HTTPConnection, token: str) -> str:
     return str(response.headers["Mcp-Session-Id"])
 
 
-def test_many_sessions_of_one_principal_do_not_end_that_of_another(
+def test_many_sessions_of_one_principal_do_not_end_those_of_another(
     server: Server, tokens: Callable[[], str]
 ) -> None:
     attacker, other = tokens(), tokens()
@@ -365,7 +365,7 @@ def test_sockets_of_one_principal_leave_some_to_others_and_to_the_operator(
             each.close()
 
 
-def test_streams_of_the_old_transport_are_shared_like_other_connections(
+def test_streams_of_the_legacy_transport_are_shared_like_other_connections(
     tokens: Callable[[], str],
 ) -> None:
     attacker, other = tokens(), tokens()
@@ -390,7 +390,7 @@ def test_streams_of_the_old_transport_are_shared_like_other_connections(
             response.close()
 
 
-def test_silent_connections_without_a_token_keep_no_client_out(tokens: Callable[[], str]) -> None:
+def test_idle_connections_without_a_token_lock_no_client_out(tokens: Callable[[], str]) -> None:
     other = tokens()
     with guarded(connections=16) as server:
         silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(60)]

@@ -1,5 +1,8 @@
-"""The same principal with fewer scopes: every path by which a run can be answered, cancelled or
-taken over needs the scope of its method, and a session belongs to the token that opened it."""
+"""The same principal with fewer scopes: controlling a run needs the scope of its method.
+
+This holds for every path by which a run can be answered, cancelled or taken over, and a session
+belongs to the token that opened it.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,7 @@ def server(tokens: dict[str, str]) -> Iterator[Server]:  # noqa: ARG001 - they a
 
 
 def create_session(server: Server, token: str) -> dict[str, str]:
-    """The headers of a new session whose client can be asked."""
+    """Return the headers of a new session whose client supports elicitation."""
     params = {
         "protocolVersion": LATEST,
         "capabilities": ELICITATION,
@@ -88,7 +91,7 @@ def create_session(server: Server, token: str) -> dict[str, str]:
 
 
 def post(server: Server, path: str, message: Any, headers: dict[str, str]) -> str:
-    """What is answered, as text."""
+    """Return the response body."""
     with server.request("POST", path, message, headers) as answer:
         return f"{answer.status} {answer.read().decode()}"
 
@@ -96,7 +99,7 @@ def post(server: Server, path: str, message: Any, headers: dict[str, str]) -> st
 def stateless_post(
     server: Server, token: str, method: str, params: dict[str, Any], name: str | None = None
 ) -> Any:
-    """The one message that answers a request without a session."""
+    """Return the single response to a request without a session."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": STATELESS,
         "io.modelcontextprotocol/clientCapabilities": ELICITATION | TASKS,
@@ -113,7 +116,7 @@ def rpc(server: Server, token: str, method: str, params: Any = None) -> str:
 
 
 def states(server: Server, token: str) -> dict[int, str]:
-    """The states of the runs of a principal, by number."""
+    """Return the states of the runs of a principal, by number."""
     answer = body_of(server.call("plexus.runs", {"limit": 1000}, **bearer(token)))
     return {run["run"]: run["state"] for run in answer["result"]["terminal"]["result"]}
 
@@ -122,7 +125,7 @@ def states(server: Server, token: str) -> dict[int, str]:
 
 
 class Asking(NamedTuple):
-    """A run that waits for an answer, and everything that the client that began it knows."""
+    """A run that waits for an answer, and everything that its client knows."""
 
     server: Server
     run: int
@@ -149,7 +152,7 @@ def newest_asking(server: Server, token: str, before: set[int]) -> int:
 
 
 def by_stream(server: Server, token: str, stack: ExitStack) -> Asking:
-    """Begun by `POST /rpc`."""
+    """Start it by `POST /rpc`."""
     headers = {"Accept": SSE} | bearer(token)
     stream = server.request("POST", "/rpc", request("demo.delete"), headers)
     events = stack.enter_context(reading(stream))
@@ -159,7 +162,7 @@ def by_stream(server: Server, token: str, stack: ExitStack) -> Asking:
 
 
 def in_session(server: Server, token: str, stack: ExitStack) -> Asking:
-    """Begun by `tools/call` in a session."""
+    """Start it by `tools/call` in a session."""
     before = set(states(server, token))
     headers = create_session(server, token)
     call = request("tools/call", {"name": "demo.delete"}, "call")
@@ -171,7 +174,7 @@ def in_session(server: Server, token: str, stack: ExitStack) -> Asking:
 
 
 def as_task(server: Server, token: str, stack: ExitStack) -> Asking:  # noqa: ARG001 - nothing is open
-    """Begun as a task."""
+    """Start it as a task."""
     headers = create_session(server, token)
     call = request("tools/call", {"name": "demo.delete", "task": {"ttl": 60_000}})
     with server.request("POST", "/mcp", call, headers) as answer:
@@ -181,7 +184,7 @@ def as_task(server: Server, token: str, stack: ExitStack) -> Asking:  # noqa: AR
 
 
 def without_session(server: Server, token: str, stack: ExitStack) -> Asking:  # noqa: ARG001
-    """Begun by a request that is answered with what it needs."""
+    """Start it by a request whose response says which input it needs."""
     before = set(states(server, token))
     call = {"name": "demo.delete", "arguments": {}}
     result = stateless_post(server, token, "tools/call", call, "demo.delete")["result"]
@@ -191,7 +194,7 @@ def without_session(server: Server, token: str, stack: ExitStack) -> Asking:  # 
 
 
 def by_pair(server: Server, token: str, stack: ExitStack) -> Asking:
-    """Begun over the old pair of routes."""
+    """Start it over the legacy SSE routes."""
     before = set(states(server, token))
     stream = server.request("GET", "/sse", None, {"Accept": SSE} | bearer(token))
     events = stack.enter_context(reading(stream))
@@ -251,7 +254,7 @@ def reply_in_its_pair(asking: Asking, token: str) -> Any:
 
 
 def follow_and_reply(asking: Asking, token: str, message: Any) -> Any:
-    """Follow the run in a session of its own, and reply to whatever is asked there."""
+    """Follow the run in a separate session, and reply to its questions there."""
     headers = create_session(asking.server, token)
     with asking.server.request("POST", "/mcp", message, headers) as answer:
         if answer.headers["Content-Type"] == JSON:
@@ -309,7 +312,7 @@ def cancel(asking: Asking, token: str) -> Any:
 def cancel_silently(asking: Asking, token: str) -> Any:
     note = {"jsonrpc": "2.0", "method": "plexus.cancel", "params": {"run": asking.run}}
     said = post(asking.server, "/rpc", note, bearer(token))
-    rpc(asking.server, token, "plexus.hash")  # what was begun before it has run by then
+    rpc(asking.server, token, "plexus.hash")  # what was started before it has run by then
     return said
 
 
@@ -344,7 +347,7 @@ def delete_its_session(asking: Asking, token: str) -> Any:
 
 
 class Path(NamedTuple):
-    """One way to steer a run: how that was begun, what is tried, and who may."""
+    """One way to control a run: how it was started, what is tried, and which token may."""
 
     begin: Callable[[Server, str, ExitStack], Asking]
     attempt: Callable[[Asking, str], Any]
@@ -379,7 +382,7 @@ PATHS: dict[str, Path] = {
 
 @pytest.mark.parametrize("name", PATHS)
 @pytest.mark.parametrize("who", TOKENS)
-def test_steering_a_run_needs_the_scope_of_its_method(
+def test_controlling_a_run_needs_the_scope_of_its_method(
     server: Server, tokens: dict[str, str], who: str, name: str
 ) -> None:
     path = PATHS[name]
@@ -435,7 +438,7 @@ def test_a_session_of_another_token_does_not_exist(
 
 
 @pytest.mark.parametrize("who", sorted(set(TOKENS) - {"stranger"}))
-def test_only_a_client_that_could_have_begun_a_run_becomes_its_owner(
+def test_only_a_client_that_could_have_started_a_run_becomes_its_owner(
     server: Server, tokens: dict[str, str], who: str
 ) -> None:
     owner = tokens["owner"]
@@ -445,7 +448,7 @@ def test_only_a_client_that_could_have_begun_a_run_becomes_its_owner(
     began = time.monotonic()
     headers = {"Accept": SSE} | bearer(tokens[who])
     with reading(server.request("GET", f"/runs/{run}/events", None, headers)) as events:
-        assert "waiting" in next(events).data  # everybody of this principal may look
+        assert "waiting" in next(events).data  # every token of this principal may read it
         if who in ABLE:
             # The server gives a run without an owner up after 1.5 s; this one has an owner.
             wait_until(lambda: time.monotonic() > began + 3.0)
@@ -469,6 +472,6 @@ def test_a_key_leads_back_to_a_run_only_with_the_scope_of_its_method(
         if who in ABLE:
             assert found["result"] == run
         elif who == "stranger":
-            assert found["result"] != run  # a run of its own, by the same name
+            assert found["result"] != run  # a separate run with the same key
         else:
             assert found["error"]["data"] == {"scope": "demo"}

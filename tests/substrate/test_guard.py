@@ -1,5 +1,7 @@
-"""The guard: foreign hosts and origins, forms, and whoever has no token reach nothing, on no
-route and by no upgrade, and nothing of the body is read for them."""
+"""The guard: foreign hosts and origins, forms, and clients without a token reach no route.
+
+This also applies to upgrades, and the body of a refused request is not read.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 def routes() -> list[tuple[str, str]]:
-    """Every route that there is, as the app itself lists them: the kind and the path."""
+    """Return every route of the app: the kind and the path."""
     app = build_app(hub := Plexus(), PORT, make_mcp_server(hub, McpOptions()), Access.open())
     assert isinstance(app, ErrorBoundary)
     inner: ASGIApp = vars(app)["_app"]
@@ -113,7 +115,7 @@ def server() -> Iterator[Server]:
         yield running
 
 
-class Asked:
+class GuardedRequest:
     """One request through a guard."""
 
     def __init__(self) -> None:
@@ -130,16 +132,16 @@ class Asked:
         return next(status for status in found if status is not None)
 
 
-async def ask(
+async def send_through_guard(
     headers: Headers,
     kind: str = "http",
     verb: str = "POST",
     path: str = "/rpc",
     query: bytes = b"",
     access: Access | None = None,
-) -> Asked:
-    """Send one request through a guard that asks for a token."""
-    asked = Asked()
+) -> GuardedRequest:
+    """Send one request through a guard that requires a token."""
+    asked = GuardedRequest()
 
     async def app(scope: Scope, __: object, ___: object) -> None:
         asked.entered = True
@@ -172,18 +174,18 @@ async def test_no_route_is_reached_by_a_foreign_host_or_origin(
     kind: str, verb: str, path: str
 ) -> None:
     for host in EVIL_HOSTS:
-        asked = await ask([(b"host", host.encode()), RIGHT, JSON], kind, verb, path)
+        asked = await send_through_guard([(b"host", host.encode()), RIGHT, JSON], kind, verb, path)
         assert not asked.entered, host
         assert asked.status in (421, 1008)
     for origin in EVIL_ORIGINS:
         headers = [HOST, (b"origin", origin.encode()), RIGHT, JSON]
-        asked = await ask(headers, kind, verb, path)
+        asked = await send_through_guard(headers, kind, verb, path)
         assert not asked.entered, origin
         assert asked.status in (403, 1008)
 
 
 @pytest.mark.parametrize(("kind", "verb", "path"), CASES)
-async def test_no_route_is_reached_with_a_missing_or_doubled_name(
+async def test_no_route_is_reached_with_a_missing_or_repeated_name(
     kind: str, verb: str, path: str
 ) -> None:
     origin = (b"origin", b"http://127.0.0.1:4444")
@@ -193,7 +195,7 @@ async def test_no_route_is_reached_with_a_missing_or_doubled_name(
         ([HOST, (b"host", b"evil.example"), RIGHT, JSON], 421),
         ([HOST, origin, origin, RIGHT, JSON], 403),
     ):
-        asked = await ask(headers, kind, verb, path)
+        asked = await send_through_guard(headers, kind, verb, path)
         assert not asked.entered
         assert asked.status in (status, 1008)
 
@@ -201,13 +203,13 @@ async def test_no_route_is_reached_with_a_missing_or_doubled_name(
 @pytest.mark.parametrize(
     "host", ["127.0.0.1:4444", "localhost:4444", "LOCALHOST:4444", "[::1]:4444"]
 )
-async def test_the_servers_own_names_are_let_through(host: str) -> None:
+async def test_the_servers_own_names_are_accepted(host: str) -> None:
     origin = f"http://{host}".encode()
     for headers in ([], [(b"origin", origin)]):
-        assert (await ask([(b"host", host.encode()), *headers, RIGHT, JSON])).entered
+        assert (await send_through_guard([(b"host", host.encode()), *headers, RIGHT, JSON])).entered
 
 
-async def test_a_configured_host_is_let_through_with_and_without_the_port() -> None:
+async def test_a_configured_host_is_accepted_with_and_without_the_port() -> None:
     access = Access(TOKEN, port=PORT, hosts=("Example.org", "other.example:8443"))
     for host, status in (
         ("example.org", None),
@@ -220,7 +222,7 @@ async def test_a_configured_host_is_let_through_with_and_without_the_port() -> N
         ("sub.example.org", 421),
         ("example.org.evil", 421),
     ):
-        asked = await ask([(b"host", host.encode()), RIGHT, JSON], access=access)
+        asked = await send_through_guard([(b"host", host.encode()), RIGHT, JSON], access=access)
         assert asked.status == status, host
         assert asked.entered == (status is None)
 
@@ -239,11 +241,13 @@ async def test_a_loopback_name_with_another_port_needs_the_token(
         host = (b"host", name.encode())
         own = (b"origin", f"http://{name.lower()}".encode())
         for origin in ([], [own]):
-            asked = await ask([host, *origin, RIGHT, JSON], kind, verb, path)
+            asked = await send_through_guard([host, *origin, RIGHT, JSON], kind, verb, path)
             assert asked.entered, name
             wrong = (b"authorization", b"Bearer wrong")
             for credential in ([], [wrong], [RIGHT, RIGHT]):
-                asked = await ask([host, *origin, *credential, JSON], kind, verb, path)
+                asked = await send_through_guard(
+                    [host, *origin, *credential, JSON], kind, verb, path
+                )
                 assert asked.entered == public, name
                 assert asked.principal is None
                 if not public:
@@ -264,22 +268,24 @@ async def test_a_page_on_another_local_port_reaches_nothing_through_a_forwarded_
     ):
         headers = [(b"host", b"localhost:9999"), (b"origin", origin.encode()), JSON]
         for credential in ([], [RIGHT]):
-            asked = await ask([*headers, *credential], kind, verb, path)
+            asked = await send_through_guard([*headers, *credential], kind, verb, path)
             assert not asked.entered, origin
             assert asked.status in (403, 1008)
     twice = [(b"host", b"localhost:9999"), (b"host", b"localhost:9999"), RIGHT, JSON]
-    assert (await ask(twice, kind, verb, path)).status in (421, 1008)
+    assert (await send_through_guard(twice, kind, verb, path)).status in (421, 1008)
 
 
-async def test_without_tokens_no_other_port_is_answered() -> None:
+async def test_without_authentication_no_other_port_is_accepted() -> None:
     for name in FORWARDED_HOSTS:
-        asked = await ask([(b"host", name.encode()), RIGHT, JSON], access=Access.open())
+        asked = await send_through_guard(
+            [(b"host", name.encode()), RIGHT, JSON], access=Access.open()
+        )
         assert (asked.entered, asked.status) == (False, 421)
 
 
 @pytest.mark.parametrize("host", ["localhost:9999", "tools.example", "x" * 5000, "\xff"])
-async def test_a_refused_host_is_told_the_flag_that_allows_it(host: str) -> None:
-    asked = await ask([(b"host", host.encode("latin-1")), JSON])
+async def test_the_refusal_of_a_host_names_the_flag_that_allows_it(host: str) -> None:
+    asked = await send_through_guard([(b"host", host.encode("latin-1")), JSON])
     assert asked.status == 421
     body = asked.answered[1]["body"].decode()
     assert "--allow-host " in body
@@ -289,7 +295,7 @@ async def test_a_refused_host_is_told_the_flag_that_allows_it(host: str) -> None
         assert ("token" in body) == host.startswith("localhost")
 
 
-def test_the_session_of_a_forwarded_page_works_for_that_page_alone(server: Server) -> None:
+def test_the_session_of_a_forwarded_page_works_only_for_that_page(server: Server) -> None:
     """As behind `ssh -L 9999:localhost:PORT`: the browser knows only port 9999."""
     page = {"Host": "localhost:9999", "Origin": "http://localhost:9999"}
     posts = {"Content-Type": "application/json"}
@@ -320,23 +326,25 @@ def test_the_session_of_a_forwarded_page_works_for_that_page_alone(server: Serve
     "kind",
     [b"text/plain", b"application/x-www-form-urlencoded", b"multipart/form-data; boundary=x"],
 )
-async def test_what_a_form_can_post_reaches_no_route(kind: bytes) -> None:
+async def test_a_form_post_reaches_no_route(kind: bytes) -> None:
     for _, path in ROUTES:
-        asked = await ask([HOST, RIGHT, (b"content-type", kind)], path=path)
+        asked = await send_through_guard([HOST, RIGHT, (b"content-type", kind)], path=path)
         assert (asked.entered, asked.status) == (False, 415)
-        assert (await ask([HOST, RIGHT], path=path)).status == 415
+        assert (await send_through_guard([HOST, RIGHT], path=path)).status == 415
 
 
 @pytest.mark.parametrize("declared", [b"1048577", b"9" * 18, b"9" * 5000])
-async def test_a_body_that_says_that_it_is_too_big_reaches_no_route(declared: bytes) -> None:
+async def test_a_body_that_declares_too_many_bytes_reaches_no_route(declared: bytes) -> None:
     for _, path in ROUTES:
-        asked = await ask([HOST, JSON, (b"content-length", declared), RIGHT], path=path)
+        asked = await send_through_guard(
+            [HOST, JSON, (b"content-length", declared), RIGHT], path=path
+        )
         assert (asked.entered, asked.status) == (False, 413)
         assert b'"limit":1048576' in asked.answered[1]["body"]
 
 
-def test_a_client_that_is_refused_in_mid_body_still_gets_the_answer(server: Server) -> None:
-    """The connection is closed afterwards, and must not take the answer along."""
+def test_a_client_that_is_refused_in_mid_body_still_gets_the_response(server: Server) -> None:
+    """The connection is closed afterwards, which must not discard the response."""
     body = b" " * 1_000_000
     with server.request("POST", "/rpc", body, bearer("wrong")) as response:
         assert response.status == 401
@@ -359,37 +367,39 @@ async def test_no_route_but_the_public_ones_is_reached_without_the_token(
     refused += [[HOST, JSON, (b"cookie", b"substrate_4444=" + TOKEN.encode())]]
     for headers in refused:
         query = f"token={TOKEN}&ticket={TOKEN}".encode()
-        asked = await ask(headers, kind, verb, path, query=query)
+        asked = await send_through_guard(headers, kind, verb, path, query=query)
         assert asked.entered == public, headers
         if not public:
             assert asked.status == (401 if kind == "http" else 1008)
         assert asked.principal is None
-    asked = await ask([HOST, JSON, RIGHT], kind, verb, path)
+    asked = await send_through_guard([HOST, JSON, RIGHT], kind, verb, path)
     assert asked.entered
     assert asked.principal == (None if public else Principal("local"))
 
 
-async def test_the_header_of_an_ide_is_taken_too() -> None:
+async def test_the_header_of_an_ide_is_accepted_too() -> None:
     ide = b"x-claude-code-ide-authorization"
-    assert (await ask([HOST, JSON, (ide, TOKEN.encode())])).entered
-    assert (await ask([HOST, JSON, (ide, b"wrong")])).status == 401
-    assert (await ask([HOST, JSON, (ide, TOKEN.encode()), (ide, b"wrong")])).status == 401
-    # An Authorization that is wrong is not made up for.
+    assert (await send_through_guard([HOST, JSON, (ide, TOKEN.encode())])).entered
+    assert (await send_through_guard([HOST, JSON, (ide, b"wrong")])).status == 401
+    assert (
+        await send_through_guard([HOST, JSON, (ide, TOKEN.encode()), (ide, b"wrong")])
+    ).status == 401
+    # A wrong Authorization is not compensated.
     wrong = (b"authorization", b"Bearer wrong")
-    assert (await ask([HOST, JSON, (ide, TOKEN.encode()), wrong])).status == 401
+    assert (await send_through_guard([HOST, JSON, (ide, TOKEN.encode()), wrong])).status == 401
 
 
 async def test_a_refusal_says_what_to_send() -> None:
     without, wrong = (
-        await ask([HOST, JSON]),
-        await ask([HOST, JSON, (b"authorization", b"Bearer x")]),
+        await send_through_guard([HOST, JSON]),
+        await send_through_guard([HOST, JSON, (b"authorization", b"Bearer x")]),
     )
     assert (b"www-authenticate", b"Bearer") in without.answered[0]["headers"]
     assert (b"www-authenticate", b'Bearer error="invalid_token"') in wrong.answered[0]["headers"]
 
 
-async def test_a_websocket_without_a_token_is_accepted_only_to_be_told_why() -> None:
-    asked = await ask([HOST], "websocket")
+async def test_a_websocket_without_a_token_is_accepted_only_to_send_the_reason() -> None:
+    asked = await send_through_guard([HOST], "websocket")
     assert [message["type"] for message in asked.answered] == [
         "websocket.accept",
         "websocket.close",
@@ -397,7 +407,7 @@ async def test_a_websocket_without_a_token_is_accepted_only_to_be_told_why() -> 
     assert "token" in asked.answered[1]["reason"]
 
 
-async def test_who_counts_refusals_is_told_of_each_and_of_no_secret() -> None:
+async def test_each_refusal_is_reported_without_secrets() -> None:
     told: list[tuple[str, str | None, int | None]] = []
 
     async def nothing(*_: object) -> None:
@@ -435,7 +445,7 @@ def test_every_route_of_the_real_server_is_guarded(server: Server, path: str) ->
             assert server.status(verb, f"{path}?token={server.token}", posts) == 401
 
 
-def test_the_real_server_answers_whoever_has_the_token(server: Server) -> None:
+def test_the_real_server_accepts_clients_with_the_token(server: Server) -> None:
     with server.call("demo.echo", ["hi"], **bearer(server.token)) as response:
         assert response.status == 200
     with server.call("demo.echo", ["hi"]) as response:
@@ -457,7 +467,7 @@ def test_a_web_page_cannot_open_a_websocket(server: Server, origin: str, path: s
 
 @pytest.mark.parametrize("headers", [{}, bearer("wrong")])
 @pytest.mark.parametrize("path", ["/rpc", "/mcp", "/nowhere"])
-def test_a_websocket_without_the_token_is_closed_for_violating_the_policy(
+def test_a_websocket_without_the_token_is_closed_with_a_policy_violation(
     server: Server, path: str, headers: dict[str, str]
 ) -> None:
     url = f"ws://127.0.0.1:{server.port}{path}?token={server.token}"

@@ -183,12 +183,14 @@ def all_names() -> list[str]:
     return naming(hub)
 
 
-def test_this_knows_every_method_that_names_something() -> None:
+def test_every_method_that_takes_an_id_is_tested() -> None:
     assert len(all_names()) >= LEAST
 
 
 @pytest.mark.parametrize("name", all_names())
-async def test_what_is_anothers_answers_like_what_is_not_there(world: World, name: str) -> None:
+async def test_objects_of_another_principal_are_answered_like_missing_ones(
+    world: World, name: str
+) -> None:
     absent = await world.outcome(name, world.made_up(), BOB)
     assert await world.outcome(name, world.ids, BOB) == absent
     assert SECRET not in absent
@@ -198,13 +200,13 @@ async def test_what_is_anothers_answers_like_what_is_not_there(world: World, nam
 
 
 @pytest.mark.parametrize("name", all_names())
-async def test_with_fewer_scopes_another_learns_no_more(world: World, name: str) -> None:
+async def test_with_fewer_scopes_another_principal_learns_no_more(world: World, name: str) -> None:
     reader = Principal("bob", frozenset())
     absent = await world.outcome(name, world.made_up(), reader)
     assert await world.outcome(name, world.ids, reader) == absent
 
 
-async def test_no_list_shows_another_anything(world: World) -> None:
+async def test_no_list_shows_objects_of_another_principal(world: World) -> None:
     seen = {}
     for spec in world.hub.methods():
         if not spec.hints.read_only or any(
@@ -267,7 +269,7 @@ async def test_other_principals_cannot_change_a_run(world: World) -> None:
     assert (await world.value("chat.get", session=world.ids["session"]))["name"] == f"{SECRET}-1"
 
 
-async def test_a_child_of_her_run_is_hers_too(world: World) -> None:
+async def test_a_child_run_belongs_to_the_same_principal(world: World) -> None:
     outer = world.hub.call("plexus.call", {"method": "asks.one"}, ALICE).run
 
     def children() -> list[Run]:
@@ -288,7 +290,7 @@ def server(world: World) -> Any:
     return make_server(world.hub)
 
 
-async def test_a_task_of_another_is_no_task(world: World, server: Any) -> None:
+async def test_a_task_of_another_principal_does_not_exist(world: World, server: Any) -> None:
     alice = McpPeer(world.hub, "2025-11-25", server=server, principal=ALICE)
     bob = McpPeer(world.hub, "2025-11-25", server=server, principal=BOB)
     created = await alice.result("tools/call", {"name": "asks.one", "arguments": {}, "task": {}})
@@ -305,7 +307,7 @@ async def test_a_task_of_another_is_no_task(world: World, server: Any) -> None:
     assert run.cancel_reason is None
 
 
-async def test_a_task_of_the_extension_cannot_be_answered_by_another(
+async def test_an_extension_task_cannot_be_answered_by_another_principal(
     world: World, server: Any
 ) -> None:
     alice = McpPeer(world.hub, "2025-11-25", server=server, principal=ALICE)

@@ -1,4 +1,4 @@
-"""The packaged manifest says of every built-in activation exactly what its class says."""
+"""The packaged manifest describes every built-in activation exactly as its class does."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ROOT = Path(__file__).parents[2]
 
 
 def hubs(tmp_path: Path) -> tuple[Plexus, Plexus]:
-    """A hub from the manifest, and one from the classes themselves."""
+    """Return a hub from the manifest, and a hub from the classes."""
     settings = Settings(database=str(tmp_path / "arbor.db"))
     lazy = built_in_hub(settings, tmp_path, manifest=packaged_manifest())
     return lazy, built_in_hub(settings, tmp_path, manifest=Manifest({}))
 
 
-def test_the_manifest_is_that_of_the_code() -> None:
+def test_the_manifest_matches_the_code() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "substrate.devtools.manifest", "--check"],
         cwd=ROOT,
@@ -43,7 +43,7 @@ def test_the_manifest_is_that_of_the_code() -> None:
     assert done.returncode == 0, done.stderr
 
 
-async def test_everything_that_the_manifest_says_is_what_the_classes_say(tmp_path: Path) -> None:
+async def test_the_manifest_describes_activations_as_their_classes_do(tmp_path: Path) -> None:
     lazy, eager = hubs(tmp_path)
     try:
         assert [spec.name for spec in lazy.methods()] == [spec.name for spec in eager.methods()]
@@ -62,7 +62,7 @@ async def test_everything_that_the_manifest_says_is_what_the_classes_say(tmp_pat
 
 
 def plain(spec: Any) -> dict[str, Any]:
-    """What is known of a method without its class."""
+    """Return what is known of a method without its class."""
     names = [field.name for field in dataclasses.fields(spec)]
     known = {name: getattr(spec, name) for name in names if name not in (*LATE_FIELDS, "described")}
     known |= {"template": spec.template and vars(spec.template)}
@@ -91,7 +91,7 @@ async def test_schema_hash_and_lists_are_the_same_bytes(tmp_path: Path) -> None:
         await eager.close()
 
 
-async def test_every_class_can_be_loaded_and_gives_the_rest(tmp_path: Path) -> None:
+async def test_every_class_can_be_loaded_and_completes_its_description(tmp_path: Path) -> None:
     lazy, eager = hubs(tmp_path)
     try:
         real = {spec.name: spec for spec in eager.methods()}

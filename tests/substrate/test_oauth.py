@@ -1,4 +1,4 @@
-"""OAuth: exactly the tokens that the issuer made for this server are taken."""
+"""OAuth: exactly the tokens that the issuer has issued for this server are accepted."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SCOPES = ("read", "bash", "arbor.write")
 
 
 class Clock:
-    """A clock that moves only when it is told to."""
+    """A clock that is advanced manually."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -72,7 +72,7 @@ def oauth_of(issuer: Issuer, clock: Clock | None = None, **more: Any) -> OAuth:
 
 
 async def refusal(oauth: OAuth, token: str) -> str:
-    """Why a token is not taken; the challenge says the same."""
+    """Return why a token is refused, and check that the challenge says the same."""
     with pytest.raises(Unauthenticated) as refused:
         await oauth.verify(token)
     challenge = refused.value.challenge
@@ -88,7 +88,9 @@ async def refusal(oauth: OAuth, token: str) -> str:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-async def test_a_token_of_every_allowed_algorithm_is_taken(issuer: Issuer, algorithm: str) -> None:
+async def test_a_token_of_every_allowed_algorithm_is_accepted(
+    issuer: Issuer, algorithm: str
+) -> None:
     issuer.keys = []
     issuer.publish(algorithm)
     token = issuer.sign(issuer.claims(RESOURCE, "bash read"), algorithm)
@@ -134,14 +136,14 @@ async def test_of_several_audiences_one_must_be_this_server(issuer: Issuer) -> N
     assert await refusal(oauth, issuer.sign(bad)) == "the token is not for this server"
 
 
-async def test_an_issuer_may_call_the_server_otherwise(issuer: Issuer) -> None:
+async def test_an_issuer_may_use_another_identifier_for_the_server(issuer: Issuer) -> None:
     oauth = oauth_of(issuer, audience="api://tools")
     assert await oauth.verify(issuer.sign(issuer.claims("api://tools")))
     await refusal(oauth, issuer.sign(issuer.claims(RESOURCE)))
     assert oauth.metadata()["resource"] == RESOURCE
 
 
-async def test_an_audience_that_is_an_address_is_where_clients_find_the_server(
+async def test_an_audience_that_is_a_url_is_the_url_of_the_server(
     issuer: Issuer,
 ) -> None:
     public = "https://public.example/tools/mcp"
@@ -154,7 +156,7 @@ async def test_an_audience_that_is_an_address_is_where_clients_find_the_server(
 
 
 @pytest.mark.parametrize("header", [{}, {"typ": "JWT"}, {"typ": "at+jwt"}, {"typ": "AT+JWT"}])
-async def test_the_usual_types_of_tokens_are_taken(issuer: Issuer, header: dict[str, str]) -> None:
+async def test_the_usual_token_types_are_accepted(issuer: Issuer, header: dict[str, str]) -> None:
     assert await oauth_of(issuer).verify(signed(header, issuer.claims(RESOURCE)))
 
 
@@ -215,7 +217,7 @@ async def test_a_token_that_is_not_signed_by_the_issuers_key_is_refused(
     assert issuer.requests == []
 
 
-async def test_a_secret_among_the_issuers_keys_is_of_no_use(issuer: Issuer) -> None:
+async def test_a_symmetric_key_of_the_issuer_is_not_used(issuer: Issuer) -> None:
     secret = b"x" * 32
     issuer.keys = [{"kty": "oct", "kid": "first", "k": part(secret), "alg": "HS256"}]
     claims = issuer.claims(RESOURCE)
@@ -243,7 +245,7 @@ async def test_a_changed_token_is_refused(issuer: Issuer) -> None:
     assert await refusal(oauth, other) == reason
 
 
-async def test_a_key_serves_only_the_algorithm_that_it_is_for(issuer: Issuer) -> None:
+async def test_a_key_is_used_only_for_its_algorithm(issuer: Issuer) -> None:
     oauth = oauth_of(issuer)
     issuer.keys = []
     issuer.publish("RS256", "first", alg="RS512")
@@ -263,7 +265,7 @@ async def test_a_key_serves_only_the_algorithm_that_it_is_for(issuer: Issuer) ->
     assert await oauth.verify(issuer.sign(claims, "RS512"))
 
 
-async def test_a_curve_serves_only_its_own_algorithm(issuer: Issuer) -> None:
+async def test_a_curve_is_used_only_for_its_algorithm(issuer: Issuer) -> None:
     issuer.keys = [public_jwk(private_key("ES384"), "first")]
     token = issuer.sign(issuer.claims(RESOURCE), "ES256")
     await refusal(oauth_of(issuer), token)
@@ -300,9 +302,7 @@ async def test_a_weak_or_broken_key_is_not_used(issuer: Issuer) -> None:
         {"kid": ["first"]},
     ],
 )
-async def test_a_header_that_means_something_else_is_refused(
-    issuer: Issuer, header: dict[str, Any]
-) -> None:
+async def test_an_unsupported_header_is_refused(issuer: Issuer, header: dict[str, Any]) -> None:
     await refusal(oauth_of(issuer), signed(header, issuer.claims(RESOURCE)))
 
 
@@ -322,7 +322,7 @@ async def test_a_header_that_means_something_else_is_refused(
         f"{part({'alg': 'RS256'})}.{part(b'no json')}.{part(b'x' * 256)}",
     ],
 )
-async def test_what_is_no_token_is_refused(issuer: Issuer, token: str) -> None:
+async def test_an_invalid_token_is_refused(issuer: Issuer, token: str) -> None:
     with pytest.raises(Unauthenticated):
         await oauth_of(issuer).verify(token)
 
@@ -337,7 +337,7 @@ async def test_keys_are_fetched_once(issuer: Issuer) -> None:
     assert issuer.requests == [METADATA, KEYS]
 
 
-async def test_a_new_key_is_found_and_an_unknown_one_asked_for_at_most_once_a_minute(
+async def test_a_new_key_is_found_and_an_unknown_key_is_fetched_at_most_once_a_minute(
     issuer: Issuer, clock: Clock
 ) -> None:
     oauth = oauth_of(issuer, clock)
@@ -367,7 +367,7 @@ async def test_a_key_that_was_withdrawn_is_refused_within_an_hour(
     await refusal(oauth, token)
 
 
-async def test_a_token_without_a_key_name_is_taken_if_there_is_no_choice(issuer: Issuer) -> None:
+async def test_a_token_without_a_key_id_is_accepted_if_only_one_key_matches(issuer: Issuer) -> None:
     token = issuer.sign(issuer.claims(RESOURCE), kid=None)
     assert await oauth_of(issuer).verify(token)
     issuer.publish("ES256", "of another kind")
@@ -379,7 +379,7 @@ async def test_a_token_without_a_key_name_is_taken_if_there_is_no_choice(issuer:
 
 @pytest.mark.parametrize("path", ["", "/tenant"])
 @pytest.mark.parametrize("place", ["oauth", "openid", "openid below"])
-async def test_metadata_are_found_where_either_standard_has_them(path: str, place: str) -> None:
+async def test_metadata_are_found_at_the_paths_of_both_standards(path: str, place: str) -> None:
     with issuing(path) as issuer:
         issuer.publish()
         places = {
@@ -394,7 +394,7 @@ async def test_metadata_are_found_where_either_standard_has_them(path: str, plac
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-async def test_over_tls_only_a_certificate_that_is_trusted_will_do(
+async def test_tls_requires_a_trusted_certificate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trusted: bool
 ) -> None:
     tls, authority = certified(tmp_path)
@@ -411,7 +411,7 @@ async def test_over_tls_only_a_certificate_that_is_trusted_will_do(
             assert issuer.requests == []
 
 
-async def test_over_tls_keys_are_not_fetched_without_it(
+async def test_an_https_issuer_cannot_serve_keys_over_http(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, issuer: Issuer
 ) -> None:
     tls, authority = certified(tmp_path)
@@ -433,7 +433,7 @@ async def test_metadata_of_another_issuer_are_not_used(issuer: Issuer) -> None:
 
 
 def drip(handler: BaseHTTPRequestHandler) -> None:
-    """Answer for as long as somebody reads, a byte at a time."""
+    """Respond indefinitely, a byte at a time."""
     handler.close_connection = True
     try:
         handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
@@ -445,7 +445,7 @@ def drip(handler: BaseHTTPRequestHandler) -> None:
 
 
 def flood(handler: BaseHTTPRequestHandler) -> None:
-    """Answer with far too much, and do not say so before."""
+    """Respond with far too much data, without announcing its size."""
     handler.close_connection = True
     try:
         handler.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -481,7 +481,7 @@ BAD_ANSWERS = {
 
 @pytest.mark.parametrize("place", [METADATA, KEYS])
 @pytest.mark.parametrize("kind", BAD_ANSWERS)
-async def test_an_issuer_that_misbehaves_is_given_up_within_bounds(
+async def test_a_misbehaving_issuer_fails_within_limits(
     issuer: Issuer, kind: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jwks, "FETCH_S", 1.0)
@@ -503,14 +503,14 @@ async def test_an_issuer_that_misbehaves_is_given_up_within_bounds(
 @pytest.mark.parametrize(
     "address", ["ftp://127.0.0.1/keys", "http://192.0.2.1/keys", "file:///etc/passwd", "", 7, None]
 )
-async def test_keys_are_fetched_only_from_where_they_may_be(issuer: Issuer, address: Any) -> None:
+async def test_keys_are_fetched_only_from_allowed_urls(issuer: Issuer, address: Any) -> None:
     metadata = issuer.metadata(jwks_uri=address)
     issuer.answers[METADATA] = lambda handler: send(handler, metadata)
     with pytest.raises(Unavailable):
         await oauth_of(issuer).verify(issuer.sign(issuer.claims(RESOURCE)))
 
 
-def test_a_remote_issuer_cannot_send_us_to_this_machine() -> None:
+def test_a_remote_issuer_cannot_redirect_us_to_this_machine() -> None:
     with pytest.raises(ValueError, match="https"):
         jwks.parse_address("http://127.0.0.1/keys", plain=False)
 
@@ -529,7 +529,7 @@ async def test_keys_that_are_known_are_used_while_the_issuer_is_down(clock: Cloc
         await oauth.verify(token)
 
 
-async def test_an_issuer_that_was_down_is_found_when_it_is_back(
+async def test_an_issuer_that_was_down_is_used_again_when_it_is_back(
     issuer: Issuer, clock: Clock
 ) -> None:
     issuer.answers[METADATA] = nothing
@@ -542,7 +542,7 @@ async def test_an_issuer_that_was_down_is_found_when_it_is_back(
     assert await oauth.verify(token)
 
 
-async def test_nobody_who_has_a_known_key_waits_for_a_slow_issuer(
+async def test_tokens_with_a_known_key_do_not_wait_for_a_slow_issuer(
     issuer: Issuer, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     oauth = oauth_of(issuer, clock)
@@ -565,10 +565,10 @@ async def test_nobody_who_has_a_known_key_waits_for_a_slow_issuer(
     await unknown
 
 
-# --- what clients are told ------------------------------------------------------------------------
+# --- metadata and challenges ----------------------------------------------------------------------
 
 
-def test_the_metadata_say_what_a_client_has_to_know(issuer: Issuer) -> None:
+def test_the_metadata_contain_what_a_client_needs(issuer: Issuer) -> None:
     oauth = oauth_of(issuer)
     assert oauth.metadata() == {
         "resource": RESOURCE,
@@ -588,7 +588,7 @@ def test_a_server_below_a_folder_has_its_metadata_there_too(issuer: Issuer) -> N
     assert f'resource_metadata="https://tools.example{root}/a/mcp"'.encode() in oauth.challenge()
 
 
-def test_challenges_say_where_and_for_what(issuer: Issuer) -> None:
+def test_challenges_name_the_metadata_and_the_scopes(issuer: Issuer) -> None:
     oauth = oauth_of(issuer)
     where = f'resource_metadata="{METADATA_AT}"'.encode()
     assert oauth.challenge() == b'Bearer scope="arbor.write bash read", ' + where
@@ -633,12 +633,12 @@ def test_an_issuer_is_remote_by_tls_or_on_this_machine(address: str) -> None:
 @pytest.mark.parametrize(
     "address", ["api://tools", "tools.example/mcp", "https:///mcp", "https://é/"]
 )
-def test_the_resource_is_an_address(address: str) -> None:
+def test_the_resource_must_be_a_url(address: str) -> None:
     with pytest.raises(SettingsError, match="oauth_audience"):
         OAuth("https://login.example", address, lambda: SCOPES)
 
 
-def test_without_the_extra_the_setting_says_what_is_missing(
+def test_without_the_extra_the_error_names_the_missing_packages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "jwt", None)
@@ -646,7 +646,7 @@ def test_without_the_extra_the_setting_says_what_is_missing(
         OAuth("https://login.example", RESOURCE, lambda: SCOPES)
 
 
-def test_nobody_is_trusted_unless_configured() -> None:
+def test_no_issuer_is_trusted_unless_configured() -> None:
     assert Settings().oauth_issuer == ""
     assert Settings().oauth_audience == ""
 

@@ -88,7 +88,7 @@ BOTH = "application/json, text/event-stream"
 
 
 def trusting(issuer: Issuer) -> dict[str, str]:
-    """The settings of a server that takes its tokens."""
+    """Return the settings of a server that accepts its tokens."""
     return {"SUBSTRATE_OAUTH_ISSUER": issuer.url}
 
 
@@ -101,7 +101,7 @@ def world() -> Iterator[World]:
 
 
 def challenge_of(answer: Answer) -> dict[str, str]:
-    """The fields of the challenge."""
+    """Return the fields of the challenge."""
     said = answer.headers["WWW-Authenticate"]
     assert said.startswith("Bearer ")
     return dict(re.findall(r'(\w+)="([^"]*)"', said))
@@ -111,7 +111,7 @@ def challenge_of(answer: Answer) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/rpc"])
-def test_without_a_token_a_client_is_told_where_to_get_one(world: World, path: str) -> None:
+def test_without_a_token_the_challenge_names_the_metadata(world: World, path: str) -> None:
     answer = world.ask("POST", path, {"jsonrpc": "2.0", "id": 1, "method": "ping"}, Accept=BOTH)
     assert answer.status == 401
     challenge = challenge_of(answer)
@@ -129,13 +129,13 @@ def test_without_a_token_a_client_is_told_where_to_get_one(world: World, path: s
 
 
 @pytest.mark.parametrize("below", ["", "/mcp"])
-def test_the_metadata_are_at_both_places_that_mcp_names(world: World, below: str) -> None:
+def test_the_metadata_are_at_both_paths_that_mcp_names(world: World, below: str) -> None:
     answer = world.ask("GET", f"/.well-known/oauth-protected-resource{below}")
     assert (answer.status, answer.body["resource"]) == (200, world.url)
 
 
 @pytest.mark.parametrize("path", ["/other", "/mcp/x", "/../mcp"])
-def test_no_other_place_has_metadata(world: World, path: str) -> None:
+def test_no_other_path_has_metadata(world: World, path: str) -> None:
     assert world.ask("GET", f"/.well-known/oauth-protected-resource{path}").status == 404
 
 
@@ -165,7 +165,7 @@ def test_a_bad_token_is_refused_with_the_reason(
     assert (challenge["error"], challenge["error_description"]) == ("invalid_token", reason)
 
 
-def test_a_token_in_the_address_does_not_count(world: World) -> None:
+def test_a_token_in_the_url_is_ignored(world: World) -> None:
     path = f"/mcp?access_token={world.token('demo')}"
     answer = world.ask("POST", path, {"jsonrpc": "2.0", "id": 1, "method": "ping"}, Accept=BOTH)
     assert answer.status == 401
@@ -198,14 +198,14 @@ def check_denied(world: World, answer: Answer, scope: str = "demo") -> None:
     assert challenge["resource_metadata"].startswith(world.url.removesuffix("/mcp"))
 
 
-def test_a_call_that_they_do_not_allow_is_answered_with_the_missing_scope(world: World) -> None:
+def test_a_call_without_the_scope_is_answered_with_the_missing_scope(world: World) -> None:
     answer = world.call(DEMO, world.token("read bash"))
     check_denied(world, answer)
     assert answer.body["error"]["code"] == DENIED
     assert answer.body["error"]["data"] == {"scope": "demo"}
 
 
-def test_so_it_is_in_a_session(world: World) -> None:
+def test_a_session_reports_the_missing_scope_too(world: World) -> None:
     bearer = {"Authorization": f"Bearer {world.token('read')}", "Accept": BOTH}
     client = {
         "protocolVersion": SESSION,
@@ -220,7 +220,7 @@ def test_so_it_is_in_a_session(world: World) -> None:
     params = {"name": DEMO, "arguments": {"text": "hello"}}
     message = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
     check_denied(world, world.ask("POST", "/mcp", message, **session))
-    # The same client may come back with more scopes, as a challenge has told it to.
+    # The same client may return with more scopes, as a challenge requested.
     more = session | {"Authorization": f"Bearer {world.token('demo')}"}
     answer = world.ask("POST", "/mcp", message, **more)
     assert answer.status == 200
@@ -232,7 +232,7 @@ def test_so_it_is_in_a_session(world: World) -> None:
 
 
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
-def test_so_it_is_in_the_native_protocol(world: World, accept: str) -> None:
+def test_the_native_protocol_reports_the_missing_scope_too(world: World, accept: str) -> None:
     message = {"jsonrpc": "2.0", "id": 1, "method": DEMO, "params": {"text": "hello"}}
     bearer = f"Bearer {world.token('read')}"
     check_denied(world, world.ask("POST", "/rpc", message, Accept=accept, Authorization=bearer))
@@ -240,18 +240,18 @@ def test_so_it_is_in_the_native_protocol(world: World, accept: str) -> None:
     assert world.ask("POST", "/rpc", message, Accept=accept, Authorization=bearer).status == 200
 
 
-def test_our_own_tokens_work_beside_that(world: World) -> None:
+def test_our_own_tokens_work_together_with_oauth(world: World) -> None:
     assert "bash.execute" in listed(world, world.server.token)
 
 
-def test_one_of_our_own_that_lacks_a_scope_is_not_sent_to_the_issuer(world: World) -> None:
-    """It could not be had there."""
+def test_our_own_token_without_a_scope_gets_no_step_up_challenge(world: World) -> None:
+    """The issuer could not add the scope."""
     answer = world.call(DEMO, TokenFile().add("robot", frozenset({"read"})))
     assert answer.body["error"]["data"] == {"scope": "demo"}
     assert "WWW-Authenticate" not in answer.headers
 
 
-def test_a_websocket_takes_a_token_of_the_issuer(world: World) -> None:
+def test_a_websocket_accepts_an_oauth_token(world: World) -> None:
     address = world.url.replace("http:", "ws:").replace("/mcp", "/rpc")
     message = json.dumps({"jsonrpc": "2.0", "id": 1, "method": DEMO, "params": {"text": "hello"}})
     for scope, code in (("demo", None), ("read", "denied")):
@@ -268,7 +268,7 @@ def test_a_websocket_takes_a_token_of_the_issuer(world: World) -> None:
         assert closed.value.rcvd.code == 1008
 
 
-def test_while_the_issuer_has_no_keys_nobody_is_blamed() -> None:
+def test_without_keys_of_the_issuer_tokens_are_unavailable_not_invalid() -> None:
     with issuing() as issuer:
         issuer.answers[METADATA] = lambda handler: send(handler, {}, 500)
         with serving(settings=trusting(issuer), auth="token") as server:
@@ -279,7 +279,7 @@ def test_while_the_issuer_has_no_keys_nobody_is_blamed() -> None:
             assert listed(world, server.token)
 
 
-def test_behind_a_proxy_clients_are_told_the_public_address() -> None:
+def test_behind_a_proxy_clients_get_the_public_url() -> None:
     with issuing() as issuer:
         issuer.publish()
         options = ("--allow-host", "tools.example")
@@ -304,7 +304,7 @@ def test_behind_a_proxy_clients_are_told_the_public_address() -> None:
         (("--auth", "off"), {"OAUTH_ISSUER": "https://login.example"}, "requires authentication"),
     ],
 )
-def test_settings_that_would_let_in_anybody_are_refused_at_the_start(
+def test_unsafe_settings_are_refused_at_the_start(
     options: tuple[str, ...], settings: dict[str, str], said: str
 ) -> None:
     ours = {f"SUBSTRATE_{name}": value for name, value in settings.items()}
@@ -321,7 +321,7 @@ def test_settings_that_would_let_in_anybody_are_refused_at_the_start(
 
 
 class Storage:
-    """What a client keeps between its runs."""
+    """The persistent storage of a client."""
 
     def __init__(self) -> None:
         self.tokens: OAuthToken | None = None
@@ -340,7 +340,7 @@ class Storage:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto", STATELESS])
-async def test_the_official_client_finds_the_issuer_and_asks_for_more_when_it_must(
+async def test_the_official_client_finds_the_issuer_and_requests_more_scopes_when_needed(
     world: World, mode: str
 ) -> None:
     issuer, storage = world.issuer, Storage()

@@ -1,5 +1,7 @@
-"""A token that is revoked, reduced, expired or replaced ends everything that is open with it: every
-kind of stream, every answer that is waited for, every socket, and the runs behind them."""
+"""A token that is revoked, reduced, expired or replaced ends everything that is open with it.
+
+That is every kind of stream, every pending response, every socket, and the runs behind them.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ from substrate.server.app import HotRoute, build_app
 
 pytestmark = pytest.mark.timeout(120)
 
-#: Nothing else ends what the tests open: their runs take for ever.
+#: Nothing else ends what the tests open: their runs never end.
 FOREVER: dict[str, Any] = {}
 ECHO = {"text": "x"}
 OWNER = "revocation-owner"
@@ -61,7 +63,7 @@ def server() -> Iterator[Server]:
 
 
 class Opened:
-    """Something that is open, read to its end in a thread."""
+    """An open request, read to its end in a thread."""
 
     def __init__(self, read: Callable[[], str]) -> None:
         self.said = ""
@@ -73,7 +75,7 @@ class Opened:
         self.said = self._read()
 
     def ended(self, until: float) -> bool:
-        """Wait for its end, but not past this time."""
+        """Wait for its end, up to this time."""
         self._thread.join(max(until - time.monotonic(), 0))
         return not self._thread.is_alive()
 
@@ -82,7 +84,7 @@ class Opened:
 
 
 def response(server: Server, *given: Any, begun: str | None = None) -> Opened:
-    """A response that is read to its end; it has begun when this text has come."""
+    """Open a response that is read to its end; it has started when this text has arrived."""
     answer = server.request(*given)
     said = ""
     while begun is not None and begun not in said:
@@ -97,7 +99,7 @@ def response(server: Server, *given: Any, begun: str | None = None) -> Opened:
 
 
 def waiting(server: Server, *given: Any) -> Opened:
-    """A request whose answer does not even begin."""
+    """Open a request whose response has not started."""
 
     def read() -> str:
         with server.request(*given) as answer:
@@ -122,7 +124,7 @@ def native_watch(server: Server, token: str) -> Opened:
 
 
 def run_events(server: Server, token: str) -> Opened:
-    path = f"/runs/{begin_run(server, token)}/events"
+    path = f"/runs/{start_run(server, token)}/events"
     return response(server, "GET", path, None, {"Accept": SSE} | bearer(token), begun="waiting")
 
 
@@ -200,7 +202,7 @@ INITIALIZE = {
 
 
 def socket(path: str, *sent: Any) -> Callable[[Server, str], Opened]:
-    """A WebSocket that says this and then only listens."""
+    """Open a WebSocket that sends this and then only listens."""
 
     def open_it(server: Server, token: str) -> Opened:
         ready = threading.Event()
@@ -229,8 +231,8 @@ HELLO = frame(
     "hello", process="1.1", pid=os.getpid(), start_time=start_time(os.getpid()), project="/nowhere"
 )
 
-#: What is open, and what it must have said by its end: the error of the request that waited,
-#: where the protocol has one, or the code that a WebSocket is closed with.
+#: Open requests, and what they must have sent by their end: the error of the pending request, if
+#: the protocol has one, or the close code of a WebSocket.
 KINDS: dict[str, tuple[Callable[[Server, str], Opened], tuple[str, ...]]] = {
     "POST /rpc as a stream": (native_stream, ("200 ", "-32001", "no longer")),
     "POST /rpc as one answer": (native_answer, ("401 ", '"id":1', "-32001", "no longer")),
@@ -254,7 +256,7 @@ KINDS: dict[str, tuple[Callable[[Server, str], Opened], tuple[str, ...]]] = {
 
 
 def runs(server: Server, token: str, method: str) -> dict[int, str]:
-    """The states of all runs of a method, by number."""
+    """Return the states of all runs of a method, by number."""
     answer = body_of(server.call("plexus.runs", {"limit": 1000}, **bearer(token)))
     found = answer["result"]["terminal"]["result"]
     return {run["run"]: run["state"] for run in found if run["method"] == method}
@@ -265,7 +267,7 @@ def runs(server: Server, token: str, method: str) -> dict[int, str]:
 
 @contextmanager
 def tokens_of(principal: str, **more: Any) -> Iterator[tuple[TokenFile, str, str]]:
-    """A token to lose, and one of the same principal to look with."""
+    """Return a token to revoke, and another of the same principal to observe with."""
     file = TokenFile()
     lost = file.add("revocation-lost", None, principal=principal, **more)
     kept = file.add("revocation-kept", None, principal=principal)
@@ -277,7 +279,7 @@ def tokens_of(principal: str, **more: Any) -> Iterator[tuple[TokenFile, str, str
 
 
 def reduce_scopes(file: TokenFile) -> None:
-    """Take scopes away from a token, as an editor would."""
+    """Remove scopes from a token, as an editor would."""
     content = json.loads(file.path.read_text())
     for entry in content["tokens"]:
         if entry["name"] == "revocation-lost":
@@ -286,7 +288,7 @@ def reduce_scopes(file: TokenFile) -> None:
 
 
 def check_all_ended(server: Server, opened: dict[str, Opened], kept: str, since: float) -> None:
-    """Everything has ended with a word about why, and no run goes on."""
+    """Check that everything ended with the reason, and that no run continues."""
     late = [kind for kind, each in opened.items() if not each.ended(since + BOUND_S)]
     assert not late, f"still open: {late}"
     for kind, each in opened.items():
@@ -342,7 +344,7 @@ def test_rotating_the_servers_token_ends_everything_that_is_open_with_it(server:
     check_all_ended(server, opened, server.token, time.monotonic())
 
 
-def test_every_route_is_ended_here_or_answers_at_once() -> None:
+def test_every_route_is_tested_here_or_responds_immediately() -> None:
     app = build_app(hub := Plexus(), 1, make_mcp_server(hub, McpOptions()), access=Access("x"))
     assert isinstance(vars(app)["_app"], Guard)
     at_once = {"/", "/page/{name}", "/session", "/token/rotate", "/metrics", "/messages"}
@@ -402,13 +404,13 @@ def trusting(issuer: Issuer) -> Iterator[Server]:
 
 
 def issued(issuer: Issuer, server: Server, lives_s: int, scope: str = "demo") -> str:
-    """A token that is refused after so many seconds."""
+    """Return a token that expires after this many seconds."""
     ends = int(time.time()) + lives_s - LEEWAY_S
     audience = f"http://127.0.0.1:{server.port}/mcp"
     return issuer.sign(issuer.claims(audience, scope, exp=ends, iat=0, nbf=0, client_id="robot"))
 
 
-def test_a_token_of_an_issuer_that_expires_ends_everything_that_is_open_with_it(
+def test_an_oauth_token_that_expires_ends_everything_that_is_open_with_it(
     issuer: Issuer, trusting: Server
 ) -> None:
     lifetime_s = 8
@@ -424,9 +426,7 @@ def test_a_token_of_an_issuer_that_expires_ends_everything_that_is_open_with_it(
     check_all_ended(trusting, opened, looking, began + lifetime_s)
 
 
-def test_a_client_that_refreshes_its_token_goes_on_where_it_was(
-    issuer: Issuer, trusting: Server
-) -> None:
+def test_a_client_that_refreshes_its_token_resumes(issuer: Issuer, trusting: Server) -> None:
     old = issued(issuer, trusting, 4)
     headers = create_session(trusting, old)
     cut = trusting.request("POST", "/mcp", request("tools/call", CALL, "asked"), headers)
@@ -474,8 +474,8 @@ def test_runs_without_a_reader_are_cancelled_with_their_token(server: Server) ->
         wait_until(lambda: set(runs(server, kept, "demo.wait").values()) == {"cancelled"})
 
 
-def begin_run(server: Server, token: str) -> int:
-    """A run that this token began and nobody reads."""
+def start_run(server: Server, token: str) -> int:
+    """Start a run with this token without a reader."""
     before = set(runs(server, token, "demo.wait"))
     server.request("POST", "/rpc", NOTIFICATION, bearer(token)).close()
     wait_until(lambda: set(runs(server, token, "demo.wait")) > before)
@@ -483,9 +483,11 @@ def begin_run(server: Server, token: str) -> int:
     return run
 
 
-def test_following_the_run_of_another_token_ends_with_the_own_token_only(server: Server) -> None:
+def test_following_the_run_of_another_token_ends_only_with_the_followers_token(
+    server: Server,
+) -> None:
     with tokens_of(OWNER + "-follows") as (file, lost, kept):
-        theirs, mine = begin_run(server, lost), begin_run(server, kept)
+        theirs, mine = start_run(server, lost), start_run(server, kept)
 
         def follow(run: int, token: str) -> Opened:
             headers = {"Accept": SSE} | bearer(token)
@@ -501,7 +503,7 @@ def test_following_the_run_of_another_token_ends_with_the_own_token_only(server:
         assert '"cancelled"' in kept_follows.said
 
 
-def test_a_body_that_ends_after_its_token_begins_nothing(server: Server) -> None:
+def test_a_body_that_is_completed_after_its_token_ended_starts_nothing(server: Server) -> None:
     with tokens_of(OWNER + "-slow") as (file, lost, kept):
         body = json.dumps(NOTIFICATION).encode()
         head = (
@@ -513,14 +515,14 @@ def test_a_body_that_ends_after_its_token_begins_nothing(server: Server) -> None
             peer.send(head.encode() + body[:-1])
             # The guard has passed the head on when another request of the same client is answered.
             assert server.call("demo.echo", {"text": "x"}, **bearer(lost)).status == 200
-            time.sleep(0.3)  # a body that comes at once is not checked again
+            time.sleep(0.3)  # a body that arrives quickly is not checked again
             file.revoke("revocation-lost")
             peer.send(body[-1:])
             assert peer.read_until(b"\r\n").split()[1] in (b"400", b"401")
         assert runs(server, kept, "demo.wait") == {}
 
 
-def test_a_client_that_does_not_read_is_cut_off_with_its_token(server: Server) -> None:
+def test_a_client_that_does_not_read_is_disconnected_with_its_token(server: Server) -> None:
     with tokens_of(OWNER + "-stuck") as (file, lost, kept):
         body = json.dumps(request("demo.flood", {"size": 10_000})).encode()
         head = (
@@ -535,7 +537,7 @@ def test_a_client_that_does_not_read_is_cut_off_with_its_token(server: Server) -
             wait_until(lambda: set(runs(server, kept, "demo.flood").values()) == {"cancelled"})
 
 
-def test_a_socket_that_does_not_read_is_cut_off_with_its_token(server: Server) -> None:
+def test_a_socket_that_does_not_read_is_closed_with_its_token(server: Server) -> None:
     with (
         tokens_of(OWNER + "-deaf") as (file, lost, kept),
         RawPeer(server.port, receive_bytes=4096) as stuck,

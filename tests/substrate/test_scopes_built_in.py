@@ -1,5 +1,7 @@
-"""The scopes of everything that is built in: each method has exactly the one that is written here,
-and each set of scopes calls and sees exactly what it holds."""
+"""Scopes of the built-in methods: each has exactly the documented one.
+
+Each set of scopes permits and lists exactly its methods.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from substrate.settings import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
-#: Every method that is not for everybody.
+#: Every method that needs more than the read scope.
 CHANGES = {
     "bash": ["bash.execute"],
     "arbor.write": [
@@ -37,8 +39,8 @@ CHANGES = {
     "approvals": ["approvals.permit", "approvals.respond"],
 }
 SCOPE_OF = {name: scope for scope, names in CHANGES.items() for name in names}
-#: What changes something and is for everybody all the same: it reaches only the caller's own runs,
-#: and the method that `call` names is looked at when it is called.
+#: Methods with the read scope that change something: they affect only the caller's own runs, and
+#: the scope of the method that `call` names is checked when it is called.
 OWN = {"plexus.call", "plexus.cancel", "plexus.respond", "plexus.unsubscribe"}
 
 #: Every set of scopes there is, with and without the one that goes without saying.
@@ -61,20 +63,20 @@ def somebody(scopes: frozenset[str]) -> Principal:
     return Principal("somebody", scopes)
 
 
-async def test_every_built_in_method_has_the_scope_that_is_promised(hub: Plexus) -> None:
+async def test_every_built_in_method_has_the_documented_scope(hub: Plexus) -> None:
     found = {spec.name: spec.scope for spec in hub.methods()}
     assert found == {name: SCOPE_OF.get(name, "read") for name in found}
     assert SCOPE_OF.keys() <= found.keys()
 
 
-async def test_whatever_is_for_everybody_changes_nothing(hub: Plexus) -> None:
+async def test_methods_with_the_read_scope_change_nothing(hub: Plexus) -> None:
     open_ = {spec for spec in hub.methods() if spec.scope == "read"}
     changing = {s.name for s in open_ if not s.hints.read_only and s.role == "method"}
     assert changing == OWN
 
 
 @pytest.mark.parametrize("scopes", SETS, ids=lambda scopes: "+".join(sorted(scopes)) or "none")
-async def test_each_set_of_scopes_calls_exactly_what_it_holds(
+async def test_each_set_of_scopes_permits_exactly_its_methods(
     hub: Plexus, scopes: frozenset[str]
 ) -> None:
     principal = somebody(scopes)
@@ -128,7 +130,7 @@ async def test_one_server_shows_every_caller_its_own_list(hub: Plexus) -> None:
 
 
 @pytest.mark.parametrize("name", ["bash.execut", "arbor.tree_creat", "chat.sen"])
-async def test_a_slip_of_the_pen_tells_nothing_of_what_is_hidden(hub: Plexus, name: str) -> None:
+async def test_a_misspelled_name_reveals_no_hidden_method(hub: Plexus, name: str) -> None:
     with pytest.raises(UnknownMethod) as caught:
         hub.call(name, {}, somebody(frozenset()))
     assert not SCOPE_OF.keys() & set(caught.value.data["nearest"])

@@ -1,4 +1,4 @@
-"""A line is found for what is wrong, in the file as it is now."""
+"""Problems are located by line, in the current version of the file."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Here:
         return argument
 
 
-def test_what_was_imported_is_found_where_it_is_written() -> None:
+def test_imported_code_is_located_in_its_source() -> None:
     lines = Path(__file__).read_text().splitlines()
     assert location_of_class(Here) == SourceLocation(Path(__file__), lines.index("class Here:") + 1)
     expected = SourceLocation(
@@ -74,7 +74,7 @@ def test_what_was_imported_is_found_where_it_is_written() -> None:
     assert location_of_function(Here.method, "argument") == expected
 
 
-def test_what_is_in_no_file_has_no_place() -> None:
+def test_code_without_a_file_has_no_location() -> None:
     scope: dict[str, type] = {}
     exec("class Made:\n    def f(self): pass\n", scope)
     assert location_of_class(scope["Made"]) is None
@@ -92,14 +92,14 @@ def test_what_is_in_no_file_has_no_place() -> None:
         ("Nobody.at_all: is missing", None),
     ],
 )
-def test_what_registration_says_is_found_by_its_subject(
+def test_registration_errors_are_located_by_their_subject(
     message: str, line: int | None, file: Path
 ) -> None:
     found = location_of_error(RegistrationError(message), [file])
     assert found == (None if line is None else SourceLocation(file, line))
 
 
-def test_an_error_is_placed_where_it_came_from_and_not_where_it_was_reported(
+def test_an_error_is_located_at_its_cause_and_not_where_it_was_reported(
     file: Path,
 ) -> None:
     file.write_text("\n\ndef fail():\n    raise ValueError('no')\n")
@@ -114,7 +114,9 @@ def test_an_error_is_placed_where_it_came_from_and_not_where_it_was_reported(
     assert location_of_error(reported, []) is None
 
 
-def test_a_place_is_written_as_editors_take_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_location_is_formatted_as_editors_accept_it(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert str(SourceLocation(file, 7)) == f"{file}:7"
     monkeypatch.chdir(file.parent)
     assert str(SourceLocation(file, 7)) == "source.py:7"

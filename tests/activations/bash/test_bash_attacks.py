@@ -1,7 +1,4 @@
-"""Commands that attack their guard and their supervisor do not get away and harm no other call.
-
-Every command here ends by itself within LIFE_S, so that a failing test leaves nothing running.
-"""
+"""Commands that attack their guard and their supervisor do not escape and harm no other call."""
 
 from __future__ import annotations
 
@@ -59,7 +56,7 @@ PR_GET_CHILD_SUBREAPER = 37
 
 
 def attack(number: str, targets: str) -> str:
-    """The lines of a script that send a signal to these and then say so."""
+    """Return script lines that send a signal to these and then report it."""
     return f"\nTARGETS=({targets})\nkill -{number} ${{TARGETS[@]}}\necho attacked\n"
 
 
@@ -68,7 +65,10 @@ def wait() -> str:
 
 
 def gone(pids: list[int]) -> bool:
-    """None of them runs. One that is dead but not reaped does nothing any more."""
+    """Return whether none of them runs.
+
+    A process that is dead but not reaped does nothing any more.
+    """
     return not any(is_alive(pid) and state_of(pid) != "Z" for pid in pids)
 
 
@@ -93,14 +93,14 @@ def gate(tmp_path: Path) -> Gate:
 
 @pytest.fixture(scope="module", autouse=True)
 def loops_are_warm() -> None:
-    """Let each kind of loop open what it keeps for the life of the process."""
+    """Let each kind of loop open what it keeps open for the life of the process."""
     for loop in LOOPS:
         play(well, loop=loop)
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(loops_are_warm: None) -> Iterator[None]:  # noqa: ARG001 - it must be first
-    """After each test the server has the children and descriptors that it had before."""
+    """After each test the server must have the same children and descriptors as before."""
     children, descriptors = own_children(), len(list(Path("/proc/self/fd").iterdir()))
     yield
     assert own_children() <= children
@@ -108,7 +108,7 @@ def nothing_is_left(loops_are_warm: None) -> Iterator[None]:  # noqa: ARG001 - i
 
 
 async def well(bash: Bash) -> None:
-    """Commands can be run."""
+    """Check that commands can be run."""
     async with asyncio.timeout(10):
         assert stdout(await collect(bash, "echo well")) == "well\n"
 
@@ -122,7 +122,7 @@ def test_a_cancelled_command_that_attacked_its_helpers_is_ended(
     async def scenario(bash: Bash) -> None:
         async with calling(bash, CHILDREN + attack(number, TARGETS[targets]) + wait()) as stream:
             call = Call(stream)
-            # A guard that is killed at once may take its command with it before all is written.
+            # A guard that is killed immediately may end its command before all output is written.
             with contextlib.suppress(Failed):
                 await call.words(COUNT + 1)
             pids = [int(word) for word in call.text.split() if word.isdigit()]
@@ -185,7 +185,7 @@ def test_the_server_shuts_down_after_an_attack(number: str, targets: str) -> Non
 
 
 @pytest.mark.parametrize("number", ["STOP", "KILL"])
-def test_other_calls_go_on_when_their_supervisor_is_attacked(number: str, gate: Gate) -> None:
+def test_other_calls_continue_when_their_supervisor_is_attacked(number: str, gate: Gate) -> None:
     async def scenario(bash: Bash) -> None:
         async with calling(bash, CHILDREN + gate.wait + "echo done") as other_stream:
             other = Call(other_stream)
@@ -207,7 +207,7 @@ def test_other_calls_end_with_an_error_when_all_helpers_are_attacked(number: str
         async with calling(bash, CHILDREN + wait(), timeout_s=None) as other_stream:
             other = Call(other_stream)
             pids = await other.pids(COUNT)
-            # Again and again: a guard that was stopped once is continued, and its call goes on.
+            # Repeatedly: a guard that was stopped once is continued, and its call continues.
             script = f"END=$((SECONDS + 6)); T=({GUARDS} {SUPERVISOR})\n"
             script += f"while ((SECONDS < END)); do kill -{number} ${{T[@]}}; done"
             attacker = asyncio.create_task(collect(bash, f"({script}) 2>/dev/null"))
@@ -230,7 +230,7 @@ def test_a_guard_that_is_stopped_once_is_continued_and_its_command_reported() ->
     assert play(scenario) == "still here\n"
 
 
-#: Stops its guard and its supervisor whenever they wake, from a session of its own.
+#: Stops its guard and its supervisor whenever they wake, from a separate session.
 STOPPER = f"""
 import os, signal, sys, time
 if os.fork():
@@ -323,7 +323,7 @@ time.sleep({LIFE_S})
 """
 
 
-def test_a_guard_that_is_held_by_a_tracer_does_not_hold_a_timeout() -> None:
+def test_a_guard_that_is_stopped_by_a_tracer_does_not_delay_a_timeout() -> None:
     async def scenario(bash: Bash) -> None:
         script = f"{sys.executable} -c '{TRACER}' $PPID"
         async with calling(bash, script, timeout_s=1) as stream:
@@ -337,7 +337,7 @@ def test_a_guard_that_is_held_by_a_tracer_does_not_hold_a_timeout() -> None:
     play(scenario)
 
 
-def test_what_other_code_of_the_server_started_is_left_alone() -> None:
+def test_processes_of_other_code_in_the_server_are_left_alone() -> None:
     async def scenario(bash: Bash) -> None:
         with pytest.raises(Failed):
             await collect(bash, CHILDREN + attack("KILL", TARGETS["both"]) + wait())
@@ -413,7 +413,7 @@ def test_calls_end_while_every_supervisor_is_attacked_and_work_afterwards(number
 
 
 @pytest.mark.parametrize("number", [n for n in range(1, 65) if n not in (32, 33)])
-def test_no_signal_to_both_helpers_lets_a_command_get_away(number: int) -> None:
+def test_no_signal_to_both_helpers_lets_a_command_escape(number: int) -> None:
     async def scenario(bash: Bash) -> None:
         async with calling(
             bash, CHILDREN + attack(str(number), TARGETS["both"]) + wait()
@@ -464,7 +464,7 @@ time.sleep({LIFE_S})
 """
 
 
-def test_a_command_that_adopts_orphans_itself_does_not_get_away(gate: Gate) -> None:
+def test_a_command_that_adopts_orphans_itself_does_not_escape(gate: Gate) -> None:
     async def scenario(bash: Bash) -> None:
         script = f"setsid {sys.executable} -c '{ADOPTER}' & echo $$; {gate.wait}"
         async with calling(bash, script + attack("KILL", TARGETS["both"]) + wait()) as stream:
@@ -513,7 +513,7 @@ def test_a_server_killed_while_its_helpers_are_stopped_leaves_no_process(targets
         assert watch.all_end_within(10)
 
 
-def test_killed_helpers_are_reported_when_all_processes_are_gone() -> None:
+def test_killed_helpers_are_reported_when_all_processes_have_ended() -> None:
     async def scenario(bash: Bash) -> None:
         async with calling(bash, CHILDREN + attack("KILL", TARGETS["both"]) + wait()) as stream:
             call = Call(stream)
@@ -525,7 +525,7 @@ def test_killed_helpers_are_reported_when_all_processes_are_gone() -> None:
     play(scenario)
 
 
-#: Runs a command, says how it ended, and stays until its input is closed.
+#: Runs a command, prints how it ended, and stays until its input is closed.
 LASTING_SERVER = """
 import asyncio, sys
 from activations.bash import Bash
@@ -547,7 +547,7 @@ asyncio.run(main())
 
 
 def ordinary_server(script: str) -> subprocess.Popen[str]:
-    """Start a server that has no privileges, also if the tests run as root."""
+    """Start a server without privileges, also if the tests run as root."""
     as_ordinary = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
     return subprocess.Popen(
         [*(() if os.geteuid() else as_ordinary), sys.executable, "-c", LASTING_SERVER, script],
@@ -559,7 +559,7 @@ def ordinary_server(script: str) -> subprocess.Popen[str]:
 
 
 def words_of(server: subprocess.Popen[str]) -> list[str]:
-    """All that the command of this server wrote, and how it ended."""
+    """Return everything that the command of this server wrote, and how it ended."""
     assert server.stdout is not None
     words: list[str] = []
     while "end" not in words:
@@ -578,7 +578,7 @@ def test_without_privileges_a_command_cannot_trace_its_helpers() -> None:
         assert words_of(server) == ["-1", "-1", "end"]
 
 
-def test_a_command_that_lowers_the_limits_of_the_server_does_not_get_away() -> None:
+def test_a_command_that_lowers_the_limits_of_the_server_does_not_escape() -> None:
     server_pid = f"$(cut -d ' ' -f 4 /proc/{SUPERVISOR}/stat)"
     script = CHILDREN + f"prlimit --pid {server_pid} --rttime=1000000 && echo lowered\n"
     with ordinary_server(script + attack("KILL", TARGETS["both"]) + wait()) as server:

@@ -1,4 +1,4 @@
-"""What comes out of a command: live, whole, in order, and within bounds."""
+"""Output of a command: live, complete, in order, and within limits."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_prompt_without_a_newline_is_seen_before_it_is_answered(
     assert play(scenario, loop=loop) == ["name? ", "hello\n"]
 
 
-def test_the_two_outputs_come_in_the_order_in_which_they_are_written(tmp_path: Path) -> None:
+def test_the_two_outputs_arrive_in_the_order_in_which_they_are_written(tmp_path: Path) -> None:
     gates = [Gate(tmp_path / f"gate{number}") for number in range(3)]
 
     async def scenario(bash: Bash) -> list[object]:
@@ -77,7 +77,7 @@ def test_the_two_outputs_come_in_the_order_in_which_they_are_written(tmp_path: P
     assert play(scenario) == [(Stdout, "1\n"), (Stderr, "2\n"), (Stdout, "3\n"), (Stderr, "4\n")]
 
 
-def test_a_character_whose_bytes_come_apart_is_never_split(tmp_path: Path) -> None:
+def test_a_character_whose_bytes_arrive_separately_is_never_split(tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
 
     async def scenario(bash: Bash) -> list[str]:
@@ -102,7 +102,7 @@ def test_half_a_character_at_the_end_is_shown() -> None:
     assert stdout(run(r"printf 'a\xe2\x82'")) == "a\\xe2\\x82"
 
 
-def test_a_large_output_comes_whole_and_in_chunks() -> None:
+def test_a_large_output_arrives_complete_and_in_chunks() -> None:
     events = run("head -c 3000000 /dev/zero | tr '\\0' x; printf '%0500000d' 0 >&2")
     assert len(stdout(events)) == 3_000_000
     assert len(stderr(events)) == 500_000
@@ -116,7 +116,7 @@ def test_undecodable_bytes_do_not_make_events_larger() -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_command_that_writes_too_much_is_cut_marked_and_killed(loop: str) -> None:
+def test_a_command_that_writes_too_much_is_truncated_marked_and_killed(loop: str) -> None:
     events = play(lambda bash: collect(bash, "exec yes", max_output_bytes=100_001), loop=loop)
 
     assert stdout(events) == "y\n" * 50_000 + "y"
@@ -133,19 +133,19 @@ def test_the_cap_counts_both_outputs_together() -> None:
     assert exit_of(events).truncated
 
 
-def test_an_output_as_large_as_the_cap_is_not_cut() -> None:
+def test_an_output_as_large_as_the_cap_is_not_truncated() -> None:
     events = run("printf 12345", max_output_bytes=5)
     assert stdout(events) == "12345"
     assert not exit_of(events).truncated
     assert exit_of(events).exit_code == 0
 
 
-def test_a_cut_never_shows_part_of_a_character() -> None:
+def test_truncation_never_shows_part_of_a_character() -> None:
     assert stdout(run("printf a€€", max_output_bytes=5)) == "a€"
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_consumer_that_stops_pulling_holds_the_command(loop: str) -> None:
+def test_a_consumer_that_stops_reading_blocks_the_command(loop: str) -> None:
     total = 200 * 65536
 
     def written(pid: int) -> int:
@@ -157,7 +157,7 @@ def test_a_consumer_that_stops_pulling_holds_the_command(loop: str) -> None:
             call = Call(stream)
             await call.next()
             received = len((await call.next()).as_text())
-            # The loop goes on meanwhile: what could read ahead has every chance to.
+            # The loop keeps running meanwhile, so any read-ahead would happen.
             before, held = -1, 0
             while before != held:
                 before = held
@@ -178,7 +178,7 @@ def test_output_that_is_in_the_pipe_when_the_command_ends_is_delivered() -> None
         async with calling(bash, "head -c 60000 /dev/zero; echo end >&2") as stream:
             call = Call(stream)
             await call.next()
-            await end_of(call.pid)  # and nobody has read meanwhile
+            await end_of(call.pid)  # without a reader meanwhile
             return [event.as_text() async for event in stream]
 
     texts = play(scenario)
@@ -213,7 +213,7 @@ def test_what_was_written_before_the_deadline_is_delivered_and_then_the_run_fail
     assert not is_alive(pid)
 
 
-def test_a_deadline_also_holds_for_a_command_that_nobody_listens_to() -> None:
+def test_a_deadline_also_applies_to_a_command_without_a_reader() -> None:
     async def scenario(bash: Bash) -> int:
         async with calling(bash, "exec yes", timeout_s=0.2) as stream:
             call = Call(stream)
@@ -228,14 +228,14 @@ def test_a_deadline_that_is_not_reached_does_nothing() -> None:
     assert exit_of(run("echo quick", timeout_s=20)).exit_code == 0
 
 
-def test_a_budget_tells_once_that_it_is_exceeded() -> None:
+def test_a_budget_reports_once_that_it_is_exceeded() -> None:
     told = []
     budget = Budget(4, lambda: told.append("told"))
     assert [budget.take(b"abc"), budget.take(b"def"), budget.take(b"g")] == [b"abc", b"d", b""]
     assert told == ["told"]
 
 
-def test_bytes_that_come_one_at_a_time_make_the_same_text() -> None:
+def test_bytes_that_arrive_one_at_a_time_decode_to_the_same_text() -> None:
     text = "aé€𝄞\n"
 
     async def scenario() -> list[str]:

@@ -1,4 +1,4 @@
-"""The sandbox: what its profiles ask for, and that they get it."""
+"""The sandbox: the options of its profiles, and their effect."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pairs(arguments: list[str]) -> set[tuple[str, str]]:
 
 
 def options_of(profile: Profile, workspace: Path, cwd: Path | None = None) -> list[str]:
-    """The options of bwrap for a workspace with nothing to protect."""
+    """Return the options of bwrap for a workspace with nothing to protect."""
     policy = Policy(
         workspace=workspace,
         homes=tuple(homes(os.environ)),
@@ -75,7 +75,7 @@ def test_a_home_that_is_itself_the_workspace_still_hides_its_secrets(home: Path)
     assert given.index(str(home / ".ssh")) > given.index("--bind")
 
 
-def test_a_secret_that_is_a_link_is_hidden_where_it_leads(home: Path) -> None:
+def test_the_target_of_a_secret_that_is_a_link_is_hidden(home: Path) -> None:
     (home / "elsewhere").mkdir()
     (home / ".aws").symlink_to(home / "elsewhere")
     assert ("--tmpfs", str(home / "elsewhere")) in pairs(options_of("workspace", home / "project"))
@@ -106,7 +106,7 @@ def test_the_whole_file_system_cannot_be_a_workspace() -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_without_bubblewrap_every_call_and_the_probe_are_refused(
+def test_without_bubblewrap_every_call_and_the_health_check_fail(
     profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bash = shutil.which("bash")
@@ -123,7 +123,7 @@ def test_without_bubblewrap_every_call_and_the_probe_are_refused(
         assert caught.value.code == "sandbox_unavailable"
 
 
-def test_a_bubblewrap_that_does_not_work_is_refused_with_its_own_words(
+def test_a_bubblewrap_that_does_not_work_is_refused_with_its_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = tmp_path / "bwrap"
@@ -208,7 +208,7 @@ def web_port() -> Iterator[int]:
 
 
 @needs_bwrap
-def test_the_network_is_there_in_workspace_and_not_in_strict(home: Path, web_port: int) -> None:
+def test_the_network_is_available_in_workspace_and_not_in_strict(home: Path, web_port: int) -> None:
     script = f"exec 3<>/dev/tcp/127.0.0.1/{web_port} && echo reached"
     project = str(home / "project")
     assert stdout(run(script, Bash("workspace", project))) == "reached\n"
@@ -226,14 +226,16 @@ def test_a_strict_command_is_limited(home: Path) -> None:
 
 @needs_bwrap
 @pytest.mark.parametrize("profile", PROFILES)
-def test_other_processes_are_not_seen(profile: Profile, home: Path) -> None:
+def test_other_processes_are_invisible(profile: Profile, home: Path) -> None:
     events = run("ls -d /proc/[0-9]* | wc -l", Bash(profile, str(home / "project")))
     assert int(stdout(events)) < 8
 
 
 @needs_bwrap
 @pytest.mark.parametrize("profile", PROFILES)
-def test_cancelling_a_sandboxed_command_ends_all_of_it(profile: Profile, home: Path) -> None:
+def test_cancelling_a_sandboxed_command_ends_all_its_processes(
+    profile: Profile, home: Path
+) -> None:
     marker = f"1000.{os.getpid()}"
 
     def sleepers() -> list[Path]:
@@ -267,6 +269,6 @@ def test_exit_codes_and_signals_come_through_the_sandbox(home: Path) -> None:
 
 
 @needs_bwrap
-def test_the_probe_of_a_sandbox_that_works_says_so(home: Path) -> None:
+def test_the_health_check_of_a_working_sandbox_reports_it(home: Path) -> None:
     text = play(Bash.check_health, Bash("strict", str(home / "project")))
     assert "sandbox strict" in text

@@ -1,4 +1,4 @@
-"""How commands are started: with what, where, and what happens if they cannot be."""
+"""Starting commands: with which input and environment, where, and what happens on failure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ from plexus import Event, Failed, InvalidParams
         ("sh -c 'kill -9 $$'; exit $?", 137, None),
     ],
 )
-def test_exit_codes_and_signals_are_told_apart(command: str, code: int, signal: str | None) -> None:
+def test_exit_codes_and_signals_are_distinguished(
+    command: str, code: int, signal: str | None
+) -> None:
     end = exit_of(run(command))
     assert (end.exit_code, end.signal) == (code, signal)
     assert end.failed == (code != 0)
@@ -48,7 +50,7 @@ def test_a_command_without_stdin_reads_nothing_and_not_ours() -> None:
     assert stdout(events) == "/dev/null\n"
 
 
-def test_an_empty_stdin_is_at_its_end_at_once() -> None:
+def test_an_empty_stdin_ends_immediately() -> None:
     assert exit_of(run("cat", stdin="")).exit_code == 0
 
 
@@ -59,14 +61,14 @@ def test_a_large_stdin_and_a_large_output_do_not_wait_for_each_other(loop: str) 
     assert stdout(events) == text
 
 
-def test_a_command_that_does_not_read_its_stdin_is_not_held_by_it() -> None:
+def test_a_command_that_does_not_read_its_stdin_is_not_blocked_by_it() -> None:
     events = run("echo no thanks; sleep 0.1", stdin="x" * 1_000_000)
     assert stdout(events) == "no thanks\n"
     assert exit_of(events).exit_code == 0
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_command_that_ends_before_it_has_read_all_is_no_error(loop: str) -> None:
+def test_a_command_that_ends_before_it_has_read_all_is_not_an_error(loop: str) -> None:
     async def scenario(bash: Bash) -> list[Event]:
         return await collect(bash, "head -c 5", stdin="hello" + "x" * 1_000_000)
 
@@ -75,7 +77,7 @@ def test_a_command_that_ends_before_it_has_read_all_is_no_error(loop: str) -> No
     assert exit_of(events).exit_code == 0
 
 
-def test_a_command_runs_where_it_is_told_to(tmp_path: Path) -> None:
+def test_a_command_runs_in_the_given_directory(tmp_path: Path) -> None:
     assert stdout(run("pwd -P", cwd=str(tmp_path))) == f"{tmp_path.resolve()}\n"
 
 
@@ -99,21 +101,21 @@ def test_the_environment_is_the_servers_with_the_callers_on_top(
     assert stdout(events) == "kept after a=b\nc []\n"
 
 
-def test_a_command_begins_with_the_usual_signals_and_only_three_descriptors() -> None:
+def test_a_command_starts_with_default_signals_and_only_three_descriptors() -> None:
     # Python ignores SIGPIPE, and an ignored signal would stay ignored over exec.
     masks = stdout(run("grep -E 'SigIgn|SigBlk' /proc/self/status | awk '{print $2}'")).split()
     # Signals 32 and 33 are the C library's own; no program can set or restore them.
     assert [int(mask, 16) & ~(3 << 31) for mask in masks] == [0, 0]
-    # `ls` has one of its own open, for the folder it reads.
+    # `ls` has another one open, for the folder it reads.
     assert stdout(run("exec ls /proc/self/fd")).split() == ["0", "1", "2", "3"]
 
 
-def test_a_writer_whose_reader_has_gone_is_ended_by_the_pipe() -> None:
+def test_a_writer_whose_reader_has_exited_gets_sigpipe() -> None:
     assert stdout(run("yes | head -n 1; echo ${PIPESTATUS[0]}")) == "y\n141\n"
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_directory_that_is_not_there_is_reported_before_any_event(loop: str) -> None:
+def test_a_missing_directory_is_reported_before_any_event(loop: str) -> None:
     seen: list[Event] = []
 
     async def scenario(bash: Bash) -> None:
@@ -204,7 +206,7 @@ def test_arguments_that_cannot_work_are_refused(arguments: dict[str, Any]) -> No
         run(**arguments)
 
 
-def test_the_probe_says_which_bash_is_used() -> None:
+def test_the_health_check_names_the_bash_that_is_used() -> None:
     text = play(lambda bash: bash.check_health())
     assert "bash" in text
     assert "sandbox off" in text
@@ -226,5 +228,5 @@ def test_a_closed_bash_can_be_used_again() -> None:
     assert play(scenario) == "again\n"
 
 
-def test_stderr_of_the_shell_itself_is_the_commands() -> None:
+def test_stderr_of_the_shell_belongs_to_the_command() -> None:
     assert "syntax error" in stderr(run("if"))

@@ -1,4 +1,4 @@
-"""Whatever a command starts is ended with it, and nothing else is."""
+"""All processes that a command starts are ended with it, and no others."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from activations.processes import children
 from plexus import Failed
 from plexus.errors import DeadlineExceeded
 
-#: Starts children of every kind that is hard to find again, and says the pid of each: a plain one,
-#: one with a session of its own, one without an environment, a daemon that forked twice, and
-#: one that ignores what it can.
+#: Starts children of every kind that is hard to find again, and prints the pid of each: a plain
+#: one, one with its own session, one without an environment, a daemon that forked twice, and one
+#: that ignores what it can.
 HARD_TO_FIND = r"""
 sleep 1000 & echo $!
 setsid sleep 1000 & echo $!
@@ -158,7 +158,9 @@ def test_the_cap_ends_the_whole_tree(gate: Gate) -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_what_a_command_leaves_behind_is_ended_before_the_terminal(loop: str, gate: Gate) -> None:
+def test_background_processes_of_a_command_are_ended_before_the_terminal(
+    loop: str, gate: Gate
+) -> None:
     async def scenario(bash: Bash) -> None:
         async with calling(bash, HARD_TO_FIND + gate.wait) as stream:
             pids = await Call(stream).pids(COUNT)
@@ -171,7 +173,7 @@ def test_what_a_command_leaves_behind_is_ended_before_the_terminal(loop: str, ga
     play(scenario, loop=loop)
 
 
-def test_orphans_that_end_by_themselves_do_not_pile_up() -> None:
+def test_orphans_that_exit_do_not_accumulate() -> None:
     script = """
     for i in {1..50}; do (setsid true &); done
     while (( $(wc -w < /proc/$PPID/task/$PPID/children) > 1 )); do :; done; echo none left
@@ -184,7 +186,7 @@ def test_orphans_that_end_by_themselves_do_not_pile_up() -> None:
 
 
 def test_a_chain_of_sessions_is_ended_to_its_last_link() -> None:
-    # Each link is in a session of its own and holds the next: only generation by generation.
+    # Each link is in a separate session and keeps the next alive: only generation by generation.
     link = (
         'f() { echo $BASHPID; (( $1 )) && setsid bash -c "$(declare -f f); f $(($1-1)); :"; wait; '
     )
@@ -200,7 +202,8 @@ def test_a_chain_of_sessions_is_ended_to_its_last_link() -> None:
 
 def test_a_family_that_forks_without_end_is_ended() -> None:
     async def scenario(bash: Bash) -> None:
-        # Two that replace each other for ever; a real bomb would only test the machine's limits.
+        # Two that replace each other indefinitely; a real fork bomb would only test the machine's
+        # limits.
         script = "f() { echo x; f & }; f; f; sleep 1000"
         async with calling(bash, script) as stream:
             call = Call(stream)
@@ -211,7 +214,7 @@ def test_a_family_that_forks_without_end_is_ended() -> None:
     play(scenario)
 
 
-def test_one_calls_end_does_not_touch_another() -> None:
+def test_the_end_of_one_call_does_not_affect_another() -> None:
     async def scenario(bash: Bash) -> None:
         async with calling(bash, "setsid sleep 1000 & echo $!; wait") as kept_stream:
             kept = await Call(kept_stream).pids(1)
@@ -237,7 +240,7 @@ def test_closing_bash_ends_every_command_and_the_supervisor() -> None:
     play(scenario)
 
 
-def test_a_command_that_kills_its_guard_does_not_get_away(gate: Gate) -> None:
+def test_a_command_that_kills_its_guard_does_not_escape(gate: Gate) -> None:
     async def scenario(bash: Bash) -> None:
         script = HARD_TO_FIND + "echo $$;" + gate.wait + "kill -9 $PPID; sleep 1000"
         async with calling(bash, script) as stream:
@@ -317,7 +320,7 @@ def test_children_are_found_without_the_kernels_list_too() -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_hundred_commands_at_once_keep_their_outputs_apart(loop: str) -> None:
+def test_a_hundred_concurrent_commands_keep_their_outputs_apart(loop: str) -> None:
     async def one(bash: Bash, number: int) -> None:
         script = f"echo out {number}; sleep 0.5; echo err {number} >&2; exit {number}"
         events = await collect(bash, script)

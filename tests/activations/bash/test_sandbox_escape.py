@@ -1,8 +1,4 @@
-"""Attacks that try to run code outside the sandbox, in the same call or in a later one.
-
-A canary is a program that leaves a file where a confined command cannot write. LD_PRELOAD,
-LD_AUDIT, the planted programs and every way through git were seen to fire without the defence.
-"""
+"""Attacks that try to run code outside the sandbox, in the same call or in a later one."""
 
 from __future__ import annotations
 
@@ -43,7 +39,7 @@ def canary(home: Path) -> Path:
 
 @pytest.fixture
 def library(project: Path, canary: Path) -> Path:
-    """A shared object in the workspace that writes the canary when it is loaded."""
+    """Return a shared object in the workspace that writes the canary when it is loaded."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("there is no C compiler")
@@ -54,7 +50,7 @@ def library(project: Path, canary: Path) -> Path:
 
 
 def plant(path: Path, canary: Path) -> None:
-    """Put a program there that writes the canary."""
+    """Create a program there that writes the canary."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f'#!/bin/sh\ntouch {canary}\nexec /usr/bin/env "$(basename $0)" "$@"\n')
     path.chmod(0o755)
@@ -158,7 +154,7 @@ def test_options_of_bubblewrap_cannot_be_given_by_a_call(
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("env", [{"A": "x\0--bind"}, {"A\0B": "x"}, {"A": "\ud800"}])
-def test_what_no_variable_can_hold_is_refused(
+def test_values_that_no_variable_can_contain_are_refused(
     profile: Profile, project: Path, env: dict[str, str]
 ) -> None:
     with pytest.raises(InvalidParams):
@@ -342,7 +338,7 @@ def test_a_worktree_keeps_the_file_that_names_its_repository(project: Path, home
 
 
 @pytest.mark.parametrize("name", [".git", ".venv", ".git/hooks"])
-def test_a_link_in_place_of_what_is_protected_is_refused(
+def test_a_link_instead_of_a_protected_path_is_refused(
     name: str, project: Path, home: Path
 ) -> None:
     (home / "elsewhere").mkdir()
@@ -364,7 +360,7 @@ def test_a_folder_of_the_project_that_is_called_refs_stays_writable(repository: 
 # --- placeholders ---------------------------------------------------------------------------------
 
 
-def test_a_command_that_ends_does_not_take_the_protection_of_another(project: Path) -> None:
+def test_a_command_that_ends_does_not_remove_the_protection_of_another(project: Path) -> None:
     async def scenario(bash: Bash) -> list[Event]:
         os.mkfifo(project / "gate")
         long = bash.execute("echo begun; read < gate; mkdir .venv; touch .venv/x; ls -A")
@@ -383,7 +379,7 @@ def test_a_command_that_ends_does_not_take_the_protection_of_another(project: Pa
     assert {entry.name for entry in project.iterdir()} == {"gate"}
 
 
-def test_many_commands_at_once_leave_nothing(project: Path) -> None:
+def test_many_concurrent_commands_leave_nothing(project: Path) -> None:
     async def scenario(bash: Bash) -> None:
         await asyncio.gather(*(collect(bash, "mkdir .venv; touch .venv/x") for _ in range(12)))
 
@@ -391,7 +387,7 @@ def test_many_commands_at_once_leave_nothing(project: Path) -> None:
     assert list(project.iterdir()) == []
 
 
-def test_what_a_killed_server_has_left_is_removed_by_the_next_command(project: Path) -> None:
+def test_placeholders_of_a_killed_server_are_removed_by_the_next_command(project: Path) -> None:
     (project / ".venv").mkdir(mode=0o1500)
     run("true", Bash("workspace", str(project)))
     assert list(project.iterdir()) == []

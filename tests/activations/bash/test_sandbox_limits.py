@@ -1,4 +1,4 @@
-"""What a confined command can use up: processes, memory, and the file systems in memory."""
+"""Resources of a sandboxed command: processes, memory, and the file systems in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = needs_bwrap
 #: An account that is not root, for which the kernel counts processes.
 NOBODY = 65534
 
-#: Forks until it is refused, and then says how many processes there are.
+#: Forks until it is refused, and then prints the number of processes.
 FORK_BOMB = """python3 -c '
 import os, signal
 children = []
@@ -79,7 +79,7 @@ def test_a_fork_bomb_meets_the_limit_of_processes(
     assert count < 64
 
 
-def test_the_limit_of_processes_is_part_of_the_command_for_everybody_but_root(
+def test_the_process_limit_is_part_of_the_command_except_for_root(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for user, expected in ((1000, True), (0, False)):
@@ -115,7 +115,7 @@ def test_a_command_is_killed_before_the_server_when_memory_is_short(
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("folder", ["/tmp", "/dev/shm"])
-def test_a_folder_in_memory_that_is_full_takes_no_more(
+def test_a_full_folder_in_memory_refuses_more(
     profile: Profile, folder: str, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sandbox.TMP_BYTES, profile, 4 * sandbox.MIB)
@@ -126,7 +126,7 @@ def test_a_folder_in_memory_that_is_full_takes_no_more(
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_no_other_place_in_memory_can_be_filled(profile: Profile, project: Path) -> None:
+def test_every_file_system_in_memory_has_a_size_limit(profile: Profile, project: Path) -> None:
     """Every file system in memory that can be written has a size."""
     script = "awk '$3 == \"tmpfs\" && $4 ~ /(^|,)rw/ { print $2, $4 }' /proc/mounts"
     for line in stdout(run(script, Bash(profile, str(project)))).splitlines():

@@ -1,4 +1,4 @@
-"""What a confined command must not see or reach: secrets, sockets, and the server itself."""
+"""What a sandboxed command must not see or reach: secrets, sockets, and the server itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SECRET = "s3cret-value"
 
 
 def bash_of(settings: Settings, folder: Path) -> Bash:
-    """The activation as the program builds it."""
+    """Return the activation as the program builds it."""
     bash = dict(built_in_hub(settings, folder).activations())["bash"]
     assert isinstance(bash, Bash)
     return bash
@@ -47,9 +47,7 @@ def bash_of(settings: Settings, folder: Path) -> Bash:
         *("LD_PRELOAD", "BASH_ENV", "PYTHONPATH", "NPM_CONFIG__AUTH", "PIP_INDEX_URL"),
     ],
 )
-def test_a_confined_command_sees_no_variable_that_is_not_allowed(
-    profile: Profile, name: str
-) -> None:
+def test_a_sandboxed_command_sees_only_allowed_variables(profile: Profile, name: str) -> None:
     assert environment(profile, {name: SECRET, "PATH": "/bin"}) == {"PATH": "/bin"}
 
 
@@ -164,7 +162,7 @@ def test_secrets_are_hidden_where_variables_have_moved_them(
 
 
 @needs_bwrap
-def test_the_home_of_the_account_is_hidden_in_strict_whatever_home_says(
+def test_the_home_of_the_account_is_hidden_in_strict_whatever_the_value_of_home(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     account = Path(f"~{os.environ.get('USER', 'root')}").expanduser()
@@ -179,9 +177,7 @@ def test_the_home_of_the_account_is_hidden_in_strict_whatever_home_says(
 
 @needs_bwrap
 @pytest.mark.parametrize("profile", PROFILES)
-def test_what_the_next_start_of_the_server_obeys_cannot_be_created(
-    profile: Profile, project: Path
-) -> None:
+def test_files_that_the_next_start_reads_cannot_be_created(profile: Profile, project: Path) -> None:
     settings = Settings(bash_sandbox=profile, activations_folder="plugins/mine")
     script = (
         "echo \"bash_sandbox = 'off'\" > substrate.toml; mkdir -p plugins/mine;"
@@ -193,7 +189,7 @@ def test_what_the_next_start_of_the_server_obeys_cannot_be_created(
 
 @needs_bwrap
 @pytest.mark.parametrize("profile", PROFILES)
-def test_what_the_next_start_of_the_server_obeys_cannot_be_changed(
+def test_files_that_the_next_start_reads_cannot_be_changed(
     profile: Profile, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(project)
@@ -217,7 +213,7 @@ def test_what_the_next_start_of_the_server_obeys_cannot_be_changed(
 
 @pytest.fixture
 def service(home: Path) -> Iterator[Path]:
-    """A socket in the home folder, as that of an agent or of a container engine."""
+    """Return a socket in the home folder, like that of an agent or a container engine."""
     path = home / "agent.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -281,7 +277,7 @@ def test_a_strict_command_can_use_its_own_loopback_and_pairs_of_sockets(project:
         "libc.syscall({keyctl}, 0, -3, 0)",
     ],
 )
-def test_a_strict_command_cannot_go_around_the_filter(call: str, project: Path) -> None:
+def test_a_strict_command_cannot_bypass_the_filter(call: str, project: Path) -> None:
     keyctl = 250 if os.uname().machine == "x86_64" else 219
     script = f"python3 -c 'import ctypes; libc = ctypes.CDLL(None); print({call})'"
     events = run(script.replace("{keyctl}", str(keyctl)), Bash("strict", str(project)))
@@ -317,7 +313,7 @@ def test_the_server_cannot_be_traced_or_signalled(profile: Profile, project: Pat
     assert stdout(run(script, Bash(profile, str(project)))) == "-1\n"
 
 
-def test_a_server_says_which_of_its_files_are_private(project: Path) -> None:
+def test_a_server_passes_its_private_files(project: Path) -> None:
     own = OwnPaths(databases=(project / "t.db",), executed=(Path("/etc"), Path("a/../b"), project))
     assert {path.name for path in own.hidden()} == {"t.db", "t.db-wal", "t.db-shm", "t.db-journal"}
     assert own.protected(project) == ["b"]

@@ -1,4 +1,4 @@
-"""What people do in a workspace, done by a confined command."""
+"""Usual work in a workspace, done by a sandboxed command."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def test_adding_everything_adds_no_placeholder(repository: Path) -> None:
     assert stdout(events) == "a\n"
 
 
-def test_the_config_of_the_repository_cannot_be_changed_and_git_says_so(repository: Path) -> None:
+def test_the_config_of_the_repository_cannot_be_changed_and_git_reports_it(
+    repository: Path,
+) -> None:
     events = run("git config alias.x '!true'", Bash("workspace", str(repository)))
     assert exit_of(events).failed
     assert "could not write config file" in stderr(events)
@@ -58,7 +60,7 @@ def test_git_finds_the_repository_above_a_workspace(repository: Path) -> None:
     assert stdout(events) == f"{repository}\n"
 
 
-def test_a_python_environment_is_made_in_another_folder(project: Path) -> None:
+def test_a_python_environment_is_created_in_another_folder(project: Path) -> None:
     script = "python3 -m venv --without-pip env && env/bin/python -c 'print(1)'"
     assert stdout(run(script, Bash("workspace", str(project)))) == "1\n"
 

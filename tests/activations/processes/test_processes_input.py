@@ -1,4 +1,4 @@
-"""A program whose standard input stays open: it can be told more while it runs."""
+"""A program whose standard input stays open: more can be written while it runs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_everything_is_written_before_it_is_finished(launcher: Launcher) -
             await process.end()
 
 
-async def test_whoever_writes_to_a_program_that_does_not_read_is_held(
+async def test_writing_to_a_program_that_does_not_read_blocks(
     launcher: Launcher, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -81,7 +81,9 @@ async def test_whoever_writes_to_a_program_that_does_not_read_is_held(
         await process.end()
 
 
-async def test_writing_to_a_program_that_reads_no_more_is_no_error(launcher: Launcher) -> None:
+async def test_writing_to_a_program_that_stopped_reading_is_not_an_error(
+    launcher: Launcher,
+) -> None:
     process, stdin = await start(launcher, "exec 0<&-; echo closed; sleep 60")
     async with asyncio.timeout(WAIT_S):
         try:
@@ -93,7 +95,7 @@ async def test_writing_to_a_program_that_reads_no_more_is_no_error(launcher: Lau
             await process.end()
 
 
-async def test_whoever_is_held_is_let_go_when_the_program_is_killed(launcher: Launcher) -> None:
+async def test_a_blocked_write_returns_when_the_program_is_killed(launcher: Launcher) -> None:
     process, stdin = await start(launcher, "sleep 60")
     writing = asyncio.create_task(stdin.write(b"x" * (10 * CHUNK_BYTES)))
     await asyncio.wait([writing], timeout=0.1)
@@ -102,7 +104,7 @@ async def test_whoever_is_held_is_let_go_when_the_program_is_killed(launcher: La
         await writing
 
 
-async def test_a_deadline_can_be_taken_back(launcher: Launcher) -> None:
+async def test_a_deadline_can_be_removed(launcher: Launcher) -> None:
     process, stdin = await start(launcher, "read word; echo $word")
     async with asyncio.timeout(WAIT_S):
         try:

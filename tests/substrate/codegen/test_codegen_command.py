@@ -1,4 +1,4 @@
-"""`substrate codegen`: which file, of which schema, and whether it is still right."""
+"""`substrate codegen`: the file, the selected schema, and the check for staleness."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def codegen(project: Path, *options: str, port: int = 0) -> subprocess.Completed
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_same_schema_gives_the_same_bytes(language: str, project: Path) -> None:
+def test_the_same_schema_generates_the_same_bytes(language: str, project: Path) -> None:
     first, second = (codegen(project, language) for _ in range(2))
     assert first.returncode == 0, first.stderr
     assert first.stdout == second.stdout
@@ -82,7 +82,7 @@ def test_a_file_that_is_missing_is_not_fresh(project: Path) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_only_the_namespaces_that_are_named_are_in_it(language: str, project: Path) -> None:
+def test_only_the_selected_namespaces_are_included(language: str, project: Path) -> None:
     both = codegen(project, language, "--namespace", "health", "--namespace", "count").stdout
     assert "count.up" in both
     assert "health.check" in both
@@ -91,7 +91,7 @@ def test_only_the_namespaces_that_are_named_are_in_it(language: str, project: Pa
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_what_is_left_out_may_change(language: str, project: Path) -> None:
+def test_excluded_namespaces_may_change(language: str, project: Path) -> None:
     options = (language, "--namespace", "health")
     before = codegen(project, *options).stdout
     (project / "activations.d" / "count.py").unlink()
@@ -117,7 +117,7 @@ def test_a_file_that_cannot_be_written_is_reported(project: Path) -> None:
     assert "Cannot write" in failed.stderr
 
 
-def test_a_server_gives_what_its_project_would(project: Path) -> None:
+def test_a_server_generates_the_same_as_its_project(project: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "substrate", "--port", "0"],
         cwd=project,

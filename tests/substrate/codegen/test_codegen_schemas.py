@@ -1,4 +1,4 @@
-"""JSON Schema to code: odd schemas give what is expected, and nothing gets out of its place."""
+"""JSON Schema to code: unusual schemas generate the expected code, and no text escapes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ BOTH = [write_python, write_typescript]
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_the_oddest_schema_gives_what_is_expected(name: str) -> None:
+def test_an_unusual_schema_generates_the_expected_code(name: str) -> None:
     expected = (GOLDEN / name).read_text(encoding="utf-8")
     assert written(name) == expected, "run `python tests/substrate/devtools/codegen/odd_schemas.py`"
 
 
 def shuffled(value: Any, chance: random.Random) -> Any:
-    """The same JSON with the members of its objects in another order."""
+    """Return the same JSON with the members of its objects in another order."""
     if isinstance(value, dict):
         items = list(value.items())
         chance.shuffle(items)
@@ -58,7 +58,7 @@ def test_names_are_the_same_for_a_part_as_for_all(write: Any) -> None:
 
 
 @pytest.mark.parametrize("write", BOTH)
-def test_a_namespace_that_is_not_there_is_said(write: Any) -> None:
+def test_an_unknown_namespace_is_reported(write: Any) -> None:
     with pytest.raises(UnknownNamespace) as raised:
         write(ODD, ["odd", "od"], ["x"])
     assert raised.value.name == "od"
@@ -76,7 +76,7 @@ def test_a_name_that_would_be_code_is_refused(write: Any, name: Any) -> None:
 
 
 @pytest.mark.parametrize("write", BOTH)
-def test_a_hash_that_is_none_is_not_believed(write: Any) -> None:
+def test_an_invalid_hash_is_ignored(write: Any) -> None:
     text = write({**ODD, "hash": '"; process.exit(1); "'}, [], ["x"])
     assert "process.exit(1); " not in text.replace("process.exit(1) /*", "")
 
@@ -103,19 +103,19 @@ def test_each_name_is_allocated_once() -> None:
         ("a/b c", "ABC"),
     ],
 )
-def test_a_type_is_named_after_what_it_is(text: str, name: str) -> None:
+def test_a_type_is_named_after_its_title_or_location(text: str, name: str) -> None:
     assert pascal(text) == name
 
 
 @given(st.text())
-def test_any_text_is_a_string_of_python(text: str) -> None:
+def test_any_text_becomes_a_python_string_literal(text: str) -> None:
     literal = quote_string(text.encode("utf-8", "replace").decode(), "\\U{:08x}")
     assert literal.isprintable()
     assert eval(literal) == text.encode("utf-8", "replace").decode()
 
 
 @given(st.text())
-def test_any_text_is_lines_that_show_all_there_is(text: str) -> None:
+def test_any_text_becomes_lines_without_invisible_characters(text: str) -> None:
     for line in comment_lines(text):
         assert len(line.splitlines()) <= 1
         assert "\x00" not in line

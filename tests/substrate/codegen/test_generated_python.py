@@ -29,7 +29,7 @@ SCENARIO_S = 45.0
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the client is, with what uses it."""
+    """Return the folder with the client and the code that uses it."""
     folder = tmp_path_factory.mktemp("python")
     (folder / "made_client.py").write_text(codegen("python"))
     (folder / "use_of_client.py").write_text(PROGRAM.read_text())
@@ -48,7 +48,7 @@ def server() -> Iterator[Server]:
 async def play(
     folder: Path, server: Server, scenario: str, scheme: str = "ws", port: int | None = None
 ) -> Any:
-    """What a scenario saw."""
+    """Return the observations of a scenario."""
     url = f"{scheme}://127.0.0.1:{port or server.port}"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-W", "error", str(folder / "use_of_client.py")),
@@ -71,7 +71,7 @@ def test_types_are_clean_and_wrong_uses_are_found(folder: Path) -> None:
     mypy(folder, ["made_client.py", "use_of_client.py", "odd_client.py", "shown.py"])
 
 
-def test_the_oddest_schema_can_be_imported(folder: Path) -> None:
+def test_the_client_of_an_unusual_schema_can_be_imported(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", str(folder / "odd_client.py")],
         env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
@@ -101,14 +101,14 @@ SEEN: dict[str, Any] = {
 @pytest.mark.anyio
 @pytest.mark.parametrize("scenario", SEEN)
 @pytest.mark.parametrize("scheme", ["ws", "http"])
-async def test_a_program_sees_with_it_what_the_server_does(
+async def test_a_program_observes_what_the_server_does(
     folder: Path, server: Server, scenario: str, scheme: str
 ) -> None:
     assert await play(folder, server, scenario, scheme) == SEEN[scenario]
 
 
 @pytest.mark.anyio
-async def test_a_stream_goes_on_when_the_connection_is_cut(folder: Path, server: Server) -> None:
+async def test_a_stream_resumes_when_the_connection_is_cut(folder: Path, server: Server) -> None:
     async with proxied(server.port, [900, 2000]) as proxy:
         seen = await play(folder, server, "resumed", port=proxy.port)
         connections = proxy.connections

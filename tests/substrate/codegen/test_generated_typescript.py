@@ -29,7 +29,7 @@ SCENARIO_S = 45.0
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the client is, compiled with what uses it."""
+    """Return the folder with the client, compiled with the code that uses it."""
     try:
         node()
         compiler()
@@ -54,7 +54,7 @@ def command(folder: Path, server: Server, scenario: str, port: int, *more: str) 
 
 
 def play(folder: Path, server: Server, scenario: str, port: int | None = None) -> Any:
-    """What a scenario saw."""
+    """Return the observations of a scenario."""
     done = subprocess.run(
         command(folder, server, scenario, port or server.port),
         capture_output=True,
@@ -67,8 +67,8 @@ def play(folder: Path, server: Server, scenario: str, port: int | None = None) -
     return json.loads(done.stdout)
 
 
-async def play_beside(*arguments: str) -> Any:
-    """The same, while this loop goes on."""
+async def play_in_background(*arguments: str) -> Any:
+    """Return the same, while this event loop keeps running."""
     process = await asyncio.create_subprocess_exec(*arguments, stdout=subprocess.PIPE)
     try:
         async with asyncio.timeout(SCENARIO_S):
@@ -88,12 +88,12 @@ def test_it_compiles_for_a_browser_too(folder: Path, tmp_path: Path) -> None:
     tsc(tmp_path, ["client.ts"], lib=["es2022", "dom"], types=[])
 
 
-def test_the_oddest_schema_compiles(folder: Path, tmp_path: Path) -> None:  # noqa: ARG001 - installs
+def test_the_client_of_an_unusual_schema_compiles(folder: Path, tmp_path: Path) -> None:  # noqa: ARG001 - installs
     (tmp_path / "client.ts").write_text(write_typescript(ODD, [], ["substrate", "codegen"]))
     tsc(tmp_path, ["client.ts"], lib=["es2022", "dom"], types=[])
 
 
-def test_what_the_document_shows_compiles(folder: Path, tmp_path: Path) -> None:
+def test_the_example_in_the_document_compiles(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "client.ts").write_text((folder / "client.ts").read_text())
     (tmp_path / "shown.ts").write_text(shown("ts"))
     tsc(tmp_path, ["shown.ts"], lib=["es2022", "dom"], types=[])
@@ -118,7 +118,7 @@ def test_node_runs_it_as_it_is(folder: Path, server: Server) -> None:
 # --- calls ---------------------------------------------------------------------------------------
 
 
-def test_a_stream_comes_event_by_event_and_can_be_awaited(folder: Path, server: Server) -> None:
+def test_a_stream_can_be_iterated_and_awaited(folder: Path, server: Server) -> None:
     seen = play(folder, server, "stream")
     assert seen["texts"] == ["1 ", "2 ", "2/2", "total 2"]
     assert seen["last"] == {"type": "complete", "total": 3}
@@ -130,7 +130,7 @@ def test_the_hash_in_the_file_is_that_of_a_server_with_the_same_methods(
     assert play(folder, server, "stream")["same"] is True
 
 
-def test_a_plain_method_gives_its_value(folder: Path, server: Server) -> None:
+def test_a_plain_method_returns_its_value(folder: Path, server: Server) -> None:
     assert play(folder, server, "plain") == {
         "echoed": "grüße 😀 \u2028" * 2,
         "status": "healthy",
@@ -140,7 +140,7 @@ def test_a_plain_method_gives_its_value(folder: Path, server: Server) -> None:
     }
 
 
-def test_what_fails_rejects_with_its_code_message_and_data(folder: Path, server: Server) -> None:
+def test_a_failed_call_rejects_with_code_message_and_data(folder: Path, server: Server) -> None:
     seen = play(folder, server, "errors")
     failed, crashed, wrong, unknown, missing = seen["failures"]
     assert seen["before"] == ["so far, so good"]
@@ -163,7 +163,7 @@ def test_without_the_token_it_is_denied(folder: Path, server: Server) -> None:
     assert "token" in seen["message"]
 
 
-def test_where_nobody_is_it_fails_and_does_not_wait(folder: Path, server: Server) -> None:
+def test_without_a_server_it_fails_without_waiting(folder: Path, server: Server) -> None:
     with serving() as other:
         port = other.port
     assert play(folder, server, "nobody", port)["code"] == "connection_lost"
@@ -172,7 +172,7 @@ def test_where_nobody_is_it_fails_and_does_not_wait(folder: Path, server: Server
 # --- stopping ------------------------------------------------------------------------------------
 
 
-def test_leaving_the_loop_cancels_the_run_and_a_call_is_made_once(
+def test_leaving_the_loop_cancels_the_run_and_a_call_is_used_once(
     folder: Path, server: Server
 ) -> None:
     seen = play(folder, server, "left")
@@ -190,7 +190,7 @@ def test_a_call_aborted_before_its_reply_is_cancelled_too(folder: Path, server: 
     assert seen == {"message": "enough", "state": "cancelled", "never": None}
 
 
-def test_a_run_can_be_cancelled_and_says_so(folder: Path, server: Server) -> None:
+def test_a_run_can_be_cancelled_and_reports_it(folder: Path, server: Server) -> None:
     seen = play(folder, server, "cancelled")
     assert seen["answers"] == [True]
     assert (seen["caught"]["code"], seen["caught"]["message"]) == ("cancelled", "enough")
@@ -204,13 +204,13 @@ CUTS = [[60], [300], [700, 777, 1234], [5003, 703, 4001], [650 + 97 * i for i in
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("cuts", CUTS, ids=str)
-async def test_every_event_comes_once_wherever_the_connection_is_cut(
+async def test_every_event_arrives_once_wherever_the_connection_is_cut(
     folder: Path, server: Server, cuts: list[int], tmp_path: Path
 ) -> None:
     mark = tmp_path / "mark"
     async with proxied(server.port, cuts) as proxy:
         arguments = command(folder, server, "resumed", proxy.port, str(mark))
-        seen = await play_beside(*arguments)
+        seen = await play_in_background(*arguments)
         connections = proxy.connections
     assert seen["numbers"] == list(range(1, 201))
     assert seen["last"] == {"type": "complete"}
@@ -219,13 +219,13 @@ async def test_every_event_comes_once_wherever_the_connection_is_cut(
 
 
 @pytest.mark.anyio
-async def test_a_server_out_of_reach_for_a_while_is_found_again(
+async def test_a_temporarily_unreachable_server_is_reconnected(
     folder: Path, server: Server, tmp_path: Path
 ) -> None:
     mark = tmp_path / "mark"
     async with proxied(server.port) as proxy:
         arguments = command(folder, server, "resumed", proxy.port, str(mark))
-        playing = asyncio.create_task(play_beside(*arguments))
+        playing = asyncio.create_task(play_in_background(*arguments))
         assert await eventually(mark.exists, 20.0)
         proxy.down = True
         proxy.cut()
@@ -237,27 +237,25 @@ async def test_a_server_out_of_reach_for_a_while_is_found_again(
     assert mark.read_text() == "begun\n"
 
 
-def test_a_run_is_followed_from_any_item_and_not_stopped_by_that(
-    folder: Path, server: Server
-) -> None:
+def test_following_a_run_from_any_item_does_not_cancel_it(folder: Path, server: Server) -> None:
     seen = play(folder, server, "followed")
     assert seen["own"] == list(range(1, 51))
     assert seen["seen"] == list(range(11, 51))
 
 
-def test_a_run_that_the_server_forgot_is_not_begun_again(folder: Path, server: Server) -> None:
+def test_a_run_that_the_server_no_longer_has_is_not_restarted(folder: Path, server: Server) -> None:
     seen = play(folder, server, "forgotten")
     assert seen == {"code": "connection_lost", "state": "cancelled"}
 
 
-def test_it_does_not_come_back_if_told_so(folder: Path, server: Server) -> None:
+def test_it_does_not_reconnect_if_that_is_disabled(folder: Path, server: Server) -> None:
     assert play(folder, server, "not_sought")["code"] == "connection_lost"
 
 
 # --- questions -----------------------------------------------------------------------------------
 
 
-def test_what_a_run_asks_is_answered(folder: Path, server: Server) -> None:
+def test_a_question_of_a_run_is_answered(folder: Path, server: Server) -> None:
     assert play(folder, server, "asked") == {
         "said": ["Delete 3 files?", "invalid_params", "Where?", "deleted there"],
         "value": False,
@@ -265,7 +263,7 @@ def test_what_a_run_asks_is_answered(folder: Path, server: Server) -> None:
     }
 
 
-def test_the_numbers_of_errors_are_those_of_the_protocol(folder: Path) -> None:
+def test_the_error_codes_are_those_of_the_protocol(folder: Path) -> None:
     text = (folder / "client.ts").read_text()
     found = dict(re.findall(r'^  \[(-\d+)\]: "(\w+)",$', text, re.M))
     assert found["-32001"] == "denied"

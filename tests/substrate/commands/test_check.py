@@ -1,4 +1,4 @@
-"""`substrate check`: each rule finds what it is for, with its line, and lets the rest be."""
+"""`substrate check`: each rule finds its problem, with its line, and reports nothing else."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CLEAN = textwrap.dedent('''\
             Path(what).write_text("")
 ''')
 
-#: What is changed, what then is found (level, rule, line), and words that are said of it.
+#: The change, the expected finding (level, rule, line), and a part of its message or advice.
 PLANTED: dict[str, tuple[str, str, tuple[str, str, int], str]] = {
     "a long name": (
         "async def look",
@@ -81,7 +81,7 @@ PLANTED: dict[str, tuple[str, str, tuple[str, str, int], str]] = {
         ("error", "description-missing", 19),
         "begin the docstring",
     ),
-    "a parameter that nobody describes": (
+    "an undocumented parameter": (
         "\n        Args:\n            where: The place.\n",
         "\n",
         ("warning", "parameter-undocumented", 19),
@@ -93,7 +93,7 @@ PLANTED: dict[str, tuple[str, str, tuple[str, str, int], str]] = {
         ("warning", "event-without-text", 6),
         "as_text",
     ),
-    "nothing said": (
+    "no hints": (
         "@method(read_only=True)",
         "@method",
         ("warning", "hints-missing", 19),
@@ -105,7 +105,7 @@ PLANTED: dict[str, tuple[str, str, tuple[str, str, int], str]] = {
         ("warning", "scope-missing", 28),
         'scope="tidy.write"',
     ),
-    "everybody's scope": (
+    "the read scope": (
         '"tidy.write"',
         '"read"',
         ("error", "write-marked-read", 28),
@@ -160,7 +160,7 @@ PLANTED: dict[str, tuple[str, str, tuple[str, str, int], str]] = {
 
 
 def findings(folder: Path, source: str, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
-    """The exit code, and what is found in a file with this source."""
+    """Return the exit code and the findings for a file with this source."""
     (folder / "tidy.py").write_text(source)
     done = run("check", "--json", *arguments, "tidy.py", cwd=folder)
     assert "Traceback" not in done.stderr, done.stderr
@@ -210,7 +210,7 @@ def test_the_name_of_the_server_counts(tmp_path: Path) -> None:
     assert "mcp__a_server_of_mine__tidy.xxx" in found[0]["message"]
 
 
-def test_names_that_clients_cannot_tell_apart_are_found(tmp_path: Path) -> None:
+def test_names_that_clients_cannot_distinguish_are_found(tmp_path: Path) -> None:
     other = CLEAN.replace("Tidy", "Other").replace('"tidy"', '"tidy_look"')
     source = CLEAN.replace("async def look", "async def look_up") + other.replace(
         "async def look", "async def up"

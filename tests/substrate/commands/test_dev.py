@@ -1,4 +1,4 @@
-"""`substrate dev`: files are loaded again as they change, and nobody's run is lost by it."""
+"""`substrate dev`: files are reloaded as they change, and no run is lost."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ TALK = textwrap.dedent('''
 
 
 class Dev:
-    """A server for authors, and the file that is written."""
+    """A development server, and the file that is edited."""
 
     def __init__(self, process: Process, file: Path) -> None:
         self.process = process
@@ -62,7 +62,7 @@ class Dev:
         return connect(f"ws://127.0.0.1:{self.port}")
 
     def says(self, pattern: str) -> str:
-        """Wait until it says this, after what it has said before."""
+        """Wait until it prints this, after what it has printed before."""
         found = self.process.err.wait_for(f"(?s).{{{self._read}}}.*?({pattern})")
         self._read = found.end()
         return found[1]
@@ -333,7 +333,7 @@ class Pipe:
         self._stdin.flush()
 
     def until(self, key: str, wanted: Any) -> dict[str, Any]:
-        """The first message in which this is so."""
+        """Return the first message for which this is true."""
         end = time.monotonic() + WAIT_S
         while True:
             while b"\n" not in self._unread:

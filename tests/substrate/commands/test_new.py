@@ -1,4 +1,4 @@
-"""`substrate new`: a package whose test passes, and nothing of anybody's overwritten."""
+"""`substrate new`: a package whose tests pass; no existing file is overwritten."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_package_has_no_findings(weather: Path) -> None:
     assert (checked.returncode, checked.stdout) == (0, "2 methods: no problems\n")
 
 
-def test_its_code_has_the_style_of_ours(weather: Path) -> None:
+def test_its_code_follows_our_style(weather: Path) -> None:
     for step in (["check", "--select", "E,F,I,B,UP,W"], ["format", "--check"]):
         styled = subprocess.run(
             [sys.executable, "-m", "ruff", *step, "--no-cache", "--line-length", "100", "."],

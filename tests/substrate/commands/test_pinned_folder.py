@@ -1,4 +1,4 @@
-"""A folder that is trusted as it is: what is loaded is what was trusted, to the byte."""
+"""A folder that is trusted by digest: exactly the trusted bytes are loaded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from substrate.settings import FILE, ProjectFiles, Settings, files_to_trust
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
-    """A trusted folder with a plugin, a file of data beside it, a subpackage and settings."""
+    """Return a trusted folder with a plugin, a data file, a subpackage and settings."""
     made = Folder(tmp_path)
     made.plant("activations.d/planted.py")
     (made.path / "activations.d" / "data.json").write_text("{}")
@@ -84,7 +84,7 @@ def test_any_change_skips_everything_and_is_named(change: str, folder: Folder) -
     assert "planted" in folder.executed()
 
 
-def test_settings_that_did_not_change_stay_in_force_when_a_plugin_did(folder: Folder) -> None:
+def test_unchanged_settings_still_apply_when_a_plugin_changed(folder: Folder) -> None:
     """Otherwise a changed plugin would switch off a sandbox."""
     folder.settings('bash_sandbox = "strict"\nactivation = ["named.py"]\n')
     folder.run("trust")
@@ -348,7 +348,7 @@ def test_a_folder_without_such_files_is_checked_only_twice(
 
 
 def test_a_full_folder_is_read_once(tmp_path: Path) -> None:
-    """Within its bounds; the time is bounded by the wait alone."""
+    """Within its limits; the time is bounded by the wait alone."""
     folder = tmp_path / "activations.d"
     folder.mkdir()
     for number in range(MAX_FILES - 1):
@@ -363,7 +363,7 @@ def test_a_full_folder_is_read_once(tmp_path: Path) -> None:
 
 @contextmanager
 def placeholders(folder: Path) -> Iterator[None]:
-    """What stands in a folder while a confined command runs there."""
+    """Yield the placeholders in a folder while a sandboxed command runs there."""
     held = protected_paths.ProtectedPaths(folder, [FILE, "activations.d"], [])
     try:
         yield

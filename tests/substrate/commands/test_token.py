@@ -1,4 +1,4 @@
-"""`substrate token`: the server's token, a new one, and further ones; and who sends them."""
+"""`substrate token`: the server's token, rotation, additional tokens, and their use by commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from command_line import COUNT, add_plugin, run, server, started
 
 @pytest.fixture(autouse=True)
 def _homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tokens and lock files of this test alone."""
+    """Use separate token and lock files for this test."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
@@ -36,14 +36,14 @@ def port(project: Path) -> Iterator[str]:
 
 
 def printed(done: subprocess.CompletedProcess[str]) -> str:
-    """The one line that a command printed."""
+    """Return the one line that a command printed."""
     assert done.returncode == 0, done.stderr
     [line] = done.stdout.splitlines()
     return line
 
 
 def status(port: str, token: str, method: str = "health.check") -> int:
-    """The status of a call with this token."""
+    """Return the status of a call with this token."""
     connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=20)
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": {}})
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
@@ -181,7 +181,7 @@ def test_a_damaged_file_is_reported(project: Path, tmp_path: Path) -> None:
 
 
 def create_session(port: str, token: str, agent: str) -> str:
-    """What a page does that was opened by the link."""
+    """Create a session, as a page does that was opened by the link."""
     connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=20)
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
     try:
@@ -225,7 +225,7 @@ def test_sessions_are_listed_and_revoked_like_tokens(port: str, project: Path) -
     assert run("token", "list", cwd=project).stdout == ""
 
 
-def test_a_damaged_file_of_sessions_is_reported(project: Path, tmp_path: Path) -> None:
+def test_a_damaged_session_file_is_reported(project: Path, tmp_path: Path) -> None:
     assert run("token", "create", "phone", cwd=project).returncode == 0
     (tmp_path / "data" / "substrate" / "sessions.json").write_text("{")
     done = run("token", "list", cwd=project)
@@ -262,7 +262,7 @@ def test_a_wrong_token_is_reported_immediately(port: str, project: Path, scheme:
 
 
 def test_a_server_of_another_user_is_not_sent_our_token(port: str, project: Path) -> None:
-    """Nor is one that only has the port of a server that is gone."""
+    """Nor does a server get it that only has the port of a server that has exited."""
     lock = Path(os.environ["XDG_STATE_HOME"]) / "substrate" / "servers" / f"{port}.json"
     content = json.loads(lock.read_text())
     lock.write_text(json.dumps(content | {"startTime": 1}))

@@ -1,4 +1,4 @@
-"""`substrate trust`: what is remembered, for which folder, and what happens when it cannot be."""
+"""`substrate trust`: what is stored, for which folder, and what happens on failure."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_missing_folder_can_be_revoked(folder: Folder, tmp_path: Path) -> None
     assert folder.run("trust", "--list", "--json", cwd=tmp_path).stdout == ""
 
 
-def test_where_there_is_nothing_to_trust_nothing_is_stored(folder: Folder, tmp_path: Path) -> None:
+def test_without_files_to_trust_nothing_is_stored(folder: Folder, tmp_path: Path) -> None:
     done = folder.run("trust", cwd=tmp_path)
     assert done.returncode == 0
     assert "nothing to trust" in done.stdout
@@ -86,7 +86,7 @@ def test_a_wrong_call_is_refused(arguments: tuple[str, ...], folder: Folder) -> 
     assert record_files() == []
 
 
-def test_settings_that_are_trusted_and_wrong_do_not_stop_revoking(folder: Folder) -> None:
+def test_trusted_invalid_settings_do_not_prevent_revoking(folder: Folder) -> None:
     folder.settings("port = ")
     assert folder.run("trust").returncode == 0
     assert "substrate.toml is not valid TOML" in folder.run("list").stderr
@@ -134,7 +134,7 @@ def test_a_folder_that_every_user_can_change_is_not_trusted_always(folder: Folde
     assert "planted.word" in folder.methods()
 
 
-def test_a_folder_that_becomes_open_to_every_user_is_trusted_always_no_longer(
+def test_a_folder_that_becomes_writable_by_every_user_is_no_longer_trusted_always(
     folder: Folder,
 ) -> None:
     folder.run("trust", "--always")

@@ -1,4 +1,4 @@
-"""A folder that is not trusted gives no code and no settings, however the program is started."""
+"""An untrusted folder provides no code and no settings, however the program is started."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Folder:
 
 @pytest.fixture
 def hostile(folder: Folder) -> Folder:
-    """A folder with everything that a start could be led to load."""
+    """Return a folder with everything that a start could be tricked into loading."""
     folder.plant("activations.d/planted.py")
     folder.plant("named.py")
     folder.plant("module.py")
@@ -67,14 +67,14 @@ def hostile(folder: Folder) -> Folder:
 
 
 @pytest.mark.parametrize("arguments", STARTS, ids=" ".join)
-def test_no_start_executes_anything_of_it(arguments: tuple[str, ...], hostile: Folder) -> None:
+def test_no_start_executes_its_code(arguments: tuple[str, ...], hostile: Folder) -> None:
     done = hostile.run(*arguments)
     assert hostile.executed() == []
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("words", ["substrate call ", "substrate call planted.", "substrate list "])
-def test_completion_executes_nothing_of_it_and_asks_nothing(words: str, hostile: Folder) -> None:
+def test_completion_executes_no_code_and_asks_nothing(words: str, hostile: Folder) -> None:
     done = hostile.run(
         _SUBSTRATE_COMPLETE="bash_complete",
         COMP_WORDS=words,
@@ -125,7 +125,7 @@ def test_a_server_in_it_requires_a_token_regardless_of_its_settings(hostile: Fol
 def test_the_companion_server_of_stdio_does_not_import_modules_of_the_folder(
     hostile: Folder, tmp_path: Path
 ) -> None:
-    """`--watch` starts a process in the folder, and Python must not look there for ours."""
+    """`--watch` starts a process in the folder, and Python must not search it for our modules."""
     variables = environment(XDG_STATE_HOME=str(tmp_path / "state"))
     with subprocess.Popen(
         [*SUBSTRATE, "--stdio", "--watch"],
@@ -178,7 +178,7 @@ def test_an_activation_named_by_a_flag_needs_no_trust(hostile: Folder) -> None:
     assert hostile.executed() == ["module", "named"]
 
 
-def test_variables_of_the_operator_need_no_trust(hostile: Folder) -> None:
+def test_environment_variables_need_no_trust(hostile: Folder) -> None:
     rows = map(json.loads, hostile.run("config", "--json", SUBSTRATE_PORT="7").stdout.splitlines())
     assert {row["value"] for row in rows if row["setting"] == "port"} == {7}
     assert "named.word" in hostile.methods(SUBSTRATE_ACTIVATION="named.py")
@@ -211,7 +211,7 @@ def test_a_package_named_by_its_path_needs_no_trust(
     [("--stdio",), ("--stdio", "--mcp"), ("--idle-exit", "0.1"), ("list",), ("dev", "--stdio")],
     ids=" ".join,
 )
-def test_trust_can_be_given_for_one_start(arguments: tuple[str, ...], folder: Folder) -> None:
+def test_a_folder_can_be_trusted_for_one_start(arguments: tuple[str, ...], folder: Folder) -> None:
     folder.plant("activations.d/planted.py")
     folder.run("--trust", *arguments)
     assert folder.executed() == ["planted"]
