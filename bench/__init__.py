@@ -1,1 +1,1 @@
-"""Benchmarks: what the installed program costs, as ratios to a loop written by hand."""
+"""Benchmarks of the installed program, as ratios to a hand-written loop."""

@@ -1,9 +1,9 @@
-"""`python -m bench`: measure the program beside its limit, in one run.
+"""`python -m bench`: measure the program and its limit in one run.
 
-The limit L is a program written by hand that puts the same kind of bytes on the same wire with
-asyncio and orjson alone (`limit_stdio.py`, `limit_asgi.py`). Over MCP the same tools on other
-people's frameworks (`peers/`) take part too, where they are installed. Targets are shown and never
-asserted: a benchmark is not a test. Linux only, because memory and processes are read in /proc.
+The limit L is a hand-written program that puts the same kind of bytes on the same wire with only
+asyncio and orjson (`limit_stdio.py`, `limit_asgi.py`). Over MCP, the same tools on other frameworks
+(`peers/`) are measured too, if they are installed. Targets are shown but not asserted: a benchmark
+is not a test. Linux only, because memory and processes are read from /proc.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from bench.mcp import contenders, http_calls, requests
 from bench.mcp import streams as mcp_streams
 from bench.measure import FULL, QUICK, Effort, Figure
 from bench.report import describe_environment, load, render
-from bench.servers import LIMIT_ASGI, LIMIT_STDIO, OURS_HTTP, OURS_STDIO, ROOT, ServerGone, shown
+from bench.servers import (
+    LIMIT_ASGI,
+    LIMIT_STDIO,
+    OURS_HTTP,
+    OURS_STDIO,
+    ROOT,
+    ServerExited,
+    format_command,
+)
 
 __all__ = ("MEASURES", "main")
 
@@ -47,63 +55,63 @@ MEASURES: dict[str, Callable[[Effort], list[Figure]]] = {
     "mcp_calls_pipelined": requests.pipelined,
     "mcp_stream_stdio": mcp_streams.over_stdio,
     "mcp_stream_sse": mcp_streams.over_sse,
-    "mcp_http_json": http_calls.answered_as_json,
-    "mcp_http_sse": http_calls.answered_as_sse,
+    "mcp_http_json": http_calls.json_responses,
+    "mcp_http_sse": http_calls.sse_responses,
     "mcp_memory_streams": mcp_streams.memory,
 }
 MEASURED = {
-    "stdio": shown(OURS_STDIO),
-    "http": shown(OURS_HTTP),
-    "limit_stdio": shown(LIMIT_STDIO),
-    "limit_http": shown(LIMIT_ASGI),
-    "mcp_stdio": shown(contenders.ours_stdio()),
-    "mcp_http": shown(contenders.ours_http()),
+    "stdio": format_command(OURS_STDIO),
+    "http": format_command(OURS_HTTP),
+    "limit_stdio": format_command(LIMIT_STDIO),
+    "limit_http": format_command(LIMIT_ASGI),
+    "mcp_stdio": format_command(contenders.ours_stdio()),
+    "mcp_http": format_command(contenders.ours_http()),
 }
 
 
 def _known(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
     for prefix in value:
         if not any(name.startswith(prefix) for name in MEASURES):
-            raise click.BadParameter(f"no measure begins with {prefix!r}.")
+            raise click.BadParameter(f"no measure starts with {prefix!r}.")
     return value
 
 
 @click.command(epilog=f"Measures: {', '.join(MEASURES)}.")
-@click.option("--quick", is_flag=True, help="A smoke test: few rounds, figures not to be quoted.")
+@click.option("--quick", is_flag=True, help="Smoke test with few rounds. Do not quote its figures.")
 @click.option(
     "--only",
     metavar="NAME",
     multiple=True,
     callback=_known,
-    help="Measure only this, or all that begin so. May be repeated, or followed by more names.",
+    help="Run only this measure, or all that start with this prefix. Repeatable.",
 )
 @click.option(
     "--json",
     "file",
     type=click.Path(dir_okay=False, path_type=Path),
     default=ROOT / "artifacts" / "bench.json",
-    help="Where the result goes.  [default: artifacts/bench.json]",
+    help="File for the result.  [default: artifacts/bench.json]",
 )
 @click.argument("names", nargs=-1, callback=_known, metavar="[NAME]...")
 def main(*, quick: bool, only: tuple[str, ...], file: Path, names: tuple[str, ...]) -> None:
-    """Measure the installed program, as ratios to a bare loop that does the same wire work."""
+    """Measure the installed program, as ratios to a bare loop that does the same I/O."""
     chosen = [name for name in MEASURES if name.startswith((*only, *names))] or list(MEASURES)
     command = _command(quick, chosen)
     where = describe_environment()
     figures: list[Figure] = []
-    begun = time.monotonic()
+    started = time.monotonic()
     for name in chosen:
         click.echo(f"measuring {name} ...", err=True)
         try:
             figures += MEASURES[name](QUICK if quick else FULL)
-        except (ServerGone, OSError) as error:
+        except (ServerExited, OSError) as error:
             notes = getattr(error, "__notes__", [])
             raise click.ClickException("\n".join([f"{name}: {error}", *notes])) from error
     where["load_1_min_after"] = load()
     result = {
         "command": command,
         "quick": quick,
-        "seconds": round(time.monotonic() - begun, 1),
+        "seconds": round(time.monotonic() - started, 1),
         "environment": where,
         "measured": MEASURED,
         "figures": [figure.as_json() for figure in figures],
@@ -117,7 +125,7 @@ def main(*, quick: bool, only: tuple[str, ...], file: Path, names: tuple[str, ..
 
 
 def _command(quick: bool, chosen: list[str]) -> str:
-    """What to type to take these figures again."""
+    """Return the command that repeats this measurement."""
     parts = ["python", "-m", "bench"]
     if quick:
         parts.append("--quick")

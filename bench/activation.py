@@ -1,4 +1,4 @@
-"""The activations that are measured. None waits, unless to wait is what is measured."""
+"""The measured activations. No method waits, except where waiting is measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ("Bench", "Few", "Thousand")
 
 
 class Bench(Activation):
-    """Streams small events as fast as they are taken."""
+    """Streams small events as fast as the client reads them."""
 
     namespace = "bench"
     version = "1.0.0"
@@ -58,7 +58,7 @@ def _tool(number: int) -> Callable[..., Awaitable[str]]:
 
 
 def _many(name: str, tools: int) -> type[Activation]:
-    """An activation with so many methods that are alike."""
+    """Create an activation class with this number of identical methods."""
     members: dict[str, Any] = {
         "__doc__": "Says things again, in many ways.",
         "__module__": __name__,

@@ -1,8 +1,8 @@
-"""The store of trees, on a file: beside bare `sqlite3`, and beside itself without company.
+"""Measures of the tree store on a file, compared with bare `sqlite3` and with a single writer.
 
-The limit writes the same rows to the same tables, with the same durability: each commit is on the
-disk before the next begins. Files lie on the disk of this folder, because on a file system in
-memory nothing waits for a disk.
+The limit writes the same rows to the same tables with the same durability: each commit is on disk
+before the next starts. Files are on the disk of this folder, because an in-memory file system would
+hide the cost of the disk.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FROM up ORDER BY depth DESC
 
 
 def commits(effort: Effort) -> list[Figure]:
-    """One node a commit, each after the one before."""
+    """Measure sequential commits of one node."""
     count = effort.arbor_commits
     with (
         scratch_folder() as folder,
@@ -52,33 +52,33 @@ def commits(effort: Effort) -> list[Figure]:
         bare_store(folder / "bare.db") as bare,
     ):
         mine, best = interleave(
-            lambda: ours.append_singly(count),
+            lambda: ours.append_sequentially(count),
             lambda: append_bare(bare, count),
             effort.arbor_rounds,
         )
-    note = f"{count} commits of one node, one after the other; bare sqlite3 writes the same rows"
+    note = f"{count} sequential commits of one node; bare sqlite3 writes the same rows"
     return [compare("arbor_commit", "us/commit", mine, best, Target("ratio", 2.0), note)]
 
 
 def groups(effort: Effort) -> list[Figure]:
-    """Many writers at once, whose commits are shared."""
+    """Measure concurrent writers, whose commits are grouped."""
     count = effort.arbor_commits
     with scratch_folder() as folder, Ours(folder / "ours.db") as ours:
         together, singly = interleave(
-            lambda: ours.append_together(count),
-            lambda: ours.append_singly(count),
+            lambda: ours.append_concurrently(count),
+            lambda: ours.append_sequentially(count),
             effort.arbor_rounds,
         )
-    note = f"{WRITERS} writers of one node a commit; L is one writer of ours"
+    note = f"{WRITERS} writers of one node per commit; L is a single writer of ours"
     return [compare("arbor_group", "us/node", together, singly, Target("ratio", 0.2), note)]
 
 
 def paths(effort: Effort) -> list[Figure]:
-    """From the deepest node up to the root."""
+    """Measure the path from the deepest node to the root."""
     depth = effort.arbor_depth
     with scratch_folder() as folder, Ours(folder / "ours.db") as ours:
-        deepest = ours.make_chain(depth)
-        # A copy: two SQLite libraries in one process must not hold the same file.
+        deepest = ours.create_chain(depth)
+        # A copy, because two SQLite libraries in one process must not open the same file.
         ours.backup(folder / "copy.db")
         with contextlib.closing(sqlite3.connect(folder / "copy.db")) as bare:
             mine, best = interleave(
@@ -91,25 +91,25 @@ def paths(effort: Effort) -> list[Figure]:
 
 
 def readers(effort: Effort) -> list[Figure]:
-    """A writer while others walk a large tree, beside the writer alone."""
+    """Measure a writer while readers walk a large tree, compared with the writer alone."""
     count = effort.arbor_commits
     with scratch_folder() as folder, Ours(folder / "ours.db") as ours:
-        ours.make_large(effort.arbor_nodes)
+        ours.create_large(effort.arbor_nodes)
         mixed, alone = interleave(
             lambda: ours.append_among_readers(count),
-            lambda: ours.append_singly(count),
+            lambda: ours.append_sequentially(count),
             effort.arbor_rounds,
         )
         slowest = percentile(ours.taken_among_readers, 99) * 1e3
     note = (
-        f"one node a commit while {READERS} readers in the same process walk {effort.arbor_nodes:,}"
-        f" nodes; L is the writer alone; 99 of 100 took less than {slowest:.1f} ms"
+        f"one node per commit while {READERS} readers in the same process walk "
+        f"{effort.arbor_nodes:,} nodes; L is the writer alone; p99 is {slowest:.1f} ms"
     )
     return [compare("arbor_readers", "us/commit", mixed, alone, Target("ratio", 2.0), note)]
 
 
 class Ours:
-    """Our store on a file, with a loop to run it on."""
+    """The store on a file, with its own event loop."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -125,24 +125,24 @@ class Ours:
         self._runner.run(self._store.close())
         self._runner.close()
 
-    def append_singly(self, count: int) -> float:
-        """Microseconds a commit."""
+    def append_sequentially(self, count: int) -> float:
+        """Return microseconds per commit."""
         taken = self._runner.run(self._append(count))
         return sum(taken) / count * 1e6
 
-    def append_together(self, count: int) -> float:
-        """Microseconds a node."""
+    def append_concurrently(self, count: int) -> float:
+        """Return microseconds per node."""
         each = max(1, count // WRITERS) * 4
 
         async def write() -> float:
-            begun = time.perf_counter()
+            started = time.perf_counter()
             await asyncio.gather(*(self._append(each) for _ in range(WRITERS)))
-            return time.perf_counter() - begun
+            return time.perf_counter() - started
 
         return self._runner.run(write()) / (each * WRITERS) * 1e6
 
     def append_among_readers(self, count: int) -> float:
-        """Microseconds a commit."""
+        """Return microseconds per commit."""
 
         async def write() -> list[float]:
             async with self._walking():
@@ -153,11 +153,11 @@ class Ours:
         return sum(taken) / count * 1e6
 
     def backup(self, path: Path) -> None:
-        """Write a copy of the store."""
+        """Write a backup of the store."""
         self._runner.run(self._store.backup(path))
 
-    def make_chain(self, depth: int) -> str:
-        """Nodes below each other; the id of the last."""
+    def create_chain(self, depth: int) -> str:
+        """Create a chain of nodes. Returns the id of the deepest."""
         parent: str | None = None
         for start in range(0, depth, APPEND_ITEMS):
             size = min(APPEND_ITEMS, depth - start)
@@ -167,33 +167,33 @@ class Ours:
         assert parent is not None
         return parent
 
-    def make_large(self, nodes: int) -> None:
-        """Many nodes, each a child of the root."""
+    def create_large(self, nodes: int) -> None:
+        """Create many children of the root."""
         for start in range(0, nodes, APPEND_ITEMS):
             items = [NewNode(TEXT)] * min(APPEND_ITEMS, nodes - start)
             self._runner.run(self._store.append(PRINCIPAL, self._tree.id, None, items))
 
     def climb(self, node: str, depth: int) -> float:
-        """Milliseconds for the way up."""
-        begun = time.perf_counter()
+        """Return the milliseconds of reading the path to the root."""
+        started = time.perf_counter()
         found = self._runner.run(self._store.path(PRINCIPAL, self._tree.id, node))
-        taken = time.perf_counter() - begun
+        taken = time.perf_counter() - started
         assert len(found) == depth + 1
         return taken * 1e3
 
     async def _append(self, count: int) -> list[float]:
-        """What each commit took."""
+        """Append nodes. Returns the seconds of each commit."""
         store, tree = self._store, self._tree.id
         taken = []
         for _ in range(count):
-            begun = time.perf_counter()
+            started = time.perf_counter()
             await store.append(PRINCIPAL, tree, None, [NewNode(TEXT)])
-            taken.append(time.perf_counter() - begun)
+            taken.append(time.perf_counter() - started)
         return taken
 
     @contextlib.asynccontextmanager
     async def _walking(self) -> AsyncIterator[None]:
-        """Others walk the tree, again and again, page by page."""
+        """Run readers that walk the tree repeatedly, page by page."""
         tasks = [asyncio.create_task(self._walk()) for _ in range(READERS)]
         await asyncio.sleep(0.05)
         try:
@@ -215,12 +215,12 @@ class Ours:
 
 @contextlib.contextmanager
 def bare_store(path: Path) -> Iterator[sqlite3.Connection]:
-    """Our tables, and in them a tree with a root, but for the record of how they came about."""
+    """Create the store's tables without the migration records, and a tree with a root."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         for sql in statements(ARBOR, "sqlite", 0):
-            # SQLite before 3.43 does not know this; it matters only where rows are removed.
+            # SQLite before 3.43 does not support this option; it only affects deletion.
             connection.execute(sql.replace(", contentless_delete=1", ""))
         connection.execute(
             "INSERT INTO trees (n, id, principal, owner, state, root, created_ms, updated_ms, seq)"
@@ -243,9 +243,9 @@ def _id() -> str:
 
 
 def append_bare(connection: sqlite3.Connection, count: int) -> float:
-    """Microseconds a commit."""
+    """Return microseconds per commit."""
     execute = connection.execute
-    begun = time.perf_counter()
+    started = time.perf_counter()
     for _ in range(count):
         now, node = time.time_ns() // 1_000_000, _id()
         execute("BEGIN IMMEDIATE")
@@ -268,13 +268,13 @@ def append_bare(connection: sqlite3.Connection, count: int) -> float:
             )
             execute("UPDATE numbers SET indexed = ?", (n,))
         execute("COMMIT")
-    return (time.perf_counter() - begun) / count * 1e6
+    return (time.perf_counter() - started) / count * 1e6
 
 
 def _climb_bare(connection: sqlite3.Connection, node: str, depth: int) -> float:
-    """Milliseconds for the way up."""
-    begun = time.perf_counter()
+    """Return the milliseconds of reading the path to the root."""
+    started = time.perf_counter()
     rows = connection.execute(UP, (node,)).fetchall()
-    taken = time.perf_counter() - begun
+    taken = time.perf_counter() - started
     assert len(rows) == depth + 1
     return taken * 1e3

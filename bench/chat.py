@@ -1,8 +1,8 @@
-"""Conversations: how soon a model's words reach a native client, and what a long history costs.
+"""Measures of chat: latency of the first token at a native client, and cost of a long history.
 
-The first token is measured from the moment at which a stand-in for the provider sends it to that at
-which the client has it: the provider's library, the turn, the run's log and the wire lie between.
-The limit is a socket that reads the stand-in itself.
+The latency is the time from sending the first token at a stand-in for the provider to receiving it
+at the client. It includes the provider's library, the turn, the run's log and the transport. The
+limit is a socket that reads the stand-in directly.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from activations.arbor.model import NewNode
 from activations.arbor.store import Store, open_store
 from bench.clients import CALL_READ, read_some, write_all
 from bench.measure import Effort, Figure, Target, compare, interleave, single
-from bench.servers import OURS_STDIO, Server, ServerGone, scratch_folder, start, start_http
+from bench.servers import OURS_STDIO, Server, ServerExited, scratch_folder, start, start_http
 
 __all__ = ("first_token", "history")
 
@@ -34,7 +34,7 @@ TERMINAL = re.compile(rb'"result":\{"type":"(complete|error|cancelled)"')
 
 
 def first_token(effort: Effort) -> list[Figure]:
-    """From the provider's first word to the client's."""
+    """Measure the latency of the first token."""
     if util.find_spec("pydantic_ai") is None:
         return []
     with start_http(STAND_IN) as (_, port), scratch_folder() as folder:
@@ -46,17 +46,17 @@ def first_token(effort: Effort) -> list[Figure]:
         with start(command, environment) as server:
             _call(server, "chat.create", name="bench", model=MODEL)
             turn = _Turns(server)
-            ours, limit = interleave(turn.take, lambda: _read_itself(port), effort.chat_rounds)
-    note = "provider's first word to a native client on stdio; L is a socket at the provider itself"
+            ours, limit = interleave(turn.take, lambda: _read_directly(port), effort.chat_rounds)
+    note = "provider's first token to a native client on stdio; L is a socket to the provider"
     return [single("chat_first_token", "ms", ours, Target("value", 5.0), note, limit)]
 
 
 def history(effort: Effort) -> list[Figure]:
-    """A message in a long conversation: from sending it to the first word of the answer."""
+    """Measure the time from a message to the first token of its answer in a long session."""
     count = effort.chat_messages
     with scratch_folder() as folder:
         for name, messages in (("long", count), ("short", 10)):
-            asyncio.run(_make_history(folder / f"{name}.db", messages))
+            asyncio.run(_create_history(folder / f"{name}.db", messages))
         with (
             start((*OURS_STDIO, "--database", str(folder / "long.db"))) as one,
             start((*OURS_STDIO, "--database", str(folder / "short.db"))) as other,
@@ -64,7 +64,7 @@ def history(effort: Effort) -> list[Figure]:
             mine, best = interleave(
                 lambda: _first_word(one), lambda: _first_word(other), effort.chat_rounds
             )
-    note = f"sending to the first word with {count:,} messages before it; L is the same with 10"
+    note = f"message to first token after {count:,} messages; L is the same after 10 messages"
     return [compare("chat_history", "ms", mine, best, None, note)]
 
 
@@ -72,13 +72,13 @@ def history(effort: Effort) -> list[Figure]:
 
 
 class _Turns:
-    """Turns of one session, each forgotten so that all are alike."""
+    """Ephemeral turns of one session, so that all turns are equal."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     def take(self) -> float:
-        """Milliseconds from the first word's sending to its arrival."""
+        """Return the milliseconds from sending the first token to receiving it."""
         _send(self._server, "chat.send", session="bench", message="Hello", ephemeral=True)
         seen, late = b"", 0.0
         while not TERMINAL.search(seen):
@@ -86,20 +86,20 @@ class _Turns:
             if not late and (stamp := STAMP.search(seen)):
                 late = (time.monotonic_ns() - int(stamp[1])) / 1e6
         if not late:
-            raise ServerGone(f"no answer came: {seen[-500:]!r}")
+            raise ServerExited(f"received no answer: {seen[-500:]!r}")
         return late
 
 
 def _first_word(server: Server) -> float:
-    begun = time.perf_counter()
+    started = time.perf_counter()
     _send(server, "chat.send", session="bench", message="Hello", ephemeral=True)
     seen, taken = b"", 0.0
     while not TERMINAL.search(seen):
         seen += read_some(server.output_fd, CALL_READ)
         if not taken and b'"type":"content"' in seen:
-            taken = time.perf_counter() - begun
+            taken = time.perf_counter() - started
     if not taken:
-        raise ServerGone(f"no answer came: {seen[-500:]!r}")
+        raise ServerExited(f"received no answer: {seen[-500:]!r}")
     return taken * 1e3
 
 
@@ -109,7 +109,7 @@ def _call(server: Server, method: str, **params: object) -> None:
     while (found := TERMINAL.search(seen)) is None:
         seen += read_some(server.output_fd, CALL_READ)
     if found[1] != b"complete":
-        raise ServerGone(f"{method} failed: {seen[-500:]!r}")
+        raise ServerExited(f"{method} failed: {seen[-500:]!r}")
 
 
 def _send(server: Server, method: str, **params: object) -> None:
@@ -117,8 +117,8 @@ def _send(server: Server, method: str, **params: object) -> None:
     write_all(server.input_fd, json.dumps(request).encode() + b"\n")
 
 
-async def _make_history(path: Path, messages: int) -> None:
-    """A session with so many messages, all of which its model takes."""
+async def _create_history(path: Path, messages: int) -> None:
+    """Create a session with this number of messages, which fit into its context window."""
     store: Store = await open_store(str(path), purge_every_s=None)
     try:
         data = {"model": "echo:echo", "context_tokens": 100_000_000}
@@ -135,14 +135,14 @@ async def _make_history(path: Path, messages: int) -> None:
 # --- the limit -----------------------------------------------------------------------------------
 
 
-def _read_itself(port: int) -> float:
+def _read_directly(port: int) -> float:
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.sendall(REQUEST)
         seen, late = b"", 0.0
         while not seen.endswith(b"0\r\n\r\n"):
             data = connection.recv(CALL_READ)
             if not data:
-                raise ServerGone("the stand-in hung up")
+                raise ServerExited("the stand-in closed the connection")
             seen += data
             if not late and (stamp := STAMP.search(seen)):
                 late = (time.monotonic_ns() - int(stamp[1])) / 1e6

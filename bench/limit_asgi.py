@@ -1,9 +1,9 @@
-"""The limit on HTTP and WebSocket: bare ASGI on uvicorn, set up as the program sets it up.
+"""The limit on HTTP and WebSocket: bare ASGI on uvicorn with the program's configuration.
 
-It answers `bench.count` with the messages of the native view, and at `/mcp` what the benchmark
-asks with those of the MCP view. It knows nothing else: no guard, no validation, no runs, no
-sessions, no cancelling. Server-sent events go out many in one send; a WebSocket message is one
-send, because ASGI has no other way.
+It responds to `bench.count` with the messages of the native view, and at `/mcp` to the benchmark's
+requests with the messages of the MCP view. It has no guard, validation, runs, sessions or
+cancellation. Many server-sent events go into one send; a WebSocket message needs one send each,
+because ASGI offers nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.uvicorn_server import serve
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-#: How many events go out in one send.
+#: Number of events per send.
 PIECE = 512
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -30,17 +30,17 @@ STREAM_HEADERS = [
 ]
 JSON = (b"content-type", b"application/json")
 SESSION = (b"mcp-session-id", b"0123456789abcdef0123456789abcdef")
-#: How a stream begins: an event with nothing but its id, and when to come back.
+#: Start of a stream: an event with only its id and the reconnection time.
 PRIMING = b"id: %d:0\nretry: 300\ndata: \n\n"
 
-#: Subscriptions are numbers of 16 digits, as the program's are.
+#: Subscription numbers have 16 digits, like those of the program.
 numbers = count(1 << 52)
-#: Streams of MCP are numbered too.
+#: Numbers of MCP streams.
 streams = count(1)
 
 
 def answer(request: Message, number: int) -> Iterator[bytes]:
-    """The messages that answer this one; the reply is the first."""
+    """Yield the response messages; the reply is the first."""
     method = request["method"]
     dumps = orjson.dumps
     yield dumps({"jsonrpc": "2.0", "id": request["id"], "result": number})
@@ -67,7 +67,7 @@ def answer(request: Message, number: int) -> Iterator[bytes]:
 
 
 def event_stream(request: Message, number: int) -> Iterator[bytes]:
-    """The same as server-sent events."""
+    """Yield the response messages as server-sent events."""
     messages = answer(request, number)
     yield b"retry: 500\n\n"
     yield b"data: %b\n\n" % next(messages)
@@ -76,9 +76,9 @@ def event_stream(request: Message, number: int) -> Iterator[bytes]:
 
 
 async def app(scope: Message, receive: Receive, send: Send) -> None:
-    """Answer one request, or everything on one WebSocket."""
+    """Handle a request or a WebSocket connection."""
     if scope["type"] == "websocket":
-        await talk(receive, send)
+        await serve_websocket(receive, send)
     elif scope["path"] == "/mcp":
         await post(scope, receive, send)
     else:
@@ -87,7 +87,7 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
 
 
 async def body_of(receive: Receive) -> bytes:
-    """What was posted."""
+    """Return the body of a request."""
     body = b""
     more = True
     while more:
@@ -98,7 +98,7 @@ async def body_of(receive: Receive) -> bytes:
 
 
 async def stream(frames: Iterator[bytes], send: Send) -> None:
-    """Events out, many in one send."""
+    """Send events, many per send."""
     await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
     while piece := b"".join(islice(frames, PIECE)):
         await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -106,7 +106,7 @@ async def stream(frames: Iterator[bytes], send: Send) -> None:
 
 
 async def post(scope: Message, receive: Receive, send: Send) -> None:
-    """One MCP message in; its answer as JSON, or as events to a client that wants them."""
+    """Handle an MCP message. Responds with JSON, or with events if the client asks for them."""
     request = orjson.loads(await body_of(receive))
     if "id" not in request:
         await reply(send, 202, [], b"")
@@ -131,13 +131,13 @@ async def post(scope: Message, receive: Receive, send: Send) -> None:
 
 
 def unnumbered(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The events of a stream to which nobody can come back."""
+    """Yield the events of a stream that cannot be resumed."""
     for line in lines:
         yield b"data: %b\n" % line
 
 
 def numbered(number: int, lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The events of a stream to which a client could come back."""
+    """Yield the events of a stream that could be resumed."""
     yield PRIMING % number
     template = b"id: %d:%%d\ndata: %%b\n" % number
     for event, line in enumerate(lines, 1):
@@ -145,14 +145,14 @@ def numbered(number: int, lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 async def reply(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-    """A whole answer."""
+    """Send a complete response."""
     length = (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body})
 
 
 async def hold(request: Message, receive: Receive, send: Send) -> None:
-    """One event, and then nothing until the peer is gone."""
+    """Send one event, then wait for the client to disconnect."""
     mark = orjson.dumps(request["params"]["_meta"]["progressToken"])
     frames = numbered(next(streams), [limit_stdio.PROGRESS % (mark, 1, b'"held "')])
     await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
@@ -161,8 +161,8 @@ async def hold(request: Message, receive: Receive, send: Send) -> None:
         pass
 
 
-async def talk(receive: Receive, send: Send) -> None:
-    """Requests in, messages out, until the peer is gone."""
+async def serve_websocket(receive: Receive, send: Send) -> None:
+    """Respond to requests until the client disconnects."""
     await receive()
     await send({"type": "websocket.accept"})
     while (message := await receive())["type"] == "websocket.receive":
@@ -171,10 +171,10 @@ async def talk(receive: Receive, send: Send) -> None:
 
 
 def main() -> None:
-    """Serve on a free port and say which."""
+    """Serve on a free port and print it."""
     for file in sys.argv[1:]:
         limit_stdio.load(file)
-    # With uvicorn's default for proxy headers, as in all figures so far.
+    # uvicorn's default for proxy headers, so that figures stay comparable with earlier ones.
     serve(
         app,
         ws="websockets-sansio",

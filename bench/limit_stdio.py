@@ -1,10 +1,10 @@
-"""The limit on stdio: what a careful programmer would write by hand with asyncio and orjson.
+"""The limit on stdio: a careful hand-written server with only asyncio and orjson.
 
-It answers `bench.count` with the messages of the native view, and what the benchmark asks of MCP
-with those of the MCP view. It knows nothing else: no validation, no runs, no log, no cancelling.
-It reads every line that is there, answers in one write, makes a long stream piece by piece as the
-pipe takes it, and never blocks the loop. What an MCP server says about itself it reads, ready to
-be sent, from the file that it is given.
+It responds to `bench.count` with the messages of the native view, and to the benchmark's MCP
+requests with the messages of the MCP view. It has no validation, runs, log or cancellation. It
+reads all available lines, responds with one write, produces a long stream piece by piece as the
+pipe accepts it, and never blocks the loop. Results that describe the MCP server are read, ready to
+send, from a file.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ import orjson
 Message = dict[str, Any]
 
 READ_BYTES = 64 * 1024
-#: What a pipe holds.
+#: Capacity of a pipe.
 PIPE_BYTES = 64 * 1024
 
-#: Subscriptions are numbers of 16 digits, as the program's are.
+#: Subscription numbers have 16 digits, like those of the program.
 numbers = count(1 << 52)
 
 
 def answer(request: Message) -> Iterable[bytes]:
-    """The lines that answer this one."""
+    """Return the lines of the response."""
     method = request["method"]
     if method == "tools/call":
         return call(request)
     if method == "bench.count":
         return native(request)
-    return about(request) if "id" in request else ()
+    return describe_server(request) if "id" in request else ()
 
 
 def native(request: Message) -> Iterator[bytes]:
-    """A call of the native view."""
+    """Yield the response to a call of the native view."""
     method = request["method"]
     number = next(numbers)
     dumps, newline = orjson.dumps, orjson.OPT_APPEND_NEWLINE
@@ -81,15 +81,15 @@ PROGRESS = (
 )
 REVISION = "io.modelcontextprotocol/protocolVersion"
 
-#: Results that are the same each time: by method, and for a list by its cursor too.
+#: Constant results by method and, for a list, cursor.
 ready: dict[str, bytes] = {}
-#: How every result ends for clients that know no handshake, and for those that do.
+#: End of every result for clients without and with a handshake.
 endings = {True: b"", False: b""}
 
 
 def load(file: str) -> None:
-    """Read the results that are the same each time."""
-    with open(file, "rb") as lines:  # noqa: PTH123 - pathlib is an import more to start with
+    """Read the constant results."""
+    with open(file, "rb") as lines:  # noqa: PTH123 - pathlib would be one more import at start
         for line in lines:
             key, _, result = line.rstrip(b"\n").partition(b"\t")
             ready[key.decode()] = result
@@ -97,30 +97,30 @@ def load(file: str) -> None:
     endings[True] = mark + ending[:-1]
 
 
-def about(request: Message) -> Iterable[bytes]:
-    """What a server says about itself, and its lists."""
+def describe_server(request: Message) -> Iterable[bytes]:
+    """Return a constant result: server metadata or a list."""
     cursor = request.get("params", {}).get("cursor", "")
     head = b'{"jsonrpc":"2.0","id":%b,"result":' % orjson.dumps(request["id"])
     return head, ready[f"{request['method']} {cursor}"], b"}\n"
 
 
 def call(request: Message) -> Iterable[bytes]:
-    """A call of a tool."""
+    """Return the response to a tool call."""
     params = request["params"]
     if params["name"] == "bench.echo":
-        return (called(request, params["arguments"]["text"]),)
-    return counted(request, params["arguments"]["to"], params["_meta"]["progressToken"])
+        return (call_result(request, params["arguments"]["text"]),)
+    return count_progress(request, params["arguments"]["to"], params["_meta"]["progressToken"])
 
 
-def called(request: Message, text: str) -> bytes:
-    """The answer to a call."""
+def call_result(request: Message, text: str) -> bytes:
+    """Return the result of a call."""
     dumps = orjson.dumps
     stateless = REVISION in request["params"].get("_meta", ())
     return CALLED % (dumps(request["id"]), dumps(text), endings[stateless])
 
 
-def counted(request: Message, to: int, token: object) -> Iterator[bytes]:
-    """Progress for each event, and the answer with all of them."""
+def count_progress(request: Message, to: int, token: object) -> Iterator[bytes]:
+    """Yield progress for each event, and the result with all of them."""
     dumps = orjson.dumps
     mark = dumps(token)
     texts: list[str] = []
@@ -128,14 +128,14 @@ def counted(request: Message, to: int, token: object) -> Iterator[bytes]:
         text = f"{number} "
         texts.append(text)
         yield PROGRESS % (mark, number, dumps(text))
-    yield called(request, "".join(texts))
+    yield call_result(request, "".join(texts))
 
 
 # --- the loop ---------------------------------------------------------------------------------
 
 
 class Loop:
-    """Lines in at 0, lines out at 1."""
+    """Reads lines from descriptor 0 and writes lines to descriptor 1."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -146,7 +146,7 @@ class Loop:
         self._waiting = False
 
     def readable(self) -> None:
-        """Take every line that is there."""
+        """Read all available lines."""
         data = os.read(0, READ_BYTES)
         if not data:
             self._loop.stop()
@@ -157,10 +157,10 @@ class Loop:
             self.write()
 
     def write(self) -> None:
-        """Write what the pipe takes; if something is left, come back when it has room."""
+        """Write what the pipe accepts, and continue later if bytes are left."""
         unsent = self._unsent
-        # Adding to one buffer lets go of each message at once. Keeping them to join them is five
-        # times as slow: orjson's buffers are large, and the heap then grows and shrinks each time.
+        # Appending to one buffer frees each message immediately. Joining them later is five times
+        # slower: orjson's buffers are large, so the heap would grow and shrink each time.
         for frame in self._frames:
             unsent += frame
             if len(unsent) >= PIPE_BYTES:
@@ -168,7 +168,7 @@ class Loop:
                 break
         else:
             more = False
-            self._frames = self._answers()  # for lines that come from now on
+            self._frames = self._answers()  # for lines that arrive later
         try:
             sent = os.write(1, unsent)
         except BlockingIOError:
@@ -182,15 +182,15 @@ class Loop:
         self._waiting = more
 
     def _answers(self) -> Iterator[bytes]:
-        return chain.from_iterable(map(answer, map(orjson.loads, self._taken())))
+        return chain.from_iterable(map(answer, map(orjson.loads, self._pending_lines())))
 
-    def _taken(self) -> Iterator[bytes]:
+    def _pending_lines(self) -> Iterator[bytes]:
         while self._lines:
             yield self._lines.popleft()
 
 
 def main() -> None:
-    """Answer until the input ends."""
+    """Serve until the input ends."""
     for file in sys.argv[1:]:
         load(file)
     os.set_blocking(0, False)

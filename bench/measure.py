@@ -1,7 +1,7 @@
-"""What a measurement is: rounds taken in turn, their medians, and the ratio between sides.
+"""Measurements: rounds taken in turn, their medians, and the ratios between sides.
 
-All that are compared take turns within one run, and a ratio is the median of the ratios of
-neighbouring rounds, so that a machine that becomes slower half-way changes all alike.
+All sides of a comparison take turns within one run. A ratio is the median of the ratios of
+neighbouring rounds, so a machine that slows down during the run affects all sides equally.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = (
     "take_turns",
 )
 
-#: The names of the two sides that every comparison has.
+#: Names of the two sides of every comparison.
 OURS = "ours"
 LIMIT = "limit"
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is done for each measure."""
+    """Amount of work for each measure."""
 
     start_rounds: int
     stream_rounds: int
@@ -59,8 +59,8 @@ class Effort:
     mcp_posts: int
     mcp_streams: int
     mcp_memory_rounds: int
-    #: Peers are slower by one or two orders; they do this part of the work, and what one call
-    #: or event takes is compared.
+    #: Share of the work that peers do, because they are one or two orders of magnitude slower. The
+    #: time of one call or event is compared.
     peer_share: float
     arbor_rounds: int
     arbor_commits: int
@@ -97,7 +97,7 @@ FULL = Effort(
     chat_rounds=51,
     chat_messages=10_000,
 )
-#: Enough to see that everything works; too little to be quoted.
+#: Enough to check that everything works, too little to quote.
 QUICK = Effort(
     start_rounds=3,
     stream_rounds=3,
@@ -129,7 +129,7 @@ QUICK = Effort(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Summary:
-    """The median of some rounds, and the quartiles around it."""
+    """Median and quartiles of some rounds."""
 
     median: float
     low: float
@@ -139,7 +139,7 @@ class Summary:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Peer:
-    """Somebody else's program beside ours."""
+    """Result of a program on another framework."""
 
     value: Summary
     #: Its value as a multiple of the limit's.
@@ -150,17 +150,17 @@ class Peer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """What the figure should stay at or under."""
+    """Upper bound for a figure."""
 
-    #: `ratio` is that to the limit, `value` the figure itself, and the name of a peer the ratio
-    #: to that peer.
+    #: `ratio` is the ratio to the limit, `value` the figure itself, and the name of a peer the
+    #: ratio to that peer.
     of: str
     at_most: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the result."""
+    """A row of the result."""
 
     name: str
     unit: str
@@ -169,12 +169,12 @@ class Figure:
     ratio: Summary | None
     targets: tuple[Target, ...]
     note: str
-    #: By name; None is a peer that is not installed.
+    #: Peers by name; None if a peer is not installed.
     peers: dict[str, Peer | None] = dataclasses.field(default_factory=dict)
 
     @property
     def reached(self) -> bool | None:
-        """Whether all targets are reached; None if there is none that can be judged."""
+        """Whether all targets are reached; None if no target can be evaluated."""
         values = [(target, self._judged(target)) for target in self.targets]
         verdicts = [value.median <= target.at_most for target, value in values if value]
         return all(verdicts) if verdicts else None
@@ -188,12 +188,12 @@ class Figure:
         return None if peer is None else peer.ours
 
     def as_json(self) -> dict[str, Any]:
-        """The figure as plain values."""
+        """Return the figure as plain values."""
         return dataclasses.asdict(self) | {"reached": self.reached}
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """The median and the quartiles of these rounds."""
+    """Return the median and the quartiles of some rounds."""
     if len(values) > 1:
         low, _, high = statistics.quantiles(values, n=4, method="inclusive")
     else:
@@ -202,7 +202,7 @@ def summarise(values: Sequence[float]) -> Summary:
 
 
 def percentile(values: Sequence[float], per_cent: float) -> float:
-    """The value that so many per cent of these do not exceed."""
+    """Return a percentile of the values."""
     ordered = sorted(values)
     return ordered[min(int(len(ordered) * per_cent / 100), len(ordered) - 1)]
 
@@ -210,9 +210,9 @@ def percentile(values: Sequence[float], per_cent: float) -> float:
 def take_turns(
     sides: Mapping[str, Callable[[], T]], rounds: int, *, warm: bool = True
 ) -> dict[str, list[T]]:
-    """Take all sides in turn, after one round that does not count, unless nothing is to be warmed.
+    """Run all sides in turn, after an unrecorded warm-up round if `warm`.
 
-    The side that begins changes with each round, so that none always follows the same other.
+    The first side changes with each round, so that no side always follows the same other side.
     """
     names = list(sides)
     if warm:
@@ -229,7 +229,7 @@ def take_turns(
 def interleave(
     ours: Callable[[], T], limit: Callable[[], T], rounds: int
 ) -> tuple[list[T], list[T]]:
-    """Take turns where there are only the two."""
+    """Take turns between the two sides of a comparison."""
     taken = take_turns({OURS: ours, LIMIT: limit}, rounds)
     return taken[OURS], taken[LIMIT]
 
@@ -242,7 +242,7 @@ def compare(
     target: Target | None = None,
     note: str = "",
 ) -> Figure:
-    """A figure beside its limit, from rounds that were taken in pairs."""
+    """Return a figure relative to its limit, from paired rounds."""
     targets = () if target is None else (target,)
     return compare_all(name, unit, {OURS: ours, LIMIT: limit}, targets, note)
 
@@ -254,9 +254,9 @@ def compare_all(
     targets: tuple[Target, ...] = (),
     note: str = "",
 ) -> Figure:
-    """A figure beside its limit and beside peers, from rounds in which all took their turns.
+    """Return a figure relative to its limit and its peers, from rounds taken in turn.
 
-    A peer whose rounds are None is not installed.
+    The rounds of a peer are None if it is not installed.
     """
     ours, limit = taken[OURS], taken[LIMIT]
     assert ours is not None
@@ -280,7 +280,7 @@ def single(
     note: str = "",
     limit: Sequence[float] | None = None,
 ) -> Figure:
-    """A figure for which a ratio says nothing; the limit, if there is one, is only shown."""
+    """Return a figure without a ratio. The limit, if any, is only shown."""
     best = None if limit is None else summarise(limit)
     targets = () if target is None else (target,)
     return Figure(name, unit, summarise(ours), best, None, targets, note)

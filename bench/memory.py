@@ -1,4 +1,4 @@
-"""Resident memory: of a process that does nothing, and in the course of a long stream."""
+"""Measures of resident memory: of an idle process, and during a long stream."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Sequence
 
 from bench.clients import (
     TERMINAL,
-    ask_count,
-    ask_count_line,
-    call_singly,
+    call_sequentially,
     count_lines,
+    count_request,
+    count_request_line,
     write_all,
 )
 from bench.measure import Effort, Figure, Target, compare, interleave, single
-from bench.servers import LIMIT_STDIO, OURS_STDIO, Server, ServerGone, resident_kb, start
+from bench.servers import LIMIT_STDIO, OURS_STDIO, Server, ServerExited, resident_kb, start
 
 __all__ = ("idle", "stream")
 
-#: From here on a stream should need no more memory: the log of its run is as long as it gets.
-WARM_EVENTS = 10_000
-#: A process whose memory has not changed for so long has started.
-SETTLED_S = 0.5
+#: After this event a stream should need no more memory: the log of its run has its full length.
+WARMUP_EVENTS = 10_000
+#: A process has started when its memory has not changed for this time.
+STABLE_S = 0.5
 POLL_S = 0.01
 
 
 def idle(effort: Effort) -> list[Figure]:
-    """A process after its start, and after one call; both beside the limit after one call."""
+    """Measure a process after its start and after one call; the limit after one call."""
     mine, best = interleave(
         lambda: _idle_mib(OURS_STDIO), lambda: _idle_mib(LIMIT_STDIO), effort.memory_rounds
     )
@@ -47,26 +47,26 @@ def idle(effort: Effort) -> list[Figure]:
             [after for _, after in mine],
             after_call,
             target,
-            "resident, after one call; the limit likewise",
+            "resident, after one call; the limit also after one call",
         ),
     ]
 
 
 def stream(effort: Effort) -> list[Figure]:
-    """How much a process grows in the course of one long stream, and when its reader stops."""
+    """Measure the growth of a process during a long stream, and while its reader is stalled."""
     events, stall_s = effort.memory_events, effort.stall_s
     return [
         _growth(
             "memory_stream",
             Target("value", 5.0),
-            f"growth from event {WARM_EVENTS:,} to the end of a stream of {events:,}",
+            f"growth from event {WARMUP_EVENTS:,} to the end of a stream of {events:,}",
             effort,
             0.0,
         ),
         _growth(
             "memory_stream stalled",
             Target("value", 2.0),
-            f"growth while its reader stops for {stall_s:g} s; the high-water mark is 1 MiB",
+            f"growth while its reader is stalled for {stall_s:g} s; the high-water mark is 1 MiB",
             effort,
             stall_s,
         ),
@@ -83,16 +83,16 @@ def _growth(name: str, target: Target, note: str, effort: Effort, stall_s: float
 
 
 def _idle_mib(command: Sequence[str]) -> tuple[float, float]:
-    """After the start, and after one call."""
+    """Return the memory after the start and after one call."""
     with start(command) as server:
-        before = _settled_kb(server)
-        call_singly(server, ask_count_line(1), TERMINAL + b"\n", 1)
+        before = _stable_kb(server)
+        call_sequentially(server, count_request_line(1), TERMINAL + b"\n", 1)
         return before / 1024, resident_kb(server.pid) / 1024
 
 
-def _settled_kb(server: Server) -> int:
+def _stable_kb(server: Server) -> int:
     size, since = resident_kb(server.pid), time.monotonic()
-    while time.monotonic() - since < SETTLED_S:
+    while time.monotonic() - since < STABLE_S:
         time.sleep(POLL_S)
         now = resident_kb(server.pid)
         if now != size:
@@ -101,18 +101,18 @@ def _settled_kb(server: Server) -> int:
 
 
 def _growth_mib(command: Sequence[str], events: int, stall_s: float) -> float:
-    """From the event where it should be warm to the end, or to the most while nobody reads."""
+    """Return the growth after warm-up: to the end of the stream, or to the peak of the stall."""
     lines = events + 2  # the reply and the terminal
     with start(command) as server:
-        write_all(server.input_fd, ask_count(events) + b"\n")
-        seen = count_lines(server, WARM_EVENTS)
+        write_all(server.input_fd, count_request(events) + b"\n")
+        seen = count_lines(server, WARMUP_EVENTS)
         warm = resident_kb(server.pid)
-        most = 0
+        peak = 0
         until = time.monotonic() + stall_s
         while time.monotonic() < until:
-            most = max(most, resident_kb(server.pid))
+            peak = max(peak, resident_kb(server.pid))
             time.sleep(POLL_S)
         seen += count_lines(server, lines - seen)
         if seen != lines:
-            raise ServerGone(f"{seen} lines came in place of {lines}")
-        return ((most if stall_s else resident_kb(server.pid)) - warm) / 1024
+            raise ServerExited(f"received {seen} lines instead of {lines}")
+        return ((peak if stall_s else resident_kb(server.pid)) - warm) / 1024

@@ -1,8 +1,7 @@
-"""A model's server for measurements: it streams an answer as Anthropic's does, and each piece of
-text says when it was sent.
+"""Stand-in for a model provider: streams an answer in Anthropic's format, with send times as text.
 
-Nothing here comes from the internet: the events are those of the published protocol, the text is
-the time of the monotonic clock, which all processes of a machine share.
+It needs no network access. The events follow the published protocol; the text is the time of the
+monotonic clock, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ __all__ = ("PIECES",)
 
 Event = dict[str, Any]
 
-#: How many pieces an answer has.
+#: Number of pieces of an answer.
 PIECES = 5
-#: How long the model thinks before the first piece, and between two: so long that everybody waits
-#: for it, as with a real one.
+#: Delay before each piece, long enough that all other processes wait for the model, as with a real
+#: one.
 PAUSE_S = 0.02
 
 MESSAGE: Event = {
@@ -79,7 +78,7 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 async def _main() -> None:
     server = await asyncio.start_server(_serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    print(f"http://127.0.0.1:{port}", file=sys.stderr, flush=True)  # noqa: T201 - whoever started it reads this
+    print(f"http://127.0.0.1:{port}", file=sys.stderr, flush=True)  # noqa: T201 - the parent process reads this
     await server.serve_forever()
 
 

@@ -1,4 +1,4 @@
-"""The native protocol: cold start, streams, short calls and cancellation, beside the limit."""
+"""Measures of the native protocol: cold start, streams, short calls and cancellation."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 from bench.clients import (
     CALL_READ,
     TERMINAL,
-    ask_count,
-    ask_count_line,
     call_pipelined,
-    call_singly,
+    call_sequentially,
+    count_request,
+    count_request_line,
     read_some,
     stream_sse,
     stream_stdio,
@@ -29,7 +29,7 @@ from bench.servers import (
     OURS_HTTP,
     OURS_STDIO,
     Server,
-    ServerGone,
+    ServerExited,
     start,
     start_http,
 )
@@ -45,18 +45,18 @@ __all__ = (
 )
 
 FIRST_ITEM = b'"seq":1,"result":{"type":"content","text":"1 "}}}\n'
-#: Runs one stream and returns its seconds and its bytes.
+#: Runs a stream and returns its seconds and bytes.
 Stream = Callable[[], tuple[float, int]]
 IN_FLIGHT = 64
 END = TERMINAL + b"\n"
-#: One child in a session of its own, one in the background, and the shell that waits for both.
+#: A child in a separate session, a child in the background, and the shell that waits for both.
 COMMAND = "setsid sleep 300 & echo $!; sleep 300 & echo $!; wait"
 POLL_S = 0.001
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 
 
 def cold_start(effort: Effort) -> list[Figure]:
-    """Both commands in turn, each time a new process."""
+    """Measure the time from process start to the first item, in a new process each time."""
     ours, limit = interleave(
         lambda: _first_answer(OURS_STDIO), lambda: _first_answer(LIMIT_STDIO), effort.start_rounds
     )
@@ -65,21 +65,21 @@ def cold_start(effort: Effort) -> list[Figure]:
 
 
 def _first_answer(command: Sequence[str]) -> float:
-    request = ask_count(1) + b"\n"
-    begun = time.perf_counter()
+    request = count_request(1) + b"\n"
+    started = time.perf_counter()
     with start(command) as server:
         write_all(server.input_fd, request)
         seen = b""
         while FIRST_ITEM not in seen:
             seen += read_some(server.output_fd, CALL_READ)
-        return (time.perf_counter() - begun) * 1e3
+        return (time.perf_counter() - started) * 1e3
 
 
 # --- streams --------------------------------------------------------------------------------------
 
 
 def over_stdio(effort: Effort) -> list[Figure]:
-    """Lines on a pipe."""
+    """Measure events as lines on a pipe."""
     events = effort.stream_events
     with start(OURS_STDIO) as ours, start(LIMIT_STDIO) as limit:
         return [
@@ -93,12 +93,12 @@ def over_stdio(effort: Effort) -> list[Figure]:
 
 
 def over_sse(effort: Effort) -> list[Figure]:
-    """Server-sent events on a socket."""
+    """Measure server-sent events on a socket."""
     return [_over_http("stream_sse", stream_sse, effort)]
 
 
 def over_ws(effort: Effort) -> list[Figure]:
-    """WebSocket messages on a socket."""
+    """Measure WebSocket messages on a socket."""
     return [_over_http("stream_ws", stream_ws, effort)]
 
 
@@ -129,15 +129,15 @@ def _compare(name: str, ours: Stream, limit: Stream, effort: Effort) -> Figure:
 
 
 def latency(effort: Effort) -> list[Figure]:
-    """Each call after the one before has ended: reply, item and terminal."""
+    """Measure sequential calls: reply, item and terminal."""
 
     def block(server: Server) -> tuple[float, float]:
-        taken = call_singly(server, ask_count_line(1), END, effort.single_calls)
+        taken = call_sequentially(server, count_request_line(1), END, effort.single_calls)
         return percentile(taken, 50) * 1e6, percentile(taken, 99) * 1e6
 
     with start(OURS_STDIO) as ours, start(LIMIT_STDIO) as limit:
         mine, best = interleave(lambda: block(ours), lambda: block(limit), effort.call_rounds)
-    note = f"of {effort.single_calls} calls one after the other: reply, item, terminal"
+    note = f"of {effort.single_calls} sequential calls: reply, item, terminal"
     return [
         compare(
             f"calls_latency {name}",
@@ -152,11 +152,11 @@ def latency(effort: Effort) -> list[Figure]:
 
 
 def pipelined(effort: Effort) -> list[Figure]:
-    """Many calls under way on one connection."""
+    """Measure many concurrent calls on one connection."""
     calls = effort.pipelined_calls
 
     def block(server: Server) -> float:
-        return call_pipelined(server, ask_count_line, END, calls, IN_FLIGHT) / calls * 1e6
+        return call_pipelined(server, count_request_line, END, calls, IN_FLIGHT) / calls * 1e6
 
     with start(OURS_STDIO) as ours, start(LIMIT_STDIO) as limit:
         mine, best = interleave(lambda: block(ours), lambda: block(limit), effort.call_rounds)
@@ -171,12 +171,12 @@ def pipelined(effort: Effort) -> list[Figure]:
 
 
 def cancel_tree(effort: Effort) -> list[Figure]:
-    """From sending `plexus.unsubscribe` until no process of the command is left."""
+    """Measure the time from `plexus.unsubscribe` until all processes of a command are gone."""
     with start(OURS_STDIO) as server:
         lines = _lines(server)
-        _cancel_ms(server, lines)  # the first starts the supervisor of commands
+        _cancel_ms(server, lines)  # warm-up: the first command starts the process supervisor
         taken = [_cancel_ms(server, lines) for _ in range(effort.cancel_rounds)]
-    note = "plexus.unsubscribe until three processes, one in its own session, are gone"
+    note = "plexus.unsubscribe until three processes, one in a separate session, are gone"
     return [single("cancel_tree", "ms", taken, Target("value", 100.0), note)]
 
 
@@ -189,11 +189,11 @@ def _cancel_ms(server: Server, lines: Iterator[dict[str, Any]]) -> float:
         text += next(lines)["params"]["result"]["data"]
     pids += map(int, text.split())
     _wait(lambda: _session(pids[1]) == pids[1])
-    begun = time.perf_counter()
+    started = time.perf_counter()
     _request(server, 2, "plexus.unsubscribe", {"subscription": number})
     folders = [Path(f"/proc/{pid}") for pid in pids]
     _wait(lambda: not any(folder.exists() for folder in folders))
-    taken = (time.perf_counter() - begun) * 1e3
+    taken = (time.perf_counter() - started) * 1e3
     while next(lines).get("id") != 2:
         pass
     return taken
@@ -212,14 +212,14 @@ def _lines(server: Server) -> Iterator[dict[str, Any]]:
 
 
 def _session(pid: int) -> int:
-    """The session of a process. Its name, in brackets before, may have blanks in it."""
+    """Return the session of a process. The name in parentheses may contain spaces."""
     stat = Path(f"/proc/{pid}/stat").read_text()
     return int(stat.rpartition(")")[2].split()[3])
 
 
-def _wait(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not holds():
+def _wait(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + TIMEOUT_S
+    while not condition():
         if time.monotonic() > until:
-            raise ServerGone(f"what was waited for did not happen in {PATIENCE_S:g} s")
+            raise ServerExited(f"timed out after {TIMEOUT_S:g} s")
         time.sleep(POLL_S)

@@ -1,4 +1,4 @@
-"""The report: where figures were taken, and the figures as a plain text table."""
+"""The report: the environment of the measurement, and the figures as a plain text table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PACKAGES = (
 
 
 def describe_environment() -> dict[str, Any]:
-    """Python, packages, machine, load and commit."""
+    """Return Python, packages, machine, load and commit."""
     return {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "packages": {name: _version(name) for name in PACKAGES},
@@ -50,7 +50,7 @@ def describe_environment() -> dict[str, Any]:
 
 
 def load() -> float:
-    """How many processes wanted a CPU in the last minute: the noise in the figures."""
+    """Return the load average of the last minute, which shows the noise in the figures."""
     return round(os.getloadavg()[0], 2)
 
 
@@ -62,7 +62,7 @@ def _version(package: str) -> str | None:
 
 
 def _git(*arguments: str) -> str | None:
-    """What git says, or nothing: a source archive has no history."""
+    """Return the output of git, or None in a source archive without history."""
     try:
         done = subprocess.run(
             ("git", *arguments), cwd=ROOT, capture_output=True, text=True, timeout=30, check=True
@@ -76,7 +76,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def render(figures: Sequence[Figure]) -> str:
-    """The table, below it the peers if there are any, and what each line means."""
+    """Return the table, the peers if there are any, and a note for each row."""
     parts = [_table([HEAD, *map(_row, figures)])]
     names = list(dict.fromkeys(name for figure in figures for name in figure.peers))
     if names:

@@ -1,7 +1,7 @@
-"""The measured processes: how each is started, and that none is left.
+"""The measured processes: start them, and ensure that none is left running.
 
-A server is killed when its deadline passes, so whoever reads from it sees the end of its output
-and needs no timeout on any single read, which would cost time where time is measured.
+A server is killed at its deadline, so its reader sees the end of output. Single reads therefore
+need no timeout, which would cost time inside the measurement.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ __all__ = (
     "OURS_STDIO",
     "ROOT",
     "Server",
-    "ServerGone",
+    "ServerExited",
+    "format_command",
     "port_of",
     "resident_kb",
     "scratch_folder",
-    "shown",
     "start",
     "start_http",
 )
 
-#: The repository; servers run here, so that `bench.activation` can be imported.
+#: The repository. Servers run here, so that they can import `bench.activation`.
 ROOT = Path(__file__).resolve().parents[1]
 
 _ACTIVATION = ("--activation", "bench.activation:Bench")
 OURS_STDIO = (sys.executable, "-m", "substrate", "--stdio", *_ACTIVATION)
-#: Without a token: the others ask for none either.
+#: Without a token, because the limit and the peers require none either.
 OURS_HTTP = (sys.executable, "-m", "substrate", "--port", "0", "--auth", "off", *_ACTIVATION)
 LIMIT_STDIO = (sys.executable, "bench/limit_stdio.py")
 LIMIT_ASGI = (sys.executable, "-m", "bench.limit_asgi")
 
-#: No measure uses one server for longer than this; a machine under load is slow, not stuck.
+#: Deadline of a server. No measure takes longer, even on a machine under load.
 DEADLINE_S = 120.0
 STOP_S = 5.0
-#: No variables beside those that are there.
+#: No additional environment variables.
 NONE: Mapping[str, str] = types.MappingProxyType({})
 _ADDRESS = re.compile(rb"http://127\.0\.0\.1:(\d+)")
 
 
-class ServerGone(Exception):
-    """A server ended, or was killed at its deadline, before it had answered."""
+class ServerExited(Exception):
+    """A server exited, or was killed at its deadline, before it responded."""
 
 
 class Server:
-    """A process with pipes to its standard input and output."""
+    """Process with pipes to its standard input and output."""
 
     def __init__(
         self, command: Sequence[str], stderr: IO[bytes], variables: Mapping[str, str]
     ) -> None:
         self._stderr = stderr
-        # Settings of whoever runs the benchmark must not change what is measured.
+        # Settings of the user must not change the measurement.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SUBSTRATE_")}
         self._process = subprocess.Popen(
             command,
@@ -85,17 +85,17 @@ class Server:
         self._watchdog.daemon = True
         self._watchdog.start()
 
-    def said(self) -> bytes:
-        """What it wrote to its standard error so far."""
+    def stderr(self) -> bytes:
+        """Return the standard error output so far."""
         return Path(self._stderr.name).read_bytes()
 
     @property
-    def ended(self) -> bool:
-        """Whether the process is over."""
+    def has_exited(self) -> bool:
+        """Whether the process has exited."""
         return self._process.poll() is not None
 
     def stop(self) -> None:
-        """End it, politely first, and wait until it is gone."""
+        """Terminate the process, kill it after a timeout, and wait for its exit."""
         self._watchdog.cancel()
         try:
             self._process.terminate()
@@ -111,14 +111,14 @@ class Server:
 
 @contextmanager
 def start(command: Sequence[str], variables: Mapping[str, str] = NONE) -> Iterator[Server]:
-    """A server with these variables, that is ended on the way out, whatever happens."""
+    """Start a server with additional environment variables, and stop it on exit."""
     with tempfile.NamedTemporaryFile() as stderr:
         server = Server(command, stderr, variables)
         try:
             yield server
-        except (ServerGone, OSError) as error:
-            said = server.said()[-2000:].decode(errors="replace").strip()
-            error.add_note(f"{shown(command)} said: {said or 'nothing'}")
+        except (ServerExited, OSError) as error:
+            output = server.stderr()[-2000:].decode(errors="replace").strip()
+            error.add_note(f"stderr of {format_command(command)}: {output or 'empty'}")
             raise
         finally:
             server.stop()
@@ -126,37 +126,37 @@ def start(command: Sequence[str], variables: Mapping[str, str] = NONE) -> Iterat
 
 @contextmanager
 def start_http(command: Sequence[str]) -> Iterator[tuple[Server, int]]:
-    """A server that listens, and its port."""
+    """Start an HTTP server. Yields the server and its port."""
     with start(command) as server:
         yield server, port_of(server)
 
 
 def port_of(server: Server) -> int:
-    """Where it listens, as soon as it says so."""
+    """Wait for the server's port. Raises ServerExited."""
     until = time.monotonic() + 30.0
-    while (address := _ADDRESS.search(server.said())) is None:
-        if server.ended or time.monotonic() > until:
-            raise ServerGone("a server did not say where it listens")
+    while (address := _ADDRESS.search(server.stderr())) is None:
+        if server.has_exited or time.monotonic() > until:
+            raise ServerExited("the server did not report its port")
         time.sleep(0.01)
     return int(address[1])
 
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A temporary folder on the disk of the repository."""
+    """Create a temporary folder on the disk of the repository."""
     (ROOT / "artifacts").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=ROOT / "artifacts") as folder:
         yield Path(folder)
 
 
 def resident_kb(pid: int) -> int:
-    """The resident memory of a process, in KiB."""
+    """Return the resident memory of a process in KiB. Raises ServerExited."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1])
-    raise ServerGone(f"process {pid} has no memory any more")
+    raise ServerExited(f"process {pid} has exited")
 
 
-def shown(command: Sequence[str]) -> str:
-    """A command as a person would type it."""
+def format_command(command: Sequence[str]) -> str:
+    """Return a command as a user would type it."""
     return " ".join(("python", *command[1:]) if command[0] == sys.executable else command)

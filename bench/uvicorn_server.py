@@ -1,7 +1,7 @@
-"""How the limit and peers are served over HTTP: by uvicorn, set up as the program sets it up.
+"""HTTP server for the limit and the peers: uvicorn with the configuration of the program.
 
-That is faster than what the frameworks start by themselves, so that what is compared is the
-framework and not its web server.
+It is faster than the servers that the frameworks start by default, so the comparison is between
+frameworks and not between web servers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ("serve",)
 
 
 def serve(app: Any, **options: Any) -> None:
-    """Serve an ASGI app on a free port, with further options of uvicorn, and say which."""
+    """Serve an ASGI app on a free port with additional uvicorn options, and print the port."""
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(("127.0.0.1", 0))

@@ -1,1 +1,1 @@
-"""MCP measured: ours beside the limit, and beside the servers of other people."""
+"""Measures of MCP, compared with the limit and with servers on other frameworks."""

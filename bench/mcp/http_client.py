@@ -1,6 +1,6 @@
-"""The client over HTTP: connections that are kept, and answers read to their last byte.
+"""HTTP client with persistent connections that reads responses to their last byte.
 
-An answer has a length or comes in chunks; nothing else is looked at while time is taken.
+A response has a length or is chunked. Nothing else is examined while time is measured.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from typing import NamedTuple
 
 from bench.clients import CALL_READ, STREAM_READ
 from bench.mcp import messages
-from bench.servers import ServerGone
+from bench.servers import ServerExited
 
 __all__ = (
     "Endpoint",
+    "call_parallel",
+    "call_serially",
     "connect",
     "exchange",
-    "hold",
-    "parallel",
-    "serially",
-    "shake_hands",
+    "handshake",
+    "open_stream",
     "stream",
 )
 
-#: No server here is silent for so long.
-PATIENCE_S = 60.0
+#: Socket timeout, longer than any server is silent.
+TIMEOUT_S = 60.0
 LAST_CHUNK = b"0\r\n\r\n"
 _SESSION = re.compile(rb"(?i)\r\nmcp-session-id: ([^\r]+)\r\n")
 _LENGTH = re.compile(rb"(?i)\r\ncontent-length: (\d+)\r\n")
 
 
 class Endpoint(NamedTuple):
-    """Where messages are posted, and with which headers."""
+    """Endpoint that messages are posted to, with its headers."""
 
     port: int
     accept: bytes = b"application/json, text/event-stream"
     headers: bytes = b""
 
     def request(self, body: bytes, extra: bytes = b"") -> bytes:
-        """A message as it goes to the socket."""
+        """Return an HTTP request with this body."""
         return (
             b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nAccept: %b\r\n"
             b"Content-Type: application/json\r\n%b%bContent-Length: %d\r\n\r\n%b"
         ) % (self.port, self.accept, self.headers, extra, len(body), body)
 
     def stateless_echo(self, request: int) -> bytes:
-        """A call by a client that knows no handshake: what it says stands in headers too."""
+        """Return a call by a client without a handshake, which repeats fields in headers."""
         extra = (
             b"MCP-Protocol-Version: %b\r\nMcp-Method: tools/call\r\nMcp-Name: bench.echo\r\n"
         ) % messages.STATELESS
@@ -58,53 +58,53 @@ class Endpoint(NamedTuple):
 
 
 def connect(port: int) -> socket.socket:
-    """A connection, with no delay for small messages."""
+    """Open a connection without delay for small messages."""
     sock = socket.create_connection(("127.0.0.1", port))
-    sock.settimeout(PATIENCE_S)
+    sock.settimeout(TIMEOUT_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
 
 
 def exchange(sock: socket.socket, request: bytes) -> bytes:
-    """One request and all of its answer, head and body."""
+    """Send a request and return the whole response, head and body."""
     sock.sendall(request)
     answer = b""
-    while not _whole(answer):
-        answer += _received(sock, STREAM_READ)
+    while not _is_complete(answer):
+        answer += _receive(sock, STREAM_READ)
     return answer
 
 
-def shake_hands(port: int, accept: bytes = Endpoint(0).accept) -> Endpoint:
-    """The handshake; returns where and how to post from then on."""
+def handshake(port: int, accept: bytes = Endpoint(0).accept) -> Endpoint:
+    """Do the handshake. Returns the endpoint for further requests. Raises ServerExited."""
     plain = Endpoint(port)
     with connect(port) as sock:
         answer = exchange(sock, plain.request(messages.initialize()))
         session = _SESSION.search(answer)
         if session is None or b'"protocolVersion":"%b"' % messages.REVISION not in answer:
-            raise ServerGone(f"the handshake failed: {answer[:1000]!r}")
+            raise ServerExited(f"the handshake failed: {answer[:1000]!r}")
         headers = b"Mcp-Session-Id: %b\r\nMCP-Protocol-Version: %b\r\n" % (
             session[1],
             messages.REVISION,
         )
         answer = exchange(sock, Endpoint(port, plain.accept, headers).request(messages.INITIALIZED))
         if not answer.startswith(b"HTTP/1.1 202 "):
-            raise ServerGone(f"the handshake failed: {answer[:1000]!r}")
+            raise ServerExited(f"the handshake failed: {answer[:1000]!r}")
     return Endpoint(port, accept, headers)
 
 
-def serially(port: int, request: bytes, calls: int) -> list[float]:
-    """So many calls on one connection, each after the one before: the seconds that each took."""
+def call_serially(port: int, request: bytes, calls: int) -> list[float]:
+    """Make sequential calls on one connection. Returns the seconds of each."""
     taken: list[float] = []
     with connect(port) as sock:
         for _ in range(calls):
-            begun = time.perf_counter()
+            started = time.perf_counter()
             exchange(sock, request)
-            taken.append(time.perf_counter() - begun)
+            taken.append(time.perf_counter() - started)
     return taken
 
 
-def parallel(port: int, requests: Sequence[bytes], calls: int) -> float:
-    """So many calls, on as many connections as there are requests: seconds in all."""
+def call_parallel(port: int, requests: Sequence[bytes], calls: int) -> float:
+    """Make calls on one connection per request. Returns the total seconds."""
     with ExitStack() as stack:
         poll = stack.enter_context(select.epoll())
         busy: dict[int, tuple[socket.socket, bytes]] = {}
@@ -113,70 +113,70 @@ def parallel(port: int, requests: Sequence[bytes], calls: int) -> float:
             poll.register(sock.fileno(), select.EPOLLIN)
             busy[sock.fileno()] = sock, request
         answers = dict.fromkeys(busy, b"")
-        begun = time.perf_counter()
+        started = time.perf_counter()
         for sock, request in busy.values():
             sock.sendall(request)
         sent, ended = len(busy), 0
         while ended < calls:
-            ready = poll.poll(PATIENCE_S)
+            ready = poll.poll(TIMEOUT_S)
             if not ready:
-                raise ServerGone("no answer came any more")
+                raise ServerExited("timed out waiting for a response")
             for fd, _ in ready:
                 sock, request = busy[fd]
-                answers[fd] += _received(sock, CALL_READ)
-                if not _whole(answers[fd]):
+                answers[fd] += _receive(sock, CALL_READ)
+                if not _is_complete(answers[fd]):
                     continue
                 answers[fd] = b""
                 ended += 1
                 if sent < calls:
                     sock.sendall(request)
                     sent += 1
-        return time.perf_counter() - begun
+        return time.perf_counter() - started
 
 
 def stream(port: int, request: bytes) -> tuple[float, bytes]:
-    """One long answer as events: seconds from the request to the last byte, and all of it."""
+    """Read a long response. Returns the seconds to the last byte, and the bytes."""
     with connect(port) as sock:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         sock.sendall(request)
         head = b""
         while (end := head.find(b"\r\n\r\n")) < 0:
-            head += _received(sock, STREAM_READ)
+            head += _receive(sock, STREAM_READ)
         length = _LENGTH.search(head, 0, end + 2)
         parts = [head]
         if length is not None:
             left = end + 4 + int(length[1]) - len(head)
             while left > 0:
-                parts.append(_received(sock, STREAM_READ))
+                parts.append(_receive(sock, STREAM_READ))
                 left -= len(parts[-1])
         else:
             tail = head[-len(LAST_CHUNK) :]
             while tail != LAST_CHUNK:
-                parts.append(_received(sock, STREAM_READ))
+                parts.append(_receive(sock, STREAM_READ))
                 tail = (tail + parts[-1])[-len(LAST_CHUNK) :]
-        return time.perf_counter() - begun, b"".join(parts)
+        return time.perf_counter() - started, b"".join(parts)
 
 
-def hold(stack: ExitStack, port: int, request: bytes) -> None:
-    """Open a stream, wait for its first event, and leave it open until the stack ends."""
+def open_stream(stack: ExitStack, port: int, request: bytes) -> None:
+    """Open a stream, wait for its first event, and keep it open until the stack closes."""
     sock = stack.enter_context(connect(port))
     sock.sendall(request)
     seen = b""
     while b"notifications/progress" not in seen:
-        seen += _received(sock, CALL_READ)
+        seen += _receive(sock, CALL_READ)
         if not seen.startswith(b"HTTP/1.1 200 "[: len(seen)]):
-            raise ServerGone(f"no stream was opened: {seen[:500]!r}")
+            raise ServerExited(f"the server did not open a stream: {seen[:500]!r}")
 
 
-def _received(sock: socket.socket, size: int) -> bytes:
+def _receive(sock: socket.socket, size: int) -> bytes:
     data = sock.recv(size)
     if not data:
-        raise ServerGone("the connection was cut off")
+        raise ServerExited("the server closed the connection")
     return data
 
 
-def _whole(answer: bytes) -> bool:
-    """Whether the last byte has come."""
+def _is_complete(answer: bytes) -> bool:
+    """Return whether the response is complete."""
     end = answer.find(b"\r\n\r\n")
     if end < 0:
         return False

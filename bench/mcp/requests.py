@@ -1,4 +1,4 @@
-"""Requests on stdio: cold start, the list of tools, and short calls of a tool."""
+"""Measures of MCP requests on stdio: cold start, tool lists and short calls."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import dataclasses
 import time
 from functools import partial
 
-from bench.clients import call_pipelined, call_singly
+from bench.clients import call_pipelined, call_sequentially
 from bench.mcp import messages, stdio_client
-from bench.mcp.contenders import Command, missing, start_all, stdio_commands
+from bench.mcp.contenders import Command, start_all, stdio_commands, with_missing_peers
 from bench.measure import LIMIT, OURS, Effort, Figure, Target, compare_all, percentile, take_turns
-from bench.servers import Server, ServerGone, start
+from bench.servers import Server, ServerExited, start
 
 __all__ = ("cold_start", "latency", "lists", "pipelined")
 
@@ -19,7 +19,10 @@ IN_FLIGHT = 64
 
 
 def cold_start(effort: Effort) -> list[Figure]:
-    """All in turn, each time a new process; ours and the limit both ways of beginning."""
+    """Measure the time to the first response, in a new process each time.
+
+    The program and the limit are measured with `initialize` and with `server/discover`.
+    """
     with stdio_commands() as commands:
         sides = {
             name: partial(_first_answer, command, messages.initialize())
@@ -29,32 +32,32 @@ def cold_start(effort: Effort) -> list[Figure]:
             sides[name + DISCOVER] = partial(_first_answer, commands[name], messages.discover())
         taken = take_turns(sides, effort.mcp_start_rounds)
     discovered = {name: taken.pop(name + DISCOVER) for name in (OURS, LIMIT)}
-    note, targets = "process start to the answer to %s on stdio", (Target("ratio", 3.0),)
+    note, targets = "process start to the response to %s on stdio", (Target("ratio", 3.0),)
     return [
-        compare_all("mcp_start", "ms", missing(taken), targets, note % "`initialize`"),
+        compare_all("mcp_start", "ms", with_missing_peers(taken), targets, note % "`initialize`"),
         compare_all("mcp_start discover", "ms", discovered, targets, note % "`server/discover`"),
     ]
 
 
 def _first_answer(command: Command, message: bytes) -> float:
-    begun = time.perf_counter()
+    started = time.perf_counter()
     with start(command) as server:
         stdio_client.exchange(server, message)
-        return (time.perf_counter() - begun) * 1e3
+        return (time.perf_counter() - started) * 1e3
 
 
 # --- lists ----------------------------------------------------------------------------------------
 
 
 def lists(effort: Effort) -> list[Figure]:
-    """A list of twenty tools and one of a thousand, besides those that ours always has."""
+    """Measure lists with twenty and with a thousand tools, in addition to the built-in ones."""
     return [
-        _listed("mcp_list 20", "Few", (), effort),
-        _listed("mcp_list 1000", "Thousand", (Target("ratio", 3.0),), effort),
+        _list_figure("mcp_list 20", "Few", (), effort),
+        _list_figure("mcp_list 1000", "Thousand", (Target("ratio", 3.0),), effort),
     ]
 
 
-def _listed(name: str, activation: str, targets: tuple[Target, ...], effort: Effort) -> Figure:
+def _list_figure(name: str, activation: str, targets: tuple[Target, ...], effort: Effort) -> Figure:
     with stdio_commands(activation, listing=True) as commands, start_all(commands) as servers:
         pages = {who: stdio_client.list_all(server) for who, server in servers.items()}
         tools = {who: b"".join(page).count(b'"inputSchema"') for who, page in pages.items()}
@@ -67,25 +70,25 @@ def _listed(name: str, activation: str, targets: tuple[Target, ...], effort: Eff
     each = "in one page" if len(pages[OURS]) == 1 else f"in {len(pages[OURS])} pages"
     note = f"{tools[OURS]:,} tools, {size:,} bytes {each}, from the limit {same}; tools of peers: "
     note += ", ".join(f"{number:,}" for who, number in tools.items() if who not in (OURS, LIMIT))
-    return compare_all(name, "us", missing(taken), targets, note)
+    return compare_all(name, "us", with_missing_peers(taken), targets, note)
 
 
 def _list_us(server: Server, times: int) -> float:
-    begun = time.perf_counter()
+    started = time.perf_counter()
     for _ in range(times):
         stdio_client.list_all(server)
-    return (time.perf_counter() - begun) / times * 1e6
+    return (time.perf_counter() - started) / times * 1e6
 
 
 # --- short calls ----------------------------------------------------------------------------------
 
 
 def latency(effort: Effort) -> list[Figure]:
-    """Each call after the one before has been answered."""
+    """Measure sequential calls."""
     calls = effort.single_calls
 
     def block(server: Server) -> tuple[float, float]:
-        taken = call_singly(server, _line(1), b"\n", calls)
+        taken = call_sequentially(server, _line(1), b"\n", calls)
         return percentile(taken, 50) * 1e6, percentile(taken, 99) * 1e6
 
     with stdio_commands() as commands, start_all(commands) as servers:
@@ -97,15 +100,17 @@ def latency(effort: Effort) -> list[Figure]:
         compare_all(
             f"mcp_calls_latency {name}",
             "us",
-            missing({who: [pair[column] for pair in pairs] for who, pairs in taken.items()}),
-            note=f"{name} of {calls} calls of an echo, one after the other",
+            with_missing_peers(
+                {who: [pair[column] for pair in pairs] for who, pairs in taken.items()}
+            ),
+            note=f"{name} of {calls} sequential calls of an echo",
         )
         for column, name in enumerate(("p50", "p99"))
     ]
 
 
 def pipelined(effort: Effort) -> list[Figure]:
-    """Many calls under way on one connection."""
+    """Measure many concurrent calls on one connection."""
 
     def block(server: Server, calls: int) -> float:
         return call_pipelined(server, _line, b"\n", calls, IN_FLIGHT) / calls * 1e6
@@ -122,7 +127,7 @@ def pipelined(effort: Effort) -> list[Figure]:
             effort.mcp_rounds,
         )
     targets = (Target("ratio", 5.0), Target("mcp", 1 / 30))
-    figure = compare_all("mcp_calls_pipelined", "us/call", missing(taken), targets)
+    figure = compare_all("mcp_calls_pipelined", "us/call", with_missing_peers(taken), targets)
     assert figure.limit is not None
     rates = [figure.ours, figure.limit, *(peer.value for peer in figure.peers.values() if peer)]
     shown = ", ".join(f"{1e6 / rate.median:,.0f}" for rate in rates)
@@ -138,4 +143,4 @@ def _check(servers: dict[str, Server]) -> None:
     for name, server in servers.items():
         answer = stdio_client.exchange(server, messages.call_echo())
         if messages.ECHOED not in answer or b'"error"' in answer:
-            raise ServerGone(f"{name} answered {answer[:500]!r}")
+            raise ServerExited(f"{name} answered {answer[:500]!r}")

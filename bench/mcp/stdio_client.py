@@ -1,4 +1,4 @@
-"""The client on stdio. It moves bytes; what it parses, it parses outside of what is timed."""
+"""Client on stdio. It only moves bytes while time is measured."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import re
 
 from bench.clients import STREAM_READ, read_some, write_all
 from bench.mcp import messages
-from bench.servers import Server, ServerGone
+from bench.servers import Server, ServerExited
 
-__all__ = ("exchange", "list_all", "read_lines", "shake_hands")
+__all__ = ("exchange", "handshake", "list_all", "read_lines")
 
 _CURSOR = re.compile(rb'"nextCursor":"([^"]+)"')
 
 
 def exchange(server: Server, message: bytes) -> bytes:
-    """One request and the line that answers it, where nothing else is under way."""
+    """Send a request and return the line of its response. No other request may be in flight."""
     write_all(server.input_fd, message + b"\n")
     return read_lines(server, 1)
 
 
 def read_lines(server: Server, lines: int) -> bytes:
-    """Read until so many lines have come, and no more than these."""
+    """Read exactly this number of lines. Raises ServerExited."""
     parts: list[bytes] = []
     seen = 0
     while seen < lines:
@@ -28,23 +28,23 @@ def read_lines(server: Server, lines: int) -> bytes:
         seen += data.count(b"\n")
         parts.append(data)
     if seen > lines or not data.endswith(b"\n"):
-        raise ServerGone(f"more than {lines} lines came: {b''.join(parts)[-500:]!r}")
+        raise ServerExited(f"received more than {lines} lines: {b''.join(parts)[-500:]!r}")
     return b"".join(parts)
 
 
-def shake_hands(server: Server) -> bytes:
-    """The handshake; returns the answer to `initialize`."""
+def handshake(server: Server) -> bytes:
+    """Do the handshake. Returns the response to `initialize`. Raises ServerExited."""
     answer = exchange(server, messages.initialize())
     if b'"protocolVersion":"%b"' % messages.REVISION not in answer:
-        raise ServerGone(f"the handshake failed: {answer[:500]!r}")
+        raise ServerExited(f"the handshake failed: {answer[:500]!r}")
     write_all(server.input_fd, messages.INITIALIZED + b"\n")
     return answer
 
 
 def list_all(server: Server) -> list[bytes]:
-    """Every page of tools, as the lines that answered."""
+    """Return the responses with all pages of tools."""
     pages = [exchange(server, messages.list_tools())]
-    # A cursor stands beside the list, so at one end of the page: no need to search all of it.
+    # The cursor is next to the list, so it is near the start or the end of the page.
     while found := _CURSOR.search(pages[-1][:200]) or _CURSOR.search(pages[-1][-200:]):
         pages.append(exchange(server, messages.list_tools(cursor=found[1])))
     return pages

@@ -1,4 +1,4 @@
-"""Streams of progress: the time that one event takes, and the memory that one stream takes."""
+"""Measures of progress streams: time per event, and memory per stream."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ from bench.mcp import http_client, messages, stdio_client
 from bench.mcp.contenders import (
     Command,
     http_commands,
-    missing,
     start_all,
     start_all_http,
     stdio_commands,
+    with_missing_peers,
 )
 from bench.measure import LIMIT, OURS, Effort, Figure, Target, compare_all, take_turns
-from bench.servers import Server, ServerGone, resident_kb, start_http
+from bench.servers import Server, ServerExited, resident_kb, start_http
 
 __all__ = ("memory", "over_sse", "over_stdio")
 
 TARGETS = (Target("ratio", 3.0),)
 PROGRESS = b'"method":"notifications/progress"'
 
-#: After so many streams everything that is needed once has been made.
-WARM_STREAMS = 20
+#: Streams opened before measuring, so that one-time allocations do not count.
+WARMUP_STREAMS = 20
 SETTLE_S = 0.2
 
-#: Takes the number of events; returns the seconds and all that came.
+#: Takes the number of events; returns the seconds and all received bytes.
 Stream = Callable[[int], tuple[float, bytes]]
 
 
 def over_stdio(effort: Effort) -> list[Figure]:
-    """Lines on a pipe."""
+    """Measure notifications as lines on a pipe."""
     with stdio_commands() as commands, start_all(commands) as servers:
         streams = {name: partial(_on_pipe, server) for name, server in servers.items()}
         return [_compare("mcp_stream_stdio", streams, effort)]
 
 
 def over_sse(effort: Effort) -> list[Figure]:
-    """Server-sent events that answer a call."""
+    """Measure notifications as server-sent events."""
     with http_commands("sse") as commands, start_all_http(commands) as ports:
         streams = {
-            name: partial(_on_socket, http_client.shake_hands(port)) for name, port in ports.items()
+            name: partial(_on_socket, http_client.handshake(port)) for name, port in ports.items()
         }
         return [_compare("mcp_stream_sse", streams, effort)]
 
 
 def _on_pipe(server: Server, events: int) -> tuple[float, bytes]:
-    begun = time.perf_counter()
+    started = time.perf_counter()
     write_all(server.input_fd, messages.call_count(events) + b"\n")
     data = stdio_client.read_lines(server, events + 1)
-    return time.perf_counter() - begun, data
+    return time.perf_counter() - started, data
 
 
 def _on_socket(endpoint: http_client.Endpoint, events: int) -> tuple[float, bytes]:
@@ -69,7 +69,7 @@ def _compare(name: str, streams: Mapping[str, Stream], effort: Effort) -> Figure
             events = int(events * effort.peer_share)
         seconds, data = streams[who](events)
         if data.count(PROGRESS) != events:
-            raise ServerGone(f"{who} sent {data.count(PROGRESS)} of {events} events")
+            raise ServerExited(f"{who} sent {data.count(PROGRESS)} of {events} events")
         sizes[who] = len(data) / events
         return seconds / events * 1e6
 
@@ -77,16 +77,16 @@ def _compare(name: str, streams: Mapping[str, Stream], effort: Effort) -> Figure
     shown = ", ".join(f"{size:.0f}" for size in sizes.values())
     note = (
         f"{effort.mcp_events:,} events, each a notification, request to the last byte of the "
-        f"answer; bytes per event of ours, the limit and peers: {shown}"
+        f"response; bytes per event of ours, the limit and peers: {shown}"
     )
-    return compare_all(name, "us/event", missing(taken), TARGETS, note)
+    return compare_all(name, "us/event", with_missing_peers(taken), TARGETS, note)
 
 
 # --- memory ---------------------------------------------------------------------------------------
 
 
 def memory(effort: Effort) -> list[Figure]:
-    """What one more open stream costs, each time in a new process."""
+    """Measure the memory of an open stream, in a new process each time."""
     number = effort.mcp_streams
     fewer = int(number * effort.peer_share)
     with http_commands("sse") as commands:
@@ -98,18 +98,18 @@ def memory(effort: Effort) -> list[Figure]:
             effort.mcp_memory_rounds,
             warm=False,
         )
-    note = f"growth of the server with {number:,} open calls ({fewer:,} with peers), for each"
+    note = f"growth of the server per open call, with {number:,} open calls ({fewer:,} for peers)"
     targets = (Target("value", 24.0),)
-    return [compare_all("mcp_memory_streams", "KiB", missing(taken), targets, note)]
+    return [compare_all("mcp_memory_streams", "KiB", with_missing_peers(taken), targets, note)]
 
 
 def _stream_kib(command: Command, number: int) -> float:
     with start_http(command) as (server, port), ExitStack() as stack:
-        endpoint = http_client.shake_hands(port)
-        for request in range(1, WARM_STREAMS + 1):
-            http_client.hold(stack, port, endpoint.request(messages.call_hold(request)))
+        endpoint = http_client.handshake(port)
+        for request in range(1, WARMUP_STREAMS + 1):
+            http_client.open_stream(stack, port, endpoint.request(messages.call_hold(request)))
         before = resident_kb(server.pid)
-        for request in range(WARM_STREAMS + 1, WARM_STREAMS + number + 1):
-            http_client.hold(stack, port, endpoint.request(messages.call_hold(request)))
+        for request in range(WARMUP_STREAMS + 1, WARMUP_STREAMS + number + 1):
+            http_client.open_stream(stack, port, endpoint.request(messages.call_hold(request)))
         time.sleep(SETTLE_S)
         return (resident_kb(server.pid) - before) / number

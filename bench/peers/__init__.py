@@ -1,1 +1,1 @@
-"""The same tools on other people's frameworks, to be measured beside ours."""
+"""The same tools on other frameworks, for comparison."""

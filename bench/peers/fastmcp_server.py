@@ -32,7 +32,7 @@ async def hold(ctx: Context) -> str:
 
 
 def build(tools: int) -> FastMCP:
-    """A server with these three tools, or with so many others."""
+    """Return a server with these three tools, or with this number of other tools."""
     server: FastMCP = FastMCP("bench")
     named: dict[str, Callable[..., Awaitable[str]]] = {
         "bench.echo": echo,
@@ -47,7 +47,7 @@ def build(tools: int) -> FastMCP:
 
 
 def main(transport: str, tools: int) -> None:
-    """Serve on stdio, or over HTTP with answers as `json` or `sse`."""
+    """Serve on stdio, or over HTTP with responses as `json` or `sse`."""
     server = build(tools)
     if transport == "stdio":
         server.run("stdio", show_banner=False)

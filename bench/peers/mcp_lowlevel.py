@@ -13,7 +13,7 @@ from mcp.server.stdio import stdio_server
 
 
 def tool(name: str, description: str, **parameters: str) -> types.Tool:
-    """A tool whose parameters all have to be given."""
+    """Return a tool whose parameters are all required."""
     schema = {
         "type": "object",
         "properties": {name: {"type": kind} for name, kind in parameters.items()},
@@ -50,7 +50,7 @@ async def call(
 
 
 def build(number: int) -> Server[Any]:
-    """A server with the three tools, or with so many others."""
+    """Return a server with the three tools, or with this number of other tools."""
     tools = [
         tool(f"many.tool_{i}", "Say TEXT again.", text="string") for i in range(number)
     ] or TOOLS
@@ -70,7 +70,7 @@ async def serve_stdio(server: Server[Any]) -> None:
 
 
 def main(transport: str, tools: int) -> None:
-    """Serve on stdio, or over HTTP with answers as `json` or `sse`."""
+    """Serve on stdio, or over HTTP with responses as `json` or `sse`."""
     server = build(tools)
     if transport == "stdio":
         anyio.run(serve_stdio, server)

@@ -31,7 +31,7 @@ async def hold(ctx: Context) -> str:
 
 
 def build(tools: int) -> MCPServer:
-    """A server with these three tools, or with so many others."""
+    """Return a server with these three tools, or with this number of other tools."""
     server = MCPServer("bench")
     named: dict[str, Callable[..., Awaitable[str]]] = {
         "bench.echo": echo,
@@ -46,7 +46,7 @@ def build(tools: int) -> MCPServer:
 
 
 def main(transport: str, tools: int) -> None:
-    """Serve on stdio, or over HTTP with answers as `json` or `sse`."""
+    """Serve on stdio, or over HTTP with responses as `json` or `sse`."""
     server = build(tools)
     if transport == "stdio":
         server.run("stdio")

@@ -1,6 +1,6 @@
-"""A route of Starlette that takes JSON and answers JSON, with the bytes of a tool's answer.
+"""A Starlette route that accepts and returns JSON, with the bytes of a tool's response.
 
-It knows no protocol at all: it is what a web service without MCP costs.
+It implements no protocol, so it shows the cost of a web service without MCP.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bench.uvicorn_server import serve
 
 
 async def answer(request: Request) -> JSONResponse:
-    """Say the argument `text` again."""
+    """Echo the argument `text`."""
     message = await request.json()
     text = message["params"]["arguments"]["text"]
     result = {"content": [{"type": "text", "text": text}], "isError": False}

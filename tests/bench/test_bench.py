@@ -1,4 +1,4 @@
-"""The benchmark works, and its limits say what the program says. No time is asserted here."""
+"""The benchmark runs, and its limits send the same bytes as the program. No times are asserted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EVENTS = 3
 
 def read_stdio(command: tuple[str, ...]) -> list[bytes]:
     with servers.start(command) as server:
-        os.write(server.input_fd, clients.ask_count(EVENTS) + b"\n")
+        os.write(server.input_fd, clients.count_request(EVENTS) + b"\n")
         seen = b""
         while seen.count(b"\n") < EVENTS + 2:
             data = os.read(server.output_fd, 65536)
@@ -38,7 +38,7 @@ def record(
     client: Callable[[int, int], tuple[float, int]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> bytes:
-    """All that a client of the benchmark received."""
+    """Return all bytes that a client of the benchmark received."""
     received = bytearray()
 
     class Recording(socket.socket):
@@ -60,7 +60,7 @@ def record(
 
 
 def without_numbers(text: bytes) -> bytes:
-    """Numbers of subscriptions and dates differ from run to run."""
+    """Remove subscription numbers and dates, which differ between runs."""
     text = re.sub(rb"\d{14,16}", b"N", text)
     text = re.sub(rb"(?m)^[0-9a-f]+\r\n", b"", text)  # the sizes of chunks
     return re.sub(rb"(?m)^date: .*\r\n", b"", text)
@@ -146,7 +146,7 @@ def test_sides_take_turns_at_starting() -> None:
 def test_a_server_that_exits_is_reported_with_its_stderr() -> None:
     command = (sys.executable, "-c", "import sys; sys.exit('no thanks')")
 
-    with pytest.raises(servers.ServerGone) as caught, servers.start_http(command):
+    with pytest.raises(servers.ServerExited) as caught, servers.start_http(command):
         pass
 
     assert "no thanks" in "\n".join(caught.value.__notes__)

@@ -1,4 +1,4 @@
-"""The measures of the store work, and bare SQLite writes the rows that ours writes."""
+"""The measures of the store run, and bare SQLite writes the same rows as the store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_measure_returns_a_figure_with_its_limit(name: str) -> None:
 def test_bare_sqlite_writes_the_same_rows_as_the_store(tmp_path: Path) -> None:
     commits = 600  # enough for the index to be brought up to date
     with arbor.Ours(tmp_path / "ours.db") as ours:
-        ours.append_singly(commits)
+        ours.append_sequentially(commits)
     with arbor.bare_store(tmp_path / "bare.db") as bare:
         arbor.append_bare(bare, commits)
         bare.execute("INSERT INTO changes VALUES (1, 1, 'tree_created', NULL, 0)")

@@ -1,4 +1,4 @@
-"""The measures of conversations work, against a stand-in that speaks the provider's protocol."""
+"""The measures of chat run against a stand-in for the provider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MCP in the benchmark: the limit says what the program says, and peers are shown beside both."""
+"""MCP in the benchmark: the limit sends the same bytes as the program, and peers are compared."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ ACCEPTED = (http_client.Endpoint(0).accept, b"text/event-stream")
 
 
 def on_stdio(command: contenders.Command) -> list[bytes]:
-    """Everything that is asked on stdio, and what was answered."""
+    """Send all requests of the benchmark on stdio. Returns the responses."""
     with servers.start(command) as server:
         answers = [
             stdio_client.exchange(server, messages.discover()),
-            stdio_client.shake_hands(server),
+            stdio_client.handshake(server),
             *stdio_client.list_all(server),
             stdio_client.exchange(server, messages.call_echo(2)),
             stdio_client.exchange(server, messages.call_echo(3, stateless=True)),
@@ -40,11 +40,11 @@ def on_stdio(command: contenders.Command) -> list[bytes]:
 
 
 def over_http(command: contenders.Command) -> list[bytes]:
-    """Everything that is asked over HTTP, and what was answered, without what differs by chance."""
+    """Send all requests of the benchmark over HTTP. Returns the normalised responses."""
     answers: list[bytes] = []
     with servers.start_http(command) as (_, port):
         for accept in ACCEPTED:
-            endpoint = http_client.shake_hands(port, accept)
+            endpoint = http_client.handshake(port, accept)
             with http_client.connect(port) as sock:
                 answers += [
                     http_client.exchange(sock, endpoint.request(messages.call_echo(2))),
@@ -54,11 +54,11 @@ def over_http(command: contenders.Command) -> list[bytes]:
                 ]
             request = endpoint.request(messages.call_count(EVENTS, 4))
             answers.append(http_client.stream(port, request)[1])
-    return [without_chance(answer) for answer in answers]
+    return [normalise(answer) for answer in answers]
 
 
-def without_chance(answer: bytes) -> bytes:
-    """Dates, the ids of events and where chunks end differ from run to run."""
+def normalise(answer: bytes) -> bytes:
+    """Remove dates, event ids and chunk boundaries, which differ between runs."""
     answer = re.sub(rb"(?m)^date: .*\r\n", b"", answer)
     answer = re.sub(rb"(?m)^id: .*\n", b"id: N\n", answer)
     answer = re.sub(rb"(?m)^[0-9a-f]+\r\n", b"", answer)
@@ -144,7 +144,7 @@ def test_an_unknown_measure_is_rejected() -> None:
     )
 
     assert done.returncode == 2
-    assert "no measure begins with 'nothing'" in done.stderr
+    assert "no measure starts with 'nothing'" in done.stderr
 
 
 def test_a_target_may_be_a_multiple_of_a_peer() -> None:
