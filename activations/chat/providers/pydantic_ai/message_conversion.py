@@ -240,7 +240,7 @@ def _thinking_parts(text: str, meta: Mapping[str, Any], system: str) -> Iterator
     for part in parts:
         content = text[start : start + part["length"]]
         start += part["length"]
-        # Reasoning between tags in the text has no signature, details or id and is not sent back.
+        # Reasoning that was parsed from tags in the text has only the id "content"; omit it.
         if part.get("signature") or part.get("details") or part.get("id") not in (None, "content"):
             yield ThinkingPart(
                 content,
