@@ -71,3 +71,16 @@ def test_every_module_that_the_architecture_names_is_there() -> None:
     ]
     missing = [name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in files)]
     assert missing == []
+
+
+def test_the_layout_in_the_contributing_guide_names_existing_folders() -> None:
+    layout = re.search(
+        r"## Layout\n\n```\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL
+    )
+    assert layout is not None
+    parent = ROOT
+    for line in layout[1].splitlines():
+        parent = parent if line.startswith(" ") else ROOT
+        folder = parent / line.split()[0]
+        assert folder.is_dir(), line
+        parent = parent if line.startswith(" ") else folder
