@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from plexus.errors import Internal, NotFound, PlexusError
 from plexus.principal import Principal
@@ -30,35 +30,17 @@ from plexus.rpc.effects import (
     Send,
     SetTimer,
     StartCall,
+    View,
     WatchChanges,
 )
 from plexus.rpc.wire import Message
 from plexus.runtime.changes import Change
 from plexus.runtime.hub import Plexus
-from plexus.runtime.log import Batch, Reader
+from plexus.runtime.log import Reader
 from plexus.runtime.run import Run
 from plexus.runtime.shares import connection_full, watches_full
 
-__all__ = ("Connection", "View")
-
-
-class View(Protocol):
-    """The interface of a protocol view: each handler returns effects."""
-
-    def receive(self, message: Message | list[Message]) -> list[Effect]: ...
-    def on_started(self, call: Any, run: Run) -> list[Effect]: ...
-    def on_refused(self, call: Any, error: PlexusError) -> list[Effect]: ...
-    def on_items(self, call: Any, batch: Batch) -> list[Effect]: ...
-    def on_timer(self, call: Any) -> list[Effect]: ...
-    def on_outcome(
-        self, effect: AnswerQuestion | KeepRun, error: PlexusError | None
-    ) -> list[Effect]: ...
-    def on_change(self, change: Change) -> list[Effect]: ...
-    def on_request_error(self, requests: list[wire.Id], error: PlexusError) -> list[Effect]: ...
-    def on_call_error(self, call: Any, error: PlexusError, seq: int) -> list[Effect]: ...
-    def on_shutdown(self) -> list[Effect]: ...
-    def on_revoked(self, reason: str) -> list[Effect]: ...
-    def on_disconnect(self) -> list[Effect]: ...
+__all__ = ("Connection",)
 
 
 class Connection:
@@ -104,9 +86,8 @@ class Connection:
         try:
             effects = self._view.receive(message)
         except Exception as error:  # noqa: BLE001 - a defect; requests are still answered
-            effects = self._view.on_request_error(
-                _request_ids(message), Internal.report("a request", error)
-            )
+            defect = Internal.report("a request", error)
+            effects = self._view.on_request_error(_request_ids(message), defect)
         self.perform(effects)
 
     def collect(self) -> list[bytes]:
@@ -140,10 +121,7 @@ class Connection:
         return frames
 
     def on_collected(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once, at the next `collect`.
-
-        Transports use it to pause reading from a peer that does not read its replies.
-        """
+        """Call `callback` at the next `collect`. Transports pause reading until then."""
         self._on_collected.append(callback)
 
     async def collected(self) -> None:

@@ -28,10 +28,11 @@ from native_rpc.framing import LINES
 from native_rpc.protocol import NativeConnection
 from plexus.principal import LOCAL
 from plexus.registry.lazy import resolve
+from plexus.rpc.effects import View
 from plexus.rpc.wire import LineDecoder
 from plexus.runtime.hub import Plexus
 from substrate.build_hub import NO_FILES, MakeHub, build_hub, close_runner
-from substrate.driver import Connection, View
+from substrate.driver import Connection
 from substrate.publishing.lookout import Publisher
 from substrate.settings import ProjectFiles, Settings
 from substrate.telemetry.observers import Observers

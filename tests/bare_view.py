@@ -7,8 +7,9 @@ from typing import Any
 
 from plexus import Plexus
 from plexus.principal import LOCAL
+from plexus.rpc.effects import View
 from plexus.rpc.wire import LineDecoder
-from substrate.driver import Connection, View
+from substrate.driver import Connection
 
 __all__ = ("Bare",)
 

@@ -9,10 +9,16 @@ costs half a millisecond at every start.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from plexus.errors import PlexusError
 from plexus.registry.signature import MethodSpec
+
+if TYPE_CHECKING:  # only named in the interface of views
+    from plexus.rpc.wire import Id, Message
+    from plexus.runtime.changes import Change
+    from plexus.runtime.log import Batch
+    from plexus.runtime.run import Run
 
 __all__ = (
     "AnswerQuestion",
@@ -25,6 +31,7 @@ __all__ = (
     "Send",
     "SetTimer",
     "StartCall",
+    "View",
     "WatchChanges",
 )
 
@@ -180,3 +187,22 @@ Effect: TypeAlias = (
     | CancelRun
     | KeepRun
 )
+
+
+class View(Protocol):
+    """The interface of a protocol view: each handler returns effects."""
+
+    def receive(self, message: Message | list[Message]) -> list[Effect]: ...
+    def on_started(self, call: Any, run: Run) -> list[Effect]: ...
+    def on_refused(self, call: Any, error: PlexusError) -> list[Effect]: ...
+    def on_items(self, call: Any, batch: Batch) -> list[Effect]: ...
+    def on_timer(self, call: Any) -> list[Effect]: ...
+    def on_outcome(
+        self, effect: AnswerQuestion | KeepRun, error: PlexusError | None
+    ) -> list[Effect]: ...
+    def on_change(self, change: Change) -> list[Effect]: ...
+    def on_request_error(self, requests: list[Id], error: PlexusError) -> list[Effect]: ...
+    def on_call_error(self, call: Any, error: PlexusError, seq: int) -> list[Effect]: ...
+    def on_shutdown(self) -> list[Effect]: ...
+    def on_revoked(self, reason: str) -> list[Effect]: ...
+    def on_disconnect(self) -> list[Effect]: ...

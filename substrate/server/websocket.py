@@ -19,8 +19,9 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from plexus.principal import Principal
 from plexus.rpc import wire
+from plexus.rpc.effects import View
 from plexus.runtime.hub import Plexus
-from substrate.driver import Connection, View
+from substrate.driver import Connection
 from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
 from substrate.server.peers import LAST_WRITE_S, StallTimeout

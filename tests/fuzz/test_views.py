@@ -28,9 +28,10 @@ from native_rpc.protocol import NativeConnection
 from plexus import Plexus
 from plexus.principal import LOCAL
 from plexus.rpc import wire
+from plexus.rpc.effects import View
 from plexus.rpc.wire import Invalid, LineDecoder, Message, Request
 from plexus.runtime.builtin import PlexusActivation
-from substrate.driver import Connection, View
+from substrate.driver import Connection
 
 pytestmark = pytest.mark.timeout(TIMEOUT_S)
 
