@@ -56,9 +56,11 @@ class PlexusActivation(Activation):
     def __init__(self, hub: Plexus) -> None:
         self._hub = hub
 
-    @method(read_only=True, open_world=False, control=True)
+    @method(title="Describe methods", read_only=True, open_world=False, control=True)
     async def schema(self, namespace: str | None = None, *, ctx: Context) -> dict[str, Any]:
         """Describe all activations, with the JSON Schemas of the methods that you may call.
+
+        Use it to find methods that are not listed as tools, and their parameters.
 
         Args:
             namespace: Describe only this activation, such as "bash" or "solar.earth".
@@ -66,7 +68,7 @@ class PlexusActivation(Activation):
         whole = self._hub.schema(ctx.principal)
         return whole if namespace is None else _find(whole["activations"], namespace)
 
-    @method(read_only=True, open_world=False, control=True)
+    @method(title="Get the schema hash", read_only=True, open_world=False, control=True)
     async def hash(self, *, ctx: Context) -> str:
         """Return the SHA-256 of the schema, which changes if and only if the schema does."""
         text: str = self._hub.schema(ctx.principal)["hash"]
@@ -75,7 +77,7 @@ class PlexusActivation(Activation):
     # Methods that follow a run or call another method need only the scope "read": they reach only
     # the caller's own runs, and the hub checks the scope of the called method.
 
-    @method(deadline_s=None, scope=READ)
+    @method(title="Call a method", deadline_s=None, scope=READ)
     async def call(
         self, method: str, params: dict[str, Any] | None = None, *, ctx: Context
     ) -> dict[str, Any]:
@@ -95,7 +97,7 @@ class PlexusActivation(Activation):
             if call.fresh:
                 call.run.cancel("the caller stopped reading")
 
-    @method(read_only=True, open_world=False, control=True)
+    @method(title="List runs", read_only=True, open_world=False, control=True)
     async def runs(
         self, state: str | None = None, limit: int = 100, *, ctx: Context
     ) -> list[dict[str, Any]]:
@@ -111,7 +113,7 @@ class PlexusActivation(Activation):
         chosen = [run for run in runs if state is None or run.state == state]
         return [run.describe() for run in chosen[: max(limit, 0)]]
 
-    @method(listed=False, deadline_s=None, read_only=True, open_world=False)
+    @method(title="Watch runs", listed=False, deadline_s=None, read_only=True, open_world=False)
     async def watch(self, interval_s: float = 0.5, *, ctx: Context) -> AsyncIterator[RunsChanged]:
         """Stream a snapshot of your runs, then every start, update and end.
 
@@ -124,9 +126,11 @@ class PlexusActivation(Activation):
             async for event in changes:
                 yield event
 
-    @method(follows=True, read_only=True, open_world=False, scope=READ)
+    @method(title="Follow a run", follows=True, read_only=True, open_world=False, scope=READ)
     def attach(self, run: int, after: int = 0, *, principal: Principal) -> tuple[Run, int]:
         """Follow one of your runs: replay its items after a given one, then stream new ones.
+
+        Use it to read a run that continues in the background or was started by another client.
 
         Args:
             run: Number of the run, from the response to the call that started it.
@@ -134,7 +138,14 @@ class PlexusActivation(Activation):
         """
         return self._hub.runs.find(run, principal), after
 
-    @method(destructive=True, idempotent=True, open_world=False, scope=READ, control=True)
+    @method(
+        title="Stop a run",
+        destructive=True,
+        idempotent=True,
+        open_world=False,
+        scope=READ,
+        control=True,
+    )
     async def cancel(self, run: int, reason: str | None = None, *, ctx: Context) -> bool:
         """Stop one of your runs. Returns whether it was still running.
 
@@ -145,7 +156,7 @@ class PlexusActivation(Activation):
         found = self._hub.find_run_to_control(run, ctx.principal)
         return await found.stop(reason or "cancelled by request")
 
-    @method(scope=READ, control=True)
+    @method(title="Answer a question", scope=READ, control=True)
     async def respond(self, run: int, request: str, answer: Any, *, ctx: Context) -> bool:
         """Answer a question of one of your runs.
 
@@ -157,7 +168,7 @@ class PlexusActivation(Activation):
         await self._hub.find_run_to_control(run, ctx.principal).respond(request, answer)
         return True
 
-    @method(listed=False, scope=READ, control=True)
+    @method(title="End a subscription", listed=False, scope=READ, control=True)
     async def unsubscribe(self, subscription: int) -> bool:
         """End a subscription of this connection, and its run if this connection started it.
 
@@ -170,7 +181,14 @@ class PlexusActivation(Activation):
 
     # --- resources, prompts and suggestions ---------------------------------------------------
 
-    @method(name="resources", listed=False, read_only=True, open_world=False, control=True)
+    @method(
+        name="resources",
+        title="List resources",
+        listed=False,
+        read_only=True,
+        open_world=False,
+        control=True,
+    )
     async def list_resources(
         self, after: str | None = None, limit: int = 100, *, ctx: Context
     ) -> list[dict[str, Any]]:
@@ -183,7 +201,14 @@ class PlexusActivation(Activation):
         listed = await self._hub.list_resources(ctx.principal, after, max(limit, 0))
         return [_without_none(entry) for entry in listed]
 
-    @method(name="prompts", listed=False, read_only=True, open_world=False, control=True)
+    @method(
+        name="prompts",
+        title="List prompts",
+        listed=False,
+        read_only=True,
+        open_world=False,
+        control=True,
+    )
     async def list_prompts(
         self, after: str | None = None, limit: int = 100, *, ctx: Context
     ) -> list[dict[str, Any]]:
@@ -196,7 +221,7 @@ class PlexusActivation(Activation):
         listed = await self._hub.list_prompts(ctx.principal, after, max(limit, 0))
         return [_without_none(entry) for entry in listed]
 
-    @method(listed=False, read_only=True, open_world=False, control=True)
+    @method(title="Suggest values", listed=False, read_only=True, open_world=False, control=True)
     async def complete(
         self,
         method: str,

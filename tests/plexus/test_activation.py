@@ -35,7 +35,7 @@ Function = Callable[..., Any]
 
 
 def activation(function: Function | None = None, **attributes: Any) -> type[Activation]:
-    """A class called Sample with one method, or with none."""
+    """Return a class named Sample with one method, or with none."""
     body: dict[str, Any] = {"__doc__": "A sample.", "namespace": "sample", "version": "1.0.0"}
     if function is not None:
         body[function.__name__] = method(function)
@@ -148,7 +148,7 @@ def sync_generator_of_a_stream() -> Function:
 
 def returns_bare_stream() -> Function:
     def broken(self: Any) -> AsyncIterator:  # type: ignore[type-arg]
-        """Return an iterator over who knows what."""
+        """Return an iterator without an item type."""
         raise NotImplementedError
 
     return broken
@@ -172,7 +172,7 @@ def yield_without_stream() -> Function:
 
 def bare_stream() -> Function:
     async def broken(self: Any) -> AsyncIterator:  # type: ignore[type-arg]  # noqa: ARG001
-        """Yield who knows what."""
+        """Yield untyped values."""
         yield Content(text="")
 
     return broken
@@ -180,7 +180,7 @@ def bare_stream() -> Function:
 
 def bare_typing_stream() -> Function:
     async def broken(self: Any) -> typing.AsyncIterator:  # type: ignore[type-arg]  # noqa: ARG001
-        """Yield who knows what."""
+        """Yield untyped values."""
         yield Content(text="")
 
     return broken
@@ -204,7 +204,7 @@ def stream_of_some_text() -> Function:
 
 def hidden_type() -> Function:
     async def broken(self: Any, amount: Decimal) -> str:  # noqa: ARG001
-        """Take what only a type checker can see."""
+        """Take a type that is imported for type checking only."""
         return ""
 
     return broken
@@ -212,7 +212,7 @@ def hidden_type() -> Function:
 
 def misspelt_type() -> Function:
     async def broken(self: Any, amount: typing.Nope) -> str:  # type: ignore[name-defined]  # noqa: ARG001
-        """Take what is nowhere."""
+        """Take an undefined type."""
         return ""
 
     return broken
@@ -261,7 +261,7 @@ def test_a_method_has_a_lower_case_name(name: str) -> None:
 
 def untyped() -> Function:
     async def broken(self: Any, amount) -> str:  # type: ignore[no-untyped-def]  # noqa: ARG001
-        """Take who knows what."""
+        """Take an untyped argument."""
         return ""
 
     return broken
@@ -325,7 +325,7 @@ def test_an_argument_that_is_written_wrongly_is_named_with_method_and_class(
 
 def test_a_reserved_name_is_refused() -> None:
     async def broken(self: Any, _run: str) -> str:  # noqa: ARG001
-        """Take what belongs to the call."""
+        """Take a reserved argument."""
         return ""
 
     message = refusal(activation(broken))
@@ -341,7 +341,7 @@ async def test_an_argument_without_a_schema_does_not_take_the_others_down(
     open_hub: OpenHub,
 ) -> None:
     async def broken(self: Any, amount: Opaque) -> str:  # noqa: ARG001
-        """Take what has no schema."""
+        """Take an argument without a schema."""
         return ""
 
     hub = open_hub()
@@ -359,7 +359,7 @@ async def test_an_argument_without_a_schema_does_not_take_the_others_down(
 
 async def test_a_result_without_a_schema_does_not_take_the_others_down(open_hub: OpenHub) -> None:
     async def broken(self: Any) -> Opaque:  # noqa: ARG001
-        """Return what has no schema."""
+        """Return a value without a schema."""
         return Opaque()
 
     hub = open_hub()
@@ -378,7 +378,7 @@ class OpaqueEvent(Event):
 
 async def test_an_event_without_a_schema_does_not_take_the_others_down(open_hub: OpenHub) -> None:
     async def broken(self: Any) -> AsyncIterator[OpaqueEvent]:  # noqa: ARG001
-        """Yield what has no schema."""
+        """Yield an event without a schema."""
         yield OpaqueEvent(Opaque())
 
     hub = open_hub()

@@ -367,7 +367,7 @@ class Picky(Activation):
 
     @completer("write", "place")
     async def places(self, value: str, given: dict[str, str]) -> list[str]:
-        """Suggest what was given."""
+        """Suggest the given arguments."""
         return [f"{value} {given}"]
 
     @method

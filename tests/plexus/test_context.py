@@ -99,7 +99,7 @@ class Outer(Activation):
 
     @method
     async def streams(self, target: str, *, ctx: Context) -> AsyncIterator[Content]:
-        """Pass on what another streams."""
+        """Yield the events of another method."""
         async for event in ctx.call(target):
             self.seen.append(event)
             if isinstance(event, Content):
@@ -109,12 +109,12 @@ class Outer(Activation):
     async def awaits(
         self, target: str, params: dict[str, Any] | None = None, *, ctx: Context
     ) -> Any:
-        """Return what another returns."""
+        """Return the value of another method."""
         return await ctx.call(target, **(params or {}))
 
     @method
     async def catches(self, target: str, *, ctx: Context) -> list[Any]:
-        """Return what another fails with."""
+        """Return the error of another method."""
         try:
             await ctx.call(target)
         except PlexusError as error:
@@ -154,7 +154,7 @@ class Asker(Activation):
 
     @method
     async def catch(self, *, ctx: Context) -> str:
-        """Ask, and return what went wrong."""
+        """Ask, and return the error."""
         try:
             await ctx.ask(self._question, timeout_s=self._timeout_s)
         except Declined as error:
@@ -526,12 +526,12 @@ class Several(Activation):
 
     @method
     async def nothing(self, *, ctx: Context) -> dict[str, Any]:
-        """Ask nothing."""
+        """Ask no question."""
         return await ctx.ask_all({})
 
     @method
     async def mixed(self, *, ctx: Context) -> list[Any]:
-        """Ask what can be asked, and something that cannot."""
+        """Ask a supported and an unsupported question."""
         can = {kind: ctx.can_ask(kind) for kind in ("form", "sample")}
         try:
             await ctx.ask_all({"a": Confirm("Sure?"), "b": Sample("Why?")})

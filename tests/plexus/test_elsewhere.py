@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Home:
-    """A process that only notes what is wanted of it."""
+    """A process that only records requests."""
 
     def __init__(self) -> None:
         self.wanted: list[tuple[int, int | None]] = []
@@ -71,7 +71,7 @@ def content(*texts: str) -> list[bytes]:
 
 
 async def read(run: RunElsewhere, after: int = 0) -> list[tuple[int, Event]]:
-    """The items that there are, with their numbers."""
+    """Return the available items with their numbers."""
     reader = run.reader(after, lambda _: None, owner=False)
     found: list[tuple[int, Event]] = []
     while (batch := reader.take()).events:

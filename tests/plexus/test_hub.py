@@ -1,4 +1,4 @@
-"""The hub: names, arguments, keys, principals, and what happens when activations change."""
+"""The hub: names, arguments, keys, principals, and changes of activations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Point:
 
 
 class Tell(Activation):
-    """Tells what it was received."""
+    """Returns what it receives."""
 
     namespace = "tell"
     version = "1.0.0"
@@ -66,7 +66,7 @@ class Tell(Activation):
 
     @method
     async def wait(self) -> AsyncIterator[Content]:
-        """Say one thing, wait, and say another."""
+        """Yield a text, wait, and yield another."""
         self.calls += 1
         yield Content(text="one")
         await self.gate.wait()
@@ -84,7 +84,7 @@ class Luna(Activation):
 
     @method
     async def info(self) -> str:
-        """Say what it is."""
+        """Return its name."""
         return "moon"
 
 
@@ -97,7 +97,7 @@ class Earth(Activation):
 
     @method
     async def info(self) -> str:
-        """Say what it is."""
+        """Return its name."""
         return "planet"
 
 
@@ -451,7 +451,7 @@ async def test_a_change_names_the_list_that_changed(open_hub: OpenHub) -> None:
 
 async def test_an_activation_that_lists_resources_changes_that_list(open_hub: OpenHub) -> None:
     class Lists(Tell):
-        """Lists what comes and goes."""
+        """Has dynamic resources."""
 
         async def resources(self, *_: Any) -> list[ResourceInfo]:
             """Nothing yet."""

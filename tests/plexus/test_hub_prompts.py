@@ -1,4 +1,4 @@
-"""Prompts of a hub: finding one by its name, and listing those that are there and that come."""
+"""Prompts of a hub: found by name, and listed, both fixed and dynamic."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Talks(Activation):
     async def prompts(
         self, principal: Principal, after: str | None, limit: int
     ) -> list[PromptInfo]:
-        """The conversations that there are."""
+        """Return the conversations."""
         self.asked.append((principal.name, after, limit))
         listed = [PromptInfo(f"talks.with.{name}", name) for name in sorted(self.names)]
         return [each for each in listed if after is None or each.name > after][:limit]
@@ -230,7 +230,7 @@ class Loose(Activation):
         return name
 
     async def prompts(self, *_: Any) -> list[PromptInfo]:
-        """All of them, whatever was asked for."""
+        """Return all entries and ignore `after`."""
         return [PromptInfo(f"loose.{name}", description="Comes.") for name in self.names]
 
 
@@ -299,7 +299,7 @@ async def test_a_list_that_fails_is_reported_and_the_others_are_shown(
     open_hub: OpenHub, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Failing(Activation):
-        """Cannot say what it has."""
+        """Has a list hook that fails."""
 
         namespace = "failing"
         version = "1.0.0"
@@ -326,7 +326,7 @@ async def test_an_activation_lists_no_prompts_by_default(open_hub: OpenHub) -> N
 
 async def test_an_activation_that_lists_prompts_changes_that_list(open_hub: OpenHub) -> None:
     class Lists(Demo):
-        """Lists what comes and goes."""
+        """Has dynamic prompts."""
 
         async def prompts(self, *_: Any) -> list[PromptInfo]:
             """Nothing yet."""

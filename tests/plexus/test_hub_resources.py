@@ -1,4 +1,4 @@
-"""Resources: found by their addresses, listed in one order, and read as text."""
+"""Resources: found by URI, listed in one order, and read as text."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_an_unknown_uri_is_not_found(uri: str, open_hub: OpenHub) -> None:
 
 async def test_of_several_matches_the_most_specific_wins(open_hub: OpenHub) -> None:
     class Nested(Activation):
-        """Reads whatever is below."""
+        """Read any path."""
 
         namespace = "nested"
         version = "1.0.0"
@@ -218,7 +218,7 @@ async def test_a_list_that_fails_is_reported_and_the_others_are_shown(
     open_hub: OpenHub, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Failing(Activation):
-        """Cannot say what it has."""
+        """Has a list hook that fails."""
 
         namespace = "failing"
         version = "1.0.0"

@@ -192,7 +192,7 @@ async def test_an_event_with_no_number_ends_the_run_after_those_before_it(
 
 
 def short(given: Any) -> str:
-    """The name of a case; one has more digits than Python writes."""
+    """Return the name of a case; one has more digits than Python prints."""
     return type(given).__name__
 
 

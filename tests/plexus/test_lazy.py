@@ -1,4 +1,4 @@
-"""Activations that are registered from a manifest, and what happens when it is stale."""
+"""Activations that are registered from a manifest, also a stale one."""
 
 from __future__ import annotations
 

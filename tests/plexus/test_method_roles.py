@@ -1,4 +1,4 @@
-"""Prompts, resources and completers: what is asked of them at registration."""
+"""Prompts, resources and completers: their requirements at registration."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ def test_a_given_schema_is_that_of_an_object(schema: Any) -> None:
 
 
 async def suggest(self: Any, value: str, given: dict[str, str]) -> list[str]:  # noqa: ARG001
-    """Suggest what was typed."""
+    """Suggest the text typed so far."""
     return [value]
 
 
@@ -334,7 +334,7 @@ def test_a_completer_needs_an_existing_argument(target: str, argument: str) -> N
 
 def suggest_again() -> Function:
     async def again(self: Any, value: str, given: dict[str, str]) -> list[str]:
-        """Suggest what was typed."""
+        """Suggest the text typed so far."""
         return await suggest(self, value, given)
 
     return again

@@ -108,7 +108,7 @@ class Fields(Activation):
 
     @method
     async def none(self, word: str | None = Field(None, max_length=3)) -> str:
-        """Say what it is."""
+        """Return its name."""
         return repr(word)
 
 

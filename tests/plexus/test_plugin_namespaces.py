@@ -78,7 +78,7 @@ class Shell(Activation):
 
 @pytest.fixture(autouse=True)
 def _clean_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Forget what a test imported, and where from."""
+    """Remove the modules and paths that a test imported."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, "test_plugin_namespaces", sys.modules[__name__])
     before = set(sys.modules)

@@ -30,7 +30,7 @@ class {name}(Activation):
 
 @pytest.fixture(autouse=True)
 def _clean_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Forget what a test imported, and where from."""
+    """Remove the modules and paths that a test imported."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = set(sys.modules)
     yield
@@ -46,7 +46,7 @@ def plugin(name: str = "Hello", namespace: str = "hello") -> str:
 def load(
     *names: str, folder: Path | None = None, here: Path | None = None
 ) -> tuple[set[str], list[tuple[str, str]]]:
-    """The names of the methods that were loaded, and what was skipped and why."""
+    """Return the names of the loaded methods, and the skipped plugins with reasons."""
     hub = Plexus()
     broken = load_plugins(hub, names, folder, partial(find_activations, here=here))
     return {spec.name for spec in hub.methods()}, [(each.source, each.reason) for each in broken]

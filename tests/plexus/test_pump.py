@@ -1,4 +1,4 @@
-"""Methods that misbehave: each ends with exactly one terminal, and the others do not notice."""
+"""Methods that misbehave: each ends with exactly one terminal and affects no other run."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ class Odd(Activation):
 
     @method
     async def breaks_attribute(self) -> AsyncIterator[Content]:
-        """Raise what an event that is none would raise."""
+        """Raise the error that a value which is not an event would raise."""
         yield Content(text=str(getattr(self, "terminal")))  # noqa: B009
 
     @method
     async def strays(self) -> AsyncIterator[Content]:
-        """Raise what is not even an Exception."""
+        """Raise a BaseException."""
         yield Content(text="before")
         raise Stray(SECRET)
 
@@ -120,7 +120,7 @@ class Odd(Activation):
 
     @method
     async def formless(self) -> Any:
-        """Return what has no JSON form."""
+        """Return a value without a JSON form."""
         return object()
 
     @method
@@ -660,7 +660,7 @@ async def test_a_decorator_that_raises_ends_the_run_and_the_next_one_works(
 
 
 class Closing(Activation):
-    """Raises what Python itself raises to close a generator."""
+    """Raises the exception that closes a generator."""
 
     namespace = "closing"
     version = "1.0.0"

@@ -36,7 +36,7 @@ class Asking(Activation):
 
     @method
     async def one(self, timeout_s: float | None = None, *, ctx: Context) -> bool:
-        """Ask one thing."""
+        """Ask one question."""
         return await ctx.ask(Confirm("Sure?"), timeout_s=timeout_s)
 
     @method
@@ -52,7 +52,7 @@ class Asking(Activation):
 
     @method
     async def never(self) -> str:
-        """Ask nothing."""
+        """Ask no question."""
         return ""
 
     @method

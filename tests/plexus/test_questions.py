@@ -1,4 +1,4 @@
-"""Questions for a model, a program and a browser: what they say, and how answers are read."""
+"""Questions for a model, a program and a browser: their details and their answers."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class Returning(Activation):
 
     @method
     async def refuses(self, *, awaits: bool = False) -> AsyncIterator[Content]:
-        """Raise before there is an iterator."""
+        """Raise before returning an iterator."""
         if awaits:
             await asyncio.sleep(0)
         raise Failed("no such planet", code="no_planet")
@@ -172,7 +172,7 @@ class Returning(Activation):
 
     @method
     def a_list(self) -> AsyncIterator[Content]:
-        """Return what is iterated over without awaiting."""
+        """Return a synchronous iterable."""
         return [BEFORE]  # type: ignore[return-value]
 
 

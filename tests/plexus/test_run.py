@@ -32,7 +32,7 @@ HELD = range(10, 150)
 
 
 def begin(limits: Limits | None = None) -> LocalRun:
-    """A run that nothing drives but the test."""
+    """Return a run that only the test drives."""
     numbers = random_numbers()
     return Runs(limits or Limits(), lambda: next(numbers)).start(
         "test.run", LOCAL, None, None, None

@@ -1,4 +1,4 @@
-"""Schemas: valid 2020-12 documents that say exactly what is accepted, the same at every boot."""
+"""Schemas: valid 2020-12 documents that match the validators, the same at every start."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class Shapes(Activation):
         table: dict[str, list[int]] | None = None,
         either: int | str | None = None,
     ) -> int:
-        """Take what is plain JSON."""
+        """Take plain JSON values."""
         del text, number, ratio, flag, mode, names, table, either
         return 1
 
@@ -194,12 +194,12 @@ def methods_of(activations: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def documents(one: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The schemas of one method: its arguments, and its events or its result."""
+    """Return the schemas of one method: its arguments, and its events or its result."""
     return (one[part] for part in ("params", "events", "result") if part in one)
 
 
 def objects(schema: Any) -> Iterator[dict[str, Any]]:
-    """Every object schema that names its properties, however deep."""
+    """Yield every object schema with named properties, at any depth."""
     if isinstance(schema, dict):
         if isinstance(schema.get("properties"), dict):
             yield schema
@@ -484,7 +484,7 @@ class Roles(Activation):
         schema={"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {}}},
     )
     async def given(self, a: int) -> int:
-        """Take what is described otherwise."""
+        """Take arguments with a given schema."""
         return a
 
 

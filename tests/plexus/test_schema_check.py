@@ -247,7 +247,7 @@ async def many(
     things: list[Holding],
     by: dict[int, str],  # noqa: ARG001
 ) -> AsyncIterator[Fine | Message | ToolUse]:
-    """Yield what is fine."""
+    """Yield a valid event."""
     yield Fine(things)
 
 

@@ -672,7 +672,7 @@ async def test_a_listed_resource_without_a_method_is_visible_with_all_scopes_onl
     open_hub: OpenHub,
 ) -> None:
     class Lost(Activation):
-        """Lists what is not there."""
+        """Lists resources that no method reads."""
 
         namespace = "lost"
         version = "1.0.0"

@@ -119,7 +119,7 @@ def test_a_pool_never_exceeds_its_total(total: int, steps: list[tuple[str, bool]
 
 
 def kept(cache: FairCache[int, str]) -> Counter[str]:
-    """How many entries there are of each principal; an item begins with its name."""
+    """Return the number of entries by principal; an item begins with its name."""
     return Counter(item[0] for _, _, item, _, _ in cache.entries.values())
 
 

@@ -1,4 +1,4 @@
-"""Addresses with variables: which are understood, and what they match."""
+"""URI templates: which are supported, and what they match."""
 
 from __future__ import annotations
 

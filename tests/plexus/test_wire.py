@@ -1,4 +1,4 @@
-"""The codec: any bytes become messages or an `Invalid`, and nothing is changed on the way."""
+"""The codec: any bytes decode to messages or an `Invalid`, and values are never changed."""
 
 from __future__ import annotations
 
