@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # imported for annotations only: the hub imports this module
     from plexus.runtime.hub import Plexus
     from plexus.runtime.run import LocalRun
 
-__all__ = ("Context", "SubCall")
+__all__ = ("Context", "SubCall", "value_of")
 
 A = TypeVar("A")
 #: Levels of syslog, the least urgent first.

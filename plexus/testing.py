@@ -19,8 +19,9 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from plexus.activation import Activation
+from plexus.context import value_of
 from plexus.errors import Failed, PlexusError
-from plexus.events import Cancelled, ErrorEvent, Event, Progress, QuestionAsked, Result, Terminal
+from plexus.events import ErrorEvent, Event, Progress, QuestionAsked, Terminal
 from plexus.limits import Limits
 from plexus.principal import LOCAL, Principal
 from plexus.runtime.builtin import PlexusActivation
@@ -228,9 +229,7 @@ def _value_of(terminal: Event) -> Any:
         known = {cls.default_code: cls for cls in PlexusError.__subclasses__()}
         cls = known.get(terminal.code, Failed)
         raise cls(terminal.message, code=terminal.code, data=terminal.data)
-    if isinstance(terminal, Cancelled):
-        raise Failed(terminal.as_text(), code="cancelled")
-    return terminal.result if isinstance(terminal, Result) else terminal
+    return value_of(terminal)
 
 
 # --- assertions -------------------------------------------------------------------------------

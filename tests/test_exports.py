@@ -19,7 +19,6 @@ PROGRAMS = {"activations.processes.supervisor"}
 #: Public names that only their own module uses. Any other name must be exported. The modules of
 #: the program are not checked for this, because they are not imported by authors.
 NOT_OFFERED = {
-    "plexus.context": {"value_of"},
     "plexus.runtime.pump": {"Pace"},
     "plexus.rpc.event_encoder": {"EventEncoders"},
     "activations.health": {"Probe", "Report", "Status"},

@@ -16,6 +16,7 @@ from plexus.activation import Activation
 from plexus.errors import InvalidEvent, RegistrationError
 from plexus.events import Event
 from plexus.registry import schema
+from plexus.registry.parameters import read_hints
 from plexus.registry.signature import MethodSpec, is_name, read_methods
 from plexus.rpc import wire
 
@@ -252,15 +253,7 @@ def _check_given(where: str, given: dict[str, Any]) -> None:
 
 def _check_event(subject: str, event: type[Event]) -> bool:
     """Check the fields of an event; return whether all are plain. Raises RegistrationError."""
-    try:
-        hints = typing.get_type_hints(event, include_extras=True)
-    except NameError as error:
-        raise RegistrationError(
-            f"{subject}: the type {error.name!r} cannot be found; import it at the top of the "
-            "module, not under TYPE_CHECKING"
-        ) from error
-    except (TypeError, AttributeError) as error:
-        raise RegistrationError(f"{subject}: a type hint cannot be read: {error}") from error
+    hints = read_hints(event, subject)
     _check_json(f"{subject}: its docstring", [event.type, event.__doc__])
     fields = [
         _check_type(f"{subject}: field {name!r}", hints[name], "field") for name in event.fields

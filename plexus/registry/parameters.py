@@ -21,7 +21,7 @@ from plexus.context import Context
 from plexus.errors import RegistrationError
 from plexus.principal import Principal
 
-__all__ = ("Parameter", "Parameters", "read_parameters")
+__all__ = ("Parameter", "Parameters", "read_hints", "read_parameters", "unwrap_hint")
 
 _EMPTY: Final = inspect.Parameter.empty
 _UNIONS: Final = (types.UnionType, typing.Union)
@@ -107,6 +107,29 @@ def read_parameters(
     return Parameters(tuple(sent), injected.get(Context), injected.get(Principal))
 
 
+def read_hints(target: Any, where: str) -> dict[str, Any]:
+    """Return the type hints of a function or an event. Raises RegistrationError."""
+    try:
+        return typing.get_type_hints(target, include_extras=True)
+    except NameError as error:
+        raise RegistrationError(
+            f"{where}: the type {error.name!r} cannot be found; import it at the top of the "
+            "module, not under TYPE_CHECKING"
+        ) from error
+    except (TypeError, AttributeError) as error:
+        raise RegistrationError(f"{where}: a type hint cannot be read: {error}") from error
+
+
+def unwrap_hint(hint: Any) -> Any:
+    """Return a type without `Annotated` and without `| None`."""
+    if typing.get_origin(hint) is typing.Annotated:
+        return unwrap_hint(typing.get_args(hint)[0])
+    if typing.get_origin(hint) in _UNIONS:
+        members = [each for each in typing.get_args(hint) if each is not type(None)]
+        return unwrap_hint(members[0]) if len(members) == 1 else hint
+    return hint
+
+
 def _injected_type(name: str, hints: dict[str, Any]) -> type | None:
     """Return Context or Principal if the server injects this argument; None if callers send it.
 
@@ -114,12 +137,7 @@ def _injected_type(name: str, hints: dict[str, Any]) -> type | None:
     """
     if name not in hints:
         return Context if name == "ctx" else None
-    hint = hints[name]
-    if typing.get_origin(hint) is typing.Annotated:
-        hint = typing.get_args(hint)[0]
-    if typing.get_origin(hint) in _UNIONS:
-        members = [each for each in typing.get_args(hint) if each is not type(None)]
-        hint = members[0] if len(members) == 1 else None
+    hint = unwrap_hint(hints[name])
     return hint if hint in (Context, Principal) else None
 
 

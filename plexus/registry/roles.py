@@ -8,18 +8,18 @@ from __future__ import annotations
 import asyncio
 import enum
 import inspect
-import types
 import typing
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from plexus.activation import Activation, CompletionTarget
 from plexus.errors import InvalidParams, RegistrationError
 from plexus.events import Event, Message, Resource
 from plexus.principal import Principal
+from plexus.registry.parameters import Parameter, read_hints, unwrap_hint
 
 if TYPE_CHECKING:  # imported for annotations only: signature imports this module
-    from plexus.registry.signature import MethodSpec, Parameter
+    from plexus.registry.signature import MethodSpec
 
 __all__ = (
     "Completer",
@@ -28,7 +28,6 @@ __all__ = (
     "complete",
     "read_completers",
     "read_variable",
-    "unwrap_hint",
 )
 
 #: More digits than any integer that all JSON readers keep exact.
@@ -50,16 +49,6 @@ class Completer:
         """Return values that complete, or match, this one."""
         extra = {} if self._principal_name is None else {self._principal_name: principal}
         return await self._function(value, given, **extra)
-
-
-def unwrap_hint(hint: Any) -> Any:
-    """Return a type without `Annotated` and without `| None`."""
-    if typing.get_origin(hint) is Annotated:
-        return unwrap_hint(typing.get_args(hint)[0])
-    if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        members = [each for each in typing.get_args(hint) if each is not types.NoneType]
-        return unwrap_hint(members[0]) if len(members) == 1 else hint
-    return hint
 
 
 def choices(hint: Any) -> list[str]:
@@ -193,11 +182,9 @@ def read_completers(
 def _completer(function: Any, where: str) -> Completer:
     if not asyncio.iscoroutinefunction(inspect.unwrap(function)):
         raise RegistrationError(f"{where}: a completer must be `async def` and return a list")
-    try:
-        hints = typing.get_type_hints(function)
-    except NameError as error:
-        raise RegistrationError(f"{where}: the type {error.name!r} cannot be found") from error
-    principal_name = next((name for name, hint in hints.items() if hint is Principal), None)
+    hints = read_hints(function, where)
+    principals = (name for name, hint in hints.items() if unwrap_hint(hint) is Principal)
+    principal_name = next(principals, None)
     names = [name for name in inspect.signature(function).parameters if name != principal_name]
     if len(names) != 2:
         raise RegistrationError(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, Literal
 
-from plexus.activation import Hints, ResourceMark
+from plexus.activation import Hints, PromptInfo, ResourceInfo, ResourceMark
 from plexus.errors import Internal
 from plexus.events import Event
 from plexus.registry.signature import MethodSpec
@@ -34,6 +34,7 @@ __all__ = (
     "resolve_reference",
     "result_schema",
     "value_schema",
+    "without_none",
 )
 
 Schema = dict[str, Any]
@@ -170,10 +171,10 @@ def describe_method(spec: MethodSpec) -> Schema:
     if spec.role != "method":
         described["role"] = spec.role
     if spec.resource is not None:
-        described["resource"] = _without_none(spec.resource)
+        described["resource"] = without_none(spec.resource)
     if spec.name_template is not None:
         described["template"] = spec.name_template.text
-    hints = _without_none(spec.hints)
+    hints = without_none(spec.hints)
     if hints:
         described["hints"] = hints
     if spec.background != "optional":
@@ -186,7 +187,7 @@ def describe_method(spec: MethodSpec) -> Schema:
     return described
 
 
-def _without_none(row: Hints | ResourceMark) -> Schema:
+def without_none(row: Hints | ResourceMark | ResourceInfo | PromptInfo) -> Schema:
     """Return the fields that are not None."""
     return {name: value for name, value in row._asdict().items() if value is not None}
 

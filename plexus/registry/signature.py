@@ -32,7 +32,7 @@ from plexus.activation import (
 from plexus.errors import RegistrationError
 from plexus.events import MEDIA, Event
 from plexus.principal import READ, is_scope
-from plexus.registry.parameters import Parameter, read_parameters
+from plexus.registry.parameters import Parameter, read_hints, read_parameters
 from plexus.registry.roles import Completer, check_role, read_completers
 from plexus.registry.uri_templates import NameTemplate, Template
 
@@ -179,7 +179,7 @@ def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
             "triple quotes as the first line of the body"
         )
     description, argument_docs = _read_docstring(doc)
-    hints = _hints(function, where)
+    hints = read_hints(function, where)
     if "return" not in hints:
         raise RegistrationError(
             f"{where}: needs a return type, such as `-> str`, or `-> None` if it returns nothing"
@@ -286,18 +286,6 @@ def _template(kind: Callable[[str], T], text: str, where: str) -> T:
         return kind(text)
     except ValueError as error:
         raise RegistrationError(f"{where}: {error}") from None
-
-
-def _hints(function: Callable[..., Any], where: str) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(function, include_extras=True)
-    except NameError as error:
-        raise RegistrationError(
-            f"{where}: the type {error.name!r} cannot be found; import it at the top of the "
-            "module, not under TYPE_CHECKING"
-        ) from error
-    except (TypeError, AttributeError) as error:
-        raise RegistrationError(f"{where}: a type hint cannot be read: {error}") from error
 
 
 def _is_stream(hint: Any) -> bool:

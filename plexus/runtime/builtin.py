@@ -11,12 +11,13 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-from plexus.activation import Activation, PromptInfo, ResourceInfo, completer, method, resource
+from plexus.activation import Activation, ResourceInfo, completer, method, resource
 from plexus.context import Context
 from plexus.errors import InvalidParams, NotFound, PlexusError
 from plexus.events import ErrorEvent, Event
 from plexus.principal import READ, Principal
 from plexus.registry.roles import complete
+from plexus.registry.schema import without_none
 from plexus.rpc import wire
 from plexus.rpc.replies import AnswerBuffer
 from plexus.runtime.calls import Call
@@ -199,7 +200,7 @@ class PlexusActivation(Activation):
             limit: Maximum number of resources.
         """
         listed = await self._hub.list_resources(ctx.principal, after, max(limit, 0))
-        return [_without_none(entry) for entry in listed]
+        return [without_none(entry) for entry in listed]
 
     @method(
         name="prompts",
@@ -219,7 +220,7 @@ class PlexusActivation(Activation):
             limit: Maximum number of prompts.
         """
         listed = await self._hub.list_prompts(ctx.principal, after, max(limit, 0))
-        return [_without_none(entry) for entry in listed]
+        return [without_none(entry) for entry in listed]
 
     @method(title="Suggest values", listed=False, read_only=True, open_world=False, control=True)
     async def complete(
@@ -281,11 +282,6 @@ class PlexusActivation(Activation):
             if spec.name.startswith(own) or spec.role != "method"
         }
         return [run for run in self._hub.runs.list_for(principal) if run.method not in inspections]
-
-
-def _without_none(entry: ResourceInfo | PromptInfo) -> dict[str, Any]:
-    """Return the fields that are not None."""
-    return {name: field for name, field in entry._asdict().items() if field is not None}
 
 
 def _find(activations: list[dict[str, Any]], namespace: str) -> dict[str, Any]:
