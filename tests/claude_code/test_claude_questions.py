@@ -48,16 +48,16 @@ def answered(
             assert time.monotonic() < deadline, "the server was not connected in time"
             idle, prompts = model.idle_turns, screen.count("go")
             screen.press("go")
-            screen.wait_until(lambda: screen.count("go") > prompts, "typed text")  # noqa: B023 - at once
+            screen.wait_until(lambda: screen.count("go") > prompts, "typed text")  # noqa: B023 - called now
             screen.press(ENTER)
             # The tool is offered once its server is connected; before that the model is done.
             screen.wait_until(
-                lambda: screen.shows(question) or model.idle_turns > idle,  # noqa: B023 - at once
+                lambda: screen.shows(question) or model.idle_turns > idle,  # noqa: B023 - called now
                 "question or end of the turn",
             )
             time.sleep(PAUSE_S)
         for key, shown in keys:
-            screen.press_until(key, lambda: screen.shows(shown), shown)  # noqa: B023 - at once
+            screen.press_until(key, lambda: screen.shows(shown), shown)  # noqa: B023 - called now
         screen.press_until(last_key, lambda: bool(model.results), "result of the tool")
         [content] = model.results
         return content

@@ -161,7 +161,7 @@ async def test_an_attachment_of_the_wrong_type_is_refused(room: Room) -> None:
 
 async def test_a_resource_of_another_principal_cannot_be_attached(room: Room) -> None:
     store = await room.arbor.store()
-    tree = await store.create_tree("somebody else", "somebody else")
+    tree = await store.create_tree("other", "other")
     uri = f"arbor://tree/{tree.id}/node/{tree.root}"
     events = await room.events("send", session="s", message="look", attachments=[{"uri": uri}])
     assert events[-1]["code"] == "not_found"

@@ -356,9 +356,9 @@ async def test_a_turn_that_lost_its_session_writes_nothing_more(tmp_path: Path) 
         await live.wait_for_text("a")
         store = await room.arbor.store()
         head = await store.get_head("local", "chat", "s")
-        await store.acquire_head("local", "chat", "s", "somebody", instead_of=head.holder)
+        await store.acquire_head("local", "chat", "s", "another owner", instead_of=head.holder)
         gate.set()
         end = await live.end()
         assert (end["type"], end["code"]) == ("error", "lost_hold")
         assert [each["content"] for each in await room.nodes()] == ["hi"]
-        assert (await store.get_head("local", "chat", "s")).holder == "somebody"
+        assert (await store.get_head("local", "chat", "s")).holder == "another owner"

@@ -102,7 +102,7 @@ async def test_any_other_name_is_accepted(room: Room, name: str) -> None:
     assert (await room.value("get", session=name))["name"] == name
 
 
-@pytest.mark.parametrize("model", ["nobody:x", "gpt", "echo:", ":x", ""])
+@pytest.mark.parametrize("model", ["unknown:x", "gpt", "echo:", ":x", ""])
 async def test_an_unknown_provider_is_refused(room: Room, model: str) -> None:
     if model == "":  # like an omitted value
         assert (await room.create("a", model=""))["model"] == "echo:echo"

@@ -345,7 +345,7 @@ async def test_only_allowed_environment_variables_are_passed(claude: StandIn) ->
     assert environment["CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"] == "1"
 
 
-@pytest.mark.parametrize("folder", ["/no/such/folder", "a\0b", "~nobody-of-that-name/x"])
+@pytest.mark.parametrize("folder", ["/no/such/folder", "a\0b", "~no-such-user/x"])
 async def test_a_missing_working_directory_is_refused(
     provider: ClaudeCodeProvider, folder: str
 ) -> None:
@@ -629,10 +629,10 @@ async def test_an_error_of_an_approval_ends_the_round(
     claude: StandIn, provider: ClaudeCodeProvider
 ) -> None:
     async def approve(tool: str, use: str, given: dict[str, Any]) -> Verdict:  # noqa: ARG001
-        raise Declined("nobody is there")
+        raise Declined("no user is present")
 
     claude.plays(spawns(), uses("Bash", {}), asks(), answers("a b"))
-    with pytest.raises(Declined, match="nobody is there"):
+    with pytest.raises(Declined, match="no user is present"):
         await ask(provider, approve=approve)
     assert not alive(claude.pids + claude.children)
 

@@ -47,7 +47,7 @@ def test_there_is_one_of_each_provider() -> None:
     assert found(providers, "openai:a") is not found(providers, "google:a")
 
 
-@pytest.mark.parametrize("name", ["", "echo", "echo:", ":echo", "nobody:model", "Echo:echo"])
+@pytest.mark.parametrize("name", ["", "echo", "echo:", ":echo", "unknown:model", "Echo:echo"])
 def test_an_unknown_provider_is_refused_with_a_list_of_providers(name: str) -> None:
     providers = Providers(["local=http://127.0.0.1:1/v1"], environment={})
     with pytest.raises(Failed) as caught:
