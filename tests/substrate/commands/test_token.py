@@ -272,7 +272,7 @@ def test_a_server_of_another_user_is_not_sent_our_token(port: str, project: Path
 
 
 def test_the_token_variable_is_not_reported_as_unknown(project: Path) -> None:
-    done = run("config", cwd=project, SUBSTRATE_TOKEN="secret")
+    done = run("config", cwd=project, SUBSTRATE_TOKEN="t0ken-of-this-test")
     assert done.returncode == 0
-    assert "secret" not in done.stdout + done.stderr
+    assert "t0ken-of-this-test" not in done.stdout + done.stderr
     assert "Warning" not in done.stderr
