@@ -145,7 +145,7 @@ class SelectMany(Choice[list[str]]):
 
 
 class Form(Question[A]):
-    """Several fields at once, described by a pydantic model, a dataclass or a TypedDict.
+    """Several fields in one question, described by a pydantic model, a dataclass or a TypedDict.
 
     They can also be described by the JSON Schema of a flat object; the answer is then a dict.
     """

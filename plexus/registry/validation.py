@@ -45,7 +45,7 @@ _OPAQUE = frozenset({"cls", "config", "default", "expected", "members", "metadat
 #: Up to this size as JSON, an invalid value is validated again for all of its errors. It contains
 #: at most 4,000 values, whose errors take about 6 ms.
 LISTED_BYTES = 8 * 1024
-#: Past this number, errors are only counted: pydantic creates all of them at once, at 1.5 us each.
+#: Past this number, errors are only counted: pydantic creates all of them eagerly, at 1.5 us each.
 READ_ERRORS = 4_000
 #: Number of unknown names that are compared with the known ones.
 SUGGESTED = 3

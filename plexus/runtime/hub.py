@@ -153,10 +153,10 @@ class Plexus:
             if change in touched:
                 self.notify(change)
 
-    def on_change(self, changed: Callable[[Change], None]) -> Callable[[], None]:
+    def on_change(self, listener: Callable[[Change], None]) -> Callable[[], None]:
         """Subscribe to changes. Returns a function that unsubscribes."""
-        self._on_change.append(changed)
-        return partial(self._on_change.remove, changed)
+        self._on_change.append(listener)
+        return partial(self._on_change.remove, listener)
 
     def notify(self, change: Change) -> None:
         """Notify all listeners of a change.
@@ -164,8 +164,8 @@ class Plexus:
         Registration notifies of its own changes. An activation calls this when one of its resources
         has changed, and when a resource or a prompt was added or removed.
         """
-        for changed in self._on_change.copy():
-            changed(change)
+        for listener in self._on_change.copy():
+            listener(change)
 
     def nodes(self) -> Iterator[Node]:
         """Yield every activation as a node, children after their parents."""

@@ -122,15 +122,15 @@ class Questions:
     def __init__(self) -> None:
         self._on_change: list[QuestionChanged] = []
 
-    def on_change(self, changed: QuestionChanged) -> Callable[[], None]:
+    def on_change(self, listener: QuestionChanged) -> Callable[[], None]:
         """Subscribe to all changes. Returns a function that unsubscribes.
 
         A listener must not raise, and must not answer: it is called during the change.
         """
-        self._on_change.append(changed)
-        return partial(self._on_change.remove, changed)
+        self._on_change.append(listener)
+        return partial(self._on_change.remove, listener)
 
     def notify(self, run: Run, request: str, is_open: bool) -> None:
         """Notify the listeners that a question has opened or closed."""
-        for changed in self._on_change.copy():
-            changed(run, request, is_open)
+        for listener in self._on_change.copy():
+            listener(run, request, is_open)

@@ -51,7 +51,7 @@ class Tell(Activation):
 
     @method
     async def back(self, text: str, times: int = 1) -> str:
-        """Say TEXT, so many TIMES."""
+        """Repeat TEXT, TIMES times."""
         self.calls += 1
         return text * times
 

@@ -50,7 +50,7 @@ class Writer(Activation):
 
     @prompt
     async def greet(self, name: str, tone: Literal["warm", "cold"] | None = None) -> str:
-        """Greet somebody."""
+        """Greet a person."""
         return f"Greet {name}, {tone}."
 
     @prompt(title="A talk")

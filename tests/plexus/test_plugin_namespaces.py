@@ -37,7 +37,7 @@ BROKEN = {
     "no docstring": GOOD.replace('        """Run nothing."""\n', ""),
     "a type without a schema": GOOD.replace("-> str", "-> type(Activation.mro)"),
     "a constructor that raises": GOOD + "\n    def __init__(self):\n        raise OSError('no')\n",
-    "a type of its own": GOOD.replace("namespace =", "namespace: str =") + "\nraise OSError",
+    "an annotated namespace": GOOD.replace("namespace =", "namespace: str =") + "\nraise OSError",
     "other quotes": GOOD.replace('"shell"', "'shell'") + "\nraise OSError",
     "a constant": 'NAME = "shell"\n' + GOOD.replace('"shell"', "NAME") + "\nraise OSError",
     "one line": "from plexus import Activation\n"
@@ -58,7 +58,7 @@ OTHERS = {
     "another namespace": GOOD.replace("shell", "other") + "\nraise OSError",
     "a comment": GOOD.replace('    namespace = "shell"', '    # namespace = "shell"\n')
     + "\nraise OSError",
-    "a subclass with a namespace of its own": "from test_plugin_namespaces import Shell\n"
+    "a subclass with another namespace": "from test_plugin_namespaces import Shell\n"
     'class Mine(Shell):\n    """Mine."""\n    namespace = "mine"\nraise OSError',
     "nothing to read": "\0",
 }

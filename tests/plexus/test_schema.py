@@ -57,14 +57,14 @@ class Colour(enum.Enum):
 
 
 class Address(pydantic.BaseModel):
-    """Where somebody lives."""
+    """An address."""
 
     street: str
     number: int = 1
 
 
 class Person(pydantic.BaseModel):
-    """Somebody."""
+    """A person."""
 
     name: str = pydantic.Field(description="What they are called")
     addresses: list[Address] = []
@@ -85,7 +85,7 @@ class Options(TypedDict):
 
 
 class Found(Event):
-    """Somebody was found."""
+    """A person was found."""
 
     person: Person
     where: Point | None = None
@@ -296,7 +296,7 @@ def test_defaults_are_in_the_schema_as_json() -> None:
 def test_enums_are_enums_and_models_have_their_own_descriptions() -> None:
     params = described("shapes.everything")["params"]
     assert params["$defs"]["Colour"]["enum"] == ["red", "blue"]
-    assert params["$defs"]["Person"]["description"] == "Somebody."
+    assert params["$defs"]["Person"]["description"] == "A person."
     name = params["$defs"]["Person"]["properties"]["name"]
     assert name["description"] == "What they are called"
 

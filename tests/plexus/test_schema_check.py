@@ -138,7 +138,7 @@ async def surrogate(self: Any, thing: str = "\ud800") -> str:  # noqa: ARG001
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    ("function", "fault"),
     [
         (strange, CURE),
         (explosive, "no schema of mine"),
@@ -154,11 +154,11 @@ async def surrogate(self: Any, thing: str = "\ud800") -> str:  # noqa: ARG001
     ],
 )
 def test_an_argument_that_could_not_be_shown_is_refused_by_its_name(
-    function: Function, said: str
+    function: Function, fault: str
 ) -> None:
     message = refusal(sample(function))
     assert message.startswith("Sample.act: argument 'thing'")
-    assert said in message
+    assert fault in message
 
 
 async def strange_result(self: Any) -> Strange:
@@ -212,7 +212,7 @@ async def act(self: Any, word: str = "") -> str:  # noqa: ARG001
 
 
 @pytest.mark.parametrize(
-    ("marks", "said"),
+    ("marks", "fault"),
     [
         ({"schema": {"type": "object", "lock": threading}}, "the given schema.lock"),
         ({"schema": {"type": "object", "default": float("nan")}}, "given schema.default is nan"),
@@ -223,10 +223,10 @@ async def act(self: Any, word: str = "") -> str:  # noqa: ARG001
         ({"read_only": object()}, "its hints"),
     ],
 )
-def test_a_mark_that_could_not_be_shown_is_refused(marks: dict[str, Any], said: str) -> None:
+def test_a_mark_that_could_not_be_shown_is_refused(marks: dict[str, Any], fault: str) -> None:
     message = refusal(sample(act, **marks))
     assert message.startswith("Sample.act: ")
-    assert said in message
+    assert fault in message
 
 
 def test_a_docstring_that_could_not_be_sent_is_refused() -> None:

@@ -74,12 +74,12 @@ class Office(Activation):
 
     @method(read_only=True)
     async def papers(self) -> str:
-        """Read what is there."""
+        """Read the stock."""
         return "secret"
 
     @method(scope="read")
     async def clock(self) -> str:
-        """What everybody may see."""
+        """Return the time, for every principal."""
         return "noon"
 
 
@@ -96,7 +96,7 @@ class Yard(Activation):
 
 
 class Shop(Activation):
-    """Some of it is for everybody."""
+    """Has methods for every principal."""
 
     namespace = "shop"
     version = "1.0.0"
@@ -332,7 +332,7 @@ def test_a_scope_is_letters_digits_underscores_and_dots(
 
 def test_a_namespace_named_like_the_minimal_scope_needs_a_scope() -> None:
     class Read(Activation):
-        """Its writes would be everybody's."""
+        """A namespace with the name of the minimal scope."""
 
         namespace = "read"
         version = "1.0.0"

@@ -288,7 +288,7 @@ def test_an_expectation_that_holds_can_be_chained() -> None:
 
 
 @pytest.mark.parametrize(
-    ("events", "assertion", "arguments", "said"),
+    ("events", "assertion", "arguments", "fault"),
     [
         (EVENTS, "types", ("start", "complete"), "difference is at 2"),
         (EVENTS, "types", ("start", "content", "content"), "difference is at 4"),
@@ -304,9 +304,9 @@ def test_an_expectation_that_holds_can_be_chained() -> None:
     ],
 )
 def test_an_expectation_that_does_not_hold_shows_the_events(
-    events: list[Event], assertion: str, arguments: tuple[Any, ...], said: str
+    events: list[Event], assertion: str, arguments: tuple[Any, ...], fault: str
 ) -> None:
-    with pytest.raises(AssertionError, match=said) as raised:
+    with pytest.raises(AssertionError, match=fault) as raised:
         getattr(expect(events), assertion)(*arguments)
     for event in events:
         assert repr(event) in str(raised.value)

@@ -128,6 +128,6 @@ async def test_listeners_are_notified_of_every_list_that_contained_it(open_hub: 
 
 async def test_an_unknown_activation_cannot_be_unregistered(open_hub: OpenHub) -> None:
     hub = open_hub(Guest)
-    for name in ("nobody", "guest.child"):  # a child cannot be unregistered alone
+    for name in ("unknown", "guest.child"):  # a child cannot be unregistered alone
         with pytest.raises(NotFound):
             hub.unregister(name)
