@@ -89,8 +89,8 @@ class NativePeer:
         return answer
 
     def items(self, subscription: int) -> list[Any]:
-        said = [each["params"] for each in self.heard if "method" in each]
-        return [each["result"] for each in said if each["subscription"] == subscription]
+        items_sent = [each["params"] for each in self.heard if "method" in each]
+        return [each["result"] for each in items_sent if each["subscription"] == subscription]
 
 
 async def native_race(length: int, cleanup: int, acts: list[tuple[int, str]]) -> None:

@@ -192,8 +192,8 @@ def test_many_half_sent_headers_are_cut_and_others_do_not_notice() -> None:
             half.send(b"POST /rpc HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: "[: number % 50])
         for half in halves:
             echo(other)
-            said = half.read_to_end()
-            assert said == b"" or b" 408 " in said
+            received = half.read_to_end()
+            assert received == b"" or b" 408 " in received
             half.sock.close()
         echo(other)
 

@@ -26,7 +26,7 @@ from plexus.events import Result
 STOPPING = "the server is stopping"
 SHORT = {"seconds": 1.0}
 LONG: dict[str, Any] = {}
-#: Nobody else sleeps for exactly so long.
+#: No other process sleeps for exactly this duration.
 SLEEP_S = f"300.{os.getpid()}"
 ECHO = call_of("demo.echo", ["x"])
 
@@ -138,9 +138,9 @@ def test_fifty_calls_over_four_transports_finish_or_report_their_cancellation() 
                         short = subscriptions.pop(item["subscription"])
                         assert item["result"]["type"] == ("complete" if short else "cancelled")
             for each, short in sse:
-                said = each.read_to_end()
-                assert (b'"type":"complete"' in said) is short
-                assert (b'"type":"cancelled"' in said) is not short
+                output = each.read_to_end()
+                assert (b'"type":"complete"' in output) is short
+                assert (b'"type":"cancelled"' in output) is not short
             for each, short in plain:
                 answer = json.loads(each.response()[2])
                 if short:
@@ -149,9 +149,9 @@ def test_fifty_calls_over_four_transports_finish_or_report_their_cancellation() 
                     assert answer["error"]["code"] == -32007
                     assert answer["error"]["data"]["terminal"]["reason"] == STOPPING
             for each, short in mcp:
-                said = each.read_to_end()
-                assert (b"waited" in said) is short
-                assert (STOPPING.encode() in said) is not short
+                output = each.read_to_end()
+                assert (b"waited" in output) is short
+                assert (STOPPING.encode() in output) is not short
         assert server.process.wait(ANSWER_S) == 0
         assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
         wait_until(lambda: not sleepers())

@@ -123,7 +123,7 @@ def test_cve_2025_6514_of_mcp_remote_only_bash_runs_a_command_line() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant) and node.value == "-c"
     ]
-    # The second also starts two scripts of its own, which take values as arguments only. The third
+    # The second also starts two scripts, which take values as arguments only. The third
     # starts our own Python program.
     assert {*named} == {
         "activations/bash/activation.py",

@@ -80,7 +80,7 @@ def test_every_misbehaviour_is_tested() -> None:
 
 def test_all_misbehaving_calls_together_end_with_one_terminal_each(server: Server) -> None:
     subscriptions: dict[int, str] = {}
-    said: dict[str, list[Any]] = {name: [] for name in ENDS}
+    received: dict[str, list[Any]] = {name: [] for name in ENDS}
     with connect(server.ws, compression=None, max_size=None, close_timeout=1) as socket:
 
         def hear() -> bool:
@@ -95,13 +95,13 @@ def test_all_misbehaving_calls_together_end_with_one_terminal_each(server: Serve
                 subscriptions[message["result"]] = message["id"]
             else:
                 name = subscriptions[message["params"]["subscription"]]
-                said[name].append(message["params"]["result"])
+                received[name].append(message["params"]["result"])
             return True
 
         def open_() -> set[str]:
             return {
                 name
-                for name, items in said.items()
+                for name, items in received.items()
                 if not items or items[-1]["type"] not in TERMINALS
             }
 
@@ -113,8 +113,8 @@ def test_all_misbehaving_calls_together_end_with_one_terminal_each(server: Serve
         while hear():  # nothing should
             pass
     for name, (terminal, code) in ENDS.items():
-        ends = [item for item in said[name] if item["type"] in TERMINALS]
-        assert ends == said[name][-1:], name
+        ends = [item for item in received[name] if item["type"] in TERMINALS]
+        assert ends == received[name][-1:], name
         assert (ends[0]["type"], ends[0].get("code")) == (terminal, code), (name, ends)
     assert healthy(server)
     assert server.stop() == 0

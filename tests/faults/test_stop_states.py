@@ -208,10 +208,10 @@ def exits_cleanly(states: list[Callable[[RawPeer], None]], auth: str = "off") ->
         _, written = server.process.communicate(timeout=ANSWER_S)
         for peer in peers:
             peer.sock.close()
-    said = written.decode()
-    assert server.process.returncode == 0, said
+    log_text = written.decode()
+    assert server.process.returncode == 0, log_text
     for word in ("Traceback", "Exception", "Cancel ", "never retrieved"):
-        assert word not in said, said
+        assert word not in log_text, log_text
 
 
 @pytest.mark.parametrize("state", STATES)

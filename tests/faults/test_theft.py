@@ -98,7 +98,7 @@ def attempts(thief: str, own_session: str, goods: Ids) -> dict[str, Attempt]:
         "cancel it": call("plexus.cancel"),
         "cancel it silently": Attempt("POST", "/rpc", native_note, native),
         "answer it": call("plexus.respond", request="1", answer=True),
-        "read what it said": post(request("resources/read", {"uri": f"run://{goods.run}"}), own),
+        "read its output": post(request("resources/read", {"uri": f"run://{goods.run}"}), own),
         "its task": post(request("tasks/get", {"taskId": str(goods.run)}), own),
         "its task's end": post(request("tasks/cancel", {"taskId": str(goods.run)}), own),
         "list its tools": post(request("tools/list"), stolen),
@@ -120,11 +120,11 @@ def outcome(server: Server, attempt: Attempt, goods: Ids) -> tuple[int, str]:
     """Return the response without the ids of the request and the run of the response."""
     verb, path, body, headers = attempt
     with server.request(verb, path, body, headers) as response:
-        said = response.read().decode()
+        text = response.read().decode()
     for number in (str(goods.run), goods.session, goods.event):
-        said = said.replace(number, "it")
+        text = text.replace(number, "it")
     # The call that asks a question is a separate run.
-    return response.status, re.sub(r'"run":\d+', '"run":0', said)
+    return response.status, re.sub(r'"run":\d+', '"run":0', text)
 
 
 def test_ids_of_another_principal_are_useless(server: Server, tokens: Tokens) -> None:

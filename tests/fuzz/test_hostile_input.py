@@ -223,13 +223,13 @@ async def test_requests_of_mcp_with_hostile_values_are_answered_briefly_and_bloc
         first = json.dumps(envelope()).encode() if revision == STATELESS else b"{}"
         hostile.send("the first list", native("tools/list", first))
         blocks.all.clear()
-        said = json.dumps(envelope()["_meta"])[1:-1].encode()
+        meta_json = json.dumps(envelope()["_meta"])[1:-1].encode()
         for request, template in REQUESTS.items():
             name = request.partition(" ")[0]
             for what, value in VALUES.items():
                 params = template.encode().replace(b"%", value)
                 if revision == STATELESS and b'"_meta"' not in params[:200]:
-                    params = b'{"_meta":{%b},%b' % (said, params[1:])
+                    params = b'{"_meta":{%b},%b' % (meta_json, params[1:])
                 await hostile.send_and_wait(f"{request}: {what}", native(name, params))
         for what, value in VALUES.items():
             version = b'{"_meta":{"io.modelcontextprotocol/protocolVersion":%b}}' % value

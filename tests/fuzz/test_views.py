@@ -101,8 +101,8 @@ class Peer:
         """Read the available frames; each must be one line with one message or one batch."""
         for frame in self._connection.collect():
             for line in frame.removesuffix(b"\n").split(b"\n"):
-                said = json.loads(line)
-                for message in said if isinstance(said, list) else [said]:
+                decoded = json.loads(line)
+                for message in decoded if isinstance(decoded, list) else [decoded]:
                     self._check(message)
 
     def _check(self, message: Any) -> None:

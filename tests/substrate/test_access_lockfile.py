@@ -281,13 +281,13 @@ def test_the_token_is_shown_to_a_person_and_not_to_a_log(state: Path) -> None:
     )
     os.close(theirs)
     try:
-        said = b""
+        output = b""
         end = time.monotonic() + WAIT_S
-        while b"#token=" not in said or not said.endswith(b"\n"):
+        while b"#token=" not in output or not output.endswith(b"\n"):
             assert time.monotonic() < end
-            said += os.read(ours, 65536)
+            output += os.read(ours, 65536)
         token = json.loads((state / f"{port}.json").read_text())["authToken"]
-        assert said.decode().count(f"http://127.0.0.1:{port}/#token={token}") == 1
+        assert output.decode().count(f"http://127.0.0.1:{port}/#token={token}") == 1
     finally:
         process.kill()
         process.wait(WAIT_S)

@@ -403,7 +403,7 @@ async def test_one_principal_ends_its_own_sessions_only(tmp_path: Path) -> None:
     alive = [await credential(world.access, each) is not None for each in secrets]
     assert alive == [False] * 17 + [True] * 3
     assert await credential(world.access, own) is not None
-    # Of its own it is the one that was not used.
+    # Of its own sessions, the unused one is removed.
     world.clock.now += DAY
     for each in (own, secrets[17], secrets[19]):
         await credential(world.access, each)

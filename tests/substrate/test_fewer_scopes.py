@@ -129,7 +129,7 @@ class Asking(NamedTuple):
 
     server: Server
     run: int
-    #: The headers of its session, and of that session whom else it may concern.
+    #: The headers of its session.
     session: dict[str, str]
     #: The number of the question on the wire, where it is put there.
     question: Any = None
@@ -232,10 +232,10 @@ def respond_by_socket(asking: Asking, token: str) -> Any:
     params = {"run": asking.run, "request": "1", "answer": False}
     with connect(asking.server.ws, additional_headers=bearer(token)) as peer:
         peer.send(json.dumps(request("plexus.respond", params)))
-        said = ""
-        while "terminal" not in said and "complete" not in said and "error" not in said:
-            said += str(peer.recv(ANSWER_S))
-        return said
+        received = ""
+        while "terminal" not in received and "complete" not in received and "error" not in received:
+            received += str(peer.recv(ANSWER_S))
+        return received
 
 
 def approve(asking: Asking, token: str) -> Any:
@@ -260,12 +260,12 @@ def follow_and_reply(asking: Asking, token: str, message: Any) -> Any:
         if answer.headers["Content-Type"] == JSON:
             return answer.read().decode()
         for event in read_events(answer):
-            said = json.loads(event.data or "{}")
-            if said.get("method") == "elicitation/create":
-                reply = {"jsonrpc": "2.0", "id": said["id"], "result": DECLINE}
+            received = json.loads(event.data or "{}")
+            if received.get("method") == "elicitation/create":
+                reply = {"jsonrpc": "2.0", "id": received["id"], "result": DECLINE}
                 return post(asking.server, "/mcp", reply, headers)
-            if "id" in said:
-                return said
+            if "id" in received:
+                return received
     return None
 
 
@@ -311,9 +311,9 @@ def cancel(asking: Asking, token: str) -> Any:
 
 def cancel_silently(asking: Asking, token: str) -> Any:
     note = {"jsonrpc": "2.0", "method": "plexus.cancel", "params": {"run": asking.run}}
-    said = post(asking.server, "/rpc", note, bearer(token))
+    received = post(asking.server, "/rpc", note, bearer(token))
     rpc(asking.server, token, "plexus.hash")  # what was started before it has run by then
-    return said
+    return received
 
 
 def cancel_task(asking: Asking, token: str) -> Any:
@@ -389,11 +389,11 @@ def test_controlling_a_run_needs_the_scope_of_its_method(
     owner = tokens["owner"]
     with ExitStack() as stack:
         asking = path.begin(server, owner, stack)
-        said = path.attempt(asking, tokens[who])
+        received = path.attempt(asking, tokens[who])
         if who in path.able:
             wait_until(lambda: states(server, owner)[asking.run] in ("complete", "cancelled"))
         else:
-            assert states(server, owner)[asking.run] == "asking", said
+            assert states(server, owner)[asking.run] == "asking", received
             rpc(server, owner, "plexus.cancel", {"run": asking.run})
 
 

@@ -104,7 +104,7 @@ def test_no_allowed_algorithm_is_symmetric() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "scopes"),
+    ("given_claims", "scopes"),
     [
         ({"scope": "bash  arbor.write"}, {"bash", "arbor.write"}),
         ({"scope": ["bash", "read"]}, {"bash", "read"}),
@@ -119,9 +119,11 @@ def test_no_allowed_algorithm_is_symmetric() -> None:
     ],
 )
 async def test_scopes_are_read_from_scope_and_from_scp(
-    issuer: Issuer, said: dict[str, Any], scopes: set[str]
+    issuer: Issuer, given_claims: dict[str, Any], scopes: set[str]
 ) -> None:
-    principal, _ = await oauth_of(issuer).verify(issuer.sign(issuer.claims(RESOURCE, **said)))
+    principal, _ = await oauth_of(issuer).verify(
+        issuer.sign(issuer.claims(RESOURCE, **given_claims))
+    )
     assert principal.scopes == frozenset(scopes)
     assert principal.may("read")
     assert principal.may("bash") == ("bash" in scopes)
@@ -195,8 +197,8 @@ async def test_a_token_with_a_wrong_claim_is_refused(
     issuer: Issuer, claims: dict[str, Any], reason: str
 ) -> None:
     whole = issuer.claims(RESOURCE) | claims
-    said = {name: value for name, value in whole.items() if value is not None}
-    assert await refusal(oauth_of(issuer), signed({}, said)) == reason
+    given_claims = {name: value for name, value in whole.items() if value is not None}
+    assert await refusal(oauth_of(issuer), signed({}, given_claims)) == reason
 
 
 @pytest.mark.parametrize(

@@ -102,9 +102,9 @@ def world() -> Iterator[World]:
 
 def challenge_of(answer: Answer) -> dict[str, str]:
     """Return the fields of the challenge."""
-    said = answer.headers["WWW-Authenticate"]
-    assert said.startswith("Bearer ")
-    return dict(re.findall(r'(\w+)="([^"]*)"', said))
+    challenge = answer.headers["WWW-Authenticate"]
+    assert challenge.startswith("Bearer ")
+    return dict(re.findall(r'(\w+)="([^"]*)"', challenge))
 
 
 # --- plain HTTP -----------------------------------------------------------------------------------
@@ -258,8 +258,8 @@ def test_a_websocket_accepts_an_oauth_token(world: World) -> None:
         bearer = {"Authorization": f"Bearer {world.token(scope)}"}
         with connect(address, additional_headers=bearer) as socket:
             socket.send(message)
-            said = json.loads(socket.recv(ANSWER_S))
-            assert ("error" in said) == (code is not None), said
+            reply = json.loads(socket.recv(ANSWER_S))
+            assert ("error" in reply) == (code is not None), reply
     expired = {"Authorization": f"Bearer {world.token('demo', exp=1)}"}
     with connect(address, additional_headers=expired) as socket:
         with pytest.raises(ConnectionClosed) as closed:
@@ -298,14 +298,14 @@ def test_behind_a_proxy_clients_get_the_public_url() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "settings", "said"),
+    ("options", "settings", "expected"),
     [
         ((), {"OAUTH_ISSUER": "http://login.example"}, "oauth_issuer cannot be"),
         (("--auth", "off"), {"OAUTH_ISSUER": "https://login.example"}, "requires authentication"),
     ],
 )
 def test_unsafe_settings_are_refused_at_the_start(
-    options: tuple[str, ...], settings: dict[str, str], said: str
+    options: tuple[str, ...], settings: dict[str, str], expected: str
 ) -> None:
     ours = {f"SUBSTRATE_{name}": value for name, value in settings.items()}
     command = [sys.executable, "-m", "substrate", "--port", "0", *options]
@@ -313,7 +313,7 @@ def test_unsafe_settings_are_refused_at_the_start(
         command, cwd=REPOSITORY, env=os.environ | ours, capture_output=True, timeout=30
     )
     assert ran.returncode != 0
-    assert said in ran.stderr.decode()
+    assert expected in ran.stderr.decode()
     assert "Traceback" not in ran.stderr.decode()
 
 

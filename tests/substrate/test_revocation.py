@@ -66,13 +66,13 @@ class Opened:
     """An open request, read to its end in a thread."""
 
     def __init__(self, read: Callable[[], str]) -> None:
-        self.said = ""
+        self.received = ""
         self._read = read
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        self.said = self._read()
+        self.received = self._read()
 
     def ended(self, until: float) -> bool:
         """Wait for its end, up to this time."""
@@ -86,14 +86,14 @@ class Opened:
 def response(server: Server, *given: Any, begun: str | None = None) -> Opened:
     """Open a response that is read to its end; it has started when this text has arrived."""
     answer = server.request(*given)
-    said = ""
-    while begun is not None and begun not in said:
+    received = ""
+    while begun is not None and begun not in received:
         line = answer.readline().decode()
-        assert line, said
-        said += line
+        assert line, received
+        received += line
 
     def read() -> str:
-        return f"{answer.status} {said}{answer.read().decode()}"
+        return f"{answer.status} {received}{answer.read().decode()}"
 
     return Opened(read)
 
@@ -209,7 +209,7 @@ def socket(path: str, *sent: Any) -> Callable[[Server, str], Opened]:
         url = f"ws://127.0.0.1:{server.port}{path}"
 
         def read() -> str:
-            said = ""
+            received = ""
             with connect(url, additional_headers=bearer(token)) as peer:
                 for message in sent:
                     peer.send(message if isinstance(message, bytes) else json.dumps(message))
@@ -217,8 +217,8 @@ def socket(path: str, *sent: Any) -> Callable[[Server, str], Opened]:
                 ready.set()
                 with suppress(ConnectionClosed):
                     while True:
-                        said += str(peer.recv(ANSWER_S))
-                return f"{peer.close_code} {peer.close_reason} {said}"
+                        received += str(peer.recv(ANSWER_S))
+                return f"{peer.close_code} {peer.close_reason} {received}"
 
         opened = Opened(read)
         assert ready.wait(ANSWER_S)
@@ -292,8 +292,8 @@ def check_all_ended(server: Server, opened: dict[str, Opened], kept: str, since:
     late = [kind for kind, each in opened.items() if not each.ended(since + BOUND_S)]
     assert not late, f"still open: {late}"
     for kind, each in opened.items():
-        missing = [part for part in KINDS[kind][1] if part not in each.said]
-        assert not missing, f"{kind} ended without {missing}: {each.said}"
+        missing = [part for part in KINDS[kind][1] if part not in each.received]
+        assert not missing, f"{kind} ended without {missing}: {each.received}"
     wait_until(lambda: set(runs(server, kept, "demo.wait").values()) == {"cancelled"})
 
 
@@ -376,7 +376,7 @@ def test_every_request_of_a_batch_that_waits_gets_the_error(server: Server, path
         wait_until(lambda: len(runs(server, kept, "demo.wait")) == 2)
         file.revoke("revocation-lost")
         assert opened.ended(time.monotonic() + BOUND_S)
-        status, _, body = opened.said.partition(" ")
+        status, _, body = opened.received.partition(" ")
         answers = {answer["id"]: answer for answer in json.loads(body)}
         assert status == "401"
         assert {number: "error" in answer for number, answer in answers.items()} == {
@@ -497,10 +497,10 @@ def test_following_the_run_of_another_token_ends_only_with_the_followers_token(
         file.revoke("revocation-lost")
         until = time.monotonic() + BOUND_S
         assert lost_follows.ended(until)
-        assert "no longer" in lost_follows.said
+        assert "no longer" in lost_follows.received
         assert runs(server, kept, "demo.wait") == {theirs: "cancelled", mine: "running"}
         assert kept_follows.ended(until)
-        assert '"cancelled"' in kept_follows.said
+        assert '"cancelled"' in kept_follows.received
 
 
 def test_a_body_that_is_completed_after_its_token_ended_starts_nothing(server: Server) -> None:

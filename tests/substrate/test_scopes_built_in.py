@@ -59,7 +59,7 @@ async def hub(tmp_path: Path) -> AsyncIterator[Plexus]:
     await hub.close()
 
 
-def somebody(scopes: frozenset[str]) -> Principal:
+def principal_with(scopes: frozenset[str]) -> Principal:
     return Principal("somebody", scopes)
 
 
@@ -79,7 +79,7 @@ async def test_methods_with_the_read_scope_change_nothing(hub: Plexus) -> None:
 async def test_each_set_of_scopes_permits_exactly_its_methods(
     hub: Plexus, scopes: frozenset[str]
 ) -> None:
-    principal = somebody(scopes)
+    principal = principal_with(scopes)
     called = set()
     for spec in hub.methods():
         for name in (spec.name, spec.name.replace(".", "_")):
@@ -100,7 +100,7 @@ async def test_each_set_of_scopes_permits_exactly_its_methods(
 async def test_each_set_of_scopes_sees_exactly_what_it_can_call(
     hub: Plexus, scopes: frozenset[str]
 ) -> None:
-    principal = somebody(scopes)
+    principal = principal_with(scopes)
     may = {name for name, scope in SCOPE_OF.items() if scope in scopes}
     [result] = await call(hub, "plexus.schema", {}, principal)
     assert isinstance(result, Result)
@@ -124,7 +124,9 @@ async def tools_of(peer: McpPeer) -> set[str]:
 async def test_one_server_shows_every_caller_its_own_list(hub: Plexus) -> None:
     server = make_server(hub)
     for scopes in [*SETS, *reversed(SETS)]:
-        peer = McpPeer(hub, "2025-06-18", server=server, principal=somebody(scopes), checked=False)
+        peer = McpPeer(
+            hub, "2025-06-18", server=server, principal=principal_with(scopes), checked=False
+        )
         may = {name for name, scope in SCOPE_OF.items() if scope in scopes}
         assert await tools_of(peer) & SCOPE_OF.keys() == may
 
@@ -132,5 +134,5 @@ async def test_one_server_shows_every_caller_its_own_list(hub: Plexus) -> None:
 @pytest.mark.parametrize("name", ["bash.execut", "arbor.tree_creat", "chat.sen"])
 async def test_a_misspelled_name_reveals_no_hidden_method(hub: Plexus, name: str) -> None:
     with pytest.raises(UnknownMethod) as caught:
-        hub.call(name, {}, somebody(frozenset()))
+        hub.call(name, {}, principal_with(frozenset()))
     assert not SCOPE_OF.keys() & set(caught.value.data["nearest"])

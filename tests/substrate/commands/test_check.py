@@ -135,7 +135,7 @@ PLANTED: dict[str, tuple[str, str, tuple[str, str, int], str]] = {
         ("warning", "write-marked-read", 25),
         "open()",
     ),
-    "a name that says so": (
+    "a name that suggests a change": (
         "async def look",
         "async def delete_all",
         ("warning", "write-marked-read", 19),
@@ -173,13 +173,13 @@ def test_correct_activations_have_no_findings(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", PLANTED)
 def test_every_planted_defect_is_found_with_its_line(kind: str, tmp_path: Path) -> None:
-    old, new, (level, rule, line), said = PLANTED[kind]
+    old, new, (level, rule, line), part = PLANTED[kind]
     assert old in CLEAN
     code, found = findings(tmp_path, CLEAN.replace(old, new, 1))
     [match] = [each for each in found if each["rule"] == rule and each["line"] == line]
     assert Path(match["file"]).name == "tidy.py"
     assert match["level"] == level
-    assert said in match["message"] + match["advice"]
+    assert part in match["message"] + match["advice"]
     assert code == (1 if level == "error" else 0)
     assert {each["rule"] for each in found} == {rule}
 
@@ -306,7 +306,7 @@ def test_a_package_is_checked_by_its_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "part"),
     [
         ((), "substrate new NAME"),
         (("no_such.py",), "neither a file nor a folder"),
@@ -315,14 +315,14 @@ def test_a_package_is_checked_by_its_folder(tmp_path: Path) -> None:
     ],
 )
 def test_without_activations_the_next_step_is_printed(
-    arguments: tuple[str, ...], said: str, tmp_path: Path
+    arguments: tuple[str, ...], part: str, tmp_path: Path
 ) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "pyproject.toml").write_text("[project")
     done = run("check", *arguments, cwd=tmp_path)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert part in done.stderr
 
 
 def test_a_missing_module_is_an_error(tmp_path: Path) -> None:

@@ -232,12 +232,12 @@ FAULTS = {
 async def test_an_error_is_reported_with_its_line_and_the_old_version_stays(
     fault: str, talk: Path, tmp_path: Path
 ) -> None:
-    old, new, said = FAULTS[fault]
+    old, new, expected = FAULTS[fault]
     with developing(talk, "talk.py", cwd=tmp_path) as dev:
         dev.says("Loaded")
         async with dev.client() as client:
             dev.change(old, new)
-            assert "the previous version stays" in dev.says(rf"Not loaded: {said}[^\n]*")
+            assert "the previous version stays" in dev.says(rf"Not loaded: {expected}[^\n]*")
             assert await value(client, "talk.word") == "one"
             write(talk, TALK.replace('"one"', '"two"'))
             dev.says("Reloaded")
@@ -300,7 +300,7 @@ async def test_renaming_a_namespace_removes_the_old_one(talk: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (("no/such.py",), "neither a file nor a folder"),
         (("empty",), "substrate new NAME"),
@@ -308,12 +308,12 @@ async def test_renaming_a_namespace_removes_the_old_one(talk: Path, tmp_path: Pa
     ],
 )
 def test_invalid_arguments_are_usage_errors(
-    arguments: tuple[str, ...], said: str, tmp_path: Path
+    arguments: tuple[str, ...], expected: str, tmp_path: Path
 ) -> None:
     (tmp_path / "empty").mkdir()
     refused = run("dev", *arguments, cwd=tmp_path)
     assert refused.returncode == 2
-    assert said in refused.stderr
+    assert expected in refused.stderr
 
 
 # --- over stdio ----------------------------------------------------------------------------------

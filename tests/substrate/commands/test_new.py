@@ -157,7 +157,7 @@ def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected"),
     [
         ("Weather", "Try weather."),
         ("my tool", "Try my_tool."),
@@ -179,11 +179,11 @@ def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_an_invalid_name_is_rejected_with_a_suggestion(
-    tmp_path: Path, name: str, said: str
+    tmp_path: Path, name: str, expected: str
 ) -> None:
     refused = run("new", "--", name, cwd=tmp_path)
     assert refused.returncode == 2
-    assert said in refused.stderr
+    assert expected in refused.stderr
     assert written(tmp_path) == set()
 
 

@@ -141,7 +141,7 @@ def test_a_token_can_be_for_the_local_principal(port: str, project: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["create", "Phone"], "is not a valid name"),
         (["create", "phone", "--scope", "a b"], "is not a valid scope"),
@@ -153,10 +153,12 @@ def test_a_token_can_be_for_the_local_principal(port: str, project: Path) -> Non
         (["create", "session:12345678"], "is not a valid name"),
     ],
 )
-def test_invalid_arguments_are_explained(project: Path, arguments: list[str], said: str) -> None:
+def test_invalid_arguments_are_explained(
+    project: Path, arguments: list[str], expected: str
+) -> None:
     done = run("token", *arguments, cwd=project)
     assert done.returncode != 0
-    assert said in done.stderr
+    assert expected in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
 

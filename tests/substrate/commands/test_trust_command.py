@@ -280,9 +280,9 @@ def test_trust_is_read_from_a_state_folder_that_is_read_only(
 
 def test_mcp_install_reports_files_that_would_be_skipped(folder: Folder, tmp_path: Path) -> None:
     install = ("mcp", "install", "gemini", "--scope", "project", "--yes")
-    said = folder.run(*install, HOME=str(tmp_path)).stderr
-    assert "Not loaded from the project folder: activations.d" in said
-    assert "`substrate trust`" in said
+    output = folder.run(*install, HOME=str(tmp_path)).stderr
+    assert "Not loaded from the project folder: activations.d" in output
+    assert "`substrate trust`" in output
     assert record_files() == []  # --yes is about the host's file
     assert "Not loaded" not in folder.run(*install, "--", "--trust", HOME=str(tmp_path)).stderr
     folder.run("trust")

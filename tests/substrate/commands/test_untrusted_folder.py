@@ -138,14 +138,14 @@ def test_the_companion_server_of_stdio_does_not_import_modules_of_the_folder(
     ) as process:
         assert process.stderr is not None
         assert process.stdin is not None
-        said = ""
+        output = ""
         for line in process.stderr:
-            said += line
+            output += line
             if "Watch the runs" in line or "No server" in line:
                 break
         process.stdin.close()
-    assert "Watch the runs" in said
-    port = re.search(r":(\d+)/", said)
+    assert "Watch the runs" in output
+    port = re.search(r":(\d+)/", output)
     assert port is not None
     [lock] = (tmp_path / "state").rglob(f"{port[1]}.json")
     os.kill(json.loads(lock.read_text())["pid"], 15)
@@ -223,12 +223,12 @@ def test_a_folder_can_be_trusted_for_one_start(arguments: tuple[str, ...], folde
 
 
 def test_the_log_reports_what_was_skipped_and_what_to_do(hostile: Folder) -> None:
-    said = hostile.run("--stdio", "--log-level", "error").stderr
-    assert said.startswith(
+    output = hostile.run("--stdio", "--log-level", "error").stderr
+    assert output.startswith(
         "Warning: Not loaded from the project folder: substrate.toml and activations.d, because "
         "the folder is not trusted. Run `substrate trust` in this folder"
     )
-    assert str(hostile.path) in said
+    assert str(hostile.path) in output
     [line] = hostile.run("--stdio", "--log-format", "json").stderr.splitlines()
     record = json.loads(line)
     assert (record["level"], record["code"]) == ("warning", "folder_untrusted")
