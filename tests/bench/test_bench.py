@@ -62,7 +62,7 @@ def record(
 def without_numbers(text: bytes) -> bytes:
     """Remove subscription numbers and dates, which differ between runs."""
     text = re.sub(rb"\d{14,16}", b"N", text)
-    text = re.sub(rb"(?m)^[0-9a-f]+\r\n", b"", text)  # the sizes of chunks
+    text = re.sub(rb"(?m)^[0-9a-f]+\r\n", b"", text)  # chunk sizes
     return re.sub(rb"(?m)^date: .*\r\n", b"", text)
 
 
@@ -88,7 +88,7 @@ def test_the_limit_on_websocket_sends_the_same_bytes_as_the_program(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ours, limit = (
-        # Before each text is its length, and numbers differ in length by a digit.
+        # Each text has a length prefix, and subscription numbers may differ by one digit.
         re.findall(rb"\{.*?\}(?=[^}\"]|$)", record(command, clients.stream_ws, monkeypatch))
         for command in (servers.OURS_HTTP, servers.LIMIT_ASGI)
     )

@@ -28,7 +28,7 @@ def test_a_measure_returns_a_figure_with_its_limit(name: str) -> None:
 
 
 def test_bare_sqlite_writes_the_same_rows_as_the_store(tmp_path: Path) -> None:
-    commits = 600  # enough for the index to be brought up to date
+    commits = 600  # enough to trigger an update of the index
     with arbor.Ours(tmp_path / "ours.db") as ours:
         ours.append_sequentially(commits)
     with arbor.bare_store(tmp_path / "bare.db") as bare:

@@ -21,7 +21,7 @@ from bench.report import render
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 EVENTS = 3
-#: Clients of the benchmark that take either kind of answer, and that take only events.
+#: Accept headers: either kind of response, and only events.
 ACCEPTED = (http_client.Endpoint(0).accept, b"text/event-stream")
 
 

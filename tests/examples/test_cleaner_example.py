@@ -56,9 +56,9 @@ async def test_old_files_are_listed_oldest_first_and_not_changed(folder: Path) -
 async def test_a_confirmed_batch_is_deleted_and_another_is_kept(folder: Path) -> None:
     async with local(Cleaner(folder), answers=[True, False]) as plexus:
         events = await plexus.events("cleaner.clean", batch=3)
-    said = expect(events).completes(deleted=3, kept=3, freed_bytes=300).progresses(to=6)
-    assert [event.path for event in said.of(Deleted)] == ["sub/older.txt", "old0.log", "old1.log"]
-    assert [event.reason for event in said.of(Kept)] == ["not confirmed"] * 3
+    result = expect(events).completes(deleted=3, kept=3, freed_bytes=300).progresses(to=6)
+    assert [event.path for event in result.of(Deleted)] == ["sub/older.txt", "old0.log", "old1.log"]
+    assert [event.reason for event in result.of(Kept)] == ["not confirmed"] * 3
     assert names(folder) == {"old2.log", "old3.log", "old4.log", "new.log"}
 
 

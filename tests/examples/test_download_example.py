@@ -35,15 +35,15 @@ class Origin(ThreadingHTTPServer):
         self.ranges = True
         self.etag: str | None = '"1"'
         self.sized = True
-        #: After how many bytes of an answer the connection breaks.
+        #: Number of bytes after which the connection breaks.
         self.breaks_after: int | None = None
-        #: Where it sends everybody on to.
+        #: Redirect location.
         self.moved_to: str | None = None
         self.status = 200
-        #: Set to let an answer that hangs after its first bytes go on.
+        #: Set to continue a response that stalls after its first bytes.
         self.hangs: threading.Event | None = None
         self.asked: list[dict[str, str]] = []
-        #: Set when a client is gone in the middle of an answer.
+        #: Set when a client disconnects during a response.
         self.left = threading.Event()
 
     @property
@@ -62,10 +62,10 @@ class Handler(BaseHTTPRequestHandler):
         origin.asked.append(dict(self.headers))
         self.close_connection = True
         if origin.moved_to is not None:
-            self._answer(302, {"Location": origin.moved_to, "Content-Length": "0"})
+            self._send_head(302, {"Location": origin.moved_to, "Content-Length": "0"})
             return
         if origin.status != 200:
-            self._answer(origin.status, {"Content-Length": "0"})
+            self._send_head(origin.status, {"Content-Length": "0"})
             return
         body, headers, status = origin.body, {}, 200
         if origin.etag:
@@ -74,13 +74,15 @@ class Handler(BaseHTTPRequestHandler):
         if origin.ranges and wanted and self.headers.get("If-Range") in (None, origin.etag):
             start = int(wanted.removeprefix("bytes=").removesuffix("-"))
             if start >= len(body):
-                self._answer(416, {"Content-Range": f"bytes */{len(body)}", "Content-Length": "0"})
+                self._send_head(
+                    416, {"Content-Range": f"bytes */{len(body)}", "Content-Length": "0"}
+                )
                 return
             headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
             body, status = body[start:], 206
         if origin.sized:
             headers["Content-Length"] = str(len(body))
-        self._answer(status, headers)
+        self._send_head(status, headers)
         first = len(body) if origin.breaks_after is None else origin.breaks_after
         try:
             if origin.hangs is not None:
@@ -92,7 +94,7 @@ class Handler(BaseHTTPRequestHandler):
         except OSError:
             origin.left.set()
 
-    def _answer(self, status: int, headers: dict[str, str]) -> None:
+    def _send_head(self, status: int, headers: dict[str, str]) -> None:
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -136,7 +138,7 @@ async def _interrupted(folder: Path, origin: Origin, after: int) -> Any:
         yield plexus
 
 
-# --- a whole file --------------------------------------------------------------------------------
+# --- complete file --------------------------------------------------------------------------------
 
 
 async def test_a_file_is_fetched_with_progress_and_has_its_checksum(
@@ -144,8 +146,8 @@ async def test_a_file_is_fetched_with_progress_and_has_its_checksum(
 ) -> None:
     async with local(Download(tmp_path)) as plexus:
         events = await plexus.events("download.fetch", url=origin.url, sha256=SHA256.upper())
-    said = expect(events).completes(size=len(BODY), sha256=SHA256).progresses(to=len(BODY))
-    assert said.of(Progress)[0].total == len(BODY)
+    result = expect(events).completes(size=len(BODY), sha256=SHA256).progresses(to=len(BODY))
+    assert result.of(Progress)[0].total == len(BODY)
     assert content(tmp_path / "a.bin") == BODY
     assert files(tmp_path) == {"a.bin": len(BODY)}
 
@@ -165,7 +167,7 @@ async def test_an_empty_file_is_downloaded(tmp_path: Path, origin: Origin) -> No
     assert files(tmp_path) == {"a.bin": 0}
 
 
-# --- the rest of one -----------------------------------------------------------------------------
+# --- resuming -------------------------------------------------------------------------------------
 
 
 async def test_an_interrupted_download_is_resumed(tmp_path: Path, origin: Origin) -> None:
@@ -271,7 +273,7 @@ async def test_a_file_with_a_wrong_checksum_is_deleted(tmp_path: Path, origin: O
     assert files(tmp_path) == {}
 
 
-# --- what is refused -----------------------------------------------------------------------------
+# --- rejected inputs -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

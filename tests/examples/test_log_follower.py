@@ -43,7 +43,7 @@ def write(file: Path, text: str) -> None:
     file.write_text(text)
 
 
-def held(file: Path) -> int:
+def open_descriptors(file: Path) -> int:
     """Return the number of open descriptors of this process for a file."""
     links = [os.readlink(f"/proc/self/fd/{fd}") for fd in _open_descriptors()]  # noqa: PTH115
     return links.count(str(file))
@@ -190,5 +190,5 @@ async def test_a_path_that_is_not_a_file_is_rejected(tmp_path: Path, plexus: Loc
 async def test_cancelling_closes_the_file(log: Path, plexus: Local) -> None:
     async with plexus.stream("logs.follow", path="app.log") as stream:
         await anext(stream)
-        assert held(log) == 1
-    assert held(log) == 0
+        assert open_descriptors(log) == 1
+    assert open_descriptors(log) == 0

@@ -79,7 +79,7 @@ class Running:
         with started(*self.flags, "call", *arguments, cwd=self.project) as process:
             found: list[int] = []
 
-            def begun() -> bool:
+            def has_state() -> bool:
                 found[:] = [
                     entry["run"]
                     for entry in self.ask("plexus.runs", state=state)
@@ -87,7 +87,7 @@ class Running:
                 ]
                 return bool(found)
 
-            eventually(begun, f"{arguments[0]} is {state}")
+            eventually(has_state, f"{arguments[0]} is {state}")
             try:
                 yield process, found[0]
             finally:

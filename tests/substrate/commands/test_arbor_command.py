@@ -1,4 +1,4 @@
-"""`substrate arbor`: a backup, and a drawing, on a terminal and not."""
+"""`substrate arbor`: backups and drawings, on a terminal and piped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def call(project: Path, method: str, *options: str, **params: Any) -> Any:
-    """What a method gives, over the file of this project."""
+    """Call a method on the database of this project. Returns its result."""
     called = run(
         *("--database", "trees.db", "call", *options, "--json", f"arbor.{method}"),
         *("--params", json.dumps(params)),
@@ -32,7 +32,7 @@ def call(project: Path, method: str, *options: str, **params: Any) -> Any:
 
 @pytest.fixture
 def tree(project: Path) -> str:
-    """A tree with one branching."""
+    """Create a tree with one branch. Returns its id."""
     made = call(project, "tree_create", metadata={"title": "Notes"})
     nodes = [{"content": "one"}, {"content": "two"}]
     call(project, "node_append", tree_id=made["tree_id"], nodes=nodes)

@@ -1,4 +1,4 @@
-"""`substrate attach`: following a run from its beginning, or from where one was."""
+"""`substrate attach`: follow a run from its start or from an item."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a call ends: exit codes, Ctrl-C, and a reader that goes away."""
+"""The end of a call: exit codes, Ctrl-C, and a reader that disconnects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from command_line import (
     without_colours,
 )
 
-#: Says its pid and waits to be stopped.
+#: Prints its pid and waits to be stopped.
 WAITS = "echo pid $$; exec sleep 1000"
 
 STUBBORN = '''
@@ -51,7 +51,7 @@ STUBBORN = '''
 
 @pytest.fixture(params=["here", "server"])
 def flags(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
-    """Flags with which a call runs in its own process, or on a server."""
+    """Yield flags for a call in its own process, or on a server."""
     add_plugin(tmp_path, "stubborn", STUBBORN)
     if request.param == "here":
         yield ["--port", "0"]
@@ -62,7 +62,7 @@ def flags(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]
 
 @contextmanager
 def waiting(flags: list[str], cwd: Path) -> Iterator[tuple[Process, int]]:
-    """A call whose command waits, and the pid of the command."""
+    """Start a call whose command waits. Yields the call and the pid of the command."""
     with started(*flags, "call", "bash.execute", WAITS, cwd=cwd) as process:
         pid = int(process.out.wait_for(r"pid (\d+)\\n")[1])
         assert is_alive(pid)
@@ -92,7 +92,7 @@ def test_ctrl_c_stops_the_run_where_it_runs(flags: list[str], tmp_path: Path) ->
     with waiting(flags, tmp_path) as (process, pid):
         process.signal(signal.SIGINT)
         assert process.end() == 130
-        # The exit comes after the terminal, and the terminal after the command is gone.
+        # The process exits after the terminal, and the terminal follows the end of the command.
         assert not is_alive(pid)
         last = lines(process.out.rest())[-1]
         assert last == {"type": "cancelled", "reason": "interrupted by its caller"}

@@ -1,4 +1,4 @@
-"""How a run looks while it runs: to a program, to a person, and when it asks."""
+"""Output of a run: JSON lines, readable text, and prompts."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ ASKS = '''
 '''
 
 
-# --- for a program --------------------------------------------------------------------------------
+# --- JSON lines -----------------------------------------------------------------------------------
 
 
 def test_piped_each_event_is_a_line_as_on_the_wire(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_output_is_seen_while_the_command_still_runs(mode: str, form: str, tmp_p
             check("--port", port)
 
 
-# --- for a person ---------------------------------------------------------------------------------
+# --- readable text --------------------------------------------------------------------------------
 
 
 def test_both_outputs_of_a_command_go_where_they_belong(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_on_a_terminal_progress_is_a_bar_that_is_gone_at_the_end(tmp_path: Path)
         gate.touch()
         code, text = screen.end()
     assert code == 0
-    # What follows the last erasing of a line is all that is left to be seen.
+    # Only the text after the last erased line stays visible.
     assert text.rpartition("\x1b[2K")[2].strip() == "finished"
 
 

@@ -1,4 +1,4 @@
-"""How a command line becomes a method's parameters, by its schema."""
+"""Conversion of command-line arguments to a method's parameters by its schema."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_underscores_and_dashes_are_the_same(flag: str, call: Call) -> None:
         (["--either", "five"], "either", "five"),
         (["--words", "a", "--words", "b c"], "words", ["a", "b c"]),
         (["--words", "null"], "words", ["null"]),
-        # Leaving it out means null already, so that this is the word.
+        # The default is null, so the text "null" has no special meaning.
         (["--note", "null"], "note", "null"),
         (["--title", "null"], "title", None),
     ],

@@ -1,4 +1,4 @@
-"""Which hub a call reaches: a server that runs, one that is named, or one of its own."""
+"""The target of a call: a running server, a selected server, or a local hub."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from substrate.server import app
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
-    """A project, beside that of the server."""
+    """Return a project other than that of the server."""
     project = tmp_path / "here"
     project.mkdir()
     return project
@@ -27,7 +27,7 @@ def here(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def port(tmp_path: Path) -> Iterator[str]:
-    """The port of a server that has `count`."""
+    """Yield the port of a server that has `count`."""
     add_plugin(tmp_path, "count", COUNT)
     with server(tmp_path) as number:
         yield number
@@ -63,12 +63,12 @@ def test_a_method_only_in_the_project_is_distinguished_from_an_unknown_method(
 ) -> None:
     add_plugin(here, "more", COUNT.replace('"count"', '"more"'))
     ours = run("--port", port, "call", "more.up", "1", cwd=here)
-    nobodys = run("--port", port, "call", "count.pu", "1", cwd=here)
+    unknown = run("--port", port, "call", "count.pu", "1", cwd=here)
 
-    assert (ours.returncode, nobodys.returncode) == (2, 2)
+    assert (ours.returncode, unknown.returncode) == (2, 2)
     expected = f"The server on port {port} does not have more.up. Use --local to run it here."
     assert expected in ours.stderr
-    assert "Did you mean count.up?" in nobodys.stderr
+    assert "Did you mean count.up?" in unknown.stderr
     assert run("--port", port, "call", "more.up", "1", "--local", cwd=here).returncode == 0
 
 
@@ -89,7 +89,7 @@ def test_errors_of_the_server_are_shown_like_local_errors(port: str, here: Path)
 
 
 def test_an_unreachable_server_is_a_failure_with_advice(here: Path) -> None:
-    with socket.socket() as bound:  # bound and not listening: nobody else gets the port meanwhile
+    with socket.socket() as bound:  # bound but not listening, so no other process gets the port
         bound.bind(("127.0.0.1", 0))
         address = f"ws://127.0.0.1:{bound.getsockname()[1]}"
         called = run("call", "--url", address, "plexus.hash", cwd=here)
@@ -106,7 +106,7 @@ def test_an_invalid_server_url_is_a_usage_error(here: Path) -> None:
 
 @contextmanager
 def foreign_server(body: bytes) -> Iterator[int]:
-    """A server that is not ours."""
+    """Start a server of another program. Yields its port."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

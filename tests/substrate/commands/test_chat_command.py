@@ -1,4 +1,4 @@
-"""`substrate chat`: talking at a terminal, with one message, and through a pipe."""
+"""`substrate chat`: interactive, with a single message, and through a pipe."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from command_line import (
 
 @pytest.fixture(params=["here", "server"])
 def flags(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
-    """Flags with which a conversation is held in its own process, or on a server."""
+    """Yield flags for a conversation in its own process, or on a server."""
     if request.param == "here":
         yield ["--database", str(tmp_path / "trees.db")]
     else:
@@ -32,19 +32,19 @@ def flags(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]
 
 @pytest.fixture
 def own(tmp_path: Path) -> list[str]:
-    """Flags for a conversation in its own process, with a store of its own."""
+    """Return flags for a conversation in its own process with a separate store."""
     return ["--database", str(tmp_path / "trees.db")]
 
 
 class Screen:
-    """A conversation, read on from where it was read last."""
+    """A conversation on a terminal, read incrementally."""
 
     def __init__(self, screen: Terminal) -> None:
         self._terminal = screen
         self._read = 0
 
     def see(self, pattern: str) -> str:
-        """Wait for this after what was seen before; all up to it."""
+        """Wait for a pattern after the last match. Returns the text up to its end."""
         found = self._terminal.screen.wait_for(rf"(?s)^.{{{self._read}}}.*?{pattern}")
         seen = self._terminal.screen.text[self._read : found.end()]
         self._read = found.end()
@@ -59,13 +59,15 @@ class Screen:
         self._terminal.type(text)
 
     def press(self, key: str, pattern: str) -> None:
-        """Press a key until this comes of it: Python's readline misses a signal that comes just
-        before it begins to wait for the next character."""
+        """Press a key until a pattern appears.
+
+        Python's readline misses a signal that arrives just before it waits for a character.
+        """
         whole = rf"(?s)^.{{{self._read}}}.*?{pattern}"
         end = time.monotonic() + WAIT_S
         self._terminal.type(key)
         while not self._terminal.screen.matches_within(whole, 1.0):
-            assert time.monotonic() < end, f"pressed {key!r} in vain"
+            assert time.monotonic() < end, f"pressed {key!r} without effect"
             self._terminal.type(key)
         self.see(pattern)
 
@@ -75,7 +77,7 @@ class Screen:
         return self._terminal.end()[0]
 
 
-# --- one message ----------------------------------------------------------------------------------
+# --- single message -------------------------------------------------------------------------------
 
 
 def test_a_single_message_prints_only_its_answer(flags: list[str], tmp_path: Path) -> None:
@@ -87,7 +89,7 @@ def test_a_single_message_prints_only_its_answer(flags: list[str], tmp_path: Pat
     assert "end_turn" in piped.stderr
     events = lines(run(*flags, "chat", "tea", "--json", cwd=tmp_path, stdin="once more").stdout)
     assert (events[0]["type"], events[-1]["type"]) == ("start", "complete")
-    # Without a name it is the session that was used last.
+    # Without a name, the most recently used session is selected.
     assert run(*flags, "chat", "-m", "you?", cwd=tmp_path).stdout == "You said: you?\n"
 
 
@@ -136,7 +138,7 @@ def test_a_conversation_streams_is_rendered_and_continues(flags: list[str], tmp_
         answer = screen.see("tokens in, ")
         assert "You said: the third word" in answer
         assert "\x1b[1mthird\x1b[0m" in opened.screen.text
-        # A command and what only looks like one.
+        # An unknown command, and a message that looks like a command.
         screen.say("/think about")
         screen.see(r"Unknown command /think\. /help lists the commands; //think sends it as text\.")
         screen.say("//think about it")
@@ -156,7 +158,7 @@ def test_ctrl_c_stops_the_answer_and_keeps_it(flags: list[str], tmp_path: Path) 
         screen.see("You said: word0 word1 word2 ")
         screen.type("\x03")
         screen.see(r"Stopped\. The partial answer is kept\.")
-        # At the prompt it only says how to leave.
+        # At the prompt, Ctrl-C only prints how to leave.
         screen.see("tea> ")
         screen.type("half a line")
         screen.see("half a line")
@@ -198,7 +200,7 @@ def test_branches_are_created_listed_and_selected(own: list[str], tmp_path: Path
         screen.see("1 user: second")
         screen.say("/regenerate")
         screen.see("You said: second")
-        # The text of an old message is there to be changed.
+        # The prompt is pre-filled with the old message.
         screen.say("/edit")
         screen.see("edit> .*second")
         screen.type(" thoughts\n")
@@ -263,7 +265,7 @@ def test_only_the_user_can_read_the_line_history(
     with terminal(*own, "chat", "tea", cwd=tmp_path) as opened:
         screen = Screen(opened)
         screen.see("tea> ")
-        screen.type("\x1b[A")  # the key that goes up
+        screen.type("\x1b[A")  # the up arrow key
         screen.see("remember this$")
         screen.type("\n")
         screen.see("You said: remember this")

@@ -58,7 +58,7 @@ def document() -> str:
 
 
 def escaped(text: str) -> str:
-    """A text that does not end its cell of the table."""
+    """Escape a text for a cell of the table."""
     return text.replace("|", r"\|")
 
 
@@ -70,8 +70,8 @@ def test_every_command_is_in_the_document_with_its_help() -> None:
 
 def test_every_command_has_a_summary() -> None:
     ctx = click.Context(cli, info_name="substrate")
-    for usage, said in commands(cli, ctx, "substrate"):
-        assert said.endswith((".", ":")), usage
+    for usage, text in commands(cli, ctx, "substrate"):
+        assert text.endswith((".", ":")), usage
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Shell completion, by the protocol that the shells' scripts speak."""
+"""Shell completion through the protocol of the shells' scripts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Pace = Literal["slow", "quick"]
 
 
 def complete(words: str, project: Path) -> list[str]:
-    """What bash would offer for the last of these words."""
+    """Return the completions of bash for the last of these words."""
     completed = run(
         cwd=project,
         _SUBSTRATE_COMPLETE="bash_complete",
@@ -67,5 +67,5 @@ def test_a_plugin_that_prints_or_fails_does_not_disturb_completion(tmp_path: Pat
 def test_each_shell_gets_its_script(shell: str, tmp_path: Path) -> None:
     script = run(cwd=tmp_path, _SUBSTRATE_COMPLETE=f"{shell}_source")
     assert "_SUBSTRATE_COMPLETE" in script.stdout
-    # The variable of the completion is none of ours.
+    # The completion variable is not a setting.
     assert "Warning" not in script.stderr

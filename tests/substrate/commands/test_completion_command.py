@@ -1,4 +1,4 @@
-"""`substrate completion`: the scripts, and offers that come from a server or a store."""
+"""`substrate completion`: the scripts, and completions from a server or a store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from terminal_server import running
 
 
 def complete(words: str, project: Path) -> list[str]:
-    """What bash would offer for the last of these words."""
+    """Return the completions of bash for the last of these words."""
     completed = run(
         cwd=project,
         _SUBSTRATE_COMPLETE="bash_complete",

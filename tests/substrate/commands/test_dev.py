@@ -293,7 +293,7 @@ async def test_renaming_a_namespace_removes_the_old_one(talk: Path, tmp_path: Pa
             dev.says("Reloaded talk.py: health.again, health.word")
             names = {each["namespace"] for each in (await client.schema())["activations"]}
             assert "talk" not in names
-            # What is built in is back when its name is free again.
+            # The built-in activation returns when its name is free again.
             dev.change('"health"', '"talk"')
             dev.says("Reloaded talk.py: talk.again, talk.word")
             assert (await value(client, "health.check"))["status"] == "healthy"
@@ -375,8 +375,8 @@ def test_an_mcp_client_is_notified_and_its_call_continues(talk: Path, tmp_path: 
             assert "talk.word" not in tools
             pipe.send(id=4, method="tools/call", params={"name": "talk.phrase", "arguments": {}})
             assert pipe.until("id", 4)["result"]["content"][0]["text"] == "two"
-            told = pipe.until("method", "notifications/progress")
-            assert told["params"]["progressToken"] == 7
+            progress = pipe.until("method", "notifications/progress")
+            assert progress["params"]["progressToken"] == 7
         finally:
             child.kill()
 

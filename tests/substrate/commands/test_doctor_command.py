@@ -1,4 +1,4 @@
-"""`substrate doctor`: what is well, what is not, and what to do about it."""
+"""`substrate doctor`: problems are reported with their fixes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from substrate.cli.mcp_hosts.hosts import HOSTS
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home folder in which no host is set up, with no store and no lock files."""
+    """Return a home folder without configured hosts, store and lock files."""
     folder = tmp_path / "home"
     folder.mkdir()
     monkeypatch.setenv("HOME", str(folder))
@@ -31,15 +31,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def examined(project: Path, *flags: str, **variables: str) -> tuple[int, list[dict[str, Any]]]:
-    """The exit code and the findings."""
+def run_doctor(project: Path, *flags: str, **variables: str) -> tuple[int, list[dict[str, Any]]]:
+    """Run the doctor. Returns the exit code and the results."""
     done = run(*flags, "doctor", "--json", cwd=project, **variables)
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, lines(done.stdout)
 
 
-def of(findings: list[dict[str, Any]], check: str) -> list[tuple[str, str]]:
-    """What was found about one thing: how bad it is, and what was said with what to do."""
+def results_of(findings: list[dict[str, Any]], check: str) -> list[tuple[str, str]]:
+    """Return level and message, with the next step, of the results of a check."""
     return [
         (each["level"], f"{each['message']}. {each['next']}")
         for each in findings
@@ -48,7 +48,7 @@ def of(findings: list[dict[str, Any]], check: str) -> list[tuple[str, str]]:
 
 
 def test_a_fresh_machine_has_no_problems(tmp_path: Path) -> None:
-    code, findings = examined(tmp_path)
+    code, findings = run_doctor(tmp_path)
     assert code == 0, findings
     assert {each["level"] for each in findings} <= {"ok", "warning"}
     checks = {each["check"] for each in findings}
@@ -70,28 +70,28 @@ def test_on_a_terminal_every_line_starts_with_its_level(tmp_path: Path) -> None:
 
 def test_a_running_server_is_checked(tmp_path: Path) -> None:
     with server(tmp_path) as port:
-        code, findings = examined(tmp_path, "--port", port)
+        code, findings = run_doctor(tmp_path, "--port", port)
         assert code == 0, findings
-        [(level, said), (_, activations)] = of(findings, "server")
-        assert (level, __version__ in said) == ("ok", True)
+        [(level, message), (_, activations)] = results_of(findings, "server")
+        assert (level, __version__ in message) == ("ok", True)
         assert "activations are healthy" in activations
-        assert of(findings, "token") == [("ok", "accepted by the server. ")]
-        assert of(findings, "lock files")[-1][1].startswith("1 of running servers")
-        wrong_code, wrong = examined(tmp_path, "--port", port, "--token", "wrong")
+        assert results_of(findings, "token") == [("ok", "accepted by the server. ")]
+        assert results_of(findings, "lock files")[-1][1].startswith("1 of running servers")
+        wrong_code, wrong = run_doctor(tmp_path, "--port", port, "--token", "wrong")
         assert wrong_code == 1
-        [(level, said)] = of(wrong, "token")
+        [(level, message)] = results_of(wrong, "token")
         assert level == "problem"
-        assert "substrate --token TOKEN doctor" in said
+        assert "substrate --token TOKEN doctor" in message
 
 
 def test_another_program_on_the_port_is_a_problem(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        code, findings = examined(tmp_path, "--port", str(other.getsockname()[1]))
+        code, findings = run_doctor(tmp_path, "--port", str(other.getsockname()[1]))
     assert code == 1
-    [(level, said)] = of(findings, "server")
+    [(level, message)] = results_of(findings, "server")
     assert level == "problem"
-    assert "another program listens on port" in said
-    assert "use another port" in said
+    assert "another program listens on port" in message
+    assert "use another port" in message
 
 
 def test_a_stale_lock_file_is_reported_once(tmp_path: Path, home: Path) -> None:
@@ -103,62 +103,62 @@ def test_a_stale_lock_file_is_reported_once(tmp_path: Path, home: Path) -> None:
     (folder / "1.json").write_text(json.dumps(entry))
     (folder / "2.json").write_text("no lock file")
     folder.chmod(0o755)
-    code, findings = examined(tmp_path)
+    code, findings = run_doctor(tmp_path)
     assert code == 1
-    said = [f"{level}: {text}" for level, text in of(findings, "lock files")]
-    assert said[0].startswith(f"problem: other users can read {folder}")
-    assert said[1].startswith("warning: removed the stale lock file of a server on port 1")
-    assert said[2] == f"warning: {folder}/2.json is not a lock file. rm {folder}/2.json"
+    message = [f"{level}: {text}" for level, text in results_of(findings, "lock files")]
+    assert message[0].startswith(f"problem: other users can read {folder}")
+    assert message[1].startswith("warning: removed the stale lock file of a server on port 1")
+    assert message[2] == f"warning: {folder}/2.json is not a lock file. rm {folder}/2.json"
     assert not (folder / "1.json").exists()
     folder.chmod(0o700)
     (folder / "2.json").unlink()
-    assert examined(tmp_path)[0] == 0
+    assert run_doctor(tmp_path)[0] == 0
 
 
 def test_a_store_that_cannot_be_opened_is_a_problem(tmp_path: Path) -> None:
     file = tmp_path / "trees.db"
     made = run("--database", str(file), "chat", "--new", "-m", "x", cwd=tmp_path)
     assert made.returncode == 0
-    code, findings = examined(tmp_path, "--database", str(file))
+    code, findings = run_doctor(tmp_path, "--database", str(file))
     assert code == 0
-    [(level, said)] = of(findings, "store")
+    [(level, message)] = results_of(findings, "store")
     assert level == "ok"
-    assert str(file) in said
-    assert "schema " in said
-    assert said.endswith("MiB. ")
+    assert str(file) in message
+    assert "schema " in message
+    assert message.endswith("MiB. ")
     with sqlite3.connect(file) as newer:
         newer.execute("PRAGMA user_version = 999")
     newer.close()
-    code, findings = examined(tmp_path, "--database", str(file))
+    code, findings = run_doctor(tmp_path, "--database", str(file))
     assert code == 1
-    [(level, said)] = of(findings, "store")
+    [(level, message)] = results_of(findings, "store")
     assert level == "problem"
-    assert "cannot open the database" in said
+    assert "cannot open the database" in message
 
 
 def test_a_broken_plugin_is_a_problem(tmp_path: Path) -> None:
     broken = add_plugin(tmp_path, "broken", "def (")
-    code, findings = examined(tmp_path)
+    code, findings = run_doctor(tmp_path)
     assert code == 1
-    [(level, said)] = of(findings, "plugins")
+    [(level, message)] = results_of(findings, "plugins")
     assert level == "problem"
-    assert f"{broken} was skipped: SyntaxError" in said
+    assert f"{broken} was skipped: SyntaxError" in message
 
 
 def test_a_configured_sandbox_must_be_installed(tmp_path: Path) -> None:
     empty = tmp_path / "bin"
     empty.mkdir()
-    code, findings = examined(tmp_path, "--bash-sandbox", "strict", PATH=str(empty))
+    code, findings = run_doctor(tmp_path, "--bash-sandbox", "strict", PATH=str(empty))
     assert code == 1
-    assert of(findings, "sandbox")[0][0] == "problem"
-    assert "Install bubblewrap" in of(findings, "sandbox")[0][1]
+    assert results_of(findings, "sandbox")[0][0] == "problem"
+    assert "Install bubblewrap" in results_of(findings, "sandbox")[0][1]
 
 
 def test_only_the_default_model_has_to_be_ready(tmp_path: Path) -> None:
     keys = dict.fromkeys(("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY"), "")
-    code, findings = examined(tmp_path, SUBSTRATE_CHAT_MODEL="anthropic:claude-x", **keys)
+    code, findings = run_doctor(tmp_path, SUBSTRATE_CHAT_MODEL="anthropic:claude-x", **keys)
     assert code == 1
-    problems = [text for level, text in of(findings, "chat") if level == "problem"]
+    problems = [text for level, text in results_of(findings, "chat") if level == "problem"]
     assert len(problems) == 1
     assert problems[0].startswith("the default model anthropic:claude-x is not ready. ")
     assert "ANTHROPIC_API_KEY" in problems[0] or "pip install" in problems[0]
@@ -174,9 +174,9 @@ def test_few_open_files_are_a_warning(tmp_path: Path) -> None:
         timeout=30,
         check=False,
     )
-    [(level, said)] = of(lines(limited.stdout), "open files")
+    [(level, message)] = results_of(lines(limited.stdout), "open files")
     assert (level, limited.returncode) == ("warning", 0)
-    assert "ulimit -n" in said
+    assert "ulimit -n" in message
 
 
 # --- hosts ----------------------------------------------------------------------------------------
@@ -189,17 +189,17 @@ def claude(home: Path, entry: Any) -> None:
 def test_an_installed_entry_is_ok(tmp_path: Path) -> None:
     for host in ("claude-desktop", "codex", "gemini", "vscode"):
         assert run("mcp", "install", host, "--yes", cwd=tmp_path).returncode == 0
-    code, findings = examined(tmp_path)
+    code, findings = run_doctor(tmp_path)
     assert code == 0, findings
     for host in ("claude-desktop", "codex", "gemini", "vscode"):
-        [(level, said)] = of(findings, host)
+        [(level, message)] = results_of(findings, host)
         assert level == "ok"
-        assert "substrate in " in said
-    assert "no entry in Claude Code" in of(findings, "claude-code")[0][1]
+        assert "substrate in " in message
+    assert "no entry in Claude Code" in results_of(findings, "claude-code")[0][1]
 
 
 @pytest.mark.parametrize(
-    ("entry", "complaint"),
+    ("entry", "expected"),
     [
         ({"command": "/nowhere/substrate", "args": ["--stdio", "--mcp"]}, "which does not exist"),
         (
@@ -211,15 +211,15 @@ def test_an_installed_entry_is_ok(tmp_path: Path) -> None:
     ],
 )
 def test_an_entry_that_cannot_work_is_a_problem(
-    entry: Any, complaint: str, tmp_path: Path, home: Path
+    entry: Any, expected: str, tmp_path: Path, home: Path
 ) -> None:
     claude(home, entry)
-    code, findings = examined(tmp_path)
+    code, findings = run_doctor(tmp_path)
     assert code == 1
-    [(level, said)] = of(findings, "claude-code")
+    [(level, message)] = results_of(findings, "claude-code")
     assert level == "problem"
-    assert complaint in said
-    assert said.endswith("substrate mcp install claude-code")
+    assert expected in message
+    assert message.endswith("substrate mcp install claude-code")
 
 
 def test_entries_with_a_url_or_another_name_are_recognised(tmp_path: Path, home: Path) -> None:
@@ -227,9 +227,9 @@ def test_entries_with_a_url_or_another_name_are_recognised(tmp_path: Path, home:
     flags = ["-m", "substrate", "--stdio", "--mcp"]
     others = {"mine": {"command": sys.executable, "args": flags}, "theirs": {"command": "x"}}
     (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": others}))
-    code, findings = examined(tmp_path)
+    code, findings = run_doctor(tmp_path)
     assert code == 0, findings
-    [server, mine] = of(findings, "claude-code")
+    [server, mine] = results_of(findings, "claude-code")
     assert "connects to the server at http://127.0.0.1:4444/mcp" in server[1]
     assert mine[1].startswith("mine in .mcp.json")
 
@@ -240,11 +240,14 @@ def test_names_with_dots_are_a_problem_where_they_are_rejected(tmp_path: Path) -
     entry = {"command": sys.executable, "args": ["-m", "substrate", "--stdio", "--mcp"]}
     text = json.dumps({"mcpServers": {"substrate": entry}})
     file.write_text(text)
-    code, findings = examined(tmp_path)
+    code, findings = run_doctor(tmp_path)
     assert code == 1
-    assert "names with dots, which Claude Desktop rejects" in of(findings, "claude-desktop")[0][1]
+    assert (
+        "names with dots, which Claude Desktop rejects"
+        in results_of(findings, "claude-desktop")[0][1]
+    )
     file.write_text(text.replace('"--mcp"', '"--mcp", "--mcp-tool-names=dash"'))
-    assert examined(tmp_path)[0] == 0
+    assert run_doctor(tmp_path)[0] == 0
 
 
 def test_names_with_dots_are_fine_in_codex(tmp_path: Path, home: Path) -> None:
@@ -255,12 +258,12 @@ def test_names_with_dots_are_fine_in_codex(tmp_path: Path, home: Path) -> None:
         f'[mcp_servers.substrate]\ncommand = "{sys.executable}"\nargs = {json.dumps(arguments)}\n'
     )
     (folder / "config.toml").write_text(text)
-    code, findings = examined(tmp_path)
+    code, findings = run_doctor(tmp_path)
     assert code == 0, findings
 
 
 def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path, home: Path) -> None:
     (home / ".claude.json").write_text("{")
-    code, findings = examined(tmp_path)
+    code, findings = run_doctor(tmp_path)
     assert code == 1
-    assert "cannot read " in of(findings, "claude-code")[0][1]
+    assert "cannot read " in results_of(findings, "claude-code")[0][1]

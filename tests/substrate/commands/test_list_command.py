@@ -1,4 +1,4 @@
-"""`substrate list`: what there is to call, here or on a server."""
+"""`substrate list`: the methods of this project or of a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Markdown that comes in pieces: what is seen of it, however it is cut."""
+"""Incremental rendering of Markdown, independent of how the input is split."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from substrate.cli.terminal.markdown import MarkdownStream
 
 
 def rendered(*pieces: str) -> list[tuple[str, str]]:
-    """What comes out, with neighbours of the same look put together."""
+    """Render pieces, and join neighbours of the same style."""
     stream = MarkdownStream()
     styled = [each for piece in pieces for each in stream.feed(piece)]
     styled += stream.flush()

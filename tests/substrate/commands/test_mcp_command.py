@@ -1,4 +1,4 @@
-"""`substrate mcp`: hosts are told about this server, and nothing of theirs is damaged."""
+"""`substrate mcp`: the server is added to hosts without damage to their files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAUNCHER = f"#!{sys.executable}\nfrom substrate.cli.main import main\nmain()\n"
 
 
 class Machine:
-    """A person's machine: a home, a project, and what is on PATH."""
+    """A user's machine: a home, a project, and programs on PATH."""
 
     def __init__(self, folder: Path) -> None:
         self.home, self.project, self.bin = folder / "home", folder / "project", folder / "bin"
@@ -42,7 +42,7 @@ class Machine:
         return program
 
     def install_claude(self, script: str = "") -> None:
-        """A `claude` that keeps what it was called with, a line of texts for each call."""
+        """Install a `claude` that records its arguments, one line per call."""
         keep = f"printf '%s\\037' \"$@\" >> {self.calls}; echo >> {self.calls}"
         self.install("claude", f"#!/bin/sh\n{keep}\n{script}\n")
 
@@ -57,7 +57,7 @@ class Machine:
         return {"HOME": str(self.home), "PATH": f"{self.bin}:/usr/bin:/bin", **others}
 
     def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """`substrate mcp` with nobody at a terminal."""
+        """Run `substrate mcp` without a terminal."""
         return subprocess.run(
             [str(self.substrate), "mcp", *arguments],
             cwd=self.project,
@@ -73,7 +73,7 @@ class Machine:
         return {"command": str(self.substrate), "args": ["--stdio", "--mcp", *flags]}
 
     def files(self) -> dict[str, str]:
-        """Everything that is in the home and in the project."""
+        """Return all files of the home and the project."""
         found = [*self.home.rglob("*"), *self.project.rglob("*")]
         return {
             str(path.relative_to(self.home.parent)): path.read_text()
@@ -124,7 +124,7 @@ def test_the_help_names_every_host(machine: Machine) -> None:
         assert all(host in text for host in HOSTS)
 
 
-# --- what is refused at once -----------------------------------------------------------------
+# --- rejected arguments -----------------------------------------------------------------------
 
 
 def test_an_unknown_host_is_rejected_with_the_known_ones(machine: Machine) -> None:
@@ -348,7 +348,7 @@ def test_at_a_terminal_it_asks_first(machine: Machine, typed: str, code: int, wr
     assert ("Nothing was changed." in text) is not wrote
 
 
-# --- what may happen to a file ---------------------------------------------------------------
+# --- failures while writing -------------------------------------------------------------------
 
 
 def test_a_crash_before_the_last_step_leaves_the_old_file(machine: Machine) -> None:
@@ -400,7 +400,7 @@ def test_a_full_disk_leaves_the_file_and_nothing_else(
 def test_a_read_only_file_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "settings.json", "{}")
     file = ConfigFile(path)
-    monkeypatch.setattr(os, "access", lambda *_: False)  # as for anybody but the superuser
+    monkeypatch.setattr(os, "access", lambda *_: False)  # as for every user but the superuser
     with pytest.raises(PermissionError, match="it is read-only"):
         file.replace('{"a": 1}')
     assert list(tmp_path.iterdir()) == [path]
@@ -427,7 +427,7 @@ def test_a_concurrent_change_while_asking_is_reported(machine: Machine) -> None:
     assert machine.files() == {"home/.gemini/settings.json": '{"theirs": 1}'}
 
 
-# --- a host with a command of its own --------------------------------------------------------
+# --- a host with its own command -------------------------------------------------------------
 
 
 def test_claude_code_is_configured_by_its_own_command(machine: Machine) -> None:

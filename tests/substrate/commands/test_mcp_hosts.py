@@ -1,4 +1,4 @@
-"""Entries of MCP hosts: where files are, and how an entry gets into the text of one."""
+"""Entries of MCP hosts: location of the files, and edits of their text."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def added_to_toml(text: str) -> str:
 
 
 def test_only_hosts_that_reject_dots_get_another_separator() -> None:
-    spelled = {
+    underscored = {
         name for name, host in HOSTS.items() if "underscore" in host.entry(["s"], [])["args"]
     }
-    assert spelled == {"claude-desktop"}
+    assert underscored == {"claude-desktop"}
 
 
 def test_flags_of_the_user_come_last() -> None:
@@ -266,8 +266,8 @@ def test_all_other_content_of_a_file_stays(
     changed = added(text)
     read = json.loads(changed)
     assert {**read["mcpServers"]["substrate"], **ENTRY} == read["mcpServers"]["substrate"]
-    for said in (read, document):
-        said.get("mcpServers", {}).pop("substrate", None)
+    for each in (read, document):
+        each.get("mcpServers", {}).pop("substrate", None)
     assert read == {"mcpServers": {}, **document}
     assert list(read)[: len(document)] == list(document)
     assert added(changed) == changed
@@ -291,7 +291,7 @@ def test_a_path_through_a_value_that_is_not_an_object_is_an_error() -> None:
 MINE = '''# mine
 model = "gpt"   # the good one
 
-[mcp_servers.other]  # somebody's
+[mcp_servers.other]  # another
 command = "npx"
 args = [
   "-y",  # yes

@@ -19,7 +19,7 @@ from substrate.settings import Settings
 FILES = {"README.md", "pyproject.toml", "src/weather/__init__.py", "tests/test_weather.py"}
 
 
-#: Nothing is fetched: the packages that it needs, and that build it, are those of the tests.
+#: No downloads: the build uses the packages of the test environment.
 INSTALL = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
 
 
@@ -124,7 +124,7 @@ def test_it_is_found_by_its_entry_point_once_it_is_installed(weather: Path, tmp_
     assert "weather.count" in {each["name"] for each in lines(listed.stdout)}
 
 
-# --- what is refused ---------------------------------------------------------------------------
+# --- rejected names -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("content", [None, "mine"])
@@ -203,7 +203,7 @@ def test_the_templates_are_part_of_the_wheel() -> None:
     ) == len(FILES)
 
 
-#: The names of the files that hatchling would put into the wheel.
+#: Prints the names of the files that hatchling would put into the wheel.
 LIST_WHEEL = f"""
 import json
 from hatchling.builders.wheel import WheelBuilder

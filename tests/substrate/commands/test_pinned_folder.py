@@ -206,7 +206,7 @@ def test_dev_does_not_reload_pinned_files(folder: Folder) -> None:
     assert folder.executed() == ["talk"]
 
 
-# --- between the look and the load ----------------------------------------------------------------
+# --- between check and load -----------------------------------------------------------------------
 
 
 async def words(files: ProjectFiles, folder: Folder) -> Plexus:
@@ -328,7 +328,7 @@ def test_a_start_with_trust_does_not_block_either(
     folder.methods("--trust")
 
 
-# --- what it costs --------------------------------------------------------------------------------
+# --- cost -----------------------------------------------------------------------------------------
 
 
 def test_a_folder_without_such_files_is_checked_only_twice(
@@ -348,7 +348,7 @@ def test_a_folder_without_such_files_is_checked_only_twice(
 
 
 def test_a_full_folder_is_read_once(tmp_path: Path) -> None:
-    """Within its limits; the time is bounded by the wait alone."""
+    """The limits hold; only the timeout of the test bounds the time."""
     folder = tmp_path / "activations.d"
     folder.mkdir()
     for number in range(MAX_FILES - 1):

@@ -1,4 +1,4 @@
-"""`substrate respond`: answering what runs ask, from another terminal."""
+"""`substrate respond`: answer the questions of runs from another terminal."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_without_pending_questions_a_message_is_printed(server: Running) -> None
 
 
 @pytest.mark.parametrize(
-    ("flags", "complaint"),
+    ("flags", "expected"),
     [
         (["--yes"], "Pass the id of the question"),
         (["1.1", "--no", "--answer", "1"], "--no and --answer cannot be used together"),
@@ -103,7 +103,7 @@ def test_without_pending_questions_a_message_is_printed(server: Running) -> None
         (["1.1", "--answer", "blue"], "A string needs quotes"),
     ],
 )
-def test_wrong_flags_are_a_usage_error(flags: list[str], complaint: str, server: Running) -> None:
+def test_wrong_flags_are_a_usage_error(flags: list[str], expected: str, server: Running) -> None:
     refused = server.run("respond", *flags)
     assert refused.returncode == 2
-    assert complaint in refused.stderr
+    assert expected in refused.stderr

@@ -1,4 +1,4 @@
-"""`substrate runs` and `substrate cancel`: what runs on a server, and stopping it."""
+"""`substrate runs` and `substrate cancel`: list and cancel the runs of a server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_active_runs_are_listed_newest_first_and_ended_runs_on_request(
     everything = server.runs("--all")
     started = [entry["started_ms"] for entry in everything]
     assert started == sorted(started, reverse=True)
-    # The listing itself is a run, which is of interest to nobody unless they say so.
+    # The listing itself is a run, which is shown only with --all.
     assert "plexus.runs" in {entry["method"] for entry in everything}
     assert "plexus.runs" not in {entry["method"] for entry in server.runs("--state", "complete")}
 

@@ -1,4 +1,4 @@
-"""`substrate schema`: what a method takes and gives."""
+"""`substrate schema`: description of parameters, events and results."""
 
 from __future__ import annotations
 

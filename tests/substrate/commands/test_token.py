@@ -55,7 +55,7 @@ def status(port: str, token: str, method: str = "health.check") -> int:
         connection.close()
 
 
-# --- the server's own ----------------------------------------------------------------------------
+# --- the server token ----------------------------------------------------------------------------
 
 
 def test_it_prints_the_token_of_the_running_server_and_nothing_else(
@@ -94,7 +94,7 @@ def test_rotate_replaces_the_token_everywhere(port: str, project: Path) -> None:
     assert run("--port", port, "call", "count.up", "1", cwd=project).returncode == 0
 
 
-# --- further ones --------------------------------------------------------------------------------
+# --- additional tokens ---------------------------------------------------------------------------
 
 
 def test_a_token_is_created_used_listed_and_revoked(port: str, project: Path) -> None:
@@ -215,7 +215,7 @@ def test_sessions_are_listed_and_revoked_like_tokens(port: str, project: Path) -
     assert len(plain.splitlines()) == 4
     assert plain.replace("\n", "").isprintable()
     assert "Pocket/2" in plain
-    # One by its name, and another with its token.
+    # One session by its name, and another with its token.
     assert run("token", "revoke", sessions[0]["name"], cwd=project).returncode == 0
     assert [status(port, each) for each in (first, second, third)] == [401, 200, 200]
     assert run("token", "revoke", "phone", cwd=project).returncode == 0
@@ -237,7 +237,7 @@ def test_a_damaged_session_file_is_reported(project: Path, tmp_path: Path) -> No
     assert run("token", "revoke", "phone", cwd=project).returncode == 0
 
 
-# --- commands that ask a server ------------------------------------------------------------------
+# --- commands with a server -----------------------------------------------------------------------
 
 
 def test_commands_find_the_token_automatically(port: str, project: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_wrong_token_is_reported_immediately(port: str, project: Path, scheme:
 
 
 def test_a_server_of_another_user_is_not_sent_our_token(port: str, project: Path) -> None:
-    """Nor does a server get it that only has the port of a server that has exited."""
+    """A server that reuses the port of a server that has exited does not get the token either."""
     lock = Path(os.environ["XDG_STATE_HOME"]) / "substrate" / "servers" / f"{port}.json"
     content = json.loads(lock.read_text())
     lock.write_text(json.dumps(content | {"startTime": 1}))

@@ -148,7 +148,7 @@ def test_a_folder_in_one_that_every_user_can_change_is_not_trusted_always(
 ) -> None:
     tmp_path.chmod(0o777)
     assert "other users can replace" in folder.run("trust", "--always").stderr
-    tmp_path.chmod(0o1777)  # as /tmp is: only its owner can rename what is in it
+    tmp_path.chmod(0o1777)  # like /tmp: only owners can rename their files
     assert folder.run("trust", "--always").returncode == 0
 
 
@@ -275,7 +275,7 @@ def test_trust_is_read_from_a_state_folder_that_is_read_only(
     assert folder.executed() == ["planted"]
 
 
-# --- where it is offered --------------------------------------------------------------------------
+# --- offers of trust ------------------------------------------------------------------------------
 
 
 def test_mcp_install_reports_files_that_would_be_skipped(folder: Folder, tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_mcp_install_reports_files_that_would_be_skipped(folder: Folder, tmp_pat
     output = folder.run(*install, HOME=str(tmp_path)).stderr
     assert "Not loaded from the project folder: activations.d" in output
     assert "`substrate trust`" in output
-    assert record_files() == []  # --yes is about the host's file
+    assert record_files() == []  # --yes only confirms the host's file
     assert "Not loaded" not in folder.run(*install, "--", "--trust", HOME=str(tmp_path)).stderr
     folder.run("trust")
     assert "Not loaded" not in folder.run(*install, HOME=str(tmp_path)).stderr

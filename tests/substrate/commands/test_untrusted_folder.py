@@ -15,7 +15,7 @@ from hostile_folders import Folder
 
 from native_rpc.client import connect
 
-#: Every way in which a start reads settings, or builds a hub.
+#: All commands that read settings or build a hub.
 STARTS = [
     ("--stdio",),
     ("--stdio", "--mcp"),
@@ -62,7 +62,7 @@ def hostile(folder: Folder) -> Folder:
         '[project.entry-points."plexus.activations"]\nx = "package:Package"\n'
     )
     for name in ("click", "uvicorn", "orjson", "uvloop", "pydantic", "sitecustomize"):
-        folder.plant(f"{name}.py")  # a folder on the path of Python would lead to these
+        folder.plant(f"{name}.py")  # would be imported if the folder were on Python's path
     return folder
 
 
@@ -158,13 +158,13 @@ def test_dev_does_not_load_plugin_files_added_later(folder: Folder) -> None:
         process.err.wait_for(r"Loaded talk\.py")
         folder.executed()
         folder.plant("activations.d/planted.py")
-        for number in range(3):  # each is a look at every file that is watched
+        for number in range(3):  # each poll checks every watched file
             talk.write_text(talk.read_text().replace("one", f"one{number}"))
             process.err.wait_for(rf"(?s)(Reloaded talk\.py.*){{{number + 1}}}")
     assert folder.executed() == ["talk"]
 
 
-# --- what is needed all the same ------------------------------------------------------------------
+# --- sources without trust ------------------------------------------------------------------------
 
 
 def test_a_folder_without_such_files_needs_no_trust(folder: Folder) -> None:
@@ -292,7 +292,7 @@ def test_the_doctor_reports_it(hostile: Folder) -> None:
 def test_on_a_terminal_the_files_are_shown_and_no_is_the_default(folder: Folder) -> None:
     file = folder.plant("activations.d/planted.py")
     folder.settings('auth = "off"\n')
-    for _ in range(2):  # a no is not remembered
+    for _ in range(2):  # a refusal is not stored
         with terminal("list", "--local", cwd=folder.path) as screen:
             screen.screen.wait_for(r"as they are now\? \[y/N\]")
             screen.type("\n")

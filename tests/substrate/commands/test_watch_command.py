@@ -1,4 +1,4 @@
-"""`substrate watch`: every run as it begins, asks and ends."""
+"""`substrate watch`: every run as it starts, asks and ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_all_runs_are_watched_as_they_start_ask_and_end(server: Running) -> None
         watcher.out.wait_for(rf'"run":{asking},"method":"asks.confirm","state":"complete"')
         watcher.signal(signal.SIGINT)
         assert watcher.end() == 130
-        # Those that only look at the others are not told of.
+        # Runs that only inspect other runs are not shown.
         seen = {entry["method"] for entry in lines(watcher.out.rest())}
         assert seen == {"asks.confirm", "bash.execute"}
         assert "Traceback" not in watcher.err.rest()
@@ -79,7 +79,7 @@ def test_runs_that_ended_before_are_not_reported() -> None:
     changes = Changes()
     there = [entry(2, "running"), entry(1, "complete")]
     assert list(changes.update(there, [])) == [entry(2, "running")]
-    # Another item of it is no news here.
+    # A new item without a new state is not reported.
     assert list(changes.update([entry(2, "running") | {"last_seq": 7}], [])) == []
     assert list(changes.update([entry(2, "error")], [])) == [entry(2, "error")]
 
