@@ -118,7 +118,7 @@ class Publisher:
             self._timer.cancel()
             self._timer = None
 
-    # --- task ------------------------------------------------------------------------------
+    # --- publishing ----------------------------------------------------------------------------
 
     async def _publish(self) -> None:
         server = resolve(FIND_SERVER)(self._project)

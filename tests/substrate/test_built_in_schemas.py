@@ -1,4 +1,4 @@
-"""What is built in is registered without being checked at every start; so it is checked here."""
+"""Checks of the built-in activations, which are registered without a check at every start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from substrate.settings import Settings
 pytestmark = pytest.mark.anyio
 
 
-async def test_everything_built_in_passes_the_check_and_can_be_sent(tmp_path: Path) -> None:
+async def test_all_built_in_activations_pass_the_check_and_can_be_encoded(tmp_path: Path) -> None:
     hub = built_in_hub(Settings(database=str(tmp_path / "arbor.db")), tmp_path)
     try:
         wire.encode_exact(hub.schema(), "the schema")
