@@ -86,7 +86,7 @@ def test_every_limit_has_a_value_a_reason_and_a_consequence(tmp_path: Path) -> N
         "limit": "run_s",
         "value": 7.5,
         "unit": "s",
-        "reason": "How long a method may run unless it declares a deadline of its own.",
+        "reason": "Timeout of a run, unless its method declares one.",
         "past": "the run ends with `deadline`.",
     }
 
