@@ -91,7 +91,7 @@ class Approvals(Activation):
             page.append(approval)
         return Pending(page, len(found) - len(page))
 
-    @method(title="Answer a question", control=True)
+    @method(title="Approve or decline", control=True)
     async def respond(
         self,
         approval_id: str,

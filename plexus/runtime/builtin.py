@@ -157,9 +157,9 @@ class PlexusActivation(Activation):
         found = self._hub.find_run_to_control(run, ctx.principal)
         return await found.stop(reason or "cancelled by request")
 
-    @method(title="Answer a question", scope=READ, control=True)
+    @method(title="Answer a run's question", scope=READ, control=True)
     async def respond(self, run: int, request: str, answer: Any, *, ctx: Context) -> bool:
-        """Answer a question of one of your runs.
+        """Answer the question that a run asks, by the numbers in its `request` event.
 
         Args:
             run: Number of the run.
