@@ -123,8 +123,10 @@ class Cleaner(Activation):
         *,
         ctx: Context,
     ) -> AsyncIterator[Found | Deleted | Kept | Progress | Cleaned]:
-        """Delete old files, oldest first, after a person confirms each batch. Files of a rejected
-        batch are kept. If the person declines to answer, nothing more is deleted.
+        """Delete old files, oldest first, after a person confirms each batch.
+
+        Files of a rejected batch are kept. If the person declines to answer, nothing more is
+        deleted.
 
         Args:
             folder: Subfolder to search, relative to the cleaner's folder.

@@ -83,8 +83,9 @@ class Download(Activation):
         max_bytes: int = 1024**3,
         seconds: float = 600.0,
     ) -> AsyncIterator[Progress | Resumed | Fetched]:
-        """Download a file from a URL and return its path, size and checksum. An interrupted
-        download is resumed if the server supports it.
+        """Download a file from a URL and return its path, size and checksum.
+
+        An interrupted download is resumed if the server supports it.
 
         Args:
             url: URL of the file: http:// or https://.

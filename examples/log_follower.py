@@ -77,8 +77,9 @@ class Logs(Activation):
         max_lines: int = 1000,
         contains: str | None = None,
     ) -> AsyncIterator[Line | Rotated | Followed]:
-        """Show the last lines of a log file, then each new line as it is written. Stops after the
-        given time or number of lines.
+        """Show the last lines of a log file, then each new line as it is written.
+
+        Stops after the given time or number of lines.
 
         Args:
             path: Path of the file, relative to the log folder.
@@ -182,8 +183,10 @@ class OpenLog:
         return rest, change
 
     def _detect_change(self) -> str | None:
-        """Return whether the file was replaced or truncated; None if neither, or if no file exists
-        at the path at the moment."""
+        """Return whether the file was replaced or truncated.
+
+        None if neither, or if no file exists at the path at the moment.
+        """
         opened = os.fstat(self._file.fileno())
         try:
             current = self._path.stat()

@@ -207,7 +207,7 @@ class Chat(Activation):
             message: Text of the message.
             attachments: Files, up to 20. Each has `text`, or `data` (base64) with `mime_type`, or
                 the `uri` of a resource of this server; `name` is optional.
-            ephemeral: If true, nothing of this turn is stored. Default false.
+            ephemeral: If true, this turn is not stored. Default false.
             max_turns: Maximum model calls in this turn; each round of tool calls needs another.
                 Default 50; no limit for Claude Code.
             when_busy: If another turn is in progress: refuse (default), or queue.

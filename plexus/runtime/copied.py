@@ -54,7 +54,7 @@ TEXT_FIELDS: Final = ("text", "data", "message")
 
 
 class CopiedLog(RunLog):
-    """A log of items with the numbers of their own process.
+    """A log of items with the numbers of the process that runs the method.
 
     Missing items are replaced by a `gap` with the number of the last of them.
     """

@@ -161,8 +161,8 @@ class Plexus:
     def notify(self, change: Change) -> None:
         """Notify all listeners of a change.
 
-        Registration notifies of its own changes. An activation calls this when one of its resources
-        has changed, and when a resource or a prompt was added or removed.
+        Registration does this automatically. An activation calls this when one of its resources has
+        changed, and when a resource or a prompt was added or removed.
         """
         for listener in self._on_change.copy():
             listener(change)

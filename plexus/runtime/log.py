@@ -7,8 +7,8 @@ the lists directly and calls `trim` periodically, which counts and trims. Items 
 within a millisecond share their time.
 
 Rules:
-- The pump appends; readers are cursors and take all available items at once. Nothing is queued for
-  a reader, and no reader has a task.
+- The pump appends; readers are cursors and take all available items in one batch. Nothing is queued
+  for a reader, and no reader has a task.
 - The owner applies backpressure: when it is behind by the high-water mark, the pump waits. A
   disconnected owner still blocks the pump, so that it finds all items when it reconnects.
 - Watchers never block a run. A watcher that falls behind the oldest item gets a `gap` and

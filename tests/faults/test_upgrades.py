@@ -220,7 +220,7 @@ def test_a_request_behind_an_upgrade_to_another_protocol_is_answered(open_server
         assert "result" in peer.answer(ECHO)
 
 
-def test_a_request_that_waits_for_its_turn_is_not_cut_while_nothing_of_it_is_read() -> None:
+def test_a_queued_request_is_not_cut_before_it_is_read() -> None:
     with serving(settings=SETTINGS | {"SUBSTRATE_LIMITS__BODY_S": "0.5"}) as server:
         request = post_of(server.port, ECHO)
         with RawPeer(server.port) as peer:

@@ -120,7 +120,7 @@ def newest_use() -> float:
 
 
 @pytest.mark.limit("tickets_per_credential", "at", "past", "after")
-def test_a_credential_has_so_many_unused_tickets() -> None:
+def test_the_unused_tickets_of_a_credential_are_limited() -> None:
     with limited(tickets_per_credential=2) as server:
         tickets = [post(server, "/tickets", server.token)[1]["ticket"] for _ in range(2)]
         status, answer = post(server, "/tickets", server.token)
@@ -133,7 +133,7 @@ def test_a_credential_has_so_many_unused_tickets() -> None:
 
 
 @pytest.mark.limit("tickets", "at", "past", "after")
-def test_all_credentials_have_so_many_unused_tickets() -> None:
+def test_the_unused_tickets_of_all_credentials_are_limited() -> None:
     with limited(tickets=2) as server:
         other = TokenFile().add("other", None)
         status, answer = post(server, "/tickets", server.token)

@@ -38,7 +38,7 @@ for limit, parts in marks():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_limit_is_tested_at_it_past_it_and_after_it_was_let_go(name: str) -> None:
+def test_a_limit_is_tested_at_it_past_it_and_after_a_release(name: str) -> None:
     assert SHOWN[name] == PARTS
 
 

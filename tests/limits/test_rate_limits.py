@@ -132,7 +132,7 @@ def test_each_principal_at_each_address_has_a_bucket_of_its_own() -> None:
     assert buckets.get("a", "10.0.0.2", 0.0).take(0.0) == 0
 
 
-def test_only_so_many_clients_are_remembered_and_the_newest_stay() -> None:
+def test_the_number_of_remembered_clients_is_limited_and_the_newest_stay() -> None:
     buckets = Buckets(1, 1)
     mine = buckets.get("me", "10.0.0.1", 0.0)
     for number in range(3 * MAX_BUCKETS):

@@ -77,7 +77,7 @@ def ask_stateless(server: Server, method: str, params: Any = None, name: str | N
         ("DELETE", {}, 400, None),
     ],
 )
-def test_what_a_verb_cannot_do_is_said_by_its_status(
+def test_an_unsupported_verb_is_reported_by_its_status(
     server: Server, verb: str, headers: dict[str, str], status: int, allow: str | None
 ) -> None:
     with server.request(verb, "/mcp", headers=headers) as response:
@@ -493,7 +493,7 @@ def test_a_stateless_refusal_has_its_status(
     assert answered[1]["id"] == 1
 
 
-def test_an_unknown_revision_is_told_which_there_are(server: Server) -> None:
+def test_the_error_for_an_unknown_revision_lists_the_supported_ones(server: Server) -> None:
     named = "v999.0.0"
     meta = ENVELOPE | {"io.modelcontextprotocol/protocolVersion": named}
     headers = stateless_headers("tools/list") | {"MCP-Protocol-Version": named}
@@ -528,7 +528,7 @@ def test_hanging_up_without_a_handshake_cancels_at_once(server: Server, accept: 
     wait_for_state(server, "demo.wait", "cancelled")
 
 
-def test_a_stream_that_listens_is_acknowledged_and_told_of_changes() -> None:
+def test_a_listening_stream_is_acknowledged_and_notified_of_changes() -> None:
     with serving("--activation", str(REMOTE)) as server:
         params = {"notifications": {"toolsListChanged": True}}
         message = stateless("subscriptions/listen", params, number="mine")

@@ -102,7 +102,7 @@ def test_a_question_is_answered_by_a_post(server: Server) -> None:
         assert (answer["id"], answer["result"]["content"][0]["text"]) == (7, "burnt")
 
 
-def test_changes_are_told(server: Server) -> None:
+def test_changes_are_sent(server: Server) -> None:
     with connected(server) as peer:
         peer.ask(request("resources/subscribe", {"uri": "test://a"}))
         peer.post(request("tools/call", {"name": "remote.touch", "arguments": {"uri": "test://a"}}))

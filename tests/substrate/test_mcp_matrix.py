@@ -100,7 +100,7 @@ def test_a_call_is_answered(peer: Peer) -> None:
     assert len(peer.notices) == before
 
 
-def test_a_call_that_fails_says_so_in_its_result(peer: Peer) -> None:
+def test_a_failed_call_is_marked_in_its_result(peer: Peer) -> None:
     said = "This tool intentionally returns an error for testing"
     assert peer.call("test_error_handling") == (said, True)
 
@@ -113,7 +113,7 @@ def test_a_result_has_every_kind_of_content(peer: Peer) -> None:
     assert (block["type"] == "audio") == (peer.revision >= "2025-03-26")
 
 
-def test_progress_is_told_before_the_answer(peer: Peer) -> None:
+def test_progress_is_sent_before_the_answer(peer: Peer) -> None:
     text, failed = peer.call("test_tool_with_progress", meta={"progressToken": "steps"})
     assert (text, failed) == ("All steps are done.", False)
     told = peer.take_notices("notifications/progress")
@@ -248,7 +248,7 @@ def test_log_messages_come_to_those_who_want_them(peer: Peer) -> None:
     assert peer.take_notices("notifications/message") == []
 
 
-def test_changes_are_told_to_those_who_listen(peer: Peer) -> None:
+def test_changes_are_sent_to_listening_clients(peer: Peer) -> None:
     if peer.revision == STATELESS:
         wanted = {"toolsListChanged": True, "resourceSubscriptions": [WATCHED]}
         number = peer.begin("subscriptions/listen", notifications=wanted)

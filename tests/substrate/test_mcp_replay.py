@@ -155,7 +155,7 @@ def test_two_streams_are_taken_up_each_for_itself(server: Server) -> None:
         assert {message["params"]["progressToken"] for message in rest[:-1]} == {number}
 
 
-def test_whoever_comes_takes_the_place_of_who_was_there(server: Server) -> None:
+def test_a_new_stream_replaces_the_previous_one(server: Server) -> None:
     client = Client(server)
     with reading(client.call("remote.pass_gate", token=1)) as first:
         cut = next(first).id
@@ -198,7 +198,7 @@ def test_what_is_kept_of_a_flood_is_bounded_and_the_newest_of_it_is_there(server
 
 
 @pytest.mark.parametrize("revision", HANDSHAKES)
-def test_a_run_that_nobody_comes_back_to_is_stopped(hasty: Server, revision: str) -> None:
+def test_a_run_that_no_client_resumes_is_cancelled(hasty: Server, revision: str) -> None:
     client = Client(hasty, revision)
     with reading(client.call("demo.wait", token=1)) as events:
         last = [next(events), next(events)][-1] if revision == "2025-11-25" else next(events)
@@ -209,7 +209,7 @@ def test_a_run_that_nobody_comes_back_to_is_stopped(hasty: Server, revision: str
     assert "did not reconnect" in answer["error"]["message"]
 
 
-def test_a_batch_that_nobody_comes_back_to_is_answered_as_one(hasty: Server) -> None:
+def test_a_batch_that_no_client_resumes_is_answered_as_one(hasty: Server) -> None:
     client = Client(hasty, "2025-03-26")
     batch = [
         request("tools/call", {"name": "demo.wait", "_meta": {"progressToken": 1}}, number)
@@ -222,7 +222,7 @@ def test_a_batch_that_nobody_comes_back_to_is_answered_as_one(hasty: Server) -> 
     assert {answer["id"] for answer in answers} == {"a", "b"}
 
 
-def test_while_somebody_reads_there_is_no_hurry(hasty: Server) -> None:
+def test_no_deadline_applies_while_a_client_reads(hasty: Server) -> None:
     client = Client(hasty)
     with reading(client.call("demo.wait", {"seconds": 1.2}, token=1)) as events:
         cut = [next(events), next(events)][-1].id
@@ -289,7 +289,7 @@ def test_the_server_may_end_a_stream_and_have_the_client_come_back() -> None:
 # --- the standing stream -------------------------------------------------------------------------
 
 
-def test_the_standing_stream_tells_of_changes() -> None:
+def test_the_standing_stream_sends_changes() -> None:
     with serving("--activation", str(REMOTE)) as server:
         client = Client(server)
         client.post(request("resources/subscribe", {"uri": "test://a"})).read()

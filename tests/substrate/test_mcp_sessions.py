@@ -132,7 +132,7 @@ async def test_a_session_that_is_not_used_ends_and_one_with_a_stream_does_not(
     assert sessions.find(open_.id, LOCAL) is None
 
 
-async def test_a_client_for_whom_there_is_no_room_is_told_to_come_again(
+async def test_a_client_over_the_capacity_is_asked_to_retry(
     open_hub: OpenHub,
 ) -> None:
     hub = open_hub()
@@ -237,7 +237,7 @@ async def test_streams_that_have_ended_are_kept_for_a_while(settle: Settle, cloc
     assert sessions.ended.size == 0
 
 
-async def test_of_streams_that_have_ended_only_so_many_are_kept(
+async def test_the_number_of_ended_streams_that_are_kept_is_limited(
     settle: Settle, clock: Clock
 ) -> None:
     sessions = Sessions(Limits(), clock=clock)

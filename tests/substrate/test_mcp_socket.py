@@ -110,7 +110,7 @@ def test_garbage_is_answered_and_ends_nothing(server: Server) -> None:
         assert ask(peer, request("ping"))["result"] == {}
 
 
-def test_who_listens_is_told_before_the_server_ends() -> None:
+def test_listeners_are_notified_before_the_server_ends() -> None:
     with serving("--activation", str(REMOTE)) as server, connected(server) as peer:
         params = {"notifications": {"toolsListChanged": True}}
         ask(peer, stateless("subscriptions/listen", params, "mine"))

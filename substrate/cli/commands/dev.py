@@ -73,8 +73,10 @@ def dev(
 
 
 def _sources(settings: Settings, files: ProjectFiles) -> tuple[tuple[str, ...], PluginSources]:
-    """Return what is loaded once, because only its current version is trusted, and what is watched
-    for changes."""
+    """Return the plugins that are loaded once, and the sources that are watched for changes.
+
+    A plugin is loaded only once if only its current version is trusted.
+    """
     here = project_sources(settings, files)
     fixed = files.plugins
     if files.names_activations and not files.live:

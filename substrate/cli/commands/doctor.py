@@ -72,8 +72,10 @@ class Check:
 @click.option("--json", "as_json", is_flag=True, help="Print each result as a line of JSON.")
 @click.pass_context
 def doctor(ctx: click.Context, *, as_json: bool) -> None:
-    """Check this machine, the server on the configured port, storage, plugins, models and MCP host
-    entries. The exit code is 1 if there is a problem."""
+    """Check this machine, the server, storage, plugins, models and MCP host entries.
+
+    The server is the one on the configured port. The exit code is 1 if there is a problem.
+    """
     counts = dict.fromkeys(COLOURS, 0)
     for result in _checks(ctx):
         counts[result.level] += 1

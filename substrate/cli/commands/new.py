@@ -76,9 +76,9 @@ def _checked_name(_: click.Context, __: click.Parameter, name: str) -> str:
     help="Folder to create.  [default: ./NAME]",
 )
 def new(*, name: str, folder: Path | None) -> None:
-    """Create a package with the activation NAME: a streaming method, a method that returns a value,
-    a test of each, and a README.
+    """Create a package with the activation NAME, its tests and a README.
 
+    It contains a streaming method, a method that returns a value, and a test of each.
     NAME consists of lower case letters, digits and underscores. An existing folder is never
     overwritten.
     """

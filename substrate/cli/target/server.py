@@ -161,8 +161,10 @@ class ServerTarget:
             yield ServerCall(client, call)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine that calls methods. Raises ClickException if the server is unreachable or
-        rejects the token."""
+        """Run a coroutine that calls methods.
+
+        Raises ClickException if the server is unreachable or rejects the token.
+        """
         try:
             return asyncio.run(work)
         except ConnectionLost as error:

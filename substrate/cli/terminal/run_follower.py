@@ -53,8 +53,11 @@ class RunFollower:
         prompter: Prompter | None,
         is_pending: IsPending | None = None,
     ) -> None:
-        """`is_pending` is checked before each prompt, because following a run from its start
-        replays questions that were answered long ago."""
+        """Create a follower that shows a run and prompts for its questions.
+
+        `is_pending` is checked before each prompt, because following a run from its start replays
+        questions that were answered long ago.
+        """
         self._is_pending = is_pending
         self._target = target
         self._display = display

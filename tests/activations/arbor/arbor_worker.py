@@ -27,7 +27,7 @@ def report(text: str) -> None:
     os.write(1, f"{text}\n".encode())
 
 
-async def open_at_once(database: str) -> None:
+async def open_on_signal(database: str) -> None:
     """Open the database on a signal from the test, and create a tree."""
     report("ready")
     await asyncio.to_thread(sys.stdin.readline)
@@ -125,7 +125,7 @@ async def trees(store: Store) -> None:
 
 
 MODES: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
-    "open": open_at_once,
+    "open": open_on_signal,
     "watch": write_and_watch,
     "churn": churn,
 }
