@@ -100,9 +100,10 @@ GERUND_EXCEPTIONS = {
 #: Verbs that a tool's title begins with.
 TITLE_VERBS = re.compile(
     "Add|Answer|Append|Approve|Archive|Ask|Call|Cancel|Change|Check|Claim|Complete|Configure|"
-    "Continue|Copy|Create|Delete|Describe|Draw|Edit|Execute|Export|Find|Follow|Fork|Get|Import|"
-    "Keep|List|Move|Permit|Read|Regenerate|Register|Release|Rename|Render|Replace|Report|Request|"
-    "Resume|Run|Search|Select|Send|Set|Show|Start|Stop|Stream|Suggest|Switch|Unsubscribe|Update|Watch|Write"
+    "Continue|Copy|Create|Delete|Describe|Draw|Edit|End|Execute|Export|Find|Follow|Fork|Get|Import|"
+    "Keep|List|Move|Open|Permit|Read|Regenerate|Register|Release|Remove|Rename|Render|Replace|"
+    "Report|Request|Resume|Run|Search|Select|Send|Set|Show|Start|Stop|Stream|Suggest|Switch|"
+    "Unsubscribe|Update|Watch|Write"
 )
 MAX_DESCRIPTION_SENTENCES = 3
 MAX_PARAMETER_SENTENCES = 2
