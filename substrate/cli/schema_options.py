@@ -273,7 +273,7 @@ def _without_null(schema: Schema, definitions: Schema) -> tuple[Schema, bool]:
 
 
 def format_value(value: Any) -> str:
-    """Format a value for the command line: a string as it is, anything else as JSON."""
+    """Format a value for the command line: a string unchanged, anything else as JSON."""
     return value if isinstance(value, str) else wire.encode(value).decode()
 
 

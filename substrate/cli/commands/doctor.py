@@ -127,15 +127,11 @@ def machine_checks() -> Iterator[Check]:
         yield Check("python", "ok", version)
     else:
         yield Check("python", "problem", version, "Install Python 3.11 or newer.")
-    if sys.platform == "win32" or importlib.util.find_spec("uvloop") is not None:
+    if importlib.util.find_spec("uvloop") is not None:
         yield Check("uvloop", "ok", "uvloop is installed")
     else:
-        yield Check(
-            "uvloop",
-            "warning",
-            "not installed; the server uses the slower event loop of asyncio",
-            "pip install uvloop",
-        )
+        message = "not installed; the server uses the slower event loop of asyncio"
+        yield Check("uvloop", "warning", message, "pip install uvloop")
     import resource  # Unix only, like the program itself
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -394,8 +390,8 @@ def client_checks() -> Iterator[Check]:
                 if is_own_entry(name, entry):
                     found = True
                     where = f"{name} in {path}"
-                    if (fault := entry_error(host, entry)) is not None:
-                        yield Check(key, "problem", f"{where} {fault}", install)
+                    if (reason := entry_error(host, entry)) is not None:
+                        yield Check(key, "problem", f"{where} {reason}", install)
                     else:
                         yield Check(key, "ok", f"{where} {entry_summary(entry)}")
         if not found:

@@ -67,8 +67,8 @@ def server_option() -> click.Option:
 def choose_target(ctx: click.Context, choice: Choice) -> Target:
     """Find the server, or build a hub that is closed with the context. Raises click's errors."""
     settings = settings_of(ctx)
-    given = ctx.find_root().params
-    hub_flags = [flag for name, flag in HUB_FLAGS.items() if given.get(name)]
+    flags = ctx.find_root().params
+    hub_flags = [flag for name, flag in HUB_FLAGS.items() if flags.get(name)]
     target: Target | None = None
     if choice.url is not None:
         local_flags = ["--local"] if choice.local else hub_flags
