@@ -43,10 +43,10 @@ def test_on_a_terminal_parameters_and_events_are_explained(tmp_path: Path) -> No
         code, text = screen.end()
     seen = " ".join(without_colours(text).split())
     assert code == 0
-    assert "command text The command line or script, as after `bash -c`. (required)" in seen
+    assert "command text Command line or script, as in `bash -c`." in seen
     assert "timeout_s number or null" in seen
     assert "(default 600.0)" in seen
-    assert "stdout Some of the command's standard output" in seen
+    assert "stdout A chunk of the command's standard output" in seen
     assert "exit_code: integer" in seen
 
 
