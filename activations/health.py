@@ -11,7 +11,9 @@ from typing import Any, Literal
 
 from plexus import Activation, Context, Event, method
 from plexus.registry.activation_tree import Node
+from plexus.registry.selection import OFF
 from plexus.runtime.changes import Notice
+from plexus.runtime.hub import Plexus
 
 __all__ = ("Health",)
 
@@ -77,7 +79,13 @@ class Health(Activation):
         """Report server health: status, uptime, versions, activations, runs, limits and notices."""
         return await self._report(ctx)
 
-    @method(title="Watch server health", deadline_s=None, read_only=True, open_world=False)
+    @method(
+        title="Watch server health",
+        deadline_s=None,
+        read_only=True,
+        open_world=False,
+        audience="client",
+    )
     async def watch(self, interval: float = 5.0, *, ctx: Context) -> AsyncIterator[Status]:
         """Stream server health reports at an interval until cancelled.
 
@@ -91,7 +99,7 @@ class Health(Activation):
     async def _report(self, ctx: Context) -> Report:
         probes = await _probes(list(ctx.plexus.nodes()))
         probes += [
-            Probe(namespace, ctx.plexus.version, False, f"switched off: {reason}")
+            Probe(namespace, ctx.plexus.version, reason == OFF, f"switched off: {reason}")
             for namespace, reason in ctx.plexus.switched_off.items()
         ]
         return Report(
@@ -99,10 +107,16 @@ class Health(Activation):
             uptime_s=round(time.monotonic() - self._started, 3),
             versions=_versions(ctx.plexus.version),
             activations=probes,
-            runs=ctx.plexus.runs.counts(),
+            runs=ctx.plexus.runs.counts() | _threads(ctx.plexus),
             limits=dict(vars(ctx.plexus.limits)),
             notices=list(ctx.plexus.notices),
         )
+
+
+def _threads(hub: Plexus) -> dict[str, int]:
+    """Count the worker threads of plain functions, and those whose calls were abandoned."""
+    counts = hub.threads.counts()
+    return {"worker_threads": counts.busy, "abandoned_threads": counts.abandoned}
 
 
 async def _probes(nodes: Sequence[Node]) -> list[Probe]:

@@ -52,9 +52,10 @@ from plexus.questions import (
     Select,
     SelectMany,
 )
+from plexus.registry.dependencies import Depends
 from plexus.runtime.changes import Change
 from plexus.runtime.hub import Plexus
-from plexus.version import __version__
+from plexus.version import __version__ as __version__
 
 __all__ = (
     "Activation",
@@ -67,6 +68,7 @@ __all__ = (
     "Context",
     "Declined",
     "Denied",
+    "Depends",
     "Detached",
     "Event",
     "Failed",
@@ -92,7 +94,6 @@ __all__ = (
     "Start",
     "ToolResult",
     "ToolUse",
-    "__version__",
     "completer",
     "method",
     "prompt",

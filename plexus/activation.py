@@ -6,11 +6,12 @@ activation knows no transport, no view and no JSON, and can be tested with a bar
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import (
     TYPE_CHECKING,
     Any,
-    ClassVar,
     Literal,
     NamedTuple,
     TypeAlias,
@@ -20,13 +21,16 @@ from typing import (
     overload,
 )
 
+from plexus.errors import RegistrationError
 from plexus.principal import Principal
+from plexus.registry.entry_points import load_program
 
 if TYPE_CHECKING:  # imported for annotations only: the hub imports this module
     from plexus.runtime.hub import Plexus
 
 __all__ = (
     "Activation",
+    "Audience",
     "BackgroundMode",
     "CompletionTarget",
     "Deadline",
@@ -50,6 +54,8 @@ Deadline: TypeAlias = float | Literal["default"] | None
 BackgroundMode: TypeAlias = Literal["optional", "required", "never"]
 #: The method and the argument that a completer suggests values for.
 CompletionTarget: TypeAlias = tuple[str, str]
+#: Who a method is meant for: models, which see it by default, or programs only.
+Audience: TypeAlias = Literal["model", "client"]
 #: The kind of a marked function.
 Role: TypeAlias = Literal["method", "prompt", "resource"]
 
@@ -74,20 +80,128 @@ class PromptInfo(NamedTuple):
 
 
 class Activation:
-    """A plugin: a namespace of methods. The docstring is its description."""
+    """A plugin: a namespace of methods, written as functions or as a class.
+
+    Functions, for tools without state:
+
+        count = Activation("count")
+
+        @count.method
+        async def up(to: int) -> AsyncIterator[str]: ...
+
+    A subclass, for state, children and hooks; its docstring is the description. A hub treats both
+    alike.
+    """
 
     #: First part of every method name: lower case letters, digits and underscores.
-    namespace: ClassVar[str]
-    #: Version of the activation, such as "1.0.0".
-    version: ClassVar[str]
+    namespace: str
+    #: Version of the activation, such as "1.0.0". Default: that of its distribution, or "0".
+    version: str = ""
     #: Scope that a caller needs for every method here that declares none. By default, read-only
     #: methods, prompts and resources need "read", which every principal has, and all other methods
     #: need the first part of the namespace.
-    scope: ClassVar[str | None] = None
+    scope: str | None = None
     #: Nested activations: `solar.earth.info` is `info` of a child `earth`.
     children: Sequence[Activation | type[Activation]] = ()
     #: The hub that this activation is registered with; set at registration.
     plexus: Plexus
+    #: Who its methods are meant for, unless they say so themselves.
+    audience: Audience = "model"
+    #: What callers read about an activation that is written as functions.
+    description: str = ""
+    #: The functions that were added by decorators of the activation.
+    functions: Sequence[Callable[..., Any]] = ()
+    #: The module that created an activation that is written as functions.
+    module: str = ""
+
+    def __init__(
+        self,
+        namespace: str = "",
+        *,
+        version: str = "",
+        description: str = "",
+        scope: str | None = None,
+        children: Sequence[Activation | type[Activation]] = (),
+        lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
+    ) -> None:
+        """Create an activation whose methods are functions; a subclass needs no arguments.
+
+        The description is by default the docstring of the module. `lifespan` returns an async
+        context manager that is entered before the first call and left after the last.
+        """
+        if type(self) is not Activation:
+            return
+        caller = sys._getframe(1).f_globals  # noqa: SLF001 - there is no public way to the module
+        self.namespace = namespace
+        self.version = version
+        self.description = description or caller.get("__doc__") or ""
+        self.scope = scope
+        self.children = children
+        self.functions = []
+        self.module = caller.get("__name__", "")
+        if lifespan is not None:
+            self.lifespan = lifespan  # type: ignore[method-assign]  # a hook of this object
+
+    @overload
+    def method(self, function: F, /) -> F: ...
+    @overload
+    def method(self, /, **options: Unpack[MethodOptions]) -> Callable[[F], F]: ...
+    def method(self, function: F | None = None, /, **options: Any) -> F | Callable[[F], F]:
+        """Add a function as a method. The options are those of `plexus.method`."""
+        mark: Callable[[F], F] = method(**options)
+        return self._marking(mark, function)
+
+    @overload
+    def prompt(self, function: F, /) -> F: ...
+    @overload
+    def prompt(
+        self, /, *, title: str | None = None, template: str | None = None, scope: str | None = None
+    ) -> Callable[[F], F]: ...
+    def prompt(self, function: F | None = None, /, **options: Any) -> F | Callable[[F], F]:
+        """Add a function as a prompt. The options are those of `plexus.prompt`."""
+        mark: Callable[[F], F] = prompt(**options)
+        return self._marking(mark, function)
+
+    def resource(
+        self,
+        uri: str,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        mime_type: str | None = "text/plain",
+        scope: str | None = None,
+    ) -> Callable[[F], F]:
+        """Add a function that reads a resource. The options are those of `plexus.resource`."""
+        return self._adding(resource(uri, name=name, title=title, mime_type=mime_type, scope=scope))
+
+    def completer(self, method: str, argument: str) -> Callable[[F], F]:
+        """Add a function that suggests values for an argument of a method."""
+        return self._adding(completer(method, argument))
+
+    def _marking(self, mark: Callable[[F], F], function: F | None) -> F | Callable[[F], F]:
+        return self._adding(mark) if function is None else self._adding(mark)(function)
+
+    def _adding(self, mark: Callable[[F], F]) -> Callable[[F], F]:
+        """Return a decorator that marks a function and adds it to the activation."""
+        functions = self.functions
+        if not isinstance(functions, list):
+            raise RegistrationError(
+                f"{type(self).__name__}: a class marks its methods with @method from plexus; "
+                'decorators of an object belong to Activation("name")'
+            )
+
+        def add(function: F) -> F:
+            functions.append(mark(function))
+            return function
+
+        return add
+
+    def serve(self) -> None:
+        """Run the command line of the installed program with this activation.
+
+        `python tools.py --stdio --mcp`, `python tools.py call count.up 3` and all the rest.
+        """
+        load_program("serve")(self)
 
     async def check_health(self) -> str:
         """Return the health in a few words. Raises any exception if unhealthy."""
@@ -117,6 +231,13 @@ class Activation:
         template always exists and is not listed here.
         """
         return []
+
+    def lifespan(self) -> AbstractAsyncContextManager[Any] | None:
+        """Return what is entered before the first call and left after the last; None for nothing.
+
+        An `@asynccontextmanager` method may be written in its place.
+        """
+        return None
 
     async def close(self) -> None:
         """Release all resources. Called once, at shutdown or when the plugin is replaced."""
@@ -165,6 +286,12 @@ class MethodMark(NamedTuple):
     control: bool = False
     #: Maximum characters of an MCP result, if it differs from the operator's default.
     max_result_chars: int | None = None
+    #: Who the method is meant for, if that is not as the activation has it.
+    audience: Audience | None = None
+    #: A further name, without a namespace, that is unique in the hub.
+    alias: str | None = None
+    #: Whether a host should ask a person before every call.
+    needs_person: bool = False
 
 
 MARK = "__plexus_method__"
@@ -202,6 +329,13 @@ class MethodOptions(TypedDict, total=False):
     control: bool
     #: Maximum characters of an MCP result of this method, instead of the server's setting.
     max_result_chars: int | None
+    #: "client" for a method that programs use: MCP lists it only if all tools are asked for.
+    audience: Audience
+    #: A further, flat name for the method, as in "create_task". It must be unique in the hub.
+    alias: str | None
+    #: True for a method that only a person should decide to call, such as answering an approval:
+    #: hosts that can do so ask before every call.
+    needs_person: bool
 
 
 @overload

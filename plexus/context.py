@@ -8,26 +8,60 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from plexus.errors import DeadlineExceeded, Declined, Failed, PlexusError, Unsupported
-from plexus.events import Cancelled, ErrorEvent, Event, Log, Result, Terminal
+from plexus.events import Cancelled, ErrorEvent, Event, Log, Progress, Result, Terminal
 from plexus.principal import Principal
 from plexus.questions import Question
+from plexus.runtime.threads import sender_of_worker
 
 if TYPE_CHECKING:  # imported for annotations only: the hub imports this module
     from plexus.runtime.hub import Plexus
     from plexus.runtime.run import LocalRun
 
-__all__ = ("Context", "SubCall", "value_of")
+__all__ = ("Context", "Storage", "Stores", "SubCall", "value_of")
 
 A = TypeVar("A")
 #: Levels of syslog, the least urgent first.
 Level = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 #: Kinds of questions that every view can show to a person as text.
 UNIVERSAL_KINDS = frozenset({"confirm", "prompt", "select", "select_many", "form"})
+
+
+class Storage(Protocol):
+    """Durable storage of one activation for one principal, as a program provides it."""
+
+    async def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key, or the default if it has none."""
+
+    async def set(self, key: str, value: Any) -> None:
+        """Store a value that has a JSON form."""
+
+    async def delete(self, key: str) -> bool:
+        """Delete a key. Returns whether it existed."""
+
+    async def keys(self, prefix: str = "", *, after: str = "", limit: int = 100) -> list[str]:
+        """Return keys that start with `prefix`, in order, after the key `after`."""
+
+    async def write(self, work: Callable[[Any], A]) -> A:
+        """Run a function over a SQL transaction of the activation's own database."""
+
+    async def read(self, work: Callable[[Any], A]) -> A:
+        """Run a function that only reads over the activation's own database."""
+
+
+class Stores(Protocol):
+    """The storage of all activations of a hub."""
+
+    def of(self, activation: str, principal: Principal) -> Storage:
+        """Return the storage of an activation for a principal."""
+
+    async def close(self) -> None:
+        """Close everything that is open."""
 
 
 class Context:
@@ -52,10 +86,54 @@ class Context:
         """The number of this run."""
         return self._run.id
 
-    async def log(self, level: Level, message: str) -> None:
-        """Send a log message to the caller, in addition to the result."""
-        self._run.append(Log(level=level, message=message))
-        await self._run.log.wait_for_capacity()
+    @property
+    def storage(self) -> Storage:
+        """Durable storage of this activation for this principal. Raises Unsupported without one."""
+        stores = self.plexus.storage
+        if stores is None:
+            raise Unsupported("This hub has no storage. Serve the activation with substrate.")
+        return stores.of(self._run.method.rpartition(".")[0], self.principal)
+
+    def log(self, level: Level, message: str) -> Awaitable[None]:
+        """Send a log message to the caller, in addition to the result.
+
+        Await it in an `async def`, so that a slow reader can catch up. In a plain function, call it
+        without `await`.
+        """
+        return self._send(Log(level=level, message=message))
+
+    def debug(self, message: str) -> Awaitable[None]:
+        """Send a log message of the level `debug`."""
+        return self.log("debug", message)
+
+    def info(self, message: str) -> Awaitable[None]:
+        """Send a log message of the level `info`."""
+        return self.log("info", message)
+
+    def warning(self, message: str) -> Awaitable[None]:
+        """Send a log message of the level `warning`."""
+        return self.log("warning", message)
+
+    def error(self, message: str) -> Awaitable[None]:
+        """Send a log message of the level `error`."""
+        return self.log("error", message)
+
+    def progress(
+        self, done: float, total: float | None = None, message: str | None = None
+    ) -> Awaitable[None]:
+        """Report progress to the caller. Await it as you await `log`."""
+        return self._send(Progress(done=done, total=total, message=message))
+
+    def _send(self, event: Event) -> Awaitable[None]:
+        run = self._run
+        send = sender_of_worker()
+        if send is None:
+            run.append(event)
+        elif run.cancel_reason is not None or run.terminal is not None:
+            raise asyncio.CancelledError  # the only place where a thread can be stopped
+        else:
+            send(partial(_append, run, event), event)
+        return _Capacity(run)
 
     def call(self, method: str, /, **params: Any) -> SubCall:
         """Call another method as the same principal: `async for` its events, or await its value.
@@ -139,6 +217,26 @@ def _check_answer(question: Question[Any], answer: Any) -> None:
         raise Declined(f"declined: {question.message}")
     if isinstance(answer, PlexusError):
         raise answer
+
+
+def _append(run: LocalRun, event: Event) -> None:
+    """Append an event that came from a thread; an event that cannot be sent fails the run."""
+    try:
+        run.append(event)
+    except PlexusError as error:
+        run.finish(ErrorEvent(error.code, error.message, error.data))
+
+
+class _Capacity:
+    """Waits, when awaited, until the reader of a run has caught up."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: LocalRun) -> None:
+        self._run = run
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._run.log.wait_for_capacity().__await__()
 
 
 class SubCall:

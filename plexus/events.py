@@ -31,6 +31,7 @@ __all__ = (
     "Cancelled",
     "Complete",
     "Content",
+    "Data",
     "Detached",
     "ErrorEvent",
     "Event",
@@ -117,6 +118,12 @@ class Content(Event):
         return self.text
 
 
+class Data(Event):
+    """A value of the answer that is not text. Consecutive values form a list."""
+
+    value: Any
+
+
 class Progress(Event):
     """Progress of the work; `total` is omitted if unknown."""
 
@@ -167,6 +174,11 @@ class Image(Event):
     data: str
     mime_type: str
 
+    @classmethod
+    def of_bytes(cls, data: bytes, mime_type: str) -> Image:
+        """Return the event for an image in bytes."""
+        return cls(_base64(data), mime_type)
+
     def as_line(self) -> str:
         return f"[image {self.mime_type}]"
 
@@ -176,6 +188,11 @@ class Audio(Event):
 
     data: str
     mime_type: str
+
+    @classmethod
+    def of_bytes(cls, data: bytes, mime_type: str) -> Audio:
+        """Return the event for a sound in bytes."""
+        return cls(_base64(data), mime_type)
 
     def as_line(self) -> str:
         return f"[audio {self.mime_type}]"
@@ -195,10 +212,14 @@ class Resource(Event):
         cls, uri: str, data: bytes, mime_type: str | None = None, *, name: str | None = None
     ) -> Resource:
         """Return a resource with binary content."""
-        return cls(uri, name, mime_type, blob=binascii.b2a_base64(data, newline=False).decode())
+        return cls(uri, name, mime_type, blob=_base64(data))
 
     def as_line(self) -> str:
         return f"[resource {self.uri}]"
+
+
+def _base64(data: bytes) -> str:
+    return binascii.b2a_base64(data, newline=False).decode()
 
 
 #: Events that a result shows as content blocks, not as data.

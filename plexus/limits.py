@@ -82,6 +82,10 @@ class Limits:
     #: Past it: -32003 `busy` with the limit and what the caller holds; other principals are not
     #: affected.
     control_in_flight: int = 1024
+    #: Worker threads of methods that are plain functions or plain generators. A function that never
+    #: returns keeps its thread.
+    #: Past it: -32003 `busy` with the limit and the number of abandoned threads.
+    worker_threads: int = 256
     #: Resource subscriptions of one MCP client.
     #: Past it: -32602 with the limit.
     subscriptions: int = 1024

@@ -56,6 +56,8 @@ async def local(
     try:
         for activation in activations:
             hub.register(activation)
+        for path, reason in await hub.open():
+            raise AssertionError(f"{path}: {reason}")
         given = Answers(answers)
         yield Local(hub, given, principal, within_s)
         given.check_all_used()

@@ -72,7 +72,10 @@ BROAD_EXCEPTS = {
         2,
         "a plugin's module may raise anything while it is imported",
     ),
-    "plexus.runtime.hub": (1, "a plugin's class may raise anything in its hooks"),
+    "activations.fastmcp_server": (1, "the exception of another thread is raised to its caller"),
+    "plexus.runtime.lifespans": (3, "a plugin's class may raise anything in its hooks"),
+    "plexus.runtime.threads": (1, "the exception of a function is raised to its caller"),
+    "substrate.server.embedded": (1, "the server that runs the application reports it"),
     "plexus.runtime.calls": (1, "an author's validator may raise anything"),
     "plexus.registry.parameters": (
         1,

@@ -8,13 +8,14 @@ a cold start. The built-in activations are registered without checks; a test che
 
 from __future__ import annotations
 
+import logging
 import typing
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from plexus.activation import Activation
 from plexus.errors import InvalidEvent, RegistrationError
-from plexus.events import Event
+from plexus.events import Data, Event
 from plexus.registry import schema
 from plexus.registry.parameters import read_hints
 from plexus.registry.signature import MethodSpec, is_name, read_methods
@@ -33,14 +34,17 @@ __all__ = (
     "methods_of",
     "read_activation",
     "walk",
+    "warn_undescribed",
 )
+
+logger = logging.getLogger("plexus.registry")
 
 #: Every host accepts tool names of at most 64 characters.
 NAME_LENGTH: Final = 64
 
 
-#: Methods that the hub calls if the class of an activation overrides them.
-HOOKS: Final = ("check_health", "resources", "prompts", "close")
+#: Methods that the hub calls if an activation overrides them.
+HOOKS: Final = ("check_health", "resources", "prompts", "lifespan", "close")
 
 
 class Node:
@@ -106,6 +110,12 @@ class Node:
         """Whether the activation was instantiated."""
         return self._activation is not None
 
+    def select(self, allows: Callable[[str], bool]) -> bool:
+        """Keep the methods that the operator allows, here and inside; False if none is left."""
+        self.methods = [spec for spec in self.methods if allows(spec.name)]
+        self.children = [child for child in self.children if child.select(allows)]
+        return bool(self.methods or self.children)
+
     def attach(self, hub: Plexus) -> None:
         """Set the hub of the activation, now or when it is instantiated."""
         self._hub = hub
@@ -119,24 +129,21 @@ def read_activation(activation: Activation | type[Activation], parent: str = "")
     where = cls.__name__
     if not issubclass(cls, Activation):
         raise RegistrationError(f"{where}: must be a subclass of plexus.Activation")
-    for attribute in ("namespace", "version"):
-        if not isinstance(getattr(cls, attribute, None), str):
-            raise RegistrationError(f"{where}: needs a class attribute {attribute!r}")
-    if not is_name(cls.namespace):
-        raise RegistrationError(
-            f"{where}: namespace {cls.namespace!r} must be lower case letters, digits "
-            "and underscores"
-        )
-    if not (cls.__doc__ or "").strip():
-        raise RegistrationError(
-            f"{where}: needs a docstring, which callers read as its description; write it in "
-            "triple quotes as the first line of the class"
-        )
+    if isinstance(activation, type) and not isinstance(getattr(cls, "namespace", None), str):
+        raise RegistrationError(f"{where}: needs a class attribute 'namespace'")
     try:
         instance = activation() if isinstance(activation, type) else activation
     except Exception as error:
         raise RegistrationError(f"{where}: could not be instantiated: {error}") from error
-    path = f"{parent}.{cls.namespace}" if parent else cls.namespace
+    is_plain = cls is Activation
+    namespace = getattr(instance, "namespace", None)
+    if is_plain:
+        where = f"Activation({namespace!r})"
+    if not isinstance(namespace, str) or not is_name(namespace):
+        raise RegistrationError(
+            f"{where}: namespace {namespace!r} must be lower case letters, digits and underscores"
+        )
+    path = f"{parent}.{namespace}" if parent else namespace
     methods = read_methods(instance, path)
     for spec in methods:
         if len(spec.name) > NAME_LENGTH:
@@ -149,10 +156,34 @@ def read_activation(activation: Activation | type[Activation], parent: str = "")
         twice = next(name for name in names if names.count(name) > 1)
         raise RegistrationError(f"{where}: two children are named {twice}")
     if not methods and not children:
-        raise RegistrationError(f"{where}: has no method; mark one with @method")
-    hooks = [name for name in HOOKS if getattr(cls, name) is not getattr(Activation, name)]
-    description = " ".join((cls.__doc__ or "").split())
-    return Node(path, where, cls.version, description, hooks, methods, children, instance)
+        add = f"@{namespace}.method" if is_plain else "@method"
+        raise RegistrationError(f"{where}: has no method; mark one with {add}")
+    hooks = [
+        name
+        for name in HOOKS
+        if name in vars(instance) or getattr(cls, name) is not getattr(Activation, name)
+    ]
+    # The docstring of a module goes on for its own readers; its first paragraph is a summary.
+    text = instance.description.partition("\n\n")[0] if is_plain else cls.__doc__
+    description = " ".join((text or "").split())
+    if not isinstance(instance.version, str):
+        raise RegistrationError(f"{where}: version {instance.version!r} must be a text")
+    version = instance.version or _distribution_version(instance.module or cls.__module__)
+    return Node(path, where, version, description, hooks, methods, children, instance)
+
+
+def _distribution_version(module: str) -> str:
+    """Return the version of the distribution that a module is installed with; "0" without one."""
+    package = module.partition(".")[0]
+    if not package or package == "__main__" or package.startswith("plexus_plugin_"):
+        return "0"
+    from importlib.metadata import PackageNotFoundError, packages_distributions, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        names = packages_distributions().get(package)
+        return version(names[0]) if names else "0"
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -205,6 +236,15 @@ def filter_scopes(
 _TYPES: Final = "use types that pydantic supports: plain types, dataclasses, TypedDicts, models"
 
 
+def warn_undescribed(node: Node) -> None:
+    """Log which methods have no docstring: models choose tools by it."""
+    missing = [spec.name for spec in methods_of(node) if not spec.description]
+    if missing:
+        logger.warning(
+            "no docstring: %s; models choose tools by their description", ", ".join(missing)
+        )
+
+
 def check_node(node: Node) -> None:
     """Raise RegistrationError for an invalid activation or descendant."""
     for inner in walk(node):
@@ -215,7 +255,7 @@ def check_node(node: Node) -> None:
 
 
 def _check_method(spec: MethodSpec) -> None:
-    where = f"{type(spec.owner).__name__}.{getattr(spec.function, '__name__', spec.name)}"
+    where = f"{type(spec.owner).__name__}.{spec.name.rpartition('.')[2]}"
     resource = spec.resource or ()
     for text in (spec.title, *resource):
         if text is not None and not isinstance(text, str):
@@ -233,6 +273,8 @@ def _check_method(spec: MethodSpec) -> None:
         _check_given(where, spec.given_schema)
     if spec.kind == "plain":
         is_plain &= _check_type(f"{where}: its result", spec.returns, "result")
+    if Data in spec.events:
+        is_plain &= _check_type(f"{where}: what it yields", spec.data, "result")
     for event in spec.events:
         is_plain &= _check_event(f"{where}: the event {event.__name__}", event)
     if not is_plain:

@@ -29,17 +29,24 @@ __all__ = ("LazyMethod", "Manifest", "dump_manifest", "resolve")
 #: Fields of a method that only the class itself can provide.
 LATE_FIELDS: Final = (
     "completers",
+    "data",
     "events",
     "function",
     "given_schema",
+    "is_open",
     "owner",
     "parameters",
     "returns",
+    "source",
+    "yields",
 )
 #: Fields of a method in a manifest in addition to its entry in `plexus.schema`.
 EXTRA_FIELDS: Final = (
     "kind",
     "deadline_s",
+    "audience",
+    "alias",
+    "needs_person",
     "context_name",
     "principal_name",
     "listed",
@@ -47,6 +54,7 @@ EXTRA_FIELDS: Final = (
     "control",
     "names",
     "returns_media",
+    "has_given_schema",
 )
 
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 from plexus.context import Context
 from plexus.errors import RegistrationError
 from plexus.principal import Principal
+from plexus.registry.dependencies import Dependency, marker_of, read_dependency
 
 __all__ = ("Parameter", "Parameters", "read_hints", "read_parameters", "unwrap_hint")
 
@@ -62,21 +63,39 @@ class Parameter(typing.NamedTuple):
 
 
 class Parameters(typing.NamedTuple):
-    """The arguments that callers send, and the names of those that the server injects."""
+    """The arguments that callers send, and those that the server injects."""
 
     sent: tuple[Parameter, ...]
     context_name: str | None
     principal_name: str | None
+    #: The arguments that functions of the author provide.
+    dependencies: dict[str, Dependency]
+    #: Whether the function takes any arguments, as `**arguments`.
+    is_open: bool
 
 
 def read_parameters(
-    function: Callable[..., Any], hints: dict[str, Any], docs: dict[str, str], where: str
+    function: Callable[..., Any],
+    hints: dict[str, Any],
+    docs: dict[str, str],
+    where: str,
+    *,
+    has_schema: bool = False,
 ) -> Parameters:
-    """Read the arguments of a method. Raises RegistrationError."""
+    """Read the arguments of a method, which is bound if it belongs to a class.
+
+    With `has_schema`, the author gave a schema, so that `**arguments` are allowed. Raises
+    RegistrationError.
+    """
     injected: dict[type, str] = {}
+    dependencies: dict[str, Dependency] = {}
     sent = []
-    for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
+    is_open = False
+    for name, parameter in inspect.signature(function).parameters.items():
         subject = f"{where}: argument {name!r}"
+        if parameter.kind is parameter.VAR_KEYWORD and has_schema:
+            is_open = True
+            continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise RegistrationError(
                 f"{subject}: *args and **kwargs have no schema; name every argument, or take one "
@@ -84,6 +103,10 @@ def read_parameters(
             )
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise RegistrationError(f"{subject}: must not be positional-only; remove the `/`")
+        marker = marker_of(hints.get(name), parameter.default)
+        if marker is not None:
+            dependencies[name] = read_dependency(marker, subject, _injected_type)
+            continue
         kind = _injected_type(name, hints)
         if kind is not None:
             if kind in injected:
@@ -93,18 +116,18 @@ def read_parameters(
                 )
             injected[kind] = name
             continue
-        if name not in hints:
-            raise RegistrationError(f"{subject}: needs a type hint, such as `{name}: str`")
         if name.startswith("_"):
             raise RegistrationError(
                 f"{subject}: names with a leading underscore are reserved; rename it "
                 f"to {name.lstrip('_')!r}"
             )
-        hint, default, factory = _read_field(hints[name], parameter.default, subject)
+        # Without a type hint, any JSON value is accepted, and the schema says so.
+        hint, default, factory = _read_field(hints.get(name, Any), parameter.default, subject)
         # Every property has a description, even if the author wrote none.
         description = docs.get(name) or name.replace("_", " ")
         sent.append(Parameter(name, hint, default, description, factory))
-    return Parameters(tuple(sent), injected.get(Context), injected.get(Principal))
+    context_name, principal_name = injected.get(Context), injected.get(Principal)
+    return Parameters(tuple(sent), context_name, principal_name, dependencies, is_open)
 
 
 def read_hints(target: Any, where: str) -> dict[str, Any]:

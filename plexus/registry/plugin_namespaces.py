@@ -16,12 +16,15 @@ import stat
 from collections.abc import Iterable, Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from plexus.activation import Activation
 from plexus.runtime.hub import Plexus
 
-__all__ = ("BuiltIns", "namespaces_in")
+__all__ = ("BuiltIns", "Registrable", "namespaces_in", "namespaces_of")
+
+#: What can be registered: an activation, or a class of which one is made.
+Registrable: TypeAlias = Activation | type[Activation]
 
 logger = logging.getLogger("plexus.registry.plugins")
 
@@ -42,6 +45,11 @@ _NAMESPACE = re.compile(
     r"""[ \t(]*(?:[rRuU]?["']{1,3}(\w+)["']|(\w+))""",
     re.MULTILINE,
 )
+#: `Activation("bash")`, with the names that it is imported under.
+_CREATED = (
+    r"""\b(?:%s)[ \t]*\([ \t\r\n]*(?:namespace[ \t]*=[ \t]*)?"""
+    r"""(?:[rRuU]?["']{1,3}(\w+)["']|(\w+))"""
+)
 _CONSTANT = r"""^[ \t]*%s[ \t]*(?::[^=\n]{0,200})?=[ \t(]*[rRuU]?["']{1,3}(\w+)["']"""
 
 
@@ -54,7 +62,7 @@ class BuiltIns:
         #: Their namespaces by class name: a subclass inherits its namespace.
         self._classes = {node.class_name: path for path, node in self._nodes.items()}
 
-    def switch_off(self, name: str, found: Iterable[type[Activation]]) -> str:
+    def switch_off(self, name: str, found: Iterable[Registrable]) -> str:
         """Unregister the built-in activations that a broken plugin replaces.
 
         `name` identifies the plugin, as for `find_activations`; `found` are those of its classes
@@ -86,6 +94,11 @@ class BuiltIns:
         return off
 
 
+def namespaces_of(name: str) -> set[str]:
+    """Return the namespaces of a plugin, as far as its text shows. Nothing is imported."""
+    return {each for file in _files_of(name) for each in namespaces_in(_text_of(file), {})}
+
+
 def namespaces_in(text: str, classes: dict[str, str]) -> set[str]:
     """Return the namespaces that the classes in this source text have, as far as it shows.
 
@@ -95,6 +108,10 @@ def namespaces_in(text: str, classes: dict[str, str]) -> set[str]:
     text = _COMMENT.sub("", text)
     named = set(_assigned(text, text))
     aliases = {alias: name for name, alias in _ALIAS.findall(text)}
+    made = [Activation.__name__]
+    made += [alias for alias, name in aliases.items() if name == Activation.__name__]
+    for literal, constant in re.findall(_CREATED % "|".join(made), text):
+        named |= {literal} if literal else set(_constants(constant, text))
     statements = list(_CLASS.finditer(text))
     ends = [each.start() for each in statements[1:]] + [len(text)]
     for statement, end in zip(statements, ends, strict=False):
@@ -110,7 +127,12 @@ def _assigned(part: str, text: str) -> Iterator[str]:
         if literal:
             yield literal
         else:
-            yield from re.findall(_CONSTANT % constant, text, re.MULTILINE)
+            yield from _constants(constant, text)
+
+
+def _constants(name: str, text: str) -> list[str]:
+    """Return the texts that are assigned to a name."""
+    return re.findall(_CONSTANT % name, text, re.MULTILINE)
 
 
 def _files_of(name: str) -> list[Path]:

@@ -13,12 +13,14 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import CodeType
-from typing import NamedTuple, TypeAlias
+from types import CodeType, ModuleType
+from typing import Any, NamedTuple, TypeAlias
 
 from plexus.activation import Activation
 from plexus.errors import PlexusError, PluginError
-from plexus.registry.plugin_namespaces import BuiltIns
+from plexus.registry.entry_points import entry_points_of
+from plexus.registry.plugin_namespaces import BuiltIns, Registrable, namespaces_of
+from plexus.registry.selection import ALL, OFF
 from plexus.runtime.hub import Plexus
 
 __all__ = (
@@ -26,6 +28,7 @@ __all__ = (
     "BrokenPlugin",
     "Find",
     "find_activations",
+    "import_object",
     "is_file_name",
     "load_plugins",
     "module_of_file",
@@ -37,7 +40,7 @@ GROUP = "plexus.activations"
 
 
 #: The display name of a plugin, the name that identifies it, and its activations, imported lazily.
-Source: TypeAlias = tuple[str, str, Iterator[type[Activation]]]
+Source: TypeAlias = tuple[str, str, Iterator[Registrable]]
 
 
 class BrokenPlugin(NamedTuple):
@@ -48,7 +51,7 @@ class BrokenPlugin(NamedTuple):
 
 
 #: Returns the activations that a name identifies.
-Find: TypeAlias = Callable[[str], Iterator[type[Activation]]]
+Find: TypeAlias = Callable[[str], Iterator[Registrable]]
 
 
 def load_plugins(
@@ -67,7 +70,9 @@ def load_plugins(
         sources += [(name, name, _from_file(path)) for path, name in files]
     sources += [(name, name, (find or find_activations)(name)) for name in names]
     for source, name, found in sources:
-        seen: list[type[Activation]] = []
+        if _is_switched_off(hub, name):
+            continue
+        seen: list[Registrable] = []
         try:
             with plugin_errors():
                 for activation in found:
@@ -77,6 +82,18 @@ def load_plugins(
             switched_off = built_ins.switch_off(name, seen)
             broken.append(BrokenPlugin(source, error.message + switched_off))
     return broken
+
+
+def _is_switched_off(hub: Plexus, name: str) -> bool:
+    """Whether the operator has chosen none of the namespaces of a plugin, which is then not
+    imported. Its namespaces are read from its text."""
+    if hub.selection == ALL:
+        return False
+    namespaces = namespaces_of(name)
+    if not namespaces or any(map(hub.selection.allows_some, namespaces)):
+        return False
+    hub.switched_off |= dict.fromkeys(namespaces, OFF)
+    return True
 
 
 @contextlib.contextmanager
@@ -94,30 +111,10 @@ def plugin_errors() -> Iterator[None]:
 
 
 def _entry_points() -> Iterator[Source]:
-    """Yield the activations that installed packages register.
-
-    Importing `importlib.metadata` costs 20 ms of every start, so the files that it would read are
-    searched for the group first.
-    """
-    if not any(_names_group(Path(entry or ".")) for entry in sys.path):
-        return
-    from importlib.metadata import entry_points
-
-    for point in entry_points(group=GROUP):
+    """Yield the activations that installed packages register."""
+    for point in entry_points_of(GROUP):
         found = (_checked(load(), value) for load, value in [(point.load, point.value)])
         yield f"entry point {point.name}", point.value, found
-
-
-def _names_group(folder: Path) -> bool:
-    if folder.is_file():  # a zip archive on the path: importlib.metadata reads it
-        return True
-    named = f"[{GROUP}]".encode()
-    for pattern in ("*.dist-info", "*.egg-info"):
-        for file in folder.glob(f"{pattern}/entry_points.txt"):
-            with contextlib.suppress(OSError):
-                if named in file.read_bytes():
-                    return True
-    return False
 
 
 def is_file_name(name: str) -> bool:
@@ -127,8 +124,8 @@ def is_file_name(name: str) -> bool:
 
 def find_activations(
     name: str, *, source: bytes | None = None, here: Path | None = None
-) -> Iterator[type[Activation]]:
-    """Yield the activations that `module:Class`, `module` or the path of a file identifies.
+) -> Iterator[Registrable]:
+    """Yield the activations that `module:name`, `module` or the path of a file identifies.
 
     A file is executed from `source`, if given, instead of from disk. A module may be in the folder
     `here`, if it is not installed. Raises PluginError if the name identifies nothing, and any error
@@ -137,7 +134,17 @@ def find_activations(
     if is_file_name(name):
         yield from _from_file(Path(name), source)
         return
-    module_name, _, class_name = name.partition(":")
+    found = import_object(name, here)
+    if isinstance(found, ModuleType):
+        yield from _activations_in(found)
+    else:
+        yield _checked(found, name)
+
+
+def import_object(name: str, here: Path | None = None) -> Any:
+    """Import `module:attribute`, or `module`, which may be in the folder `here` if it is nowhere
+    else. Raises PluginError if the name leads nowhere, and any error of importing it."""
+    module_name, _, attribute = name.partition(":")
     if here is not None:
         _make_importable(module_name.partition(".")[0], here)
     try:
@@ -147,12 +154,11 @@ def find_activations(
             where = "" if here is None else f" or in {here}"
             raise PluginError(f"no module {module_name!r} on PYTHONPATH{where}") from error
         raise
-    if not class_name:
-        yield from _activations_in(module)
-        return
-    if not hasattr(module, class_name):
-        raise PluginError(f"the module {module_name!r} has no class {class_name!r}")
-    yield _checked(getattr(module, class_name), name)
+    if not attribute:
+        return module
+    if not hasattr(module, attribute):
+        raise PluginError(f"the module {module_name!r} has no {attribute!r}")
+    return getattr(module, attribute)
 
 
 def _make_importable(package: str, here: Path) -> None:
@@ -184,7 +190,7 @@ class _VerifiedLoader(importlib.machinery.SourceFileLoader):
         return code
 
 
-def _from_file(path: Path, source: bytes | None = None) -> Iterator[type[Activation]]:
+def _from_file(path: Path, source: bytes | None = None) -> Iterator[Registrable]:
     if source is None and not path.is_file():
         raise PluginError(f"no file {path}")
     module_name = module_of_file(path)
@@ -207,31 +213,33 @@ def module_of_file(path: Path) -> str:
     return f"plexus_plugin_{path.stem}"
 
 
-def _activations_in(module: object) -> Iterator[type[Activation]]:
+def _activations_in(module: object) -> Iterator[Registrable]:
     """Yield the activations that a module defines; children are part of their parents.
 
     Raises PluginError without any.
     """
-    own = [
+    name = getattr(module, "__name__", None)
+    values = list(vars(module).values())
+    own: list[Registrable] = [
         value
-        for value in vars(module).values()
-        if isinstance(value, type)
-        and issubclass(value, Activation)
-        and value.__module__ == getattr(module, "__name__", None)
+        for value in values
+        if isinstance(value, type) and issubclass(value, Activation) and value.__module__ == name
     ]
-    inner = {
-        child if isinstance(child, type) else type(child)
-        for cls in own
-        if isinstance(cls.children, Sequence)  # not a property, which needs an instance
-        for child in cls.children
-    }
-    roots = [cls for cls in own if cls not in inner]
+    own += [each for each in values if type(each) is Activation and each.module == name]
+    inner = [
+        child
+        for parent in own
+        if isinstance(parent.children, Sequence)  # not a property, which needs an instance
+        for child in parent.children
+    ]
+    classes = {type(child) for child in inner if type(child) is not Activation}
+    roots = [each for each in own if each not in inner and each not in classes]
     if not roots:
-        raise PluginError("defines no subclass of plexus.Activation")
-    yield from roots
+        raise PluginError('defines no activation: write Activation("name"), or a subclass of it')
+    yield from dict.fromkeys(roots)
 
 
-def _checked(value: object, source: str) -> type[Activation]:
-    if not (isinstance(value, type) and issubclass(value, Activation)):
-        raise PluginError(f"{source} is not a subclass of plexus.Activation")
-    return value
+def _checked(value: object, source: str) -> Registrable:
+    if isinstance(value, Activation) or (isinstance(value, type) and issubclass(value, Activation)):
+        return value
+    raise PluginError(f"{source} is not an Activation, nor a subclass of it")

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from plexus.activation import Activation, CompletionTarget
+from plexus.activation import CompletionTarget
 from plexus.errors import InvalidParams, RegistrationError
 from plexus.events import Event, Message, Resource
 from plexus.principal import Principal
@@ -158,12 +158,11 @@ def _is_a(hint: Any, classes: tuple[type, ...]) -> bool:
 
 
 def read_completers(
-    owner: Activation, marked: dict[str, tuple[CompletionTarget, ...]], specs: list[MethodSpec]
+    marked: list[tuple[str, Any, tuple[CompletionTarget, ...]]], specs: list[MethodSpec]
 ) -> None:
     """Add its completers to each method. Raises RegistrationError."""
     methods = {spec.name.rpartition(".")[2]: spec for spec in specs}
-    for name, marks in marked.items():
-        where = f"{type(owner).__name__}.{name}"
+    for where, function, marks in marked:
         for method, argument in marks:
             spec = methods.get(method)
             if spec is None:
@@ -176,7 +175,7 @@ def read_completers(
                 raise RegistrationError(
                     f"{where}: {argument!r} of {method!r} already has a completer"
                 )
-            spec.completers[argument] = _completer(getattr(owner, name), where)
+            spec.completers[argument] = _completer(function, where)
 
 
 def _completer(function: Any, where: str) -> Completer:

@@ -13,11 +13,11 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from plexus.activation import Hints, PromptInfo, ResourceInfo, ResourceMark
 from plexus.errors import Internal
-from plexus.events import Event
+from plexus.events import Data, Event
 from plexus.registry.signature import MethodSpec
 from plexus.registry.validation import Validate, all_errors, fail_fast, validate_strictly
 from plexus.rpc import wire
@@ -49,6 +49,9 @@ def build_validator(spec: MethodSpec) -> Validate:
     It raises ValueError for invalid arguments, and stops at the first error of each list and
     mapping.
     """
+    if spec.is_open:
+        spec.validate = dict  # only the method knows the arguments that the given schema describes
+        return spec.validate
     plain, complete = _plain_schema(spec)
     validate: Validate = partial(fail_fast(plain).validate_python, strict=True)
     if not complete:
@@ -126,6 +129,8 @@ def core_schema(hint: Any) -> Schema | None:
         if scalar is not None:
             return {"type": scalar}
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return _constrained(core_schema(arguments[0]), arguments[1:])
     if origin is Literal:
         if not all(isinstance(each, _LITERALS) for each in arguments):
             return None
@@ -144,6 +149,29 @@ def core_schema(hint: Any) -> Schema | None:
     return None
 
 
+def _constrained(described: Schema | None, metadata: tuple[Any, ...]) -> Schema | None:
+    """Add constraints of the package annotated_types to a plain type; None for any others."""
+    for each in metadata:
+        name = type(each).__name__.lower()
+        bound, kinds = _CONSTRAINTS.get(name, ("", ()))
+        is_known = type(each).__module__ == "annotated_types"
+        if described is None or not is_known or described["type"] not in kinds:
+            return None
+        described = described | {bound: getattr(each, bound)}
+    return described
+
+
+_NUMBERS = ("int", "float")
+_SIZED = ("str", "list", "dict")
+#: Constraints that pydantic's core knows by the same name, with the types that have them.
+_CONSTRAINTS = {
+    "ge": ("ge", _NUMBERS),
+    "gt": ("gt", _NUMBERS),
+    "le": ("le", _NUMBERS),
+    "lt": ("lt", _NUMBERS),
+    "minlen": ("min_length", _SIZED),
+    "maxlen": ("max_length", _SIZED),
+}
 #: Values that are the same in JSON.
 _LITERALS = (str, int, type(None))
 _CORE_SCALARS = {
@@ -253,11 +281,16 @@ def closed_object(name: str, fields: dict[str, tuple[Any, bool]]) -> Any:
 
 def _events_schema(spec: MethodSpec) -> Schema:
     """Return the schema of the events of a method: a `oneOf` with shared definitions."""
+    if not spec.events:
+        tag = {"type": "string", "description": "the kind of event"}
+        return {"type": "object", "properties": {"type": tag}, "required": ["type"]}
     from pydantic import TypeAdapter
 
     adapters = []
     for event in spec.events:
         hints = typing.get_type_hints(event, include_extras=True)
+        if event is Data:
+            hints["value"] = spec.data
         fields = {
             name.rstrip("_"): (hints[name], default is not None)
             for name, default in event.fields.items()

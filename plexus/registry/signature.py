@@ -8,19 +8,18 @@ defaults are checked by `plexus.registry.activation_tree`.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import functools
 import inspect
-import types
 import typing
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from plexus.activation import (
     COMPLETES,
     MARK,
     Activation,
+    Audience,
     BackgroundMode,
     CompletionTarget,
     Deadline,
@@ -32,6 +31,9 @@ from plexus.activation import (
 from plexus.errors import RegistrationError
 from plexus.events import MEDIA, Event
 from plexus.principal import READ, is_scope
+from plexus.registry.callables import MISSING, Adapted, adapt, is_streamed
+from plexus.registry.docstrings import read_docstring
+from plexus.registry.items import ANYTHING, read_items, read_result
 from plexus.registry.parameters import Parameter, read_hints, read_parameters
 from plexus.registry.roles import Completer, check_role, read_completers
 from plexus.registry.uri_templates import NameTemplate, Template
@@ -43,9 +45,6 @@ __all__ = ("MethodSpec", "Parameter", "Purpose", "is_name", "read_methods")
 Purpose = Literal["work", "watch", "control"]
 
 T = typing.TypeVar("T")
-_STREAMS = (AsyncIterator, AsyncGenerator, AsyncIterable)
-_UNIONS = (types.UnionType, typing.Union)
-_ENDS = ("complete", "error", "cancelled")
 #: Attributes of every activation, hooks and settings, which a method with the same name would
 #: replace.
 RESERVED = frozenset(
@@ -53,7 +52,12 @@ RESERVED = frozenset(
 )
 #: Minimum of `max_result_chars`, as for the setting.
 MIN_RESULT_CHARS = 1000
-_ARGS_HEADINGS = ("args:", "arguments:", "parameters:", "params:")
+
+
+def _is_method_name(text: str) -> bool:
+    """Whether this can be the name of a method: letters, digits and underscores, the first a lower
+    case letter. Protocols that have camelCase names can be served under those."""
+    return text.isidentifier() and text.isascii() and text[0].islower()
 
 
 def is_name(text: str) -> bool:
@@ -67,13 +71,23 @@ class MethodSpec:
 
     name: str
     owner: Activation
+    #: What the pump calls.
     function: Callable[..., Any]
+    #: What the author wrote; the same unless it was adapted.
+    source: Callable[..., Any]
     kind: Literal["stream", "plain", "follow"]
     title: str | None
     summary: str
     description: str
     parameters: tuple[Parameter, ...]
+    #: What it yields; empty if that is not declared, so that it may be anything.
     events: tuple[type[Event], ...]
+    #: The type of the values inside its `Data` events.
+    data: Any
+    #: The classes of what it may yield; empty for anything.
+    yields: tuple[type, ...]
+    #: Whether it takes any arguments that the given schema describes.
+    is_open: bool
     returns: Any
     deadline_s: Deadline
     context_name: str | None
@@ -95,6 +109,12 @@ class MethodSpec:
     name_template: NameTemplate | None
     #: Whether it controls or inspects the server itself.
     control: bool = False
+    #: Who it is meant for. MCP lists methods for models by default.
+    audience: Audience = "model"
+    #: Additional name without a namespace.
+    alias: str | None = None
+    #: Whether a host should ask a person before every call.
+    needs_person: bool = False
     #: Its entry in `plexus.schema` from a manifest; otherwise it is created when needed.
     schema_entry: dict[str, Any] | None = None
     #: Completers by argument.
@@ -116,6 +136,11 @@ class MethodSpec:
         return isinstance(self.returns, type) and issubclass(self.returns, MEDIA)
 
     @functools.cached_property
+    def has_given_schema(self) -> bool:
+        """Whether the author gave the schema, which is then shown as it is."""
+        return self.given_schema is not None
+
+    @functools.cached_property
     def is_standing(self) -> bool:
         """Whether a run of it is a standing watch: read-only, until it is stopped."""
         return self.deadline_s is None and self.hints.read_only is True
@@ -131,7 +156,23 @@ class MethodSpec:
 def read_methods(owner: Activation, path: str) -> list[MethodSpec]:
     """Return the methods of an activation in definition order. Raises RegistrationError."""
     specs: list[MethodSpec] = []
-    completers: dict[str, tuple[CompletionTarget, ...]] = {}
+    completers: list[tuple[str, Any, tuple[CompletionTarget, ...]]] = []
+    for name, function in _functions(owner):
+        where = f"{_name_of(owner)}.{name}"
+        if hasattr(function, COMPLETES):
+            completers.append((where, function, getattr(function, COMPLETES)))
+        if not hasattr(function, MARK):
+            continue
+        spec = _read_method(owner, name, function, path, where)
+        if any(spec.name == other.name for other in specs):
+            raise RegistrationError(f"{where}: another method is already named {spec.name}")
+        specs.append(spec)
+    read_completers(completers, specs)
+    return specs
+
+
+def _functions(owner: Activation) -> Iterator[tuple[str, Any]]:
+    """Return the marked functions of an activation with their names, those of a class bound."""
     seen: set[str] = set()
     for cls in reversed(type(owner).__mro__):
         for name in vars(cls):
@@ -140,99 +181,83 @@ def read_methods(owner: Activation, path: str) -> list[MethodSpec]:
             seen.add(name)
             # Looked up on the class, because a property of the instance could run any code.
             static = inspect.getattr_static(type(owner), name)
-            if hasattr(static, COMPLETES):
-                completers[name] = getattr(static, COMPLETES)
-            if not hasattr(static, MARK):
-                continue
-            spec = _read_method(owner, name, path)
-            if any(spec.name == other.name for other in specs):
-                raise RegistrationError(
-                    f"{type(owner).__name__}.{name}: another method is already named {spec.name}"
-                )
-            specs.append(spec)
-    read_completers(owner, completers, specs)
-    return specs
+            if hasattr(static, MARK) or hasattr(static, COMPLETES):
+                if hasattr(static, MARK) and name in RESERVED:
+                    raise RegistrationError(
+                        f"{type(owner).__name__}.{name}: {name!r} is an attribute of every "
+                        "activation, which this method would replace; rename the function and "
+                        f'mark it @method(name="{name}")'
+                    )
+                yield name, getattr(owner, name)
+    for function in owner.functions:
+        yield getattr(function, "__name__", type(function).__name__), function
 
 
-def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
-    bound = getattr(owner, name)
+def _name_of(owner: Activation) -> str:
+    """Return what errors call an activation: its class, or its namespace if it has none."""
+    return owner.namespace if type(owner) is Activation else type(owner).__name__
+
+
+def _read_method(owner: Activation, name: str, bound: Any, path: str, where: str) -> MethodSpec:
     function = inspect.unwrap(bound.__func__ if inspect.ismethod(bound) else bound)
     mark: MethodMark = getattr(bound, MARK)
-    where = f"{type(owner).__name__}.{name}"
     method_name = mark.name or name
-    if not is_name(method_name):
+    if not _is_method_name(method_name):
         raise RegistrationError(
-            f"{where}: a method name must be lower case letters, digits and underscores"
+            f"{where}: a method name must be letters, digits and underscores, and begin with a "
+            "lower case letter"
         )
-    if name in RESERVED:
+    if mark.alias is not None and not _is_method_name(mark.alias):
         raise RegistrationError(
-            f"{where}: {name!r} is an attribute of every activation, which this method would "
-            f'replace; rename the function and mark it @method(name="{name}")'
+            f"{where}: the alias {mark.alias!r} must be letters, digits and underscores, and "
+            "begin with a lower case letter"
         )
     given = mark.schema
     if given is not None and (not isinstance(given, dict) or given.get("type") != "object"):
         raise RegistrationError(f'{where}: the given schema must have "type": "object"')
-    doc = inspect.getdoc(function)
-    if not doc:
-        raise RegistrationError(
-            f"{where}: needs a docstring, which callers read as its description; write it in "
-            "triple quotes as the first line of the body"
-        )
-    description, argument_docs = _read_docstring(doc)
+    description, argument_docs = read_docstring(inspect.getdoc(function) or "")
     hints = read_hints(function, where)
-    if "return" not in hints:
-        raise RegistrationError(
-            f"{where}: needs a return type, such as `-> str`, or `-> None` if it returns nothing"
-        )
+    returns = hints.get("return", MISSING)
+    if returns is MISSING and mark.role != "method" and not _yields(function):
+        returns = str  # the default of a prompt or a resource
+    parameters = read_parameters(bound, hints, argument_docs, where, has_schema=given is not None)
     if mark.follows:
-        kind: Literal["stream", "plain", "follow"] = "follow"
-        events: tuple[type[Event], ...] = ()
-        returns: Any = None
-    elif inspect.isasyncgenfunction(function) or (
-        _is_stream(hints["return"]) and not inspect.isgeneratorfunction(function)
-    ):
-        kind, returns = "stream", None
-        events = _event_types(hints["return"], where)
-    elif asyncio.iscoroutinefunction(function):
-        kind, returns, events = "plain", hints["return"], ()
-        if mark.role == "method" and returns in (bytes, bytearray, memoryview):
-            raise RegistrationError(
-                f"{where}: returns {returns.__name__}, which JSON cannot represent; return "
-                "plexus.Image, plexus.Audio or plexus.Resource.of_bytes(uri, data, mime_type)"
-            )
+        adapted = Adapted(bound, "plain", parameters.context_name)
     else:
-        raise RegistrationError(
-            f"{where}: must be `async def`, with `yield` for a stream or `return` for a value, or "
-            "return an AsyncIterator; run blocking code with `await asyncio.to_thread(...)`"
-        )
+        adapted = adapt(bound, returns, parameters.context_name, parameters.dependencies)
+    streams = adapted.kind == "stream" and not mark.follows
+    items = read_items(returns, where) if streams and is_streamed(function, returns) else ANYTHING
     if mark.control and mark.deadline_s is None:
         raise RegistrationError(
             f"{where}: a control method must be short; remove control=True or deadline_s=None"
         )
-    parameters, context_name, principal_name = read_parameters(
-        function, hints, argument_docs, where
-    )
     unknown = sorted(
-        set(argument_docs) - {p.name for p in parameters} - {context_name, principal_name}
+        set(argument_docs)
+        - {each.name for each in parameters.sent}
+        - {parameters.context_name, parameters.principal_name, *parameters.dependencies}
     )
-    if unknown:
+    if unknown and not parameters.is_open:
         raise RegistrationError(
             f"{where}: its docstring describes {unknown[0]!r}, which is not an argument"
         )
     spec = MethodSpec(
         name=f"{path}.{method_name}",
         owner=owner,
-        function=bound,
-        kind=kind,
+        function=adapted.function,
+        source=bound,
+        kind="follow" if mark.follows else adapted.kind,
         title=mark.title,
         summary=description.partition("\n\n")[0].replace("\n", " "),
         description=description,
-        parameters=parameters,
-        events=events,
-        returns=returns,
+        parameters=parameters.sent,
+        events=items.events if streams else (),
+        data=items.data,
+        yields=items.classes,
+        is_open=parameters.is_open,
+        returns=None if streams or mark.follows else read_result(returns),
         deadline_s=mark.deadline_s,
-        context_name=context_name,
-        principal_name=principal_name,
+        context_name=adapted.context_name,
+        principal_name=parameters.principal_name,
         role=mark.role,
         hints=mark.hints,
         background=mark.background,
@@ -246,13 +271,20 @@ def _read_method(owner: Activation, name: str, path: str) -> MethodSpec:
         if mark.template is None
         else _template(NameTemplate, mark.template, where),
         control=mark.control,
+        audience=mark.audience or owner.audience,
+        alias=mark.alias,
+        needs_person=mark.needs_person,
     )
     check_role(spec, where)
     return spec
 
 
+def _yields(function: Any) -> bool:
+    return inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function)
+
+
 def _scope(mark: MethodMark, owner: Activation, path: str, where: str) -> str:
-    scope = type(owner).scope if mark.scope is None else mark.scope
+    scope = owner.scope if mark.scope is None else mark.scope
     if scope is None:
         if mark.role != "method" or mark.hints.read_only:
             return READ
@@ -286,53 +318,3 @@ def _template(kind: Callable[[str], T], text: str, where: str) -> T:
         return kind(text)
     except ValueError as error:
         raise RegistrationError(f"{where}: {error}") from None
-
-
-def _is_stream(hint: Any) -> bool:
-    """Return whether a return type is an async iterator, with or without an event type."""
-    return hint in _STREAMS or typing.get_origin(hint) in _STREAMS
-
-
-def _event_types(hint: Any, where: str) -> tuple[type[Event], ...]:
-    if typing.get_origin(hint) not in _STREAMS or not typing.get_args(hint):
-        raise RegistrationError(f"{where}: a stream must return AsyncIterator[SomeEvent]")
-    yielded = typing.get_args(hint)[0]
-    members = typing.get_args(yielded) if typing.get_origin(yielded) in _UNIONS else (yielded,)
-    for member in members:
-        if not (isinstance(member, type) and issubclass(member, Event)):
-            raise RegistrationError(
-                f"{where}: yields {getattr(member, '__name__', member)}, which is not an Event; "
-                "wrap text in Content(text=...) or subclass plexus.Event"
-            )
-        if member.type in _ENDS and not member.terminal:
-            raise RegistrationError(
-                f"{where}: {member.__name__} is tagged {member.type!r}, which ends a run; "
-                "subclass plexus.Complete, or set another tag"
-            )
-    return tuple(members)
-
-
-def _read_docstring(doc: str) -> tuple[str, dict[str, str]]:
-    """Split a docstring into its description and its `Args:` section."""
-    description: list[str] = []
-    arguments: dict[str, str] = {}
-    current: str | None = None
-    indent = 0  # of the arguments' names; 0 outside the section
-    for line in doc.splitlines():
-        depth = len(line) - len(line.lstrip())
-        if line.strip().lower() in _ARGS_HEADINGS:
-            indent, current = depth + 1, None
-        elif not indent or (line.strip() and depth < indent):
-            indent = 0
-            description.append(line)
-        elif line.strip():
-            name, colon, text = line.strip().partition(":")
-            name = name.partition("(")[0].strip().lstrip("*")
-            if current is None:
-                indent = depth
-            if depth == indent and colon and name.isidentifier():
-                current = name
-                arguments[current] = text.strip()
-            elif current is not None:
-                arguments[current] += " " + line.strip()
-    return "\n".join(description).strip(), arguments

@@ -9,24 +9,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
 
 from plexus.activation import Activation, ResourceInfo, completer, method, resource
 from plexus.context import Context
 from plexus.errors import InvalidParams, NotFound, PlexusError
 from plexus.events import ErrorEvent, Event
 from plexus.principal import READ, Principal
+from plexus.registry.lean_schema import lean_schema
+from plexus.registry.method_search import MethodIndex, search_text
 from plexus.registry.roles import complete
-from plexus.registry.schema import without_none
+from plexus.registry.schema import parameters_schema, without_none
+from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
 from plexus.rpc.replies import AnswerBuffer
 from plexus.runtime.calls import Call
+from plexus.runtime.changes import Change
 from plexus.runtime.hub import Plexus
 from plexus.runtime.run import Run
 from plexus.runtime.runs import Runs
 
 __all__ = ("RUNS_PER_EVENT", "PlexusActivation", "RunsChanged", "transcript", "watch_runs")
 
+#: Maximum number of methods that a search ranks before those without permission are removed.
+MAX_RANKED_METHODS = 100
 #: Maximum number of runs that are listed as resources. Older ones can be read by number.
 MAX_LISTED_RUNS = 100
 #: Bounds of the polling interval of `plexus.watch`, in seconds.
@@ -52,10 +60,18 @@ class PlexusActivation(Activation):
     """The server itself: list methods and runs; follow, answer and stop runs."""
 
     namespace = "plexus"
+    audience = "client"
     version = "1.0.0"
 
     def __init__(self, hub: Plexus) -> None:
         self._hub = hub
+        #: Of all methods; None until it is used, and after the methods have changed.
+        self._index: MethodIndex | None = None
+        hub.on_change(self._on_change)
+
+    def _on_change(self, change: Change) -> None:
+        if change.kind == "methods":
+            self._index = None
 
     @method(title="Describe methods", read_only=True, open_world=False, control=True)
     async def schema(self, namespace: str | None = None, *, ctx: Context) -> dict[str, Any]:
@@ -78,7 +94,31 @@ class PlexusActivation(Activation):
     # Methods that follow a run or call another method need only the scope "read": they reach only
     # the caller's own runs, and the hub checks the scope of the called method.
 
-    @method(title="Call a method", deadline_s=None, scope=READ)
+    @method(title="Find methods", read_only=True, open_world=False, control=True, audience="model")
+    async def search(
+        self, query: str, limit: Annotated[int, Ge(1), Le(20)] = 5, *, ctx: Context
+    ) -> list[dict[str, Any]]:
+        """Find methods by words and return their names, descriptions and parameter schemas. Use it
+        when no listed tool fits, then call a method with plexus.call.
+
+        Args:
+            query: What the method should do, as in "rename a chat session".
+            limit: Maximum number of methods, 1 to 20.
+        """
+        if self._index is None:
+            texts = [search_text(spec) for spec in self._hub.methods() if spec.listed]
+            # Indexing thousands of methods takes tenths of a second.
+            self._index = await asyncio.to_thread(MethodIndex, texts)
+        found = []
+        for name in self._index.search(query, MAX_RANKED_METHODS):
+            spec = self._hub.find_method(name)
+            if spec is not None and ctx.principal.may(spec.scope):
+                found.append(_found(spec))
+            if len(found) >= limit:
+                break
+        return found
+
+    @method(title="Call a method", deadline_s=None, scope=READ, destructive=True, audience="model")
     async def call(
         self, method: str, params: dict[str, Any] | None = None, *, ctx: Context
     ) -> dict[str, Any]:
@@ -98,7 +138,7 @@ class PlexusActivation(Activation):
             if call.fresh:
                 call.run.cancel("the caller stopped reading")
 
-    @method(title="List runs", read_only=True, open_world=False, control=True)
+    @method(title="List runs", read_only=True, open_world=False, control=True, audience="model")
     async def runs(
         self, state: str | None = None, limit: int = 100, *, ctx: Context
     ) -> list[dict[str, Any]]:
@@ -146,6 +186,7 @@ class PlexusActivation(Activation):
         open_world=False,
         scope=READ,
         control=True,
+        audience="model",
     )
     async def cancel(self, run: int, reason: str | None = None, *, ctx: Context) -> bool:
         """Stop one of your runs. Returns whether it was still running.
@@ -157,7 +198,7 @@ class PlexusActivation(Activation):
         found = self._hub.find_run_to_control(run, ctx.principal)
         return await found.stop(reason or "cancelled by request")
 
-    @method(title="Answer a run's question", scope=READ, control=True)
+    @method(title="Answer a run's question", scope=READ, control=True, audience="model")
     async def respond(self, run: int, request: str, answer: Any, *, ctx: Context) -> bool:
         """Answer the question that a run asks, by the numbers in its `request` event.
 
@@ -282,6 +323,14 @@ class PlexusActivation(Activation):
             if spec.name.startswith(own) or spec.role != "method"
         }
         return [run for run in self._hub.runs.list_for(principal) if run.method not in inspections]
+
+
+def _found(spec: MethodSpec) -> dict[str, Any]:
+    """Return the entry of a method in the result of `plexus.search`."""
+    found: dict[str, Any] = {"name": spec.name, "description": spec.description}
+    if spec.hints.read_only is not None:
+        found["read_only"] = spec.hints.read_only
+    return found | {"params": lean_schema(parameters_schema(spec))}
 
 
 def _find(activations: list[dict[str, Any]], namespace: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from plexus.activation import Activation, PromptInfo, ResourceInfo
-from plexus.context import Context
+from plexus.context import Context, Stores
 from plexus.errors import Busy, Denied, NotFound, RegistrationError, UnknownMethod
 from plexus.limits import Limits
 from plexus.principal import LOCAL, Principal
@@ -25,16 +25,20 @@ from plexus.registry.activation_tree import (
     methods_of,
     read_activation,
     walk,
+    warn_undescribed,
 )
 from plexus.registry.catalogue import Prompts, Resources
+from plexus.registry.selection import ALL, OFF, Selection
 from plexus.registry.signature import MethodSpec
 from plexus.registry.validation import nearest
 from plexus.runtime.calls import Call, read_arguments
 from plexus.runtime.changes import LISTS, Change, Notice, lists_of
+from plexus.runtime.lifespans import Lifespans, close_activations
 from plexus.runtime.pump import Pump
 from plexus.runtime.question_feed import Questions
 from plexus.runtime.run import Run
 from plexus.runtime.runs import Runs, random_numbers, unknown_run
+from plexus.runtime.threads import WorkerThreads
 from plexus.text import shorten
 from plexus.version import __version__
 
@@ -57,6 +61,7 @@ class Plexus:
         name: str = "substrate",
         limits: Limits | None = None,
         new_id: Callable[[], int] | None = None,
+        selection: Selection = ALL,
     ) -> None:
         self.name = name
         self.version = __version__
@@ -64,6 +69,15 @@ class Plexus:
         self.new_id = new_id or partial(next, random_numbers())
         self.runs = Runs(self.limits, self.new_id)
         self.pump = Pump()
+        #: Worker threads of methods that block.
+        self.threads = WorkerThreads(self.limits.worker_threads)
+        #: Durable storage for activations; None if the program offers none.
+        self.storage: Stores | None = None
+        #: URL of a page that shows the runs of this hub; None without one.
+        self.page_url: str | None = None
+        self._lifespans = Lifespans()
+        #: The operator's selection of methods.
+        self.selection = selection
         #: The feed of all questions of all runs.
         self.questions = Questions()
         #: Notices for clients about how this hub was set up.
@@ -99,6 +113,10 @@ class Plexus:
         node = activation if isinstance(activation, Node) else read_activation(activation)
         if not checked:
             check_node(node)
+            warn_undescribed(node)
+        if not node.select(self.selection.allows):
+            self.switched_off[node.path] = OFF
+            return
         old = self._nodes.get(node.path)
         self._replace(old, node)
         for inner in walk(node):
@@ -132,6 +150,14 @@ class Plexus:
                     "which many clients do not distinguish; rename one of them"
                 )
             legacy[flat] = name
+        for name, spec in added.items():
+            if spec.alias is None:
+                continue
+            other = legacy.setdefault(spec.alias, name)
+            if other != name:
+                raise RegistrationError(
+                    f"{name}: the alias {spec.alias!r} is taken by {other}; choose another"
+                )
         methods |= added
         resources, prompts = Resources(methods.values()), Prompts(methods.values())
         self._methods, self._legacy = methods, legacy
@@ -203,12 +229,15 @@ class Plexus:
         """
         spec = self.find_method(name)
         if spec is None:
+            if not self.selection.allows(name):
+                name = shorten(name, 2 * NAME_LENGTH)
+                raise UnknownMethod(f"{name} is {OFF}.", data={"nearest": []})
             off = (each for each in self.switched_off if name.startswith((f"{each}.", f"{each}_")))
             namespace = next(off, None)
             if namespace is not None:
+                reason = self.switched_off[namespace]
                 raise UnknownMethod(
-                    f"{namespace} is switched off, because its replacement could not be loaded. "
-                    "Call health.check for the reason.",
+                    f"{namespace} is switched off: {reason}. Call health.check for details.",
                     data={"nearest": []},
                 )
             near = nearest(name, [each.name for each in self.methods(principal)])
@@ -297,7 +326,8 @@ class Plexus:
             self.runs.notify_started(run, arguments, trace)
         if spec.context_name is not None:
             arguments[spec.context_name] = Context(self, run, parent)
-        self.pump.submit((run, spec.function, arguments, spec.kind == "stream"))
+        yields = spec.yields if spec.kind == "stream" else None
+        self.pump.submit((run, spec.function, arguments, yields))
         return Call(run, 0, True, True)
 
     def find_run_to_control(self, run_id: int, principal: Principal) -> Run:
@@ -358,6 +388,18 @@ class Plexus:
         """SHA-256 of the whole schema."""
         return str(self.schema()["hash"])
 
+    async def open(self) -> list[tuple[str, str]]:
+        """Start the lifespans of activations that were registered since the last time.
+
+        An activation that fails to start is switched off. Returns their paths, with the reasons.
+        """
+        failed = await self._lifespans.start(self.nodes())
+        for path, reason in failed:
+            root = path.partition(".")[0]
+            if root in self._nodes:
+                self.switch_off(root, reason)
+        return failed
+
     async def drain(self, within_s: float) -> bool:
         """Refuse new calls from outside, and wait for the runs in progress.
 
@@ -380,14 +422,10 @@ class Plexus:
         await self.runs.wait_idle(self.limits.cancel_s + 1.0)
         roots = [*self._nodes.values(), *self._retired]
         self._retired = []
-        loaded = [node for root in roots for node in walk(root) if node.is_loaded]
-        # An object that was registered twice is closed once.
-        nodes = {id(node.activation): node for node in loaded}
-        for node in nodes.values():
-            try:
-                await node.activation.close()
-            except Exception:
-                logger.exception("%s did not close cleanly", node.path)
+        await self._lifespans.stop()
+        await close_activations(node for root in roots for node in walk(root) if node.is_loaded)
+        if self.storage is not None:
+            await self.storage.close()
 
 
 def _check_scope(method: str, scope: str, principal: Principal) -> None:

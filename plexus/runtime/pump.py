@@ -18,10 +18,11 @@ from types import AsyncGeneratorType
 from typing import Any
 
 from plexus.errors import Internal, InvalidEvent, PlexusError
-from plexus.events import Cancelled, Complete, ErrorEvent, Event, Result, Terminal
+from plexus.events import Cancelled, Complete, ErrorEvent, Event, Log, Progress, Result, Terminal
 from plexus.rpc import wire
 from plexus.runtime.log import RunLog
 from plexus.runtime.run import LocalRun
+from plexus.values import PLAIN, converter_for, result_of
 
 __all__ = ("Pump",)
 
@@ -39,6 +40,8 @@ LARGE_EVENT_BYTES = 4096
 #: What Python raises when a generator yields while it is closed.
 IGNORED_EXIT = "async generator ignored GeneratorExit"
 
+#: Events that a stream may yield without declaring them.
+UNDECLARED = (Terminal, Progress, Log)
 #: The terminal of most streams, and its bytes.
 DONE = Complete()
 DONE_RAW = wire.encode_event(DONE)
@@ -48,8 +51,10 @@ Stream = Callable[..., AsyncIterable[Event] | Awaitable[AsyncIterable[Event]]]
 Plain = Callable[..., Awaitable[Any]]
 
 
-#: A run, the function that does its work, its arguments, and whether it streams.
-Work = tuple[LocalRun, Stream | Plain, dict[str, Any], bool]
+#: The classes that a stream may yield, empty for any; None for a method that does not stream.
+Declared = tuple[type, ...] | None
+#: A run, the function that does its work, its arguments, and the classes that it declares.
+Work = tuple[LocalRun, Stream | Plain, dict[str, Any], Declared]
 
 
 class Pump:
@@ -85,7 +90,7 @@ class Pump:
         task = asyncio.current_task()
         turn_end = time.monotonic() + TURN_S
         while self._ready:
-            run, function, arguments, streams = self._ready.popleft()
+            run, function, arguments, declared = self._ready.popleft()
             if run.terminal is not None:  # abandoned before it started
                 continue
             run.task = task
@@ -99,9 +104,13 @@ class Pump:
                 else:
                     # A plain method is awaited here, which saves a short call one more coroutine.
                     try:
-                        terminal = (
-                            await _stream_outcome(run, made) if streams else Result(await made)
-                        )
+                        if declared is None:
+                            value = await made
+                            if value is not None and value.__class__ not in PLAIN:
+                                value = result_of(value)
+                            terminal = Result(value)
+                        else:
+                            terminal = await _stream_outcome(run, made, declared)
                     except BaseException as error:  # the only boundary
                         if _is_closing(run, error):
                             raise
@@ -181,7 +190,9 @@ async def _close(stream: AsyncIterator[Event]) -> None:
         await close()
 
 
-async def _stream_outcome(run: LocalRun, stream: AsyncIterator[Event]) -> Terminal:
+async def _stream_outcome(
+    run: LocalRun, stream: AsyncIterator[Any], declared: tuple[type, ...]
+) -> Terminal:
     """Move events from the iterator to the log until it ends; return the terminal.
 
     Always closes the iterator; raises only what happens before it exists. The loop is written flat:
@@ -194,15 +205,21 @@ async def _stream_outcome(run: LocalRun, stream: AsyncIterator[Event]) -> Termin
     add_event, add_raw = log.events.append, log.payloads.append
     pace: Pace | None = None  # a short stream never needs it
     left = FIRST_CHECK_EVENTS
-    event: Event | None = None
-    kind: type[Event] | None = None
+    event: Any = None
+    kind: type | None = None
+    convert: Callable[[Any], Event] | None = None
     try:
         async for event in stream:
             if event.__class__ is not kind:
                 kind = event.__class__
-                if _ends(kind, run):
+                if _ends(kind, run, declared):
                     break
-                encode = encoders[kind]
+                convert = converter_for(kind)
+                if convert is None:
+                    encode = encoders[kind]
+            if convert is not None:
+                event = convert(event)
+                encode = encoders[event.__class__]
             raw = encode(event)
             add_event(event)
             add_raw(raw)
@@ -240,11 +257,15 @@ def _is_closing(run: LocalRun, error: BaseException) -> bool:
         return True
 
 
-def _ends(kind: type, run: LocalRun) -> bool:
-    """Return whether such an event ends a run. Raises TypeError if it is not an event."""
-    if not issubclass(kind, Event):
-        raise TypeError(f"{run.method} yielded {kind.__name__}, which is not an Event")
-    return kind.terminal
+def _ends(kind: type, run: LocalRun, declared: tuple[type, ...]) -> bool:
+    """Return whether a value of this class ends a run. Raises InvalidEvent if it is undeclared."""
+    if declared and not issubclass(kind, declared) and not issubclass(kind, UNDECLARED):
+        names = " | ".join(each.__name__ for each in declared)
+        raise InvalidEvent(
+            f"{run.method} yielded {kind.__name__}, but declares {names}; add {kind.__name__} to "
+            "its return annotation"
+        )
+    return issubclass(kind, Terminal)
 
 
 async def _closed(run: LocalRun, stream: AsyncIterator[Event], error: BaseException) -> Terminal:

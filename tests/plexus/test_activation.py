@@ -72,10 +72,16 @@ def test_a_namespace_is_lower_case_letters_digits_and_underscores(namespace: str
 
 
 @pytest.mark.parametrize("doc", [None, "", "  "])
-def test_a_class_needs_a_docstring(doc: str | None) -> None:
-    message = refusal(activation(fine, __doc__=doc))
-    assert "Sample" in message
-    assert "docstring" in message
+def test_a_class_may_have_no_docstring(doc: str | None) -> None:
+    hub = Plexus()
+    hub.register(activation(fine, __doc__=doc))
+    assert next(hub.nodes()).description == ""
+
+
+def test_the_version_is_optional() -> None:
+    hub = Plexus()
+    hub.register(activation(fine, version=""))
+    assert next(hub.nodes()).version == "0"
 
 
 def test_a_class_needs_a_method_or_a_child() -> None:
@@ -107,96 +113,9 @@ def test_an_error_in_a_child_is_found_too() -> None:
 # --- the method ----------------------------------------------------------------------------------
 
 
-def no_docstring() -> Function:
-    async def broken(self: Any) -> str:  # noqa: ARG001
-        return ""
-
-    return broken
-
-
-def no_return_type() -> Function:
-    async def broken(self: Any):  # type: ignore[no-untyped-def]  # noqa: ARG001
-        """Return something."""
-        return 1
-
-    return broken
-
-
-def not_async() -> Function:
-    def broken(self: Any) -> str:  # noqa: ARG001
-        """Block."""
-        return ""
-
-    return broken
-
-
-def sync_generator() -> Function:
-    def broken(self: Any) -> typing.Iterator[Content]:  # noqa: ARG001
-        """Block."""
-        yield Content(text="")
-
-    return broken
-
-
-def sync_generator_of_a_stream() -> Function:
-    def broken(self: Any) -> AsyncIterator[Content]:  # type: ignore[misc]  # noqa: ARG001
-        """Block, and say that it does not."""
-        yield Content(text="")
-
-    return broken
-
-
-def returns_bare_stream() -> Function:
-    def broken(self: Any) -> AsyncIterator:  # type: ignore[type-arg]
-        """Return an iterator without an item type."""
-        raise NotImplementedError
-
-    return broken
-
-
-def returns_stream_of_text() -> Function:
-    async def broken(self: Any) -> AsyncIterator[str]:
-        """Return an iterator over text."""
-        raise NotImplementedError
-
-    return broken
-
-
 def yield_without_stream() -> Function:
     async def broken(self: Any) -> Content:  # type: ignore[misc]  # noqa: ARG001
         """Yield."""
-        yield Content(text="")
-
-    return broken
-
-
-def bare_stream() -> Function:
-    async def broken(self: Any) -> AsyncIterator:  # type: ignore[type-arg]  # noqa: ARG001
-        """Yield untyped values."""
-        yield Content(text="")
-
-    return broken
-
-
-def bare_typing_stream() -> Function:
-    async def broken(self: Any) -> typing.AsyncIterator:  # type: ignore[type-arg]  # noqa: ARG001
-        """Yield untyped values."""
-        yield Content(text="")
-
-    return broken
-
-
-def stream_of_text() -> Function:
-    async def broken(self: Any) -> AsyncIterator[str]:  # noqa: ARG001
-        """Yield text."""
-        yield ""
-
-    return broken
-
-
-def stream_of_some_text() -> Function:
-    async def broken(self: Any) -> AsyncIterator[Content | dict[str, int]]:  # noqa: ARG001
-        """Yield events, and text."""
         yield Content(text="")
 
     return broken
@@ -221,18 +140,7 @@ def misspelt_type() -> Function:
 @pytest.mark.parametrize(
     ("make", "word"),
     [
-        (no_docstring, "docstring"),
-        (no_return_type, "return type"),
-        (not_async, "async def"),
-        (sync_generator, "async def"),
-        (sync_generator_of_a_stream, "async def"),
-        (returns_bare_stream, "AsyncIterator"),
-        (returns_stream_of_text, "str"),
         (yield_without_stream, "AsyncIterator"),
-        (bare_stream, "AsyncIterator"),
-        (bare_typing_stream, "AsyncIterator"),
-        (stream_of_text, "str"),
-        (stream_of_some_text, "dict"),
         (hidden_type, "Decimal"),
         (misspelt_type, "Nope"),
     ],
@@ -245,8 +153,8 @@ def test_a_method_that_is_written_wrongly_is_named_with_its_class(
     assert word in message
 
 
-@pytest.mark.parametrize("name", ["Upper", "camelCase", "_private", "ümlaut"])
-def test_a_method_has_a_lower_case_name(name: str) -> None:
+@pytest.mark.parametrize("name", ["Upper", "_private", "ümlaut"])
+def test_a_method_name_begins_with_a_lower_case_letter(name: str) -> None:
     async def function(self: Any) -> str:  # noqa: ARG001
         """Answer."""
         return ""
@@ -257,14 +165,6 @@ def test_a_method_has_a_lower_case_name(name: str) -> None:
 
 
 # --- the arguments -------------------------------------------------------------------------------
-
-
-def untyped() -> Function:
-    async def broken(self: Any, amount) -> str:  # type: ignore[no-untyped-def]  # noqa: ARG001
-        """Take an untyped argument."""
-        return ""
-
-    return broken
 
 
 def starred() -> Function:
@@ -307,7 +207,6 @@ def described_but_not_there() -> Function:
 @pytest.mark.parametrize(
     ("make", "word"),
     [
-        (untyped, "type hint"),
         (starred, "schema"),
         (double_starred, "schema"),
         (positional_only, "positional-only"),
@@ -537,17 +436,6 @@ async def test_a_method_may_be_published_under_the_name_of_any_attribute(
 ) -> None:
     hub = open_hub(activation(do=method(name=name)(fine)))
     assert await end_of(hub, f"sample.{name}") == Result("fine")
-
-
-@pytest.mark.parametrize("returned", [bytes, bytearray, memoryview])
-def test_a_method_that_returns_bytes_is_refused_with_the_cure(returned: type) -> None:
-    async def raw(self: Any) -> Any:
-        """Return raw bytes."""
-
-    raw.__annotations__["return"] = returned
-    message = refusal(activation(raw))
-    assert message.startswith(f"Sample.raw: returns {returned.__name__}")
-    assert "plexus.Image" in message
 
 
 def test_the_options_of_a_method_are_all_kept_in_its_mark() -> None:

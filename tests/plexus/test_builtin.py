@@ -449,6 +449,7 @@ def test_the_hubs_own_methods_declare_hints() -> None:
         "schema",
         "hash",
         "runs",
+        "search",
         "attach",
         "resources",
         "prompts",

@@ -115,7 +115,7 @@ class Odd(Activation):
         return self.given
 
     @method
-    async def yields(self) -> AsyncIterator[Content | Reading | Loose | Share | Total | Progress]:
+    async def yields(self) -> AsyncIterator[Event]:
         """Yield it after a word."""
         yield Content("before")
         yield self.given()

@@ -245,7 +245,6 @@ def validation_alias(n: Annotated[int, Field(validation_alias="count")]) -> Any:
 def dependent(n: int = Field(default_factory=lambda data: data["m"])) -> Any: ...
 def locked(n: dict[str, int] = Locked()) -> Any: ...  # noqa: B008
 def two(ctx: Context, n: Context) -> Any: ...
-def untyped(n) -> Any: ...  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize(
@@ -256,7 +255,6 @@ def untyped(n) -> Any: ...  # type: ignore[no-untyped-def]
         (dependent, "use None as the default"),
         (locked, "cannot be copied for each call: not me; use None"),
         (two, "is a second Context in addition to 'ctx'; remove one"),
-        (untyped, "such as `n: str`"),
     ],
 )
 def test_an_unsupported_argument_is_refused_with_the_remedy(

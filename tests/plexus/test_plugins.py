@@ -237,8 +237,8 @@ BROKEN = {
     "raises": ("raise RuntimeError('boom')", "RuntimeError: boom"),
     "exits": ("import sys; sys.exit('bye')", "SystemExit: bye"),
     "imports": ("import no_such_package_here", "no_such_package_here"),
-    "empty": ("", "no subclass of plexus.Activation"),
-    "untyped": (plugin().replace("-> str", ""), "Hello.hello: needs a return type"),
+    "empty": ("", 'defines no activation: write Activation("name")'),
+    "starred": (plugin().replace("(self", "(self, *more"), "Hello.hello: argument 'more'"),
     "nameless": (plugin().replace('namespace = "hello"', ""), "namespace"),
     "init": (
         plugin() + "\n    def __init__(self):\n        raise OSError('no disk')\n",
@@ -271,8 +271,8 @@ def test_a_broken_plugin_is_reported_with_its_reason_and_skipped(kind: str, tmp_
     [
         ("plug_nothing:Hello", "no module 'plug_nothing'"),
         ("plug_nothing", "no module 'plug_nothing'"),
-        ("plexus:Nothing", "no class 'Nothing'"),
-        ("plexus.principal:LOCAL", "not a subclass"),
+        ("plexus:Nothing", "has no 'Nothing'"),
+        ("plexus.principal:LOCAL", "is not an Activation"),
         ("no/such/file.py", "no file"),
         ("", ""),
         (":", ""),

@@ -97,10 +97,10 @@ class Odd(Activation):
         sys.exit(3)
 
     @method
-    async def yields_text(self) -> AsyncIterator[Content]:
-        """Yield something that is no event."""
+    async def yields_number(self) -> AsyncIterator[Content]:
+        """Yield an undeclared value."""
         yield Content(text="before")
-        yield "text"  # type: ignore[misc]
+        yield 5  # type: ignore[misc]
 
     @method
     async def yields_nothing(self) -> AsyncIterator[Content]:
@@ -320,15 +320,15 @@ async def test_an_exception_that_is_no_exception_ends_the_run_too(open_hub: Open
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("odd.yields_text", "str"), ("odd.yields_nothing", "NoneType")]
+    ("name", "kind"), [("odd.yields_number", "int"), ("odd.yields_nothing", "NoneType")]
 )
-async def test_yielding_a_value_that_is_not_an_event_is_an_internal_error(
-    name: str, kind: str, open_hub: OpenHub, caplog: pytest.LogCaptureFixture
+async def test_yielding_an_undeclared_value_ends_the_run_with_both_names(
+    name: str, kind: str, open_hub: OpenHub
 ) -> None:
     end = await end_of(open_hub(Odd), name)
     assert isinstance(end, ErrorEvent)
-    assert end.code == "internal"
-    assert f"yielded {kind}, which is not an Event" in caplog.text
+    assert end.code == "invalid_event"
+    assert f"{name} yielded {kind}, but declares" in end.message
 
 
 async def test_events_after_the_terminal_are_never_created(open_hub: OpenHub) -> None:

@@ -140,8 +140,8 @@ class Returning(Activation):
 
     @method
     def wrong_event(self) -> AsyncIterator[Content]:
-        """Return an iterator over something that is no event."""
-        return Words(["text"], self.closed)  # type: ignore[list-item]
+        """Return an iterator over an undeclared value."""
+        return Words([5], self.closed)  # type: ignore[list-item]
 
     @method
     def unclosable(self) -> AsyncIterator[Content]:
@@ -244,14 +244,12 @@ async def test_an_iterator_that_is_no_generator_is_closed_once_at_its_end(
     assert returning.closed == ["closed"]
 
 
-async def test_an_iterator_that_yields_no_event_is_closed_and_is_a_defect(
-    open_hub: OpenHub, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_iterator_that_yields_an_undeclared_value_is_closed(open_hub: OpenHub) -> None:
     returning = Returning()
     end = await end_of(open_hub(returning), "returning.wrong_event")
     assert isinstance(end, ErrorEvent)
-    assert end.code == "internal"
-    assert "yielded str, which is not an Event" in caplog.text
+    assert end.code == "invalid_event"
+    assert "yielded int, but declares Content" in end.message
     assert returning.closed == ["closed"]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from conftest import OpenHub
@@ -270,7 +270,7 @@ def _with_class_scope(given: Any) -> type[Activation]:
 
         namespace = "odd"
         version = "1.0.0"
-        scope: ClassVar[Any] = given
+        scope = given
 
         @method
         async def go(self) -> str:
