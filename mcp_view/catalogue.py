@@ -20,9 +20,11 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from mcp_view.errors import ProtocolError
 from mcp_view.revisions import Revision
+from mcp_view.tool_sets import ALL_TOOLS, ToolSet
 from plexus.errors import NotFound
 from plexus.principal import Principal
 from plexus.registry import schema
+from plexus.registry.lean_schema import lean_schema
 from plexus.registry.signature import MethodSpec, Parameter
 from plexus.rpc import wire
 from plexus.runtime.changes import Change
@@ -49,6 +51,8 @@ MAX_VARIANTS: Final = 64
 #: of tools without that key to a file, and the largest value that it accepts.
 MAX_RESULT_KEY: Final = "anthropic/maxResultSizeChars"
 HOST_RESULT_CHARS: Final = 50_000
+#: Claude Code's key for a tool that it asks the person about at every call.
+NEEDS_PERSON_KEY: Final = "anthropic/requiresUserInteraction"
 HOST_MAX_RESULT_CHARS: Final = 500_000
 #: The protocol's words for a method's support of background execution.
 TASK_SUPPORT: Final = {"optional": "optional", "required": "required", "never": "forbidden"}
@@ -108,8 +112,8 @@ class Catalogue:
         self._hub = hub
         self._names = names
         self._result_chars = result_chars
-        #: The variants of each list, by revision and scopes of the client.
-        self._lists: dict[str, dict[tuple[str, frozenset[str]], Entries]] = {
+        #: The variants of each list, by revision, scopes of the client and tool set.
+        self._lists: dict[str, dict[tuple[str, frozenset[str], str], Entries]] = {
             kind: {} for kind in LISTS.values()
         }
         self._headers: dict[str, dict[str, str]] | None = None
@@ -121,9 +125,9 @@ class Catalogue:
         if change.kind == "methods":
             self._headers = None
 
-    def tools(self, revision: Revision, principal: Principal) -> Entries:
-        """Return the tools that this principal may call, sorted by name."""
-        return self._list("tools", revision, principal, self._tool)
+    def tools(self, revision: Revision, principal: Principal, tools: ToolSet) -> Entries:
+        """Return the tools of a set that this principal may call, sorted by name."""
+        return self._list("tools", revision, principal, self._tool, tools)
 
     def prompts(self, revision: Revision, principal: Principal) -> Entries:
         """Return the static prompts for this principal, sorted by name."""
@@ -169,12 +173,16 @@ class Catalogue:
         revision: Revision,
         principal: Principal,
         describe: Callable[[MethodSpec, Revision], tuple[str, dict[str, Any]] | None],
+        tools: ToolSet = ALL_TOOLS,
     ) -> Entries:
-        key = revision.name, self._hub.scopes(principal)
+        key = revision.name, self._hub.scopes(principal), tools.key
         forms = self._lists[kind]
         entries = forms.get(key)
         if entries is None:
-            described = (describe(spec, revision) for spec in self._hub.methods(principal))
+            methods = self._hub.methods(principal)
+            if kind == "tools":
+                methods = [spec for spec in methods if tools.includes(spec)]
+            described = (describe(spec, revision) for spec in methods)
             found = sorted(
                 (entry for entry in described if entry is not None), key=lambda entry: entry[0]
             )
@@ -193,22 +201,33 @@ class Catalogue:
         tool: dict[str, Any] = {"name": name, "description": spec.description}
         if spec.title and revision.titles:
             tool["title"] = spec.title
-        tool["inputSchema"] = _without_null(schema.parameters_schema(spec))
+        parameters = schema.parameters_schema(spec)
+        tool["inputSchema"] = parameters if spec.has_given_schema else lean_schema(parameters)
         if revision.structured:
             output = output_schema(spec)
             if output is not None:
-                tool["outputSchema"] = output
+                tool["outputSchema"] = lean_schema(output, keeps_null=True)
         if revision.tool_hints:
             hints = _hints(spec)
             if hints:
                 tool["annotations"] = hints
         if revision.tool_meta:
-            chars = self._result_chars(spec)
-            if chars > HOST_RESULT_CHARS:
-                tool["_meta"] = {MAX_RESULT_KEY: min(chars, HOST_MAX_RESULT_CHARS)}
+            meta = self._meta(spec)
+            if meta:
+                tool["_meta"] = meta
         if revision.tasks == "core":
             tool["execution"] = {"taskSupport": TASK_SUPPORT[spec.background]}
         return name, tool
+
+    def _meta(self, spec: MethodSpec) -> dict[str, Any]:
+        """Return the keys that Claude Code reads."""
+        meta: dict[str, Any] = {}
+        chars = self._result_chars(spec)
+        if chars > HOST_RESULT_CHARS:
+            meta[MAX_RESULT_KEY] = min(chars, HOST_MAX_RESULT_CHARS)
+        if spec.needs_person:
+            meta[NEEDS_PERSON_KEY] = True
+        return meta
 
     def _prompt(self, spec: MethodSpec, revision: Revision) -> tuple[str, dict[str, Any]] | None:
         if spec.role != "prompt" or not spec.listed:
@@ -236,33 +255,6 @@ def _prompt_entry(
             for parameter in parameters
         ]
     return prompt
-
-
-def _without_null(described: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema whose optional parameters do not list null as a type.
-
-    Models and validators read `anyOf` with null as a choice of types, although leaving the
-    parameter out means the same. Null is still accepted.
-    """
-    required = described.get("required", ())
-    properties = {
-        name: entry if name in required else _not_null(entry)
-        for name, entry in described.get("properties", {}).items()
-    }
-    return described | {"properties": properties}
-
-
-def _not_null(entry: dict[str, Any]) -> dict[str, Any]:
-    choices = entry.get("anyOf")
-    if not isinstance(choices, list) or {"type": "null"} not in choices:
-        return entry
-    rest = [choice for choice in choices if choice != {"type": "null"}]
-    others = {
-        key: value
-        for key, value in entry.items()
-        if key != "anyOf" and not (key == "default" and value is None)
-    }
-    return rest[0] | others if len(rest) == 1 else {"anyOf": rest} | others
 
 
 def output_schema(spec: MethodSpec) -> dict[str, Any] | None:

@@ -18,6 +18,7 @@ from plexus.events import (
     MEDIA,
     Audio,
     Content,
+    Data,
     Detached,
     Event,
     Gap,
@@ -273,6 +274,11 @@ def _data(reducer: Reducer, _: Event, raw: bytes) -> None:
     reducer.add_text(raw.decode() + "\n")
 
 
+def _value(reducer: Reducer, event: Data, _: bytes) -> None:
+    """A value that was yielded: its JSON on a line, or its text if it is one."""
+    reducer.add_text(_text_of(event.value) + "\n")
+
+
 def _gap(reducer: Reducer, event: Gap, _: bytes) -> None:
     reducer.add_text(event.as_line() + "\n")
 
@@ -315,6 +321,7 @@ def _resource_block(event: Resource, revision: Revision) -> Block:
 #: How events are added; subclasses inherit from their base.
 _KNOWN: Final[dict[type[Event], Adder]] = {
     Content: _text,
+    Data: _value,
     Start: _skip,
     Progress: _skip,
     Log: _side_event,

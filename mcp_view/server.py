@@ -16,6 +16,7 @@ from mcp_view.catalogue import (
 )
 from mcp_view.reducer import Reducer
 from mcp_view.revisions import REVISIONS, Revision
+from mcp_view.tool_sets import STANDARD_TOOLS, ToolSet
 from plexus.errors import NotFound
 from plexus.events import Result, Terminal
 from plexus.registry.activation_tree import NAME_LENGTH
@@ -55,6 +56,10 @@ class McpOptions(NamedTuple):
     stream_s: float | None = None
     #: Instructions for models, sent by `initialize` and `server/discover`.
     instructions: str | None = None
+    #: The tools that are listed for a client that chooses none.
+    tools: ToolSet = STANDARD_TOOLS
+    #: Whether `plexus.call` also calls methods that delete, overwrite or run commands.
+    call_all: bool = False
 
 
 class McpServer:

@@ -14,6 +14,7 @@ from mcp_view.errors import UNSUPPORTED_REVISION, ProtocolError
 from mcp_view.replies import Answer, Reply
 from mcp_view.revisions import LATEST_HANDSHAKE, REVISIONS, STATELESS, SUPPORTED, Revision
 from mcp_view.server import McpServer
+from mcp_view.tool_sets import ToolSet
 from plexus.principal import Principal
 from plexus.rpc import wire
 from plexus.rpc.effects import WatchChanges
@@ -141,9 +142,21 @@ class ResourceSubscriptions:
 class Session:
     """The state that one handshake has negotiated, shared by all streams of the client."""
 
-    __slots__ = ("_last_request_id", "caller", "initialized", "outlives_connection", "subscribed")
+    __slots__ = (
+        "_last_request_id",
+        "caller",
+        "initialized",
+        "names_page",
+        "outlives_connection",
+        "subscribed",
+        "tools",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, tools: ToolSet | None = None) -> None:
+        #: The tools that the client chose to see; None for the choice of the server.
+        self.tools = tools
+        #: Whether the client has yet to learn where runs can be watched.
+        self.names_page = True
         #: None before `initialize`.
         self.caller: Caller | None = None
         #: Whether the client has confirmed the handshake.

@@ -11,17 +11,28 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from plexus.activation import Activation
+from plexus.context import Storage, Stores
 from plexus.errors import PluginError
+from plexus.principal import Principal
 from plexus.private_files import data_folder, state_folder
 from plexus.registry.activation_tree import Node
 from plexus.registry.lazy import Manifest, resolve
-from plexus.registry.plugin_namespaces import BuiltIns
-from plexus.registry.plugins import BrokenPlugin, Find, find_activations, is_file_name, load_plugins
+from plexus.registry.plugin_namespaces import BuiltIns, Registrable
+from plexus.registry.plugins import (
+    BrokenPlugin,
+    Find,
+    find_activations,
+    import_object,
+    is_file_name,
+    load_plugins,
+)
+from plexus.registry.selection import Selection
 from plexus.runtime.changes import Notice
 from plexus.runtime.hub import Plexus
 from substrate.settings import FILE, ProjectFiles, Settings, operator_folder
 
 __all__ = (
+    "FASTMCP",
     "MANIFEST",
     "NO_FILES",
     "ROOT",
@@ -31,6 +42,8 @@ __all__ = (
     "built_ins",
     "close_runner",
     "finder",
+    "imported_server",
+    "open_hub",
     "packaged_manifest",
 )
 
@@ -48,6 +61,10 @@ MANIFEST: Final = Path(__file__).with_name("manifest.json")
 ROOT: Final = MANIFEST.parents[1]
 ARBOR: Final = "activations.arbor:Arbor"
 CHAT: Final = "activations.chat:Chat"
+#: What stands before the name of a FastMCP server, where an activation is named.
+FASTMCP: Final = "fastmcp:"
+#: What every server offers, whatever it serves: itself, and its health.
+CORE: Final = frozenset({"plexus.runtime.builtin:PlexusItself", "activations.health:Health"})
 
 
 def build_hub(
@@ -55,6 +72,8 @@ def build_hub(
 ) -> tuple[Plexus, list[BrokenPlugin]]:
     """Build the hub of a project. Returns it with the plugins that could not be loaded."""
     hub = built_in_hub(settings, project, files)
+    for activation in files.activations:
+        hub.register(activation)
     built_in = BuiltIns(hub)
     names = (*files.plugins, *settings.activation)
     folder = files.folder or operator_folder()
@@ -62,6 +81,24 @@ def build_hub(
     # A built-in must not replace a plugin that was skipped: it may allow more.
     built_in.switch_off_named(files.replaced, SKIPPED)
     return hub, broken
+
+
+async def open_hub(hub: Plexus) -> list[BrokenPlugin]:
+    """Start the activations of a hub; return those that failed, which are switched off."""
+    return [BrokenPlugin(path, reason) for path, reason in await hub.open()]
+
+
+def imported_server(reference: str, here: Path | None, namespace: str | None = None) -> Activation:
+    """Return the tools of a FastMCP server, `module:server`, as an activation. Raises PluginError,
+    and any error of importing it."""
+    server = import_object(reference, here)
+    try:
+        activation: Activation = resolve("activations.fastmcp_server:from_fastmcp")(
+            server, namespace
+        )
+    except ImportError as error:
+        raise PluginError(f"{error}; pip install fastmcp") from error
+    return activation
 
 
 def finder(settings: Settings, project: Path, files: ProjectFiles) -> Find:
@@ -72,7 +109,7 @@ def finder(settings: Settings, project: Path, files: ProjectFiles) -> Find:
     """
     verified = settings.activation if files.names_activations and not files.live else ()
 
-    def find(name: str) -> Iterator[type[Activation]]:
+    def find(name: str) -> Iterator[Registrable]:
         source = files.sources.get(name)
         here = None if name in verified else project
         if source is None and here is None and is_file_name(name):
@@ -80,7 +117,10 @@ def finder(settings: Settings, project: Path, files: ProjectFiles) -> Find:
                 f"{FILE} names {name}, whose content was not trusted. "
                 "Review the folder with `substrate trust`."
             )
-        yield from find_activations(name, source=source, here=here)
+        if name.startswith(FASTMCP):
+            yield imported_server(name.removeprefix(FASTMCP), here)
+        else:
+            yield from find_activations(name, source=source, here=here)
 
     return find
 
@@ -92,14 +132,40 @@ def built_in_hub(
     manifest: Manifest | None = None,
 ) -> Plexus:
     """Build a hub with the built-in activations, and a notice if files were skipped."""
-    hub = Plexus(limits=settings.limits)
+    selection = Selection(settings.only, settings.without)
+    hub = Plexus(limits=settings.limits, selection=selection)
+    hub.storage = LazyStores(settings.database)
     if (skipped := files.skipped) is not None:
         details = list(skipped.details)
         hub.notices.append(Notice(f"folder_{skipped.code}", skipped.message, skipped.next, details))
     # Tests check the built-in activations. Checking them at every start would import pydantic.
-    for node in built_ins(hub, settings, project, manifest or packaged_manifest()).values():
-        hub.register(node, checked=True)
+    nodes = built_ins(hub, settings, project, manifest or packaged_manifest())
+    for reference, node in nodes.items():
+        if not files.activations or reference in CORE:
+            hub.register(node, checked=True)
     return hub
+
+
+class LazyStores:
+    """The storage of activations; the code for it is imported when it is first used."""
+
+    def __init__(self, database: str) -> None:
+        self._database = database
+        self._stores: Stores | None = None
+
+    def of(self, activation: str, principal: Principal) -> Storage:
+        """Return the storage of an activation for a principal."""
+        if self._stores is None:
+            folder = data_folder()
+            database = self._database or str(folder / "activations.db")
+            stores = resolve("plexus.storage.activation_storage:ActivationStores")
+            self._stores = stores(database, folder / "activations")
+        return self._stores.of(activation, principal)
+
+    async def close(self) -> None:
+        """Close what was opened."""
+        if self._stores is not None:
+            await self._stores.close()
 
 
 def packaged_manifest() -> Manifest:

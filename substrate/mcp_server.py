@@ -9,6 +9,7 @@ from mcp_view.catalogue import SPELLINGS
 from mcp_view.protocol import McpConnection
 from mcp_view.server import McpOptions, McpServer
 from mcp_view.session import Session
+from mcp_view.tool_sets import ToolSet
 from native_rpc.framing import LINES
 from native_rpc.protocol import NativeConnection
 from plexus.runtime.hub import Plexus
@@ -21,17 +22,19 @@ INSTRUCTIONS = (
     "Every tool call is a run with a number, and its result contains the complete output of the "
     "run. If the output is long, the result omits the middle and links to all of it as the "
     "resource run://NUMBER. If a run asks a question, the result tells you how to answer it with "
-    "{respond}. Use {runs} to list runs, {attach} to read a run that is still in progress, and "
-    "{cancel} to stop a run."
+    "{respond}; ask the user first if you do not know the answer. Use {runs} to list runs, "
+    "{attach} to read a run that is still in progress, and {cancel} to stop a run. Only the most "
+    "common tools are listed: find others with {search}, and call them with {call} or by their own "
+    "name."
 )
+#: The methods of the server itself that the instructions name.
+NAMED = ("attach", "call", "cancel", "respond", "runs", "search")
 
 
 def mcp_options(settings: Settings) -> McpOptions:
     """Return the options of the MCP view from the settings."""
     names = SPELLINGS[settings.mcp_tool_names]
-    tools = {
-        each: names.name_of(f"plexus.{each}") for each in ("respond", "runs", "attach", "cancel")
-    }
+    tools = {each: names.name_of(f"plexus.{each}") for each in NAMED}
     return McpOptions(
         names=names,
         progress_rate=settings.mcp_progress_rate,
@@ -40,6 +43,8 @@ def mcp_options(settings: Settings) -> McpOptions:
         page_size=settings.mcp_page_size,
         stream_s=settings.mcp_stream_s or None,
         instructions=INSTRUCTIONS.format_map(tools),
+        tools=ToolSet.parse(settings.mcp_tools),
+        call_all=settings.plexus_call == "all",
     )
 
 

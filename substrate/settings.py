@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from plexus.registry.selection import check_patterns
 from substrate.server.limits import ServerLimits
 
 __all__ = (
@@ -59,6 +60,8 @@ FOLDER_VARIABLE = "SUBSTRATE_ACTIVATIONS_FOLDER"
 PLACEHOLDER_MODE = 0o1500
 COMPARISONS = {"ge": operator.ge, "le": operator.le, "gt": operator.gt}
 WHOLE_NUMBER = r"\s*([+-]?[0-9]+(?:_[0-9]+)*)(?:\.0+)?\s*"
+#: Settings whose values are patterns of methods.
+PATTERNS = frozenset({"only", "without", "mcp_tools"})
 BOOLEANS = {
     **dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True),
     **dict.fromkeys(("false", "f", "no", "n", "off", "0"), False),
@@ -94,6 +97,11 @@ class Settings:
     activation: tuple[str, ...] = ()
     #: Folder of plugin files, relative to the project folder.
     activations_folder: str = "activations.d"
+    #: Offer only these methods and namespaces, and the server's own: patterns such as `bash` or
+    #: `arbor.tree_*`. Activations that are not offered are not imported.
+    only: tuple[str, ...] = ()
+    #: Switch these methods and namespaces off, for example `chat` or `arbor.tree_delete`.
+    without: tuple[str, ...] = ()
     #: Sandbox for shell commands. `off` has no sandbox, `workspace` allows writes to the project
     #: folder only, `strict` also blocks the network.
     bash_sandbox: Literal["off", "workspace", "strict"] = "off"
@@ -124,6 +132,12 @@ class Settings:
     watch: bool = False
     #: Seconds without connections and runs after which the server stops. 0 disables this.
     idle_exit_s: float = dataclasses.field(default=0.0, metadata={"ge": 0})
+    #: Tools that MCP lists: `standard` (those meant for models), `all`, or patterns. Tools that are
+    #: not listed can still be called by name.
+    mcp_tools: tuple[str, ...] = ("standard",)
+    #: Methods that the MCP tool `plexus.call` calls. `safe` excludes methods that can delete,
+    #: overwrite or run commands; `all` calls every method.
+    plexus_call: Literal["safe", "all"] = "safe"
     #: Separator in MCP tool names. Some hosts refuse dots.
     mcp_tool_names: Literal["dot", "underscore", "dash"] = "dot"
     #: When to send MCP progress: `asked` sends it only to clients that requested it, `always` to
@@ -203,6 +217,8 @@ class ProjectFiles:
     #: Whether `activation` was set by `substrate.toml`.
     names_activations: bool = False
     skipped: Skipped | None = None
+    #: Activations of the Python program that runs the command line. The built-in ones are then off.
+    activations: tuple[Any, ...] = ()
     #: The namespaces and extended classes of trusted plugins that were skipped.
     replaced: tuple[str, ...] = ()
 
@@ -238,7 +254,11 @@ def read_settings(flags: Mapping[str, Any], content: bytes | None = None) -> Loa
 
     Flags that are None or empty are ignored. Raises SettingsError.
     """
-    given = {name: value for name, value in flags.items() if value not in (None, ())}
+    given = {
+        name: _patterns(name, value, "flag") if name in PATTERNS else value
+        for name, value in flags.items()
+        if value not in (None, ())
+    }
     by_flag = dict.fromkeys(given, "flag")
     known = {variable_of(name): name for name in setting_names()}
     variables = sorted(name for name in os.environ if name.startswith(PREFIX))
@@ -336,6 +356,8 @@ def _parse_setting(name: str, value: Any, origin: str, *, is_text: bool) -> Any:
     hint, bounds = _hint(name)
     if is_text and hint == tuple[str, ...]:  # in a variable, a list is separated by commas
         value = [*filter(None, value.split(","))]
+    if name in PATTERNS:
+        return _patterns(name, value, origin)
     try:
         parsed = parse_value(hint, value)
         _require(parsed, all(COMPARISONS[bound](parsed, edge) for bound, edge in bounds.items()))
@@ -343,6 +365,19 @@ def _parse_setting(name: str, value: Any, origin: str, *, is_text: bool) -> Any:
         message = f"{origin}: invalid value {value!r} for {name}. Allowed: {allowed(name)}."
         raise SettingsError(message) from None
     return parsed
+
+
+def _patterns(name: str, value: Any, origin: str) -> tuple[str, ...]:
+    """Return a list of patterns, given as texts in which commas separate them."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple) or not all(isinstance(each, str) for each in texts):
+        raise SettingsError(f"{origin}: {name} cannot be {value!r}; allowed: {allowed(name)}.")
+    patterns = tuple(filter(None, (part.strip() for text in texts for part in text.split(","))))
+    try:
+        check_patterns(patterns)
+    except ValueError as error:
+        raise SettingsError(f"{origin}: {name}: {error}.") from None
+    return patterns
 
 
 def parse_value(hint: Any, value: Any) -> Any:

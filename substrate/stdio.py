@@ -31,7 +31,7 @@ from plexus.registry.lazy import resolve
 from plexus.rpc.effects import View
 from plexus.rpc.wire import LineDecoder
 from plexus.runtime.hub import Plexus
-from substrate.build_hub import NO_FILES, MakeHub, build_hub, close_runner
+from substrate.build_hub import NO_FILES, MakeHub, build_hub, close_runner, open_hub
 from substrate.driver import Connection
 from substrate.publishing.lookout import Publisher
 from substrate.settings import ProjectFiles, Settings
@@ -288,6 +288,7 @@ async def _run(
     output_fd: int,
 ) -> Plexus:
     hub, broken = make_hub(settings, Path.cwd(), files)
+    broken += await open_hub(hub)
     for plugin in broken:
         logger.error("plugin skipped: %s: %s", plugin.source, plugin.reason)
     observers = Observers(hub, settings)

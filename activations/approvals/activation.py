@@ -60,6 +60,7 @@ class Approvals(Activation):
     """Open questions of your runs, and their answers."""
 
     namespace = "approvals"
+    audience = "client"
     version = "1.0.0"
 
     def __init__(self) -> None:
@@ -91,7 +92,7 @@ class Approvals(Activation):
             page.append(approval)
         return Pending(page, len(found) - len(page))
 
-    @method(title="Approve or decline", control=True)
+    @method(title="Approve or decline", control=True, needs_person=True)
     async def respond(
         self,
         approval_id: str,
@@ -150,7 +151,13 @@ class Approvals(Activation):
         finally:
             unsubscribe()
 
-    @method(title="Request tool permission", deadline_s=None, destructive=False, open_world=False)
+    @method(
+        title="Request tool permission",
+        deadline_s=None,
+        destructive=False,
+        open_world=False,
+        audience="model",
+    )
     async def permit(
         self,
         tool_name: str,

@@ -54,6 +54,7 @@ class Arbor(TreeMethods, NodeMethods, TransferMethods):
     """Durable trees of text nodes: notes, outlines, conversations."""
 
     namespace = "arbor"
+    audience = "client"
     version = "1.0.0"
 
     @method(title="Watch a tree", deadline_s=None, read_only=True, open_world=False)

@@ -39,13 +39,14 @@ class ClaudeCode(Activation):
     """Claude Code sessions: an agent that works in a directory with its own tools."""
 
     namespace = "claudecode"
+    audience = "client"
     version = "1.0.0"
 
     def __init__(self, chat: Chat) -> None:
         """Create the activation over the sessions of `chat`."""
         self._chat = chat
 
-    @method(deadline_s=TURN_S, schema=CHAT_SCHEMA, open_world=True, scope="chat")
+    @method(deadline_s=TURN_S, schema=CHAT_SCHEMA, open_world=True, scope="chat", audience="model")
     async def chat(
         self,
         session_name: str,
@@ -63,7 +64,13 @@ class ClaudeCode(Activation):
         """
         return await self._chat.send(session_name, query, max_turns=max_turns, ctx=ctx)
 
-    @method(title="Create a Claude Code session", destructive=False, open_world=False, scope="chat")
+    @method(
+        title="Create a Claude Code session",
+        destructive=False,
+        open_world=False,
+        scope="chat",
+        audience="model",
+    )
     async def create(
         self,
         name: str,

@@ -57,6 +57,7 @@ class Chat(Activation):
     """Conversations with AI models: streamed, branching and stored as trees."""
 
     namespace = "chat"
+    audience = "client"
     version = "1.0.0"
 
     def __init__(
@@ -90,7 +91,7 @@ class Chat(Activation):
 
     # --- sessions -----------------------------------------------------------------------------
 
-    @method(title="Create a chat session", destructive=False, open_world=False)
+    @method(title="Create a chat session", destructive=False, open_world=False, audience="model")
     @config_parameters()
     async def create(self, name: str, *, ctx: Context, **config: Any) -> SessionData:
         """Create a chat session with a model and return it. Talk to the model with chat.send.
@@ -185,7 +186,13 @@ class Chat(Activation):
 
     # --- turns --------------------------------------------------------------------------------
 
-    @method(title="Send a message", deadline_s=TURN_S, destructive=False, open_world=True)
+    @method(
+        title="Send a message",
+        deadline_s=TURN_S,
+        destructive=False,
+        open_world=True,
+        audience="model",
+    )
     async def send(
         self,
         session: str,
@@ -310,7 +317,7 @@ class Chat(Activation):
         """
         return await (await self._history()).branches(ctx, session, after, limit)
 
-    @method(title="Search conversations", read_only=True, open_world=False)
+    @method(title="Search conversations", read_only=True, open_world=False, audience="model")
     async def search(
         self,
         text: str,

@@ -6,7 +6,7 @@ result is the same for every client and contains the complete output.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from mcp_view.calls import task
 from mcp_view.calls.call import RELATED_TASK, RUNNING, Call, State
@@ -15,8 +15,9 @@ from mcp_view.errors import ProtocolError, protocol_error
 from mcp_view.progress import ProgressReporter
 from mcp_view.reducer import Reducer, text_only_result
 from mcp_view.replies import Answer, Notify, NotifyCounted, Reply
+from mcp_view.server import McpServer
 from mcp_view.session import LEVELS, Caller, Peer, trace_context
-from plexus.errors import PlexusError
+from plexus.errors import InvalidParams, PlexusError
 from plexus.events import Detached, Event, Log, Progress, Terminal
 from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
@@ -32,12 +33,18 @@ from plexus.rpc.effects import (
 from plexus.runtime.log import Batch
 from plexus.runtime.run import Run
 
+#: A run of this many seconds is long: a person may want to watch the next one.
+LONG_S: Final = 10.0
+#: The tool that calls any other.
+CALL: Final = "plexus.call"
+
 __all__ = ("ToolCall", "call_tool", "list_tools", "task_result")
 
 
 def list_tools(peer: Peer, _: wire.Id, params: dict[str, Any], caller: Caller) -> list[Reply]:
     """Handle `tools/list`."""
-    tools = peer.server.catalogue.tools(caller.revision, peer.principal)
+    chosen = peer.session.tools or peer.server.options.tools
+    tools = peer.server.catalogue.tools(caller.revision, peer.principal, chosen)
     return [Answer(peer.server.page(caller.revision, params, b'"tools"', tools))]
 
 
@@ -56,6 +63,11 @@ def call_tool(
         arguments = {}
     elif arguments.__class__ is not dict:
         raise ProtocolError(wire.INVALID_PARAMS, "arguments must be an object.")
+    if spec.name == CALL:
+        try:
+            spec, arguments = _called(peer.server, arguments)
+        except InvalidParams as error:  # a result, which models read and act on
+            return ToolCall(peer, request_id, caller, spec).answer_text(error.message, failed=True)
     call = ToolCall(peer, request_id, caller, spec)
     if "task" in params or spec.background == "required":
         call.as_task = _requested_task(params, spec, caller)
@@ -79,6 +91,33 @@ def call_tool(
             _check_token(token, peer.server.hub.limits.id_chars)
             call.report_progress(token)
     return call.start(spec, arguments, params)
+
+
+def _called(server: McpServer, arguments: dict[str, Any]) -> tuple[MethodSpec, dict[str, Any]]:
+    """Return the method that `plexus.call` names, and its arguments. Raises InvalidParams.
+
+    The run is one of that method, so its progress, questions and result are those of a direct
+    call. A person who allows `plexus.call` once in a host has not allowed what could do damage.
+    """
+    name, inner = arguments.get("method"), arguments.get("params")
+    if not isinstance(name, str) or not (inner is None or isinstance(inner, dict)):
+        raise InvalidParams(f'{CALL} needs {{"method": "namespace.name", "params": {{...}}}}.')
+    spec = server.find_tool(name)
+    if spec is None:
+        raise InvalidParams(f"Unknown method {name[:128]!r}. Find methods with plexus.search.")
+    if not server.options.call_all and _may_damage(spec):
+        raise InvalidParams(
+            f"{spec.name} may delete, overwrite or run commands, so {CALL} does not call it. Call "
+            f"the tool {spec.name} itself: every method can be called by its name, listed or not. "
+            'The operator can allow it here with plexus_call = "all".'
+        )
+    return spec, inner or {}
+
+
+def _may_damage(spec: MethodSpec) -> bool:
+    """Whether a method may destroy something, as far as its author says, or runs commands."""
+    hints = spec.hints
+    return spec.scope == "bash" or not (hints.read_only or hints.destructive is False)
 
 
 def _check_token(token: int | str, limit: int) -> None:
@@ -186,14 +225,17 @@ class ToolCall(Call):
         """Reduce the events, send notifications, and answer after the terminal."""
         terminal = batch.terminal
         server = self.peer.server
+        page_note = None if terminal is None else self._page_note()
         if self._reducer is None:
-            if terminal is not None and self._progress is None:
+            if terminal is not None and self._progress is None and page_note is None:
                 text = text_only_result(batch, server.result_chars(self._spec))
                 if text is not None:
                     return self._answer_with_text(text, terminal)
             self._reducer = server.new_reducer(self.caller.revision, self._spec)
         reducer = self._reducer
         reducer.add_batch(batch)
+        if page_note is not None:
+            reducer.add_side_text(page_note)
         replies: list[Reply] = []
         if reducer.side_events or self._progress is not None or self.seen or self._questions:
             replies = self._notify(reducer, batch)
@@ -280,6 +322,17 @@ class ToolCall(Call):
                 return [SetTimer(self, heartbeat_s - silent_s)]
             message = progress.heartbeat(now, now - self.run.started_at)
         return [Notify([message]), SetTimer(self, heartbeat_s)]
+
+    def _page_note(self) -> str | None:
+        """Return where a person can watch runs, in the first result of a long one; None later."""
+        server, session = self.peer.server, self.peer.session
+        page = server.hub.page_url
+        if page is None or not session.names_page:
+            return None
+        if server.monotonic() - self.run.started_at < LONG_S:
+            return None
+        session.names_page = False
+        return f"[A person can watch and stop this and other runs at {page}#/run/{self.run.id}]"
 
     # --- tasks --------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import gc
 import typing
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -34,11 +34,13 @@ from substrate.telemetry.logging import announce, set_up_logging
 
 __all__ = (
     "FILES",
+    "Program",
     "cli",
     "files_of",
     "loaded_of",
     "main",
     "may_ask",
+    "program_of",
     "server_entry",
     "setting_flags",
     "setting_option",
@@ -64,6 +66,7 @@ COMMANDS = {
     "config": "substrate.cli.commands.config:config",
     "dev": "substrate.cli.commands.dev:dev",
     "doctor": "substrate.cli.commands.doctor:doctor",
+    "import": "substrate.cli.commands.import_server:import_server",
     "list": "substrate.cli.commands.list:list_methods",
     "mcp": "substrate.cli.commands.mcp:mcp",
     "new": "substrate.cli.commands.new:new",
@@ -86,6 +89,24 @@ REST = "substrate.cli.main.rest"
 #: Keys in `ctx.meta` of the project files and of the loaded settings, for subcommands.
 FILES = "substrate.cli.main.files"
 LOADED = "substrate.cli.main.loaded"
+
+
+#: Where the Python program that runs the command line stays for subcommands, if one does.
+PROGRAM = "substrate.cli.main.program"
+
+
+class Program(NamedTuple):
+    """A Python program that serves its own activations by this command line."""
+
+    activations: tuple[Any, ...]
+    #: What starts the program, as in `python tools.py`.
+    command: tuple[str, ...]
+
+
+def program_of(ctx: click.Context) -> Program | None:
+    """Return the program that runs this command line; None if it is `substrate` itself."""
+    program: Program | None = ctx.meta.get(PROGRAM)
+    return program
 
 
 class LazyGroup(click.Group):
@@ -186,12 +207,25 @@ def setting_option(
     is_flag=True,
     help="Trust substrate.toml and activations.d of this folder for this start.",
 )
+@setting_option(
+    "--only",
+    "Offer only these methods or namespaces, for example bash,arbor.tree_*.",
+    metavar="PATTERNS",
+)
+@setting_option(
+    "--without", "Switch these methods or namespaces off, for example chat.", metavar="PATTERNS"
+)
 @setting_option("--bash-sandbox", "Run bash commands in a bubblewrap sandbox.")
 @setting_option(
     "--database",
     "Database for trees and chats: a file, or postgresql://...",
     metavar="FILE|URL",
     default="a file in your data folder",
+)
+@setting_option(
+    "--mcp-tools",
+    "Tools that MCP lists: standard, all, or patterns such as bash.*.  [default: standard]",
+    metavar="TOOLS",
 )
 @setting_option("--mcp-tool-names", "Separator in MCP tool names. Some hosts reject dots.")
 @setting_option("--mcp-progress", "When to send MCP progress: if the client asked, or always.")
@@ -226,6 +260,10 @@ def cli(
         loaded = read_settings(flags, files.settings)
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
+    program = ctx.find_object(Program)
+    if program is not None:
+        files = dataclasses.replace(files, activations=program.activations)
+    ctx.meta[PROGRAM] = program
     ctx.meta[FILES] = files = _with_origin(files, loaded)
     ctx.meta[LOADED] = loaded
     settings = loaded.settings

@@ -80,7 +80,7 @@ def check_methods(methods: Sequence[MethodSpec], server: str) -> list[Finding]:
 
 
 def _finding(spec: MethodSpec, level: Level, rule: str, message: str, advice: str) -> Finding:
-    return Finding(level, rule, spec.name, message, advice, location_of_function(spec.function))
+    return Finding(level, rule, spec.name, message, advice, location_of_function(spec.source))
 
 
 # --- names ----------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def _check_parameters(spec: MethodSpec) -> Iterator[Finding]:
             f"{spec.name}({parameter.name})",
             "it has no description, so models see only its name",
             f"add `{parameter.name}: ...` to an `Args:` section of the docstring",
-            location_of_function(spec.function, parameter.name),
+            location_of_function(spec.source, parameter.name),
         )
 
 
@@ -163,7 +163,7 @@ def _annotations(hint: Any) -> tuple[Any, ...]:
 
 
 def _mark(spec: MethodSpec) -> MethodMark:
-    mark: MethodMark = getattr(spec.function, MARK)
+    mark: MethodMark = getattr(spec.source, MARK)
     return mark
 
 
@@ -209,8 +209,8 @@ def _check_scope(spec: MethodSpec) -> Iterator[Finding]:
 def _check_writes(spec: MethodSpec) -> Iterator[Finding]:
     if not spec.hints.read_only or spec.role != "method":
         return
-    place = location_of_function(spec.function)
-    for call, line in _calls(spec.function):
+    place = location_of_function(spec.source)
+    for call, line in _calls(spec.source):
         yield Finding(
             "warning",
             "write-marked-read",

@@ -26,10 +26,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final, TypeAlias
 
-from plexus.activation import Activation
 from plexus.errors import PlexusError
 from plexus.registry.activation_tree import Node
-from plexus.registry.plugin_namespaces import BuiltIns
+from plexus.registry.plugin_namespaces import BuiltIns, Registrable
 from plexus.registry.plugins import Find, module_of_file, plugin_errors
 from plexus.runtime.hub import Plexus
 from substrate.devtools.plugin_sources import PluginSources
@@ -234,8 +233,8 @@ class Reloader:
             names = [spec.name for spec in self._hub.methods() if spec.name.startswith(roots)]
             self._report(f"{done} {source.title}: {', '.join(names)}")
 
-    def _swap(self, source: Source, classes: Iterable[type[Activation]]) -> list[str]:
-        """Register these classes instead of those of the source. On failure, undo and raise."""
+    def _swap(self, source: Source, classes: Iterable[Registrable]) -> list[str]:
+        """Register these activations instead of those of the source. On failure, undo and raise."""
         before = {node.path: node for node in self._hub.nodes()}
         new = {str(getattr(cls, "namespace", "")): cls for cls in classes}
         removed = [namespace for namespace in source.namespaces if namespace not in new]

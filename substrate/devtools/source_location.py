@@ -14,9 +14,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from plexus.activation import Activation
+
 __all__ = (
     "SourceLocation",
     "display_path",
+    "location_of_activation",
     "location_of_class",
     "location_of_error",
     "location_of_function",
@@ -76,6 +79,14 @@ def location_of_class(cls: type) -> SourceLocation | None:
         return None
     line = outline(file).get(cls.__qualname__.replace("<locals>.", ""))
     return None if line is None else SourceLocation(file, line)
+
+
+def location_of_activation(activation: Activation | type[Activation]) -> SourceLocation | None:
+    """Where an activation is written: its class, or the first of its functions."""
+    if isinstance(activation, type) or type(activation) is not Activation:
+        return location_of_class(activation if isinstance(activation, type) else type(activation))
+    first = next(iter(activation.functions), None)
+    return None if first is None else location_of_function(first)
 
 
 def location_of_function(function: Callable[..., Any], argument: str = "") -> SourceLocation | None:

@@ -109,8 +109,12 @@ class Channel:
                 async with asyncio.timeout(OPEN_S):
                     welcome, _ = read_frame(await socket.recv(decode=False))
                 self._capacity = min(FRAME_BYTES, int(welcome["frame_bytes"])) - HEADER_BYTES
-                with self._listening():
-                    await self._serve(socket)
+                self._hub.page_url = f"http://127.0.0.1:{server.port}/"
+                try:
+                    with self._listening():
+                        await self._serve(socket)
+                finally:
+                    self._hub.page_url = None
         except (OSError, TimeoutError, InvalidHandshake, ConnectionClosed):
             return False
         except (KeyError, TypeError, ValueError, PlexusError):

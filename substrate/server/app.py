@@ -20,7 +20,6 @@ from mcp_view.session import Session
 from native_rpc.framing import MESSAGES
 from native_rpc.protocol import NativeConnection
 from plexus.errors import Internal, PlexusError
-from plexus.principal import Principal
 from plexus.rpc import wire
 from plexus.runtime.hub import Plexus
 from substrate.publishing.frames import PATH as PUBLISHING_PATH
@@ -41,6 +40,7 @@ from substrate.server.limits import ServerLimits
 from substrate.server.listener import OpenConnections
 from substrate.server.mcp.endpoint import McpEndpoint
 from substrate.server.mcp.legacy_sse import MessagesEndpoint, SseEndpoint
+from substrate.server.mcp.responder import chosen_tools
 from substrate.server.mcp.sessions import Sessions
 from substrate.server.page.static_files import PageFiles, send_page
 from substrate.server.rpc_http import RpcEndpoint, RunEvents
@@ -113,12 +113,12 @@ def build_app(
     metrics = metrics or Metrics(hub, Refusals())
     opened = OpenStreams() if open_streams is None else open_streams
 
-    def native_view(_: Principal) -> NativeConnection:
+    def native_view(_: Scope) -> NativeConnection:
         return NativeConnection(MESSAGES, hub.limits, hub.new_id)
 
-    def mcp_view(principal: Principal) -> McpConnection:
-        native = native_view(principal)
-        return McpConnection(mcp, Session(), principal=principal, fallback=native)
+    def mcp_view(scope: Scope) -> McpConnection:
+        session, native = Session(chosen_tools(scope)), native_view(scope)
+        return McpConnection(mcp, session, principal=scope["principal"], fallback=native)
 
     sessions = Sessions(hub.limits)
     credentials = CredentialWatch(access, (hub.runs, sessions))

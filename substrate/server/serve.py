@@ -18,7 +18,7 @@ import uvloop
 
 from mcp_view.server import McpOptions
 from plexus.runtime.hub import Plexus
-from substrate.build_hub import NO_FILES, MakeHub, build_hub, close_runner
+from substrate.build_hub import NO_FILES, MakeHub, build_hub, close_runner, open_hub
 from substrate.mcp_server import make_mcp_server, mcp_options
 from substrate.security.authentication import Access
 from substrate.security.exposure import check_exposure, connect_address, url_host
@@ -217,6 +217,7 @@ async def _serve(
     settings: Settings, files: ProjectFiles, sock: socket.socket, make_hub: MakeHub
 ) -> Plexus:
     hub, broken = make_hub(settings, Path.cwd(), files)
+    broken += await open_hub(hub)
     port = sock.getsockname()[1]
     with _open_access(settings, hub, port, Path.cwd()) as (access, token):
         observers = Observers(hub, settings)
@@ -235,6 +236,7 @@ async def _serve(
             for plugin in broken:
                 announce(f"Plugin skipped: {plugin.source}: {plugin.reason}")
             address = f"http://{url_host(connect_address(settings.bind))}:{port}"
+            hub.page_url = f"{address}/"
             _print_address(address, hub.version, token)
             reasons: list[Callable[[], Awaitable[object]]] = [
                 signals.stop_requested.wait,

@@ -17,7 +17,6 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from plexus.principal import Principal
 from plexus.rpc import wire
 from plexus.rpc.effects import View
 from plexus.runtime.hub import Plexus
@@ -43,6 +42,8 @@ UNSENT_BYTES: Final = 1024 * 1024
 GOING_AWAY: Final = 1001
 NOT_UTF8: Final = 1007
 POLICY_VIOLATION: Final = 1008
+#: Maximum characters of a close reason; a close frame has 123 bytes for it.
+CLOSE_REASON_CHARS: Final = 120
 #: Timeout of the close frame to a peer that does not read.
 CLOSE_S: Final = 1.0
 #: Time to write a close frame before the connection is aborted.
@@ -55,7 +56,7 @@ class MessageSocket:
     def __init__(
         self,
         hub: Plexus,
-        make_view: Callable[[Principal], View],
+        make_view: Callable[[Scope], View],
         open_streams: OpenStreams,
         credentials: CredentialWatch,
         subprotocol: str | None = None,
@@ -75,7 +76,13 @@ class MessageSocket:
         )
         credential: Credential = scope["credential"]
         principal = credential.principal
-        connection = Connection(self._hub, self._make_view(principal), principal)
+        try:
+            view = self._make_view(scope)
+        except ValueError as error:
+            reason = str(error)[:CLOSE_REASON_CHARS]
+            await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
+            return
+        connection = Connection(self._hub, view, principal)
         socket = _RevocableSocket(connection)
         self._open.add(connection)
         self._credentials.add(credential, socket)

@@ -113,7 +113,7 @@ class Asking(Activation):
         self.answered = 0
         self.ended = asyncio.Event()
 
-    @method
+    @method(destructive=False)
     async def ask(
         self, kind: str, timeout_s: float = 60, key: str | None = None, *, ctx: Context
     ) -> AsyncIterator[Content]:

@@ -12,6 +12,7 @@ from mcp_peer import HANDSHAKES, REVISIONS, STATELESS, McpPeer, text_of
 
 from activations.arbor import Arbor
 from mcp_view.server import McpOptions
+from mcp_view.tool_sets import ALL_TOOLS
 from plexus import Plexus
 from plexus.runtime.builtin import PlexusActivation
 
@@ -49,7 +50,7 @@ async def test_a_single_value_is_structured_content(revision: str, hub: Plexus) 
 
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_every_tool_describes_its_parameters(revision: str, hub: Plexus) -> None:
-    peer = McpPeer(hub, revision)
+    peer = McpPeer(hub, revision, options=McpOptions(tools=ALL_TOOLS))
     tools = (await peer.result("tools/list"))["tools"]
     ours = [tool for tool in tools if tool["name"].startswith("arbor.")]
     assert len(ours) == 28

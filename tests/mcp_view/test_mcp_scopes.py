@@ -13,6 +13,7 @@ from mcp_view.catalogue import MAX_VARIANTS
 from mcp_view.errors import DENIED
 from mcp_view.revisions import REVISIONS as NAMED_REVISIONS
 from mcp_view.server import McpServer
+from mcp_view.tool_sets import ALL_TOOLS
 from plexus import (
     Activation,
     Change,
@@ -255,10 +256,10 @@ async def test_lists_follow_the_hub(server: McpServer) -> None:
 
 async def test_arbitrary_scopes_do_not_fill_the_cache(server: McpServer) -> None:
     revision = NAMED_REVISIONS[CORE]
-    kept = server.catalogue.tools(revision, READER)
+    kept = server.catalogue.tools(revision, READER, ALL_TOOLS)
     for number in range(2 * MAX_VARIANTS):
         odd = Principal(f"p{number}", frozenset({f"odd{number}"}))
-        assert server.catalogue.tools(revision, odd) is kept
+        assert server.catalogue.tools(revision, odd, ALL_TOOLS) is kept
 
 
 # --- by name --------------------------------------------------------------------------------------

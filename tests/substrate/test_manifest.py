@@ -64,9 +64,7 @@ async def test_the_manifest_describes_activations_as_their_classes_do(tmp_path: 
 def plain(spec: Any) -> dict[str, Any]:
     """Return what is known of a method without its class."""
     names = [field.name for field in dataclasses.fields(spec)]
-    known = {
-        name: getattr(spec, name) for name in names if name not in (*LATE_FIELDS, "schema_entry")
-    }
+    known = {name: getattr(spec, name) for name in names if name not in (*LATE_FIELDS, "schema_entry")}
     known |= {"template": spec.template and vars(spec.template)}
     known |= {"name_template": spec.name_template and vars(spec.name_template)}
     properties = ("names", "returns_media", "is_standing", "purpose")

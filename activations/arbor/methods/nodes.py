@@ -62,7 +62,9 @@ class Item:
 class NodeMethods(StoreActivation):
     """The methods of nodes, paths and search."""
 
-    @method(title="Add a text node", destructive=False, open_world=False, scope=WRITE)
+    @method(
+        title="Add a text node", destructive=False, open_world=False, scope=WRITE, audience="model"
+    )
     async def node_create_text(
         self,
         tree_id: str,
@@ -314,7 +316,7 @@ class NodeMethods(StoreActivation):
             [NodeHandle(n.id, handle_data(n.handle)) for n in path if n.handle is not None],
         )
 
-    @method(title="Search trees", read_only=True, open_world=False)
+    @method(title="Search trees", read_only=True, open_world=False, audience="model")
     async def search(
         self,
         text: str,

@@ -195,7 +195,7 @@ class TreeMethods(StoreActivation):
         store = await self.store()
         return tree_data(await store.delete_tree(ctx.principal.name, tree_id))
 
-    @method(title="Show a tree as text", read_only=True, open_world=False)
+    @method(title="Show a tree as text", read_only=True, open_world=False, audience="model")
     async def tree_render(
         self,
         tree_id: str,

@@ -16,6 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from plexus.errors import InvalidParams, PlexusError, UnknownMethod
+from plexus.registry.selection import OFF, Selection
 from substrate.cli.commands.list import print_namespaces
 from substrate.cli.main import files_of, settings_of
 from substrate.cli.schema_options import (
@@ -200,6 +201,8 @@ def _unknown_method(ctx: click.Context, target: Target, name: str) -> str:
         if here is not None:
             message = f"{target.name} does not have {here}. Use --local to run it here."
             return message[0].upper() + message[1:]
+    if not Selection(settings_of(ctx).only, settings_of(ctx).without).allows(name):
+        return f"{name} is {OFF}: see `substrate config only without`."
     advice = suggest(name, names) or "`substrate list` shows all methods."
     return f"Unknown method {name!r}. {advice}"
 

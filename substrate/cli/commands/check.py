@@ -15,7 +15,7 @@ import click
 from plexus.activation import Activation
 from plexus.errors import PlexusError
 from plexus.registry.activation_tree import methods_of, read_activation
-from plexus.registry.plugin_namespaces import BuiltIns
+from plexus.registry.plugin_namespaces import BuiltIns, Registrable
 from plexus.registry.plugins import Find, plugin_errors
 from plexus.registry.signature import MethodSpec
 from plexus.runtime.hub import Plexus
@@ -29,7 +29,7 @@ from substrate.devtools.plugin_sources import NoSource, PluginSources, find_sour
 from substrate.devtools.source_location import (
     SourceLocation,
     display_path,
-    location_of_class,
+    location_of_activation,
     location_of_error,
 )
 from substrate.settings import ProjectFiles, Settings
@@ -126,7 +126,7 @@ async def _load(sources: PluginSources, settings: Settings, files: ProjectFiles)
     return loaded
 
 
-def _classes(name: str, find: Find, loaded: LoadResult) -> list[type[Activation]]:
+def _classes(name: str, find: Find, loaded: LoadResult) -> list[Registrable]:
     try:
         with plugin_errors():
             return list(find(name))
@@ -135,17 +135,24 @@ def _classes(name: str, find: Find, loaded: LoadResult) -> list[type[Activation]
         return []
 
 
+def name_of(activation: Registrable) -> str:
+    """Return what findings call an activation: its class, or its namespace if it has none."""
+    if isinstance(activation, type):
+        return activation.__name__
+    return activation.namespace
+
+
 def _register(
-    cls: type[Activation], hub: Plexus, built_in: dict[str, type[Activation]], loaded: LoadResult
+    cls: Registrable, hub: Plexus, built_in: dict[str, type[Activation]], loaded: LoadResult
 ) -> None:
-    place = location_of_class(cls)
+    place = location_of_activation(cls)
     replaced = built_in.get(getattr(cls, "namespace", ""))
     if replaced not in (None, cls):
         loaded.findings.append(
             Finding(
                 "warning",
                 "namespace-taken",
-                cls.__name__,
+                name_of(cls),
                 f"replaces the built-in activation {cls.namespace}",
                 "choose another namespace unless the replacement is intended",
                 place,
@@ -160,7 +167,7 @@ def _register(
                 return
             hub.register(node.activation)
     except PlexusError as error:
-        loaded.findings.append(_broken(cls.__name__, error, [place.file] if place else []))
+        loaded.findings.append(_broken(name_of(cls), error, [place.file] if place else []))
     else:
         loaded.methods.extend(methods_of(node))
 
@@ -174,7 +181,7 @@ def _clash(methods: Iterable[MethodSpec], known: Sequence[MethodSpec]) -> Findin
             message = f"clients cannot tell it from {other.name}: dots become underscores"
             if other.name == spec.name:
                 message = f"duplicate name, also defined by {type(other.owner).__name__}"
-            place = location_of_class(type(spec.owner))
+            place = location_of_activation(spec.owner)
             advice = "rename one of the two"
             return Finding("error", "name-collision", spec.name, message, advice, place)
     return None

@@ -15,7 +15,7 @@ from plexus.registry.plugins import BrokenPlugin
 from plexus.rpc import wire
 from plexus.runtime.calls import Call
 from plexus.runtime.hub import Plexus
-from substrate.build_hub import NO_FILES, build_hub, close_runner
+from substrate.build_hub import NO_FILES, build_hub, close_runner, open_hub
 from substrate.cli.target.catalogue import HubCatalogue
 from substrate.settings import ProjectFiles, Settings
 
@@ -113,7 +113,8 @@ class LocalTarget:
 async def _build(
     settings: Settings, project: Path, files: ProjectFiles
 ) -> tuple[Plexus, list[BrokenPlugin]]:
-    return build_hub(settings, project, files)
+    hub, broken = build_hub(settings, project, files)
+    return hub, broken + await open_hub(hub)
 
 
 def _without_stdout() -> redirect_stdout[Any]:

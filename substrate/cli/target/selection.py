@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from plexus.registry.plugins import BrokenPlugin
-from substrate.cli.main import files_of, settings_of
+from substrate.cli.main import files_of, program_of, settings_of
 from substrate.cli.target.local import LocalTarget
 from substrate.cli.target.protocol import Target
 from substrate.cli.target.server import ServerTarget, find_server, server_url
@@ -79,7 +79,7 @@ def choose_target(ctx: click.Context, choice: Choice) -> Target:
             )
         target = _named_server(ctx, choice.url)
     # Shell completion must be fast, and a server that hangs must not block the shell.
-    elif not (choice.local or hub_flags or ctx.resilient_parsing):
+    elif not (choice.local or hub_flags or ctx.resilient_parsing or program_of(ctx)):
         target = running_server(ctx)
     if target is None:
         target = LocalTarget(settings, Path.cwd(), files_of(ctx))

@@ -43,6 +43,7 @@ from substrate.server.mcp.responder import (
     PostedMessage,
     RemainingWork,
     Responder,
+    chosen_tools,
     http_status,
 )
 from substrate.server.mcp.sessions import HttpSession, Sessions
@@ -114,7 +115,12 @@ class McpEndpoint:
         message = wire.decode(body, self._limits)
         if isinstance(message, wire.Invalid):
             return _refuse(send, 400, message.id, message.code, message.message, message.data)
-        post = PostedMessage(message, accept, receive, send, scope["credential"])
+        try:
+            tools = chosen_tools(scope)
+        except ValueError as error:
+            request_id = message.id if isinstance(message, wire.Request) else None
+            return _refuse(send, 400, request_id, wire.INVALID_PARAMS, str(error))
+        post = PostedMessage(message, accept, receive, send, scope["credential"], tools=tools)
         if _is_stateless(message, headers):
             return self._answer_stateless(post, scope)
         session_id = headers.get(SESSION_ID)
@@ -126,7 +132,7 @@ class McpEndpoint:
         return self._answer_in_session(post._replace(session=session), session)
 
     def _answer_stateless(self, post: PostedMessage, scope: Scope) -> ResponseCoroutine:
-        message, accept, _, send, _, _ = post
+        message, accept, _, send, *_ = post
         if not isinstance(message, wire.Request):
             if isinstance(message, wire.Notification):
                 return self._accept_notification(message, post)
@@ -140,11 +146,11 @@ class McpEndpoint:
             if not accept.anything:
                 return send_json(send, 406, {"error": "Accept text/event-stream to listen."})
             streaming = True
-        view = self._view(Session(), post, streaming=streaming, stateless=True)
+        view = self._view(Session(post.tools), post, streaming=streaming, stateless=True)
         return self._responder.respond(view, post)
 
     def _answer_in_session(self, post: PostedMessage, session: HttpSession) -> ResponseCoroutine:
-        message, accept, _, send, _, _ = post
+        message, accept, _, send, *_ = post
         if isinstance(message, wire.Notification) and self._is_native(message):
             return self._accept_notification(message, post)
         if message.__class__ is not wire.Request and _deliver(message, session):
@@ -153,7 +159,7 @@ class McpEndpoint:
         return self._responder.respond(view, post)
 
     def _answer_without_session(self, post: PostedMessage) -> ResponseCoroutine:
-        message, accept, _, send, _, _ = post
+        message, accept, _, send, *_ = post
         if isinstance(message, wire.Request) and message.method == "initialize":
             return self._initialize(post)
         if not isinstance(message, list):
@@ -164,12 +170,12 @@ class McpEndpoint:
             if not native and not ping:
                 request_id = message.id if isinstance(message, wire.Request) else None
                 return _refuse(send, 400, request_id, NOT_INITIALIZED, "Server not initialized")
-        view = self._view(Session(), post, streaming=accept.stream)
+        view = self._view(Session(post.tools), post, streaming=accept.stream)
         return self._responder.respond(view, post)
 
     async def _initialize(self, post: PostedMessage) -> None:
         """Create a session, if `initialize` succeeds."""
-        state = Session()
+        state = Session(post.tools)
         view = self._view(state, post, streaming=False)
         connection = Connection(self._hub, view, post.principal)
         connection.receive(post.message)
@@ -192,7 +198,7 @@ class McpEndpoint:
 
     async def _accept_notification(self, message: wire.Notification, post: PostedMessage) -> None:
         """Handle a notification that concerns no request in progress."""
-        view = self._view(Session(), post, streaming=False)
+        view = self._view(Session(post.tools), post, streaming=False)
         connection = Connection(self._hub, view, post.principal)
         connection.receive(message)
         connection.lost()

@@ -38,6 +38,7 @@ from substrate.server.asgi import (
     send_wrong_method,
 )
 from substrate.server.limits import ServerLimits
+from substrate.server.mcp.responder import chosen_tools
 from substrate.server.mcp.streams import EventWriter, PlainStream
 from substrate.server.peers import Peer
 from substrate.server.shutdown import OpenStreams
@@ -111,7 +112,12 @@ class SseEndpoint:
         native = NativeConnection(MESSAGES, hub.limits, hub.new_id)
         credential: Credential = scope["credential"]
         principal = credential.principal
-        view = McpConnection(self._server, Session(), principal=principal, fallback=native)
+        try:
+            session = Session(chosen_tools(scope))
+        except ValueError as error:
+            await send_json(send, 400, {"error": str(error)})
+            return
+        view = McpConnection(self._server, session, principal=principal, fallback=native)
         connection = Connection(hub, view, principal)
         name = os.urandom(16).hex().encode()
         events = LegacyStream(connection, view, b"/messages?session_id=" + name)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qs
 
-from starlette.types import Receive, Send
+from starlette.types import Receive, Scope, Send
 
 from mcp_view.errors import (
     DENIED,
@@ -21,12 +23,13 @@ from mcp_view.errors import (
 )
 from mcp_view.protocol import McpConnection
 from mcp_view.server import McpServer
+from mcp_view.tool_sets import ToolSet
 from plexus.principal import Principal
 from plexus.rpc import wire
 from substrate.driver import Connection
 from substrate.security.authentication import Credential
 from substrate.security.credential_watch import CredentialWatch
-from substrate.server.asgi import Accept, Headers, send_bytes, send_empty
+from substrate.server.asgi import Accept, Headers, header, send_bytes, send_empty
 from substrate.server.limits import ServerLimits
 from substrate.server.mcp.sessions import HttpSession
 from substrate.server.mcp.streams import EventWriter, PlainStream, SessionStream, encode_events
@@ -40,6 +43,7 @@ __all__ = (
     "PostedMessage",
     "RemainingWork",
     "Responder",
+    "chosen_tools",
     "http_status",
     "missing_scope",
 )
@@ -65,6 +69,11 @@ MessageOrBatch = wire.Message | list[wire.Message]
 RemainingWork = Coroutine[Any, Any, None] | None
 
 
+#: The header with which a client chooses its tool set, and how much of it is read.
+TOOLS_HEADER: Final = b"x-substrate-tools"
+TOOLS_CHARS: Final = 4096
+
+
 class PostedMessage(NamedTuple):
     """A posted message with its request context."""
 
@@ -74,11 +83,31 @@ class PostedMessage(NamedTuple):
     send: Send
     credential: Credential
     session: HttpSession | None = None
+    #: The tools that the client chose to see; None for the choice of the server.
+    tools: ToolSet | None = None
 
     @property
     def principal(self) -> Principal:
         """The principal of the request."""
         return self.credential.principal
+
+
+def chosen_tools(scope: Scope) -> ToolSet | None:
+    """Return the tool set that a client chose with `?tools=` or the header; None without a choice.
+
+    Raises ValueError for an invalid pattern.
+    """
+    text = header(scope, TOOLS_HEADER)
+    if b"tools=" in scope["query_string"]:
+        # As text, because bytes that are not ASCII cannot be parsed.
+        query = parse_qs(scope["query_string"].decode("latin-1"))
+        text = ",".join(query.get("tools", [])).encode("latin-1") or text
+    return _tool_set(text) if text else None
+
+
+@lru_cache(maxsize=256)
+def _tool_set(text: bytes) -> ToolSet:
+    return ToolSet.parse(text[:TOOLS_CHARS].decode("latin-1"))
 
 
 class Responder:
@@ -181,7 +210,7 @@ class Responder:
         extra: Headers | None = None,
     ) -> None:
         """Send a complete answer in one response."""
-        message, accept, _, send, credential, session = post
+        message, accept, _, send, credential, session, _ = post
         if not messages:
             await send_empty(send, 202)  # the request was cancelled
             return
