@@ -64,7 +64,7 @@ CHAT: Final = "activations.chat:Chat"
 #: What stands before the name of a FastMCP server, where an activation is named.
 FASTMCP: Final = "fastmcp:"
 #: What every server offers, whatever it serves: itself, and its health.
-CORE: Final = frozenset({"plexus.runtime.builtin:PlexusItself", "activations.health:Health"})
+CORE: Final = frozenset({"plexus.runtime.builtin:PlexusActivation", "activations.health:Health"})
 
 
 def build_hub(
