@@ -90,7 +90,7 @@ class Health(Activation):
         """Stream server health reports at an interval until cancelled.
 
         Args:
-            interval: Seconds between reports, at least 0.1. Default 5.
+            interval: Seconds between reports, at least 0.1.
         """
         while True:
             yield Status(**vars(await self._report(ctx)))

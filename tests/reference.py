@@ -57,6 +57,8 @@ def _method(method: dict[str, Any]) -> list[str]:
         for name, schema in parameters.items():
             shown = f"`{name}`" if name in required else f"`{name}` (optional)"
             text = " ".join(str(schema.get("description", "")).split()).replace("|", "\\|")
+            if schema.get("default") not in (None, False):
+                text += f" Default: `{schema['default']}`."
             lines.append(f"| {shown} | {_type(schema)} | {text} |")
         lines.append("")
     return lines

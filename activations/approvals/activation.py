@@ -71,13 +71,11 @@ class Approvals(Activation):
     async def pending(
         self, run: int | None = None, limit: int = 100, *, principal: Principal
     ) -> Pending:
-        """List the open questions of your runs, such as requests for approval, oldest first.
-
-        Answer them with approvals.respond.
+        """List the open questions of your runs, oldest first. Answer with approvals.respond.
 
         Args:
-            run: Id of a run. Defaults to all your runs.
-            limit: Maximum number of questions. Default 100.
+            run: Only questions of this run.
+            limit: Maximum number of questions.
         """
         found = [
             each for each in self.open_questions(principal) if run is None or each.run.id == run
@@ -102,14 +100,14 @@ class Approvals(Activation):
         *,
         principal: Principal,
     ) -> Answered:
-        """Answer an open question of one of your runs: approve, decline, or answer with a value.
+        """Approve, decline or answer an open question of one of your runs.
 
         Args:
-            approval_id: Id of the question, from approvals.pending or approvals.watch.
+            approval_id: Id of the question.
             approve: true to approve or answer, false to decline.
-            message: Reason for declining; sent to the run.
-            answer: The value for a question that needs more than yes or no; it must match the
-                question's schema. For `permit`: a tool input that replaces the original.
+            message: Reason for declining.
+            answer: A value that matches the question's schema. For `permit`: a replacement of the
+                tool's input.
         """
         if not approve and answer is not None:
             raise InvalidParams(
@@ -135,7 +133,7 @@ class Approvals(Activation):
     ) -> AsyncIterator[ApprovalPending | ApprovalSettled]:
         """Stream the open questions of your runs, then every question that opens or closes.
 
-        A slow reader skips questions that opened and closed meanwhile.
+        A slow reader misses questions that were closed meanwhile.
         """
         watcher = _Watcher(principal)
         unsubscribe = self.on_change(watcher.on_change)

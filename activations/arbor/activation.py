@@ -61,12 +61,12 @@ class Arbor(TreeMethods, NodeMethods, TransferMethods):
     async def watch(self, tree_id: str, after: int = 0, *, ctx: Context) -> AsyncIterator[Changed]:
         """Stream the changes of a tree, past and new, until cancelled.
 
-        Includes changes by other processes. To resume without gaps, pass the last `seq` as `after`.
+        Includes changes by other processes.
 
         Args:
             tree_id: Id of the tree.
-            after: Return only changes with a higher `seq`; pass the tree's `seq` to get only new
-                ones. Default 0: all recorded changes.
+            after: `seq` of the last change you have, to resume without gaps; the tree's `seq` for
+                new changes only.
         """
         store = await self.store()
         async with aclosing(follow(store, ctx.principal.name, tree_id, after)) as changes:

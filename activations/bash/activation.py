@@ -101,17 +101,16 @@ class Bash(Activation):
     ) -> AsyncIterator[Start | Stdout | Stderr | Truncated | Exit]:
         """Run a shell command with bash and stream its output, then its exit code.
 
-        Use it to build, test, search and edit files. Background processes are killed when the
-        command exits, so run a long-lived process in a separate call and cancel it when done.
+        Background processes are killed when the command exits: run a long-lived process in a
+        separate call and cancel it when done.
 
         Args:
-            command: Command line or script, as in `bash -c`. Example: "pytest -q tests".
-            cwd: Working directory. Default: the server's directory, or the workspace in a sandbox.
-            env: Environment variables to add or replace. A sandboxed command inherits few others.
-            stdin: Text for the command's standard input. Default: empty.
-            timeout_s: Seconds until the command is killed and the run fails. Null: no timeout.
-            max_output_bytes: Maximum bytes of stdout and stderr together. The command is killed if
-                it writes more.
+            command: Command line or script, such as "pytest -q tests".
+            cwd: Working directory. Default: the server's, or the workspace in a sandbox.
+            env: Environment variables to add or replace.
+            stdin: Text for standard input.
+            timeout_s: Seconds until the command is killed. Null: no timeout.
+            max_output_bytes: Maximum bytes of stdout and stderr together; more kills the command.
         """
         _check("timeout_s", timeout_s is None or 0 < timeout_s < math.inf, "must be above zero")
         _check("max_output_bytes", max_output_bytes >= 0, "must not be negative")

@@ -22,7 +22,7 @@ PLAIN = "text/plain"
 
 @dataclasses.dataclass(frozen=True)
 class Attachment:
-    """A file: its `text`, its `data` in base64, or the `uri` of a resource of this server."""
+    """`text`, or `data` (base64) with `mime_type`, or the `uri` of a resource of this server."""
 
     name: str | None = None
     mime_type: str | None = None

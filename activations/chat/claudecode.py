@@ -85,12 +85,11 @@ class ClaudeCode(Activation):
         """Create a Claude Code session in a directory and return it. Use it with claudecode.chat.
 
         Args:
-            name: Name of the new session. It must not exist yet.
-            working_dir: Working directory of Claude Code. Defaults to the server's.
-            model: Model or alias, such as "sonnet" or "opus". Defaults to Claude Code's own.
+            name: Name of the new session.
+            working_dir: Working directory. Default: the server's.
+            model: Model or alias, such as "sonnet" or "opus".
             system_prompt: Instructions in addition to those of Claude Code.
-            approve: Whether tool calls that need permission ask you: all or changes (default) ask,
-                none allows them.
+            approve: none allows tool calls that need permission; all and changes ask you.
             allowed_tools: Tools that need no approval, such as "Read" or "Bash(git *)".
         """
         return await self._chat.create(
@@ -110,8 +109,8 @@ class ClaudeCode(Activation):
         """List your Claude Code sessions by name, with their configuration and last update.
 
         Args:
-            after: The `next` value of the previous page; omit it for the first page.
-            limit: Maximum number of sessions, 1 to 1000. Default 100.
+            after: `next` of the previous page.
+            limit: Maximum number of sessions, 1 to 1000.
         """
         found: list[SessionData] = []
         while True:
@@ -146,7 +145,7 @@ class ClaudeCode(Activation):
         """Create a second Claude Code session that shares the conversation so far; returns it.
 
         Args:
-            session_name: Name of the session to fork.
-            new_name: Name of the new session. It must not exist yet.
+            session_name: Session to fork.
+            new_name: Name of the new session.
         """
         return await self._chat.fork(session_name, new_name, ctx=ctx)

@@ -97,7 +97,7 @@ class Chat(Activation):
         """Create a chat session with a model and return it. Talk to the model with chat.send.
 
         Args:
-            name: Name of the new session. It must not exist yet.
+            name: Name of the new session.
         """
         return await (await self._sessions()).create(ctx, name, SessionConfig(**config))
 
@@ -105,11 +105,11 @@ class Chat(Activation):
     async def list_sessions(
         self, after: str | None = None, limit: int = 100, *, ctx: Context
     ) -> SessionPage:
-        """List your chat sessions by name, with model and last update, to find one to continue.
+        """List your chat sessions by name, with model and last update.
 
         Args:
-            after: The `next` value of the previous page; omit it for the first page.
-            limit: Maximum number of sessions, 1 to 1000. Default 100.
+            after: `next` of the previous page.
+            limit: Maximum number of sessions, 1 to 1000.
         """
         if self._arbor.is_empty():
             return SessionPage([])
@@ -120,19 +120,19 @@ class Chat(Activation):
         """Return the configuration and current position of a session, not its messages.
 
         Args:
-            session: Name of the session.
+            session: Session name.
         """
         return await (await self._sessions()).get(ctx, session)
 
     @method(title="Change session settings", destructive=True, idempotent=True, open_world=False)
     @config_parameters(changes=True)
     async def configure(self, session: str, *, ctx: Context, **config: Any) -> SessionData:
-        """Change the configuration of a session, such as its model, system prompt or tools.
+        """Change the configuration of a session and return it.
 
-        Omitted parameters stay unchanged. Returns the session.
+        Omitted parameters stay unchanged.
 
         Args:
-            session: Name of the session.
+            session: Session name.
         """
         return await (await self._sessions()).configure(ctx, session, config)
 
@@ -141,8 +141,8 @@ class Chat(Activation):
         """Rename a session and return it.
 
         Args:
-            session: Current name of the session.
-            new_name: New name. It must not exist yet.
+            session: Current name.
+            new_name: The new name.
         """
         return await (await self._sessions()).rename(ctx, session, new_name)
 
@@ -150,10 +150,10 @@ class Chat(Activation):
     async def delete(self, session: str, *, ctx: Context) -> DeletedSession:
         """Delete a session. Its messages are retained while other sessions share its tree.
 
-        After that they are deleted at the end of a retention period.
+        Then they are deleted after a retention period.
 
         Args:
-            session: Name of the session.
+            session: Session name.
         """
         return await (await self._sessions()).delete(ctx, session)
 
@@ -163,12 +163,12 @@ class Chat(Activation):
     ) -> SessionData:
         """Create a second session that shares the conversation so far, and return it.
 
-        Use it to try another direction while the original session stays as it is.
+        Use it to try another direction; the original session stays as it is.
 
         Args:
-            session: Name of the session to fork.
-            new_name: Name of the new session. It must not exist yet.
-            node_id: The last message that both share. Defaults to the current position.
+            session: Session to fork.
+            new_name: Name of the new session.
+            node_id: The last message that both share. Default: the current position.
         """
         return await (await self._sessions()).fork(ctx, session, new_name, node_id)
 
@@ -179,8 +179,8 @@ class Chat(Activation):
         The next message continues from there. Returns the session.
 
         Args:
-            session: Name of the session.
-            node_id: Id of the message, from chat.history or chat.branches.
+            session: Session name.
+            node_id: Id of the message, from chat.branches or chat.history.
         """
         return await (await self._sessions()).set_head(ctx, session, node_id)
 
@@ -207,19 +207,17 @@ class Chat(Activation):
     ) -> AsyncIterator[TurnEvent]:
         """Send a message to the model of a session and stream its answer and tool calls.
 
-        Use it to continue a conversation. Both messages are stored; a partial answer is marked.
+                Both messages are stored; a partial answer is marked.
 
-        Args:
-            session: Name of the session.
-            message: Text of the message.
-            attachments: Files, up to 20. Each has `text`, or `data` (base64) with `mime_type`, or
-                the `uri` of a resource of this server; `name` is optional.
-            ephemeral: If true, this turn is not stored. Default false.
-            max_turns: Maximum model calls in this turn; each round of tool calls needs another.
-                Default 50; no limit for Claude Code.
-            when_busy: If another turn is in progress: refuse (default), or queue.
-            overflow: If the conversation exceeds the context window: refuse, drop the oldest
-                turns, or summarise them. Defaults to the setting of the session.
+                Args:
+                    session: Session name.
+            message: The message.
+            attachments: Up to 20 files.
+            ephemeral: Do not store this turn.
+            max_turns: Maximum model calls; each round of tool calls needs another. Default 50; no
+                limit for Claude Code.
+            when_busy: What to do while another turn runs.
+            overflow: What to do past the context window. Default: the session's setting.
         """
         sessions = await self._sessions()
         new = user_message(message)
@@ -241,11 +239,11 @@ class Chat(Activation):
         """Answer an earlier message again and stream the new answer; the old answer is kept.
 
         Args:
-            session: Name of the session.
-            node_id: The user message, or a message of its answer. Defaults to the latest.
-            max_turns: Maximum model calls in this turn. Default 50; no limit for Claude Code.
-            when_busy: If another turn is in progress: refuse (default), or queue.
-            overflow: If the conversation exceeds the context window: refuse, drop or summarise.
+            session: Session name.
+            node_id: The user message, or a message of its answer. Default: the latest.
+            max_turns: Maximum model calls. Default 50; no limit for Claude Code.
+            when_busy: What to do while another turn runs.
+            overflow: What to do past the context window.
         """
         sessions = await self._sessions()
         user_node = await History(sessions).message_to_answer(ctx, session, node_id)
@@ -266,16 +264,15 @@ class Chat(Activation):
     ) -> AsyncIterator[TurnEvent]:
         """Replace an earlier message in a new branch; the original branch is kept.
 
-        An edited user message is answered again, with its attachments. An edited answer is only
-        stored.
+        An edited user message is answered again; an edited answer is only stored.
 
         Args:
-            session: Name of the session.
-            node_id: Id of the user message or answer to replace.
+            session: Session name.
+            node_id: The user message or answer to replace.
             message: The new text.
-            max_turns: Maximum model calls in this turn. Default 50; no limit for Claude Code.
-            when_busy: If another turn is in progress: refuse (default), or queue.
-            overflow: If the conversation exceeds the context window: refuse, drop or summarise.
+            max_turns: Maximum model calls. Default 50; no limit for Claude Code.
+            when_busy: What to do while another turn runs.
+            overflow: What to do past the context window.
         """
         sessions = await self._sessions()
         new = user_message(message)
@@ -291,14 +288,14 @@ class Chat(Activation):
     async def history(
         self, session: str, before: str | None = None, limit: int = 50, *, ctx: Context
     ) -> HistoryPage:
-        """Return the latest messages of a conversation, oldest first, to read or continue it.
+        """Return the latest messages of a conversation, oldest first.
 
         An answer in progress comes last, with the status "streaming".
 
         Args:
-            session: Name of the session.
-            before: The `next` value of the previous page, for older messages.
-            limit: Maximum number of messages, 1 to 1000. Default 50.
+            session: Session name.
+            before: `next` of the previous page.
+            limit: Maximum number of messages, 1 to 1000.
         """
         return await (await self._history()).history(ctx, session, before, limit)
 
@@ -311,9 +308,9 @@ class Chat(Activation):
         Use it to find a message for chat.set_head.
 
         Args:
-            session: Name of the session.
-            after: The `next` value of the previous page; omit it for the first page.
-            limit: Maximum number of branches, 1 to 1000. Default 50.
+            session: Session name.
+            after: `next` of the previous page.
+            limit: Maximum number of branches, 1 to 1000.
         """
         return await (await self._history()).branches(ctx, session, after, limit)
 
@@ -330,10 +327,10 @@ class Chat(Activation):
         """Search your chat messages for words; returns excerpts and their sessions, newest first.
 
         Args:
-            text: Words that a message must contain, in any order. Case and punctuation are ignored.
-            session: Search only the tree of this session. Defaults to all your sessions.
-            before: The `next` value of the previous page, for older matches.
-            limit: Maximum number of matches, 1 to 1000. Default 20.
+            text: Words that a message must all contain. Case and punctuation are ignored.
+            session: Search only the tree of this session.
+            before: `next` of the previous page.
+            limit: Maximum number of matches, 1 to 1000.
         """
         return await (await self._history()).search(ctx, text, session, before, limit)
 
@@ -348,8 +345,8 @@ class Chat(Activation):
         """Return a whole conversation as one document, streamed in chunks.
 
         Args:
-            session: Name of the session.
-            format: markdown for reading (default), or json for processing.
+            session: Session name.
+            format: markdown for reading, json for processing.
         """
         for text in await (await self._history()).export(ctx, session, format):
             yield Content(text)
@@ -375,7 +372,7 @@ class Chat(Activation):
         """Return the messages of a chat session, to continue the conversation elsewhere.
 
         Args:
-            session: Name of the session.
+            session: Session name.
         """
         for message in await (await self._history()).prompt(ctx, session):
             yield message

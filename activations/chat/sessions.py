@@ -55,73 +55,57 @@ class SessionConfig(NamedTuple):
     model: Annotated[
         str | None,
         _Doc(
-            'Model as "provider:model", such as "anthropic:claude-sonnet-4-5"; list providers with'
-            " `chat.models`. Defaults to the server's default model.",
-            'New model as "provider:model", such as "anthropic:claude-sonnet-4-5".',
+            '"provider:model", such as "anthropic:claude-sonnet-4-5"; see `chat.models`.',
         ),
     ] = None
     system_prompt: Annotated[
         str | None,
         _Doc(
-            "Instructions for the model, sent before the conversation.",
-            "New instructions for the model; an empty string removes them.",
+            "Instructions for the model.",
+            "Instructions for the model; an empty string removes them.",
         ),
     ] = None
     tools: Annotated[
         list[str] | None,
         _Doc(
-            'Methods that the model can call, as names or patterns such as "bash.execute" or'
-            ' "arbor.*". Default: none.',
-            "Methods that the model can call, as names or patterns; an empty list removes all.",
+            'Methods that the model can call, such as "bash.execute" or "arbor.*".',
+            "Methods that the model can call; an empty list removes all.",
         ),
     ] = None
     approve: Annotated[
         Approval,
-        _Doc(
-            "Which tool calls need your approval: all, changes (those that can make changes; the"
-            " default), or none.",
-            "Which tool calls need your approval: all, changes, or none.",
-        ),
+        _Doc('Tool calls that need your approval; "changes" are those that may change data.'),
     ] = "changes"
     overflow: Annotated[
         Overflow,
-        _Doc(
-            "What to do when the conversation exceeds the context window: refuse (default), drop"
-            " the oldest turns, or summarise them.",
-            "What to do when the conversation exceeds the context window: refuse, drop or"
-            " summarise.",
-        ),
+        _Doc("Past the context window: refuse the turn, or drop or summarise old turns."),
     ] = "refuse"
-    thinking: Annotated[
-        bool, _Doc("Whether the model reasons before it answers, if it supports that.")
-    ] = False
+    thinking: Annotated[bool, _Doc("Let the model reason before it answers, if it can.")] = False
     max_tokens: Annotated[
         int | None,
         _Doc(
-            "Maximum tokens of an answer. Defaults to the provider's limit.",
+            "Maximum tokens of an answer.",
             "Maximum tokens of an answer; 0 removes the limit.",
         ),
     ] = None
-    temperature: Annotated[
-        float | None, _Doc("Sampling temperature, 0 (most predictable) to 2.")
-    ] = None
+    temperature: Annotated[float | None, _Doc("Sampling temperature, 0 to 2.")] = None
     context_tokens: Annotated[
         int | None,
         _Doc(
-            "Size of the context window in tokens, if it is unknown or should be smaller.",
-            "Size of the context window in tokens; 0 restores the known size.",
+            "Context window in tokens, if it is unknown or should be smaller.",
+            "Context window in tokens; 0 restores the known size.",
         ),
     ] = None
     working_dir: Annotated[
         str | None,
         _Doc(
-            "Claude Code only: its working directory. Defaults to the server's.",
-            "Claude Code only: its working directory; an empty string restores the server's.",
+            "Claude Code only. Default: the server's.",
+            "Claude Code only; an empty string restores the server's.",
         ),
     ] = None
     allowed_tools: Annotated[
         list[str] | None,
-        _Doc('Claude Code only: its own tools that need no approval, such as "Read".'),
+        _Doc('Claude Code only: tools that need no approval, such as "Read".'),
     ] = None
 
     def to_stored(self) -> dict[str, Any]:

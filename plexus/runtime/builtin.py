@@ -174,8 +174,8 @@ class PlexusActivation(Activation):
         Use it to read a run that continues in the background or was started by another client.
 
         Args:
-            run: Number of the run, from the response to the call that started it.
-            after: Number of the last item that you have; 0 for all items.
+            run: Number of the run.
+            after: Number of the last item that you have.
         """
         return self._hub.runs.find(run, principal), after
 

@@ -79,9 +79,9 @@ class NodeMethods(StoreActivation):
         Args:
             tree_id: Id of the tree.
             content: The text, up to 4 MiB.
-            parent: Id of the parent node. Default: the root.
-            metadata: JSON object stored with the node. `media_type` is the type of the text, for
-                example `text/markdown`.
+            parent: Id of the parent. Default: the root.
+            metadata: Stored with the node. `media_type` is the type of the text, such as
+                `text/markdown`.
         """
         return await self._create(ctx, tree_id, parent, NewNode(content, metadata=metadata))
 
@@ -95,17 +95,16 @@ class NodeMethods(StoreActivation):
         *,
         ctx: Context,
     ) -> Created:
-        """Add a node that refers to data of a plugin instead of text, as the last child.
+        """Add a node that refers to data of a plugin, as the last child.
 
-        Returns the id of the new node. The plugin resolves the handle when the tree is drawn.
+        Returns the new node's id. The plugin resolves the handle when the tree is drawn.
 
         Args:
             tree_id: Id of the tree.
-            handle: `plugin@version::method:meta:...`, with %, : and @ within a part escaped as
-                %25, %3A and %40. Or an object with plugin, version, method and meta (a list of
-                strings).
-            parent: Id of the parent node. Default: the root.
-            metadata: JSON object stored with the node.
+            handle: `plugin@version::method:meta:...`, with %, : and @ inside a part as %25, %3A
+                and %40; or an object with plugin, version, method and meta (strings).
+            parent: Id of the parent. Default: the root.
+            metadata: Stored with the node.
         """
         item = NewNode(handle=parse_handle(handle), metadata=metadata)
         return await self._create(ctx, tree_id, parent, item)
@@ -118,9 +117,9 @@ class NodeMethods(StoreActivation):
 
         Args:
             tree_id: Id of the tree.
-            nodes: 1 to 10000 nodes, each with content or a handle. `parent` is the id of a node,
-                or the index (from 0) of an earlier node in this list.
-            parent: Id of the parent for nodes without `parent`. Default: the root.
+            nodes: 1 to 10000 nodes. `parent` is the id of a node, or the index (from 0) of an
+                earlier node in this list.
+            parent: Parent of nodes without `parent`. Default: the root.
         """
         items = [
             NewNode(
@@ -141,7 +140,7 @@ class NodeMethods(StoreActivation):
     ) -> AsyncIterator[Resource | NodeResult]:
         """Return a node with its full content and metadata.
 
-        A text with a media type is also returned as a resource.
+        A text with a media type is also a resource.
 
         Args:
             tree_id: Id of the tree.
@@ -174,8 +173,8 @@ class NodeMethods(StoreActivation):
         Args:
             tree_id: Id of the tree.
             node_id: Id of the node.
-            after: `next` of the previous page. Default: the first page.
-            limit: Maximum number of nodes, 1 to 1000. Default 100.
+            after: `next` of the previous page.
+            limit: Maximum number of nodes, 1 to 1000.
         """
         most = min(check_limit(limit) + 1, PAGE_ITEMS)
         store = await self.store()
@@ -225,10 +224,10 @@ class NodeMethods(StoreActivation):
 
         Args:
             tree_id: Id of the tree.
-            node_id: Id of the node, which must be the latest version.
-            content: The new text. Pass either content or handle.
-            handle: The new handle, as in `node_create_external`.
-            metadata: The complete new metadata. Default: none.
+            node_id: Id of the latest version of the node.
+            content: The new text, unless you pass a handle.
+            handle: As in `node_create_external`.
+            metadata: The complete new metadata.
         """
         new = None if handle is None else parse_handle(handle)
         store = await self.store()
@@ -249,9 +248,9 @@ class NodeMethods(StoreActivation):
 
         Args:
             tree_id: Id of the tree.
-            node_id: Id of the node to move.
+            node_id: Id of the node.
             parent: Id of the new parent.
-            position: Index among the children of the new parent, from 0. Default: last.
+            position: Index among the new siblings, from 0. Default: last.
         """
         store = await self.store()
         moved = await store.move(ctx.principal.name, tree_id, node_id, parent, position)
@@ -273,12 +272,12 @@ class NodeMethods(StoreActivation):
     async def context_list_leaves(
         self, tree_id: str, after: int | None = None, limit: int = 100, *, ctx: Context
     ) -> Leaves:
-        """List the ids of all nodes without children, in creation order: the ends of all branches.
+        """List the ids of all nodes without children, in creation order.
 
         Args:
             tree_id: Id of the tree.
-            after: `next` of the previous page. Default: the first page.
-            limit: Maximum number of nodes, 1 to 1000. Default 100.
+            after: `next` of the previous page.
+            limit: Maximum number of nodes, 1 to 1000.
         """
         check_limit(limit)
         store = await self.store()
@@ -331,11 +330,10 @@ class NodeMethods(StoreActivation):
         Returns node ids with excerpts, newest first.
 
         Args:
-            text: Words that a node must all contain, for example `refund policy`. Case and
-                punctuation are ignored.
-            tree_id: Search only this tree. Default: all your trees.
-            before: `next` of the previous search, to continue it.
-            limit: Maximum number of results, 1 to 10000. Default 100.
+            text: Words that a node must all contain. Case and punctuation are ignored.
+            tree_id: Search only this tree.
+            before: `next` of the previous page.
+            limit: Maximum number of results, 1 to 10000.
         """
         check_range("limit", limit, 1, MAX_HITS)
         store = await self.store()

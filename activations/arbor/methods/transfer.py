@@ -119,9 +119,8 @@ class TransferMethods(StoreActivation):
         """Create a tree from the output of `tree_export`, atomically. Returns the new tree's id.
 
         Args:
-            lines: The exported text, or a list of its parts with one or more lines each. Pass
-                either lines or path.
-            path: Path of a file on the server with the exported text. Needs the scope `bash`.
+            lines: The exported text, or a list of its parts.
+            path: File on the server, instead of lines. Needs the scope `bash`.
             owner_id: Owner of the new tree. Default: you.
         """
         if (lines is None) is (path is None):

@@ -47,8 +47,8 @@ def _list_method(
     list_trees.__doc__ = f"""{summary}
 
     Args:
-        after: `next` of the previous page. Default: the first page.
-        limit: Maximum number of trees, 1 to 1000. Default 100.
+        after: `next` of the previous page.
+        limit: Maximum number of trees, 1 to 1000.
     """
     return method(title=title, read_only=True, open_world=False)(list_trees)
 
@@ -69,7 +69,7 @@ class TreeMethods(StoreActivation):
         Returns the ids of the tree and its root. Add text with `node_create_text`.
 
         Args:
-            metadata: JSON object stored with the tree. `title` is shown in lists and drawings.
+            metadata: Stored with the tree. `title` is shown in lists and drawings.
             owner_id: Owner of the first reference. Default: you.
         """
         store = await self.store()
@@ -81,7 +81,7 @@ class TreeMethods(StoreActivation):
     async def tree_get(self, tree_id: str, *, ctx: Context) -> AsyncIterator[TreeData | NodeBatch]:
         """Stream a tree and all its nodes with their content, in creation order.
 
-        A moved node may come before its parent. For an overview, use `tree_render` instead.
+        A moved node may come before its parent. For an overview, use `tree_render`.
 
         Args:
             tree_id: Id of the tree.
@@ -101,7 +101,7 @@ class TreeMethods(StoreActivation):
     ) -> AsyncIterator[TreeData | SkeletonBatch]:
         """Stream a tree and the position of each node, without contents.
 
-        Use it to inspect the structure of a large tree.
+        Use it for the structure of a large tree.
 
         Args:
             tree_id: Id of the tree.
@@ -119,7 +119,7 @@ class TreeMethods(StoreActivation):
         None,
         "List trees",
         "List your trees, sorted by id, with root, state and metadata.\n\n"
-        "    Includes trees that are scheduled for deletion.",
+        "    Includes trees scheduled for deletion.",
     )
     tree_list_scheduled = _list_method(
         "scheduled_delete",
@@ -146,7 +146,7 @@ class TreeMethods(StoreActivation):
 
         Args:
             tree_id: Id of the tree.
-            metadata: The complete new metadata, a JSON object. null removes it.
+            metadata: The complete new metadata; null removes it.
         """
         store = await self.store()
         return tree_data(await store.update_metadata(ctx.principal.name, tree_id, metadata))
@@ -160,7 +160,7 @@ class TreeMethods(StoreActivation):
         Args:
             tree_id: Id of the tree.
             owner_id: Owner of the references. Default: you.
-            count: Number of references to add, 1 or more. Default 1.
+            count: Number of references to add, 1 or more.
         """
         store = await self.store()
         principal = ctx.principal.name
@@ -176,7 +176,7 @@ class TreeMethods(StoreActivation):
         Args:
             tree_id: Id of the tree.
             owner_id: Owner of the references. Default: you.
-            count: Number of references to remove, up to the owner's count. Default 1.
+            count: Number of references to remove.
         """
         store = await self.store()
         principal = ctx.principal.name
@@ -207,17 +207,17 @@ class TreeMethods(StoreActivation):
         *,
         ctx: Context,
     ) -> str:
-        """Draw a tree as text, with one line per node. Use it to get an overview of a tree.
+        """Draw a tree as text, one line per node, for an overview.
 
         Only branches are indented: an only child is directly below its parent.
 
         Args:
             tree_id: Id of the tree.
-            node_id: Draw only the subtree of this node. Default: the root.
-            depth: Maximum number of levels below the first node. Default 1000.
-            limit: Maximum number of nodes, 1 to 1000. Default 200.
-            width: Maximum width of a node's text in columns, 10 to 1000. Default 60.
-            ids: Show the id of each node. Default false.
+            node_id: Draw only the subtree of this node.
+            depth: Maximum number of levels below the first node.
+            limit: Maximum number of nodes, 1 to 1000.
+            width: Columns per node, 10 to 1000.
+            ids: Show the id of each node.
         """
         bounds = Bounds.validated(depth, limit, width)
         store = await self.store()
