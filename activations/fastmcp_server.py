@@ -51,7 +51,7 @@ async def _list_tools(client: Callable[..., Any], server: Any) -> list[Any]:
 
 
 def _run_apart(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a coroutine function on a loop of its own: registration may happen on a loop."""
+    """Run a coroutine function on a separate loop: registration may happen on a loop."""
     outcome: list[Any] = []
     errors: list[BaseException] = []
 

@@ -105,7 +105,7 @@ class Activation:
     children: Sequence[Activation | type[Activation]] = ()
     #: The hub that this activation is registered with; set at registration.
     plexus: Plexus
-    #: Who its methods are meant for, unless they say so themselves.
+    #: Default audience of its methods.
     audience: Audience = "model"
     #: What callers read about an activation that is written as functions.
     description: str = ""

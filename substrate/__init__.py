@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 from plexus.registry.lazy import resolve
 
 if TYPE_CHECKING:
-    from substrate.embedding import local, serve
+    from substrate.api import local, serve
     from substrate.server.embedded import asgi_app
 
 __all__ = ("asgi_app", "local", "serve")
 
 _NAMES = {
     "asgi_app": "substrate.server.embedded:asgi_app",
-    "local": "substrate.embedding:local",
-    "serve": "substrate.embedding:serve",
+    "local": "substrate.api:local",
+    "serve": "substrate.api:serve",
 }
 
 

@@ -89,8 +89,10 @@ async def open_hub(hub: Plexus) -> list[BrokenPlugin]:
 
 
 def imported_server(reference: str, here: Path | None, namespace: str | None = None) -> Activation:
-    """Return the tools of a FastMCP server, `module:server`, as an activation. Raises PluginError,
-    and any error of importing it."""
+    """Return the tools of a FastMCP server, `module:server`, as an activation.
+
+    Raises PluginError, and any exception of the import.
+    """
     server = import_object(reference, here)
     try:
         activation: Activation = resolve("activations.fastmcp_server:from_fastmcp")(

@@ -207,10 +207,10 @@ class Chat(Activation):
     ) -> AsyncIterator[TurnEvent]:
         """Send a message to the model of a session and stream its answer and tool calls.
 
-                Both messages are stored; a partial answer is marked.
+        Both messages are stored; a partial answer is marked.
 
-                Args:
-                    session: Session name.
+        Args:
+            session: Session name.
             message: The message.
             attachments: Up to 20 files.
             ephemeral: Do not store this turn.

@@ -163,7 +163,7 @@ def read_activation(activation: Activation | type[Activation], parent: str = "")
         for name in HOOKS
         if name in vars(instance) or getattr(cls, name) is not getattr(Activation, name)
     ]
-    # The docstring of a module goes on for its own readers; its first paragraph is a summary.
+    # The first paragraph of a module docstring is its summary; the rest is for contributors.
     text = instance.description.partition("\n\n")[0] if is_plain else cls.__doc__
     description = " ".join((text or "").split())
     if not isinstance(instance.version, str):

@@ -25,8 +25,10 @@ _ENDS: Final = ("complete", "error", "cancelled")
 
 
 class Items(NamedTuple):
-    """What a stream yields: its events, the type of the values inside `Data` events, and the
-    classes of everything that may be yielded."""
+    """The declared items of a stream.
+
+    These are its events, the type of the values inside `Data` events, and all allowed classes.
+    """
 
     #: Empty if nothing is declared, so that everything is allowed.
     events: tuple[type[Event], ...]

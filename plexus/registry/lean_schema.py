@@ -52,9 +52,9 @@ def _lean(schema: Any, once: dict[str, Schema], keeps_null: bool) -> Any:
         return schema
     name = str(schema.get("$ref", "")).removeprefix(_DEFINITIONS)
     if name in once and "$ref" in schema:
-        # What stands beside a reference describes this use of it.
-        beside = {key: value for key, value in schema.items() if key != "$ref"}
-        return _lean(once[name] | beside, once, keeps_null)
+        # Keywords next to a reference describe this use of it.
+        siblings = {key: value for key, value in schema.items() if key != "$ref"}
+        return _lean(once[name] | siblings, once, keeps_null)
     lean = {key: value for key, value in schema.items() if key != "title"}
     if lean.get("additionalProperties") is True:
         del lean["additionalProperties"]  # which is what its absence means

@@ -121,7 +121,7 @@ def read_parameters(
                 f"{subject}: names with a leading underscore are reserved; rename it "
                 f"to {name.lstrip('_')!r}"
             )
-        # Without a type hint, any JSON value is accepted, and the schema says so.
+        # Without a type hint, any JSON value is accepted, and the schema allows any.
         hint, default, factory = _read_field(hints.get(name, Any), parameter.default, subject)
         # Every property has a description, even if the author wrote none.
         description = docs.get(name) or name.replace("_", " ")

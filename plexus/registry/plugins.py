@@ -85,8 +85,10 @@ def load_plugins(
 
 
 def _is_switched_off(hub: Plexus, name: str) -> bool:
-    """Whether the operator has chosen none of the namespaces of a plugin, which is then not
-    imported. Its namespaces are read from its text."""
+    """Return whether the operator has switched off every namespace of a plugin.
+
+    It is then not imported: its namespaces are read from its text.
+    """
     if hub.selection == ALL:
         return False
     namespaces = namespaces_of(name)
@@ -142,8 +144,11 @@ def find_activations(
 
 
 def import_object(name: str, here: Path | None = None) -> Any:
-    """Import `module:attribute`, or `module`, which may be in the folder `here` if it is nowhere
-    else. Raises PluginError if the name leads nowhere, and any error of importing it."""
+    """Import `module:attribute` or `module` and return it.
+
+    A module that is not installed may be in the folder `here`. Raises PluginError for an unknown
+    name, and any exception of the import.
+    """
     module_name, _, attribute = name.partition(":")
     if here is not None:
         _make_importable(module_name.partition(".")[0], here)

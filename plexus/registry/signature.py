@@ -55,8 +55,11 @@ MIN_RESULT_CHARS = 1000
 
 
 def _is_method_name(text: str) -> bool:
-    """Whether this can be the name of a method: letters, digits and underscores, the first a lower
-    case letter. Protocols that have camelCase names can be served under those."""
+    """Return whether a text can name a method.
+
+    It consists of letters, digits and underscores and begins with a lower case letter: some
+    protocols require camelCase.
+    """
     return text.isidentifier() and text.isascii() and text[0].islower()
 
 

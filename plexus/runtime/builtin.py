@@ -77,8 +77,6 @@ class PlexusActivation(Activation):
     async def schema(self, namespace: str | None = None, *, ctx: Context) -> dict[str, Any]:
         """Describe all activations, with the JSON Schemas of the methods that you may call.
 
-        Use it to find methods that are not listed as tools, and their parameters.
-
         Args:
             namespace: Describe only this activation, such as "bash" or "solar.earth".
         """
@@ -98,8 +96,9 @@ class PlexusActivation(Activation):
     async def search(
         self, query: str, limit: Annotated[int, Ge(1), Le(20)] = 5, *, ctx: Context
     ) -> list[dict[str, Any]]:
-        """Find methods by words and return their names, descriptions and parameter schemas. Use it
-        when no listed tool fits, then call a method with plexus.call.
+        """Find methods by words; returns names, descriptions and parameter schemas.
+
+        Use it when no listed tool fits, then call a method with plexus.call.
 
         Args:
             query: What the method should do, as in "rename a chat session".

@@ -1,6 +1,6 @@
 """Lifespans of activations: what they open before their first call and close after their last.
 
-Each lifespan lives in a task of its own, which enters and leaves the context manager: a task group
+Each lifespan lives in a separate task, which enters and leaves the context manager: a task group
 or a timeout inside it works, because both must be left in the task that entered them.
 """
 
@@ -79,8 +79,10 @@ class Lifespan:
         self._task = asyncio.create_task(self._live(), name=f"lifespan of {path}")
 
     async def start(self) -> None:
-        """Wait until the activation has started. Raises what its lifespan raises, and TimeoutError
-        when that takes longer than `START_S`."""
+        """Wait until the activation has started.
+
+        Raises the exception of its lifespan, or TimeoutError after `START_S` seconds.
+        """
         try:
             async with asyncio.timeout(START_S):
                 await asyncio.shield(self._started)

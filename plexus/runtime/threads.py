@@ -35,7 +35,7 @@ _worker = threading.local()
 
 
 def sender_of_worker() -> Callable[[Callable[[], None], Any], None] | None:
-    """Return how the work of this thread sends an event of its own; None outside of a worker.
+    """Return the function with which this worker thread sends events; None in other threads.
 
     It takes a function for the loop that appends the event, and the event. A generator sends its
     events between its values, so that their order is kept.

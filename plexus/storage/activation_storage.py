@@ -1,7 +1,7 @@
-"""Durable storage for activations: key-value pairs, and a database of their own for SQL.
+"""Durable storage for activations: key-value pairs, and a separate database for SQL.
 
 Every activation has, for every principal, a set of keys and a database in which it can create
-tables. On SQLite the database is a file of its own; on PostgreSQL it is a schema of the shared
+tables. On SQLite the database is a separate file; on PostgreSQL it is a schema of the shared
 database. What is written is on the disk when the call returns.
 """
 
@@ -82,7 +82,7 @@ class _Database:
 
 
 class ActivationStores:
-    """The storage of every activation, in one database or in files beside it."""
+    """The storage of every activation, in one database or in additional files."""
 
     def __init__(self, database: str, folder: Path) -> None:
         """Take the shared database, and the folder for the SQLite files of activations."""
@@ -196,8 +196,10 @@ class ActivationStorage:
         return bool(deleted)
 
     async def keys(self, prefix: str = "", *, after: str = "", limit: int = 100) -> list[str]:
-        """Return up to `limit` keys (at most 1,000) that start with `prefix` and sort after
-        `after`."""
+        """Return up to `limit` keys that start with `prefix` and sort after the key `after`.
+
+        The maximum is 1,000.
+        """
         # A prefix is compared by its characters: LIKE ignores case on SQLite.
         where = (*self._owner, after, prefix, min(max(limit, 0), PAGE))
         rows = await self._stores.read_values(

@@ -55,7 +55,7 @@ def asgi_app(
 
 
 class EmbeddedApp:
-    """An ASGI application around a hub of its own, which is built on the event loop."""
+    """ASGI application with a separate hub, which is built on the event loop."""
 
     def __init__(
         self,
@@ -66,8 +66,10 @@ class EmbeddedApp:
         hosts: Sequence[str],
         origins: Sequence[str],
     ) -> None:
-        """Take what `asgi_app` describes; `token` is None if none is asked for, and empty for a new
-        one."""
+        """Configure the application as `asgi_app` describes.
+
+        `token` is None if authentication is off, and empty to create a new one.
+        """
         self._files = ProjectFiles(activations=tuple(activations))
         self._settings = settings
         self._path = path

@@ -94,7 +94,7 @@ def test_a_wrong_pattern_is_refused_with_its_origin(value: str) -> None:
         read_settings({}, b"mcp_tools = 5")
 
 
-def test_what_is_switched_off_says_so_when_it_is_called(tmp_path: Path) -> None:
+def test_a_call_of_a_method_that_is_switched_off_is_refused_with_the_reason(tmp_path: Path) -> None:
     off = run("--without", "bash", "call", "bash.execute", "ls", cwd=tmp_path)
     assert off.returncode != 0
     assert "switched off by the operator" in off.stderr + off.stdout
