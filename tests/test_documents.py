@@ -197,6 +197,6 @@ def test_the_guides_prompts_that_come_and_go_work_as_the_guide_says(tmp_path: Pa
     begun, listed, made = results
     assert begun["content"][0]["text"] == name
     [draft] = [entry for entry in listed["prompts"] if entry["name"] == name]
-    assert draft["title"] == "Go on with a letter"
+    assert draft["title"] == "Continue a letter"
     assert [argument["name"] for argument in draft["arguments"]] == ["tone"]
-    assert made["messages"][0]["content"]["text"] == "Go on in a kind tone:\n\nDear Ada,"
+    assert made["messages"][0]["content"]["text"] == "Continue in a kind tone:\n\nDear Ada,"
