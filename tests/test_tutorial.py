@@ -214,7 +214,7 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
 
 
 def test_it_is_under_twenty_lines_and_three_commands() -> None:
-    [source] = [block for block in blocks(TUTORIAL) if "class Weather" in block.text]
+    [source] = [block for block in blocks(TUTORIAL) if 'Activation("weather")' in block.text]
     code = [line for line in source.text.splitlines()[1:] if line.strip()]
     assert len(code) < 20
     shell = "".join(block.text for block in blocks(TUTORIAL) if block.language != "python")

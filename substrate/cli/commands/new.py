@@ -1,7 +1,8 @@
 """`substrate new`: create the package of a new activation, with passing tests.
 
-The templates are in `substrate/devtools/templates/activation`. Their names end with `.txt` so that
-no tool treats them as source; NAME in a path stands for the activation's name.
+The templates are in `substrate/devtools/templates`: `project` for every package, `function` and
+`class` for the two styles. Their names end with `.txt` so that no tool treats them as source; NAME
+in a path stands for the activation's name.
 """
 
 from __future__ import annotations
@@ -75,7 +76,10 @@ def _checked_name(_: click.Context, __: click.Parameter, name: str) -> str:
     type=click.Path(path_type=Path),
     help="Folder to create.  [default: ./NAME]",
 )
-def new(*, name: str, folder: Path | None) -> None:
+@click.option(
+    "--class", "as_class", is_flag=True, help="Write a class instead of functions, for state."
+)
+def new(*, name: str, folder: Path | None, as_class: bool) -> None:
     """Create a package with the activation NAME, its tests and a README.
 
     It contains a streaming method, a method that returns a value, and a test of each.
@@ -85,7 +89,7 @@ def new(*, name: str, folder: Path | None) -> None:
     target = (folder or Path(name)).absolute()
     try:
         target.mkdir(parents=True)
-        files = [_write(target, path, text) for path, text in _render_files(name)]
+        files = [_write(target, path, text) for path, text in _render_files(name, as_class)]
     except FileExistsError:
         raise click.ClickException(
             f"{display_path(target)} already exists. Choose another folder with --folder."
@@ -132,18 +136,20 @@ def _write(target: Path, path: str, text: str) -> Path:
     return file
 
 
-def _render_files(name: str) -> Iterator[tuple[str, str]]:
+def _render_files(name: str, as_class: bool) -> Iterator[tuple[str, str]]:
     """Yield the path and the text of every file."""
+    class_name = "".join(part.capitalize() for part in name.split("_"))
     words = {
         "name": name,
         "project": name.replace("_", "-"),
-        "Class": "".join(part.capitalize() for part in name.split("_")),
+        "Class": class_name,
+        "object": class_name if as_class else name,
         "Title": name.replace("_", " ").capitalize(),
         "version": __version__,
     }
-    for path, template in sorted(
-        _templates(resources.files("substrate.devtools") / "templates/activation")
-    ):
+    folders = resources.files("substrate.devtools") / "templates"
+    style = "class" if as_class else "function"
+    for path, template in sorted([*_templates(folders / "project"), *_templates(folders / style)]):
         yield path.replace("NAME", name), string.Template(template).substitute(words)
 
 

@@ -27,9 +27,9 @@ def written(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.fixture
-def weather(tmp_path: Path) -> Path:
-    made = run("new", "weather", cwd=tmp_path)
+@pytest.fixture(params=[(), ("--class",)], ids=["functions", "class"])
+def weather(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    made = run("new", "weather", *request.param, cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     return tmp_path / "weather"
 
@@ -59,7 +59,7 @@ def test_its_tests_pass_before_it_is_installed(weather: Path) -> None:
 
 def test_one_of_its_methods_streams_and_the_other_returns(weather: Path) -> None:
     loaded = ("--activation", str(weather / "src" / "weather" / "__init__.py"), "call", "--json")
-    count = run(*loaded, "weather.count", "3", "--pause-s", "0", cwd=weather)
+    count = run(*loaded, "weather.count", "3", cwd=weather)
     assert "".join(each.get("text", "") for each in lines(count.stdout)) == "1\n2\n3\n"
     assert lines(count.stdout)[-1] == {"type": "complete"}
     hello = run(*loaded, "weather.hello", "Ada", cwd=weather)
@@ -95,15 +95,34 @@ def test_its_readme_explains_installation_tests_and_mcp(weather: Path) -> None:
     assert "$" not in readme
 
 
-def test_a_name_of_two_words_is_written_for_each_context(tmp_path: Path) -> None:
-    assert run("new", "build_logs", "--folder", "somewhere/else", cwd=tmp_path).returncode == 0
+def test_functions_are_the_default_and_fit_in_twenty_lines(tmp_path: Path) -> None:
+    assert run("new", "weather", cwd=tmp_path).returncode == 0
+    source = (tmp_path / "weather/src/weather/__init__.py").read_text()
+    description, code = source.split("\n\n", 1)
+    assert description.startswith('"""Weather: ')
+    assert 'weather = Activation("weather")' in code
+    assert len([line for line in code.splitlines() if line.strip()]) < 20
+
+
+@pytest.mark.parametrize(
+    ("flags", "name", "code"),
+    [
+        ((), "build_logs", 'build_logs = Activation("build_logs")'),
+        (("--class",), "BuildLogs", "class BuildLogs(Activation)"),
+    ],
+)
+def test_a_name_of_two_words_is_written_for_each_context(
+    tmp_path: Path, flags: tuple[str, ...], name: str, code: str
+) -> None:
+    made = run("new", *flags, "build_logs", "--folder", "somewhere/else", cwd=tmp_path)
+    assert made.returncode == 0
     folder = tmp_path / "somewhere" / "else"
     described = tomllib.loads((folder / "pyproject.toml").read_text())
     assert described["project"]["name"] == "build-logs"
     assert described["project"]["entry-points"]["plexus.activations"] == {
-        "build_logs": "build_logs:BuildLogs"
+        "build_logs": f"build_logs:{name}"
     }
-    assert "class BuildLogs(Activation)" in (folder / "src/build_logs/__init__.py").read_text()
+    assert code in (folder / "src/build_logs/__init__.py").read_text()
 
 
 def test_it_is_found_by_its_entry_point_once_it_is_installed(weather: Path, tmp_path: Path) -> None:
@@ -198,9 +217,12 @@ def test_the_templates_are_part_of_the_wheel() -> None:
     )
     assert built.returncode == 0, built.stderr
     names = json.loads(built.stdout)
-    assert sum(
-        name.startswith("substrate/devtools/templates/activation/") for name in names
-    ) == len(FILES)
+    found = {
+        name.removeprefix("substrate/devtools/templates/").partition("/")[0]
+        for name in names
+        if name.startswith("substrate/devtools/templates/")
+    }
+    assert found == {"class", "function", "project"}
 
 
 #: Prints the names of the files that hatchling would put into the wheel.
