@@ -255,7 +255,10 @@ def check_node(node: Node) -> None:
 
 
 def _check_method(spec: MethodSpec) -> None:
-    where = f"{type(spec.owner).__name__}.{spec.name.rpartition('.')[2]}"
+    path, _, name = spec.name.rpartition(".")
+    # Functions are named by their namespace, as in the errors of their signature.
+    is_function = type(spec.owner) is Activation
+    where = f"{path if is_function else type(spec.owner).__name__}.{name}"
     resource = spec.resource or ()
     for text in (spec.title, *resource):
         if text is not None and not isinstance(text, str):
