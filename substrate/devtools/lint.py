@@ -12,17 +12,19 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from plexus.activation import MARK, MethodMark
+from mcp_view.tool_sets import STANDARD_TOOLS
+from plexus.activation import MARK, Activation, MethodMark
 from plexus.principal import READ
-from plexus.registry.activation_tree import NAME_LENGTH
+from plexus.registry.activation_tree import NAME_LENGTH, Node, walk
 from plexus.registry.signature import MethodSpec
 from substrate.devtools.source_location import (
     SourceLocation,
+    location_of_activation,
     location_of_class,
     location_of_function,
 )
 
-__all__ = ("Finding", "Level", "check_methods")
+__all__ = ("Finding", "Level", "check_activation", "check_methods")
 
 Level: TypeAlias = Literal["error", "warning"]
 
@@ -62,6 +64,25 @@ class Finding(NamedTuple):
 
 
 Rule: TypeAlias = Callable[[MethodSpec], Iterable[Finding]]
+
+
+def check_activation(node: Node) -> Iterator[Finding]:
+    """Yield the findings for an activation and its children, apart from their methods."""
+    for inner in walk(node):
+        if inner.description:
+            continue
+        place = location_of_activation(inner.activation)
+        advice = "give the class a docstring that says what its methods are for"
+        if type(inner.activation) is Activation:
+            advice = "give the module a docstring, or Activation(...) a description"
+        yield Finding(
+            "warning",
+            "docstring-missing",
+            inner.path,
+            "it has no description, so clients do not know what its methods are for",
+            advice,
+            place,
+        )
 
 
 def check_methods(methods: Sequence[MethodSpec], server: str) -> list[Finding]:
@@ -126,7 +147,15 @@ def _check_description(spec: MethodSpec) -> Iterator[Finding]:
             f"its description has {size} bytes; Claude Code truncates it at {DESCRIPTION_BYTES}",
             "begin with what a model must know, and move the rest to `Args:` or the README",
         )
-    if not spec.description:
+    if not spec.description and not inspect.getdoc(spec.source):
+        yield _finding(
+            spec,
+            "warning",
+            "docstring-missing",
+            "it has no docstring, so models see only its name",
+            "add a docstring whose first sentence says what it does",
+        )
+    elif not spec.description:
         yield _finding(
             spec,
             "error",
@@ -138,6 +167,8 @@ def _check_description(spec: MethodSpec) -> Iterator[Finding]:
 
 def _check_parameters(spec: MethodSpec) -> Iterator[Finding]:
     if spec.given_schema is not None or spec.role == "resource":
+        return
+    if not inspect.getdoc(spec.source):  # which is a finding already
         return
     for parameter in spec.parameters:
         # An undocumented parameter gets its name as the description.
@@ -170,7 +201,7 @@ def _mark(spec: MethodSpec) -> MethodMark:
 def _check_scope(spec: MethodSpec) -> Iterator[Finding]:
     if spec.role != "method":
         return
-    hints, explicit = spec.hints, _mark(spec).scope or type(spec.owner).scope
+    hints, explicit = spec.hints, _mark(spec).scope or spec.owner.scope
     if hints.read_only and hints.destructive:
         yield _finding(
             spec,
@@ -201,8 +232,8 @@ def _check_scope(spec: MethodSpec) -> Iterator[Finding]:
             "warning",
             "scope-missing",
             f"it changes data, but has only the default scope of its namespace, {spec.scope!r}",
-            f'declare the required scope: @method(scope="{spec.scope}.write"), or `scope` in '
-            "the class",
+            f'declare the required scope: @method(scope="{spec.scope}.write"), or `scope` of '
+            "the activation",
         )
 
 
@@ -282,15 +313,16 @@ def _check_events(methods: Sequence[MethodSpec]) -> Iterator[Finding]:
 
 
 def _check_number(methods: Sequence[MethodSpec]) -> Iterator[Finding]:
-    tools = [spec for spec in methods if spec.listed and spec.role == "method"]
+    tools = [spec for spec in methods if spec.role == "method" and STANDARD_TOOLS.includes(spec)]
     if len(tools) > TOOLS:
         yield Finding(
             "warning",
             "too-many-tools",
             f"{len(tools)} methods",
             f"models choose worse among more than {TOOLS} tools, and each costs context",
-            "merge methods that differ in one argument, or mark some listed=False",
-            location_of_class(type(tools[0].owner)),
+            'mark methods that only programs need audience="client", or merge methods that '
+            "differ in one argument",
+            location_of_activation(tools[0].owner),
         )
 
 

@@ -26,7 +26,8 @@ __all__ = (
     "outline",
 )
 
-#: How registration errors begin: the class, usually the method, sometimes the argument.
+#: How registration errors begin: the class or namespace, usually the method, sometimes the
+#: argument.
 SUBJECT = re.compile(r"(\w+)(?:\.(\w+))?: (?:argument '(\w+)')?")
 
 
@@ -131,7 +132,9 @@ def _location_of_subject(message: str, files: Iterable[Path]) -> SourceLocation 
     cls, function, argument = subject.groups()
     for file in files:
         lines = outline(file)
-        for name in (f"{cls}.{function}.{argument}", f"{cls}.{function}", cls):
+        methods = (f"{cls}.{function}.{argument}", f"{cls}.{function}", cls)
+        functions = (f"{function}.{argument}", f"{function}")
+        for name in (*methods, *functions):
             if name in lines:
                 return SourceLocation(file, lines[name])
     return None

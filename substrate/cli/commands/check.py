@@ -24,7 +24,7 @@ from substrate.cli.main import files_of, settings_of
 from substrate.cli.project_package import UNTRUSTED, author_files, project_package
 from substrate.cli.terminal.display import coloured
 from substrate.cli.terminal.tables import print_json_line
-from substrate.devtools.lint import Finding, check_methods
+from substrate.devtools.lint import Finding, check_activation, check_methods
 from substrate.devtools.plugin_sources import NoSource, PluginSources, find_sources, project_sources
 from substrate.devtools.source_location import (
     SourceLocation,
@@ -139,6 +139,8 @@ def name_of(activation: Registrable) -> str:
     """Return what findings call an activation: its class, or its namespace if it has none."""
     if isinstance(activation, type):
         return activation.__name__
+    if type(activation) is not Activation:
+        return type(activation).__name__
     return activation.namespace
 
 
@@ -170,6 +172,7 @@ def _register(
         loaded.findings.append(_broken(name_of(cls), error, [place.file] if place else []))
     else:
         loaded.methods.extend(methods_of(node))
+        loaded.findings.extend(check_activation(node))
 
 
 def _clash(methods: Iterable[MethodSpec], known: Sequence[MethodSpec]) -> Finding | None:
@@ -180,7 +183,7 @@ def _clash(methods: Iterable[MethodSpec], known: Sequence[MethodSpec]) -> Findin
         if other is not None:
             message = f"clients cannot tell it from {other.name}: dots become underscores"
             if other.name == spec.name:
-                message = f"duplicate name, also defined by {type(other.owner).__name__}"
+                message = f"duplicate name, also defined by {name_of(other.owner)}"
             place = location_of_activation(spec.owner)
             advice = "rename one of the two"
             return Finding("error", "name-collision", spec.name, message, advice, place)

@@ -81,6 +81,18 @@ PLANTED: dict[str, tuple[str, str, tuple[str, str, int], str]] = {
         ("error", "description-missing", 19),
         "begin the docstring",
     ),
+    "no docstring": (
+        '"""Look somewhere.\n\n        Args:\n            where: The place.\n        """',
+        "pass",
+        ("warning", "docstring-missing", 19),
+        "add a docstring",
+    ),
+    "an activation without a docstring": (
+        '"""Is in order."""',
+        "",
+        ("warning", "docstring-missing", 13),
+        "give the class a docstring",
+    ),
     "an undocumented parameter": (
         "\n        Args:\n            where: The place.\n",
         "\n",
@@ -148,7 +160,7 @@ PLANTED: dict[str, tuple[str, str, tuple[str, str, int], str]] = {
         ("warning", "namespace-taken", 13),
         "built-in",
     ),
-    "what cannot be registered": ("what: str", "what", ("error", "load", 28), "needs a type hint"),
+    "what cannot be registered": ("what: str", "**what: str", ("error", "load", 28), "**kwargs"),
     "what cannot be imported": (
         "import os",
         "import os, missing_module",
@@ -165,6 +177,72 @@ def findings(folder: Path, source: str, *arguments: str) -> tuple[int, list[dict
     done = run("check", "--json", *arguments, "tidy.py", cwd=folder)
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, lines(done.stdout)
+
+
+#: A script whose methods are functions.
+FUNCTIONS = textwrap.dedent('''\
+    """Is in order."""
+
+    import os
+
+    from plexus import Activation
+
+    tidy = Activation("tidy")
+
+
+    @tidy.method(read_only=True)
+    async def look(where: str):
+        """Look somewhere.
+
+        Args:
+            where: The place.
+        """
+        yield f"{where}\\n"
+
+
+    if __name__ == "__main__":
+        tidy.serve()
+''')
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule", "line"),
+    [
+        ('"""Look somewhere.\n', '"""\n', "description-missing", 11),
+        ("where: The place.", "", "parameter-undocumented", 11),
+        ('"""Is in order."""', "", "docstring-missing", 11),
+        ("def look", "def look__at", "name-underscores", 11),
+        ("yield", "os.remove(where); yield", "write-marked-read", 17),
+        ("read_only=True", "", "hints-missing", 11),
+        ("where: str", "where: type(os)", "load", 11),
+        ("(where: str)", "(**where: str)", "load", 11),
+        ('"tidy")', '"tidy", scope="other")', None, 0),
+        ("read_only=True", "destructive=True", "scope-missing", 11),
+    ],
+)
+def test_functions_are_checked_like_methods_of_a_class(
+    old: str, new: str, rule: str | None, line: int, tmp_path: Path
+) -> None:
+    assert old in FUNCTIONS
+    _, found = findings(tmp_path, FUNCTIONS.replace(old, new, 1))
+    expected = [] if rule is None else [(rule, line)]
+    assert [(each["rule"], each["line"]) for each in found] == expected, found
+    for each in found:
+        assert each["rule"] != "load" or each["message"].startswith("tidy.look: argument 'where'")
+
+
+def test_the_scope_of_an_activation_applies_to_its_functions(tmp_path: Path) -> None:
+    source = FUNCTIONS.replace("read_only", "destructive").replace(
+        '"tidy")', '"tidy", scope="tidy.write")'
+    )
+    assert findings(tmp_path, source, "--strict") == (0, [])
+
+
+def test_a_function_without_a_docstring_is_found(tmp_path: Path) -> None:
+    begin, end = FUNCTIONS.index('    """Look'), FUNCTIONS.index("    yield")
+    code, found = findings(tmp_path, FUNCTIONS[:begin] + FUNCTIONS[end:])
+    assert code == 0
+    assert [(each["rule"], each["line"]) for each in found] == [("docstring-missing", 11)]
 
 
 def test_correct_activations_have_no_findings(tmp_path: Path) -> None:
@@ -242,8 +320,10 @@ def test_too_many_tools_are_found(tmp_path: Path) -> None:
     code, found = findings(tmp_path, enough + method.format("_more"))
     assert code == 0
     assert [each["rule"] for each in found] == ["too-many-tools"]
-    hidden = enough + method.format("_more").replace("True", "True, listed=False")
-    assert findings(tmp_path, hidden) == (0, [])
+    assert 'audience="client"' in found[0]["advice"]
+    for option in ("listed=False", 'audience="client"'):
+        hidden = enough + method.format("_more").replace("True", f"True, {option}")
+        assert findings(tmp_path, hidden) == (0, [])
 
 
 def test_warnings_fail_only_with_strict(tmp_path: Path) -> None:
