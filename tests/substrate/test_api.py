@@ -108,6 +108,14 @@ def test_a_script_speaks_native_rpc_and_mcp_on_stdio(script: Path) -> None:
     assert answers[3]["result"]["content"] == [{"type": "text", "text": "1 2 "}]
 
 
+def test_the_entry_for_a_host_starts_the_script(script: Path) -> None:
+    shown = json.loads(run(script, "mcp", "show", "gemini").stdout)
+    assert shown["mcpServers"]["substrate"] == {
+        "command": sys.executable,
+        "args": [str(script), "--stdio", "--mcp"],
+    }
+
+
 def test_a_wrong_word_is_an_error_without_a_traceback(script: Path) -> None:
     wrong = run(script, "cal")
     assert wrong.returncode == 2

@@ -17,7 +17,9 @@ from typing import NoReturn
 import click
 from click.core import ParameterSource
 
+from plexus.registry.plugins import is_file_name
 from plexus.rpc import wire
+from substrate.cli.main import program_of
 from substrate.cli.mcp_hosts.config_file import ConfigFile, FileChanged
 from substrate.cli.mcp_hosts.hosts import (
     HOSTS,
@@ -191,6 +193,13 @@ def entry_parameters() -> list[click.Parameter]:
             help="user: for you in every folder. project: for all users of this folder.  "
             "[default: user; project for vscode]",
         ),
+        click.Option(
+            ["--activation"],
+            multiple=True,
+            metavar="FILE|MODULE:NAME",
+            help="Serve this activation too. The entry contains the full path of a file. "
+            "Repeatable.",
+        ),
     ]
 
 
@@ -208,18 +217,25 @@ def mcp() -> None:
     ],
 )
 def install(
-    *, host: str, flags: tuple[str, ...], name: str, scope: str | None, yes: bool, dry_run: bool
+    *,
+    host: str,
+    flags: tuple[str, ...],
+    name: str,
+    scope: str | None,
+    activation: tuple[str, ...],
+    yes: bool,
+    dry_run: bool,
 ) -> None:
     """Add this server to HOST. The change is shown first and applied after confirmation.
 
-    HOST is claude-code, claude-desktop, codex, vscode or gemini. Put flags for the server at the
-    end, after two dashes:
+    HOST is claude-code, claude-desktop, codex, vscode or gemini. Put other flags for the server at
+    the end, after two dashes:
 
     \b
-        substrate mcp install claude-code -- --activation my.module:Class
+        substrate mcp install claude-code --activation tools.py -- --without bash
     """
     row, scope = HOSTS[host], _scope_of(host, scope)
-    installation = _installation(host, scope, name, flags)
+    installation = _installation(host, scope, name, (*_activation_flags(activation), *flags))
     consent = Consent(yes, dry_run)
     if scope == "user" and row.program and shutil.which(row.program):
         installation.install_with_commands(consent)
@@ -230,15 +246,23 @@ def install(
 
 
 @mcp.command(short_help="Print the entry for a host.", params=entry_parameters())
-def show(*, host: str, flags: tuple[str, ...], name: str, scope: str | None) -> None:
+def show(
+    *,
+    host: str,
+    flags: tuple[str, ...],
+    name: str,
+    scope: str | None,
+    activation: tuple[str, ...],
+) -> None:
     """Print the configuration entry for HOST, to paste it yourself.
 
-    HOST is claude-code, claude-desktop, codex, vscode or gemini. Put flags for the server at the
-    end, after two dashes:
+    HOST is claude-code, claude-desktop, codex, vscode or gemini. Put other flags for the server at
+    the end, after two dashes:
 
     \b
-        substrate mcp show claude-code -- --activation my.module:Class
+        substrate mcp show claude-code --activation tools.py -- --without bash
     """
+    flags = (*_activation_flags(activation), *flags)
     installation = _installation(host, _scope_of(host, scope), name, flags)
     click.echo(installation.host.snippet(name, installation.entry), nl=False)
 
@@ -267,11 +291,26 @@ def _scope_of(host: str, scope: str | None) -> str:
     return scope or scopes[0]
 
 
+def _activation_flags(names: tuple[str, ...]) -> list[str]:
+    """Return the flags that load activations. A host starts the server in any folder, so a file is
+    named by its full path. Raises BadParameter if it does not exist."""
+    flags = []
+    for name in names:
+        if is_file_name(name):
+            if not Path(name).is_file():
+                raise click.BadParameter(f"There is no file {name}.", param_hint="--activation")
+            name = str(Path(name).absolute())
+        flags += ["--activation", name]
+    return flags
+
+
 def _installation(host: str, scope: str, name: str, flags: tuple[str, ...]) -> Installation:
     row = HOSTS[host]
     shared = scope == "project"
-    entry = row.entry(own_command(shared=shared), flags)
-    if shared and Path(entry["command"]).is_absolute():
+    program = program_of(click.get_current_context())
+    command = own_command(shared=shared) if program is None else list(program.command)
+    entry = row.entry(command, flags)
+    if program is None and shared and Path(entry["command"]).is_absolute():
         message = (
             f"Note: this substrate is not on PATH, so the entry contains its path on this machine, "
             f"{entry['command']}. The path may differ for other users of the file."

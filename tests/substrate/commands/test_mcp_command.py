@@ -118,6 +118,20 @@ def test_show_prints_what_to_paste_and_nothing_else(machine: Machine) -> None:
     assert machine.files() == {}
 
 
+def test_an_activation_is_part_of_the_entry_with_the_full_path_of_a_file(
+    machine: Machine,
+) -> None:
+    file = write(machine.project / "tools.py", "")
+    shown = machine.run(
+        "show", "gemini", "--activation", "tools.py", "--activation", "my:it", "--", "--trust"
+    )
+    flags = ["--activation", str(file), "--activation", "my:it", "--trust"]
+    assert json.loads(shown.stdout) == {"mcpServers": {"substrate": machine.entry(*flags)}}
+    missing = machine.run("install", "gemini", "--activation", "no.py", "--yes")
+    assert missing.returncode == 2
+    assert "There is no file no.py." in missing.stderr
+
+
 def test_the_help_names_every_host(machine: Machine) -> None:
     for command in ("install", "show"):
         text = machine.run(command, "--help").stdout
