@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,24 @@ from documents import DOCUMENTS, ROOT, filled
 from project_folders import trust_always
 from transcripts import MCP_TRANSCRIPTS, TRANSCRIPTS
 
+from mcp_view.tool_sets import STANDARD_TOOLS
+from substrate.build_hub import built_in_hub
+from substrate.settings import Settings
+
 README = (ROOT / "README.md").read_text()
 GUIDE = (ROOT / "docs" / "writing-an-activation.md").read_text()
+MCP = (ROOT / "docs" / "mcp.md").read_text()
 
 
-def run(*arguments: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+#: What runs the command line.
+SUBSTRATE = (sys.executable, "-m", "substrate")
+
+
+def run(
+    *arguments: str, cwd: Path, stdin: str = "", program: Sequence[str] = SUBSTRATE
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "substrate", *arguments],
+        [*program, *arguments],
         cwd=cwd,
         env=clean_environment(),
         input=stdin,
@@ -111,15 +123,75 @@ def activation_in(text: str, file: str) -> str:
     return block[1]
 
 
-def test_the_readmes_activation_is_listed_and_counts(tmp_path: Path) -> None:
-    folder = trust_always(tmp_path) / "activations.d"
-    folder.mkdir()
-    (folder / "count.py").write_text(activation_in(README, "activations.d/count.py"))
-    assert "count.up" in run("list", cwd=tmp_path).stdout
-    called = run("call", "--local", "count.up", "5", cwd=tmp_path)
+def test_the_readmes_first_tool_runs_as_printed(tmp_path: Path) -> None:
+    code = activation_in(README, "count.py")
+    tool, served = code.split('if __name__ == "__main__":')
+    assert len([line for line in tool.splitlines() if line]) <= 8
+    assert served == "\n    count.serve()\n"
+    (tmp_path / "count.py").write_text(code)
+    script = [sys.executable, "count.py"]
+    called = run("call", "count.up", "5", cwd=tmp_path, program=script)
     events = [json.loads(line) for line in called.stdout.splitlines()]
     assert "".join(event.get("text", "") for event in events) == "1 2 3 4 5 "
     assert events[-1] == {"type": "complete"}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "count.up", "params": {"to": 2}}
+    native = run("--stdio", cwd=tmp_path, program=script, stdin=json.dumps(request) + "\n")
+    assert '"text":"2 "' in native.stdout
+    shown = run("mcp", "show", "gemini", "--activation", "count.py", cwd=tmp_path)
+    entry = json.loads(shown.stdout)["mcpServers"]["substrate"]
+    assert entry["args"][-2:] == ["--activation", str(tmp_path / "count.py")]
+
+
+def test_the_readmes_activation_is_also_a_plugin(tmp_path: Path) -> None:
+    folder = trust_always(tmp_path) / "activations.d"
+    folder.mkdir()
+    (folder / "count.py").write_text(activation_in(README, "count.py"))
+    assert "count.up" in run("list", cwd=tmp_path).stdout
+    called = run("call", "--local", "count.up", "1", cwd=tmp_path)
+    assert json.loads(called.stdout.splitlines()[0]) == {"type": "content", "text": "1 "}
+
+
+def test_the_readmes_flags_choose_tools(tmp_path: Path) -> None:
+    block = re.search(r"## Choosing tools\n\n```sh\n(.*?)```", README, re.S)
+    assert block is not None
+    without, only, tools = (shlex.split(line, comments=True) for line in block[1].splitlines())
+    listed = run(*without[1:], "list", cwd=tmp_path).stdout
+    assert "chat.send" in listed
+    assert "bash." not in listed
+    assert "arbor." not in listed
+    listed = run(*only[1:], "list", cwd=tmp_path).stdout
+    assert {line.split(".")[0].strip() for line in listed.splitlines() if line[:1] == " "} == {
+        "chat",
+        "health",
+        "plexus",
+    }
+    assert tools_listed(tools[1:], tmp_path) > tools_listed(["--stdio", "--mcp"], tmp_path)
+
+
+def tools_listed(flags: list[str], folder: Path) -> int:
+    """Return how many tools an MCP host lists from a server with these flags."""
+    client = {"clientInfo": {"name": "test", "version": "1"}, "capabilities": {}}
+    requests = [
+        {"id": 1, "method": "initialize", "params": client | {"protocolVersion": "2025-06-18"}},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/list"},
+    ]
+    given = "".join(json.dumps({"jsonrpc": "2.0"} | each) + "\n" for each in requests)
+    answers = map(json.loads, run(*flags, cwd=folder, stdin=given).stdout.splitlines())
+    [result] = [each["result"] for each in answers if each["id"] == 2]
+    return len(result["tools"])
+
+
+def test_the_document_of_mcp_lists_the_standard_tools() -> None:
+    table = re.search(r"<!-- standard tools -->\n(.*?)<!-- end", MCP, re.S)
+    assert table is not None
+    rows = re.findall(r"^\| `(.*?)` \| (.+) \|$", table[1], re.M)
+    hub = built_in_hub(Settings(), ROOT)
+    tools = [spec for spec in hub.methods() if spec.role == "method"]
+    assert [name for name, _ in rows] == [
+        spec.name for spec in tools if STANDARD_TOOLS.includes(spec)
+    ]
+    assert all(0 < len(purpose) <= 100 for _, purpose in rows)
 
 
 def test_the_guides_activation_works_as_the_guide_says(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from fastmcp.client.transports import StdioTransport
 from plexus import Activation, Image, Log, Progress
 from plexus.errors import Failed
 from plexus.rpc import wire
-from plexus.testing import Local, local
+from plexus.testing import local
 
 pytestmark = [
     pytest.mark.anyio,
@@ -39,7 +39,7 @@ DOCUMENT = (ROOT / "docs" / "from-fastmcp.md").read_text()
 BLOCKS = dict(re.findall(r"```python\n# (\S+)\n(.*?)```", DOCUMENT, re.S))
 
 #: Calls of tools whose results are equal.
-CALLS = [
+CALLS: list[tuple[str, str, dict[str, Any], Any]] = [
     ("greeter", "greet", {"name": "Ann"}, "Hello, Ann!"),
     ("greeter", "greet", {"name": "Ann", "times": 2}, "Hello, Ann! Hello, Ann!"),
     ("mover", "move", {"names": ["a", "b"]}, 2),
@@ -305,8 +305,4 @@ async def test_an_imported_server_returns_what_it_returns_itself(tmp_path: Path)
     for name, tool, arguments, expected in CALLS:
         with pair(name, tmp_path) as (server, _):
             async with local(from_fastmcp(server)) as plexus:
-                assert plain(await value(plexus, f"{name}.{tool}", arguments)) == expected
-
-
-async def value(plexus: Local, method: str, arguments: dict[str, Any]) -> Any:
-    return await plexus.call(method, **arguments)
+                assert plain(await plexus.call(f"{name}.{tool}", **arguments)) == expected
