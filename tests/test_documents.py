@@ -170,8 +170,11 @@ def test_the_readmes_flags_choose_tools(tmp_path: Path) -> None:
 
 def tools_listed(flags: list[str], folder: Path) -> int:
     """Return how many tools an MCP host lists from a server with these flags."""
-    client = {"clientInfo": {"name": "test", "version": "1"}, "capabilities": {}}
-    requests = [
+    client: dict[str, Any] = {
+        "clientInfo": {"name": "test", "version": "1"},
+        "capabilities": {},
+    }
+    requests: list[dict[str, Any]] = [
         {"id": 1, "method": "initialize", "params": client | {"protocolVersion": "2025-06-18"}},
         {"method": "notifications/initialized"},
         {"id": 2, "method": "tools/list"},
