@@ -233,6 +233,14 @@ async def posted(app: Any, path: str, body: Any, token: str) -> tuple[int, Any]:
     return sent[0]["status"], json.loads(content)
 
 
+def test_every_rule_of_the_check_command_is_described() -> None:
+    table = GUIDE.partition("## Check it")[2].partition("## Ship it")[0]
+    lint = (ROOT / "substrate" / "devtools" / "lint.py").read_text()
+    rules = set(re.findall(r'"([a-z]+(?:-[a-z]+)+)",', lint))
+    assert "docstring-missing" in rules
+    assert rules - set(re.findall(r"`([a-z-]+)`", table)) == set()
+
+
 # --- the table of values -------------------------------------------------------------------------
 
 
