@@ -219,6 +219,8 @@ class ProjectFiles:
     skipped: Skipped | None = None
     #: Activations of the Python program that runs the command line. The built-in ones are then off.
     activations: tuple[Any, ...] = ()
+    #: The command that starts this program, as in `python tools.py`. Empty for `substrate` itself.
+    command: tuple[str, ...] = ()
     #: The namespaces and extended classes of trusted plugins that were skipped.
     replaced: tuple[str, ...] = ()
 

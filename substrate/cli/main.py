@@ -262,7 +262,7 @@ def cli(
         raise click.UsageError(str(error)) from error
     program = ctx.find_object(Program)
     if program is not None:
-        files = dataclasses.replace(files, activations=program.activations)
+        files = dataclasses.replace(files, activations=program.activations, command=program.command)
     ctx.meta[PROGRAM] = program
     ctx.meta[FILES] = files = _with_origin(files, loaded)
     ctx.meta[LOADED] = loaded

@@ -78,10 +78,14 @@ def _start(settings: Settings, files: ProjectFiles, project: Path) -> subprocess
     ensure_private_folder(file.parent)
     log = open_private(file, os.O_WRONLY | os.O_TRUNC)
     # Without -P, Python would import modules of the project folder instead of ours.
-    command = [sys.executable, "-P", "-m", "substrate", "--port", "0", "--bind", "127.0.0.1"]
-    command += ["--auth", "token", "--idle-exit", str(IDLE_S)]
+    command = [*(files.command or (sys.executable, "-P", "-m", "substrate"))]
+    command += ["--port", "0", "--bind", "127.0.0.1", "--auth", "token"]
+    command += ["--idle-exit", str(IDLE_S), "--log-level", settings.log_level]
     # The server can run commands too, and must not have fewer restrictions than this process.
-    command += ["--bash-sandbox", settings.bash_sandbox, "--log-level", settings.log_level]
+    command += ["--bash-sandbox", settings.bash_sandbox]
+    for flag, patterns in (("--only", settings.only), ("--without", settings.without)):
+        if patterns:
+            command += [flag, ",".join(patterns)]
     if settings.database:
         command += ["--database", settings.database]
     if files.once:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
@@ -24,7 +24,7 @@ from native_rpc.client import connect
 from plexus.errors import Failed
 from substrate.build_hub import NO_FILES
 from substrate.publishing.beside import ensure_server
-from substrate.security.lockfile import find_by_project, find_running, lock_folder
+from substrate.security.lockfile import RunningServer, find_by_project, find_running, lock_folder
 from substrate.settings import Settings
 
 WAIT_S = 30.0
@@ -190,9 +190,11 @@ def serving(project: Path) -> Iterator[Server]:
 class Host:
     """`substrate --stdio`, with or without `--mcp`, as a host starts it."""
 
-    def __init__(self, project: Path, *flags: str) -> None:
+    def __init__(
+        self, project: Path, *flags: str, program: Sequence[str] = ("-m", "substrate")
+    ) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "substrate", "--stdio", *flags],
+            [sys.executable, *program, "--stdio", *flags],
             cwd=project,
             env=clean_environment(),
             stdin=subprocess.PIPE,
@@ -250,8 +252,10 @@ class Host:
 
 
 @contextmanager
-def hosted(project: Path, *flags: str) -> Iterator[Host]:
-    host = Host(project, *flags)
+def hosted(
+    project: Path, *flags: str, program: Sequence[str] = ("-m", "substrate")
+) -> Iterator[Host]:
+    host = Host(project, *flags, program=program)
     try:
         yield host
     finally:
@@ -555,6 +559,67 @@ def test_watch_starts_one_server_for_all_processes_of_a_project(project: Path) -
         if pid:
             os.kill(pid, signal.SIGTERM)
             eventually(lambda: find_by_project(project) is None, "the server has ended")
+
+
+@contextmanager
+def server_of(project: Path) -> Iterator[RunningServer]:
+    """Wait for the server that a process started, and stop it at the end of the block."""
+    running = eventually(lambda: find_by_project(project), "the server")
+    try:
+        yield running
+    finally:
+        os.kill(running.pid, signal.SIGTERM)
+        eventually(lambda: find_by_project(project) is None, "the server has ended")
+
+
+def namespaces(server: RunningServer) -> set[str]:
+    found = ask(server.port, "plexus.schema")["activations"]
+    return {each["namespace"] for each in found}
+
+
+def test_the_server_beside_a_script_is_the_script(tmp_path: Path) -> None:
+    script = tmp_path / "tools.py"
+    script.write_text(SCRIPT)
+    with hosted(tmp_path, "--watch", program=[str(script)]) as host, server_of(tmp_path) as server:
+        assert namespaces(server) == {"count", "health", "plexus"}
+        host.send("count.wait", {})
+        eventually(
+            lambda: [each["method"] for each in waiting(server)] == ["count.wait"], "the run"
+        )
+
+
+def waiting(server: RunningServer) -> list[dict[str, Any]]:
+    runs: list[dict[str, Any]] = ask(server.port, "plexus.runs", state="running")
+    return [each for each in runs if not each["method"].startswith("plexus.")]
+
+
+@pytest.mark.parametrize(
+    ("flags", "offered"),
+    [
+        (("--without", "bash,arbor,chat", "--without", "claudecode"), {"approvals", "asks"}),
+        (("--only", "asks"), {"asks"}),
+    ],
+)
+def test_the_server_beside_offers_no_more_than_the_process_that_started_it(
+    project: Path, flags: tuple[str, ...], offered: set[str]
+) -> None:
+    with hosted(project, "--watch", *flags), server_of(project) as server:
+        assert namespaces(server) - {"health", "plexus"} == offered
+
+
+SCRIPT = """
+import asyncio
+from plexus import Activation
+
+count = Activation("count")
+
+@count.method
+async def wait() -> None:
+    await asyncio.sleep(3600)
+
+if __name__ == "__main__":
+    count.serve()
+"""
 
 
 def test_an_unused_server_stops_automatically(project: Path) -> None:
