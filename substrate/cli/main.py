@@ -41,6 +41,7 @@ __all__ = (
     "main",
     "may_ask",
     "program_of",
+    "script_of",
     "server_entry",
     "setting_flags",
     "setting_option",
@@ -107,6 +108,13 @@ def program_of(ctx: click.Context) -> Program | None:
     """Return the program that runs this command line; None if it is `substrate` itself."""
     program: Program | None = ctx.meta.get(PROGRAM)
     return program
+
+
+def script_of(ctx: click.Context) -> str | None:
+    """Return the path of the Python script that runs this command line, if one does."""
+    program = program_of(ctx)
+    script = "" if program is None else program.command[-1]
+    return script if script.endswith(".py") else None
 
 
 class LazyGroup(click.Group):

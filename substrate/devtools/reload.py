@@ -4,7 +4,8 @@ Rules:
 
 - The new class replaces the old one in the hub, which notifies the clients. Runs of the old class
   continue with the code they started with.
-- A file that cannot be loaded is reported with its line, and the previous version stays.
+- A file that cannot be loaded is reported with its line, and the previous version stays. The same
+  applies to an activation whose lifespan fails to start.
 - Unchanged sources are not reloaded: they keep their state. A change of a module that several files
   may share reloads all of them.
 
@@ -143,8 +144,23 @@ class Reloader:
                     if self._stamps.get(file) != now.get(file)
                 }
                 self._stamps = now
+                before = {node.path: node for node in self._hub.nodes()}
                 self._reload_changed(changed)
+                await self._start_reloaded(before)
                 self._track_shared()
+
+    async def _start_reloaded(self, before: dict[str, Node]) -> None:
+        """Start the lifespans of new activations. If one fails, restore its previous version."""
+        for path, reason in await self._hub.open():
+            root = path.partition(".")[0]
+            previous = before.get(root)
+            if previous is not None:
+                self._hub.register(previous, checked=True)
+            else:
+                for source in self._sources.values():
+                    source.namespaces = [each for each in source.namespaces if each != root]
+            stays = " (the previous version stays)" if previous is not None else ""
+            self._report(f"Not started: {path}: {reason}{stays}")
 
     def _track_shared(self) -> None:
         """Record modules that a source has imported meanwhile, so they do not count as changed."""

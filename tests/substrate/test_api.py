@@ -134,6 +134,13 @@ def test_an_activation_of_the_script_that_is_wrong_is_named(tmp_path: Path) -> N
     assert "Traceback" not in wrong.stderr
 
 
+def test_a_script_checks_itself(script: Path) -> None:
+    checked = run(script, "check", "--json")
+    assert checked.returncode == 0, checked.stderr
+    found = [json.loads(line) for line in checked.stdout.splitlines()]
+    assert {Path(each["file"]) for each in found} == {script}
+
+
 def test_the_same_script_is_a_plugin_file(script: Path) -> None:
     called = subprocess.run(
         [sys.executable, "-m", "substrate", "--activation", "tools.py", "call", "count.up", "1"],

@@ -20,7 +20,7 @@ from plexus.registry.plugins import Find, plugin_errors
 from plexus.registry.signature import MethodSpec
 from plexus.runtime.hub import Plexus
 from substrate.build_hub import built_in_hub, finder
-from substrate.cli.main import files_of, settings_of
+from substrate.cli.main import files_of, script_of, settings_of
 from substrate.cli.project_package import UNTRUSTED, author_files, project_package
 from substrate.cli.terminal.display import coloured
 from substrate.cli.terminal.tables import print_json_line
@@ -72,6 +72,7 @@ def check(
     """
     try:
         settings = settings_of(ctx)
+        source = source or script_of(ctx)
         if source is not None:
             sources, refused = find_sources(source), False
         else:

@@ -12,7 +12,7 @@ from plexus.registry.plugins import BrokenPlugin, load_plugins
 from plexus.runtime.hub import Plexus
 from plexus.text import escape_controls
 from substrate.build_hub import MakeHub, built_in_hub, finder
-from substrate.cli.main import server_entry, setting_option, settings_of
+from substrate.cli.main import script_of, server_entry, setting_option, settings_of
 from substrate.cli.project_package import UNTRUSTED, author_files, project_package
 from substrate.devtools.plugin_sources import NoSource, PluginSources, find_sources, project_sources
 from substrate.devtools.reload import Reloader
@@ -49,6 +49,7 @@ def dev(
     stdio, mcp = stdio or root["stdio"], mcp or root["mcp"]
     serve = server_entry(ctx, stdio=stdio, mcp=mcp)
     try:
+        source = source or script_of(ctx)
         if source is not None:
             author, refused = find_sources(source), False
         else:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -170,10 +170,12 @@ class Process:
 
 
 @contextlib.contextmanager
-def started(*arguments: str, cwd: Path, **variables: str) -> Iterator[Process]:
+def started(
+    *arguments: str, cwd: Path, program: Sequence[str] = SUBSTRATE, **variables: str
+) -> Iterator[Process]:
     """Start a command, and kill it at the end of the block unless it has ended."""
     with subprocess.Popen(
-        [*SUBSTRATE, *arguments],
+        [*program, *arguments],
         cwd=cwd,
         env=environment(**variables),
         stdin=subprocess.DEVNULL,

@@ -9,6 +9,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import textwrap
 import time
 from collections.abc import Iterator
@@ -146,11 +147,101 @@ async def test_a_project_is_served_without_being_installed(tmp_path: Path) -> No
     project = tmp_path / "weather"
     file = project / "src" / "weather" / "__init__.py"
     with developing(file, cwd=project) as dev:
-        dev.says("Loaded weather:Weather: weather.count, weather.hello")
+        dev.says("Loaded weather:weather: weather.count, weather.hello")
         dev.change("Hello", "Good day")
-        dev.says("Reloaded weather:Weather")
+        dev.says("Reloaded weather:weather")
         async with dev.client() as client:
             assert await value(client, "weather.hello") == "Good day, world!"
+
+
+SCRIPT = textwrap.dedent('''
+    """Says a word."""
+
+    from contextlib import asynccontextmanager
+
+    from plexus import Activation
+
+    WORD = "one"
+    state = []
+
+    @asynccontextmanager
+    async def life():
+        state.append(WORD)
+        yield
+
+    talk = Activation("talk", lifespan=life)
+
+    @talk.method
+    async def word() -> str:
+        """The word of the lifespan."""
+        return state[-1]
+
+    if __name__ == "__main__":
+        talk.serve()
+''')
+
+
+async def test_a_script_is_reloaded_with_its_lifespan(tmp_path: Path) -> None:
+    file = tmp_path / "tools.py"
+    write(file, SCRIPT)
+    with developing(file, "tools.py", cwd=tmp_path) as dev:
+        dev.says("Loaded tools.py: talk.word")
+        async with dev.client() as client:
+            assert await value(client, "talk.word") == "one"
+            dev.change('"one"', '"two"')
+            dev.says("Reloaded tools.py: talk.word")
+            await until(client, "two")
+            dev.change("state.append(WORD)", 'raise OSError("no port")')
+            failed = dev.says(r"Not started: talk: [^\n]*")
+            assert failed.endswith("OSError: no port (the previous version stays)")
+            assert await value(client, "talk.word") == "two"
+            write(file, SCRIPT.replace('"one"', '"six"'))
+            dev.says("Reloaded tools.py: talk.word")
+            await until(client, "six")
+
+
+async def until(client: Client, expected: str) -> None:
+    """Wait until the lifespan of a reloaded activation has started."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            with contextlib.suppress(Exception):
+                if await client.call("talk.word") == expected:
+                    return
+            await asyncio.sleep(0.02)
+
+
+async def test_a_new_activation_that_does_not_start_is_off_until_it_is_fixed(
+    tmp_path: Path,
+) -> None:
+    folder = trust_always(tmp_path) / "activations.d"
+    folder.mkdir()
+    file = folder / "tools.py"
+    with developing(file, cwd=tmp_path) as dev:
+        dev.says("This folder has no activations yet")
+        write(file, SCRIPT.replace("state.append(WORD)", "1 / 0"))
+        assert "stays" not in dev.says(r"Not started: talk: [^\n]*")
+        async with dev.client() as client:
+            with pytest.raises(Exception, match="did not start"):
+                await value(client, "talk.word")
+            write(file, SCRIPT)
+            dev.says("Reloaded activations.d/tools.py: talk.word")
+            await until(client, "one")
+
+
+async def test_a_script_serves_and_reloads_itself(tmp_path: Path) -> None:
+    file = tmp_path / "tools.py"
+    write(file, SCRIPT)
+    program = (sys.executable, str(file))
+    flags = ("--auth", "off", "dev", "--port", "0")
+    with started(*flags, cwd=tmp_path, program=program) as process:
+        dev = Dev(process, file)
+        dev.says("Loaded tools.py: talk.word")
+        async with dev.client() as client:
+            names = {each["namespace"] for each in (await client.schema())["activations"]}
+            assert names == {"health", "plexus", "talk"}
+            dev.change('"one"', '"two"')
+            dev.says("Reloaded tools.py: talk.word")
+            await until(client, "two")
 
 
 async def test_every_module_of_a_package_is_watched_including_new_ones(tmp_path: Path) -> None:
@@ -158,17 +249,17 @@ async def test_every_module_of_a_package_is_watched_including_new_ones(tmp_path:
     package = tmp_path / "weather" / "src" / "weather"
     file = package / "__init__.py"
     with developing(file, "weather", cwd=tmp_path) as dev:
-        dev.says("Loaded weather:Weather")
+        dev.says("Loaded weather:weather")
         dev.change("import asyncio\n", "import asyncio\nfrom weather.words import GREETING\n")
         assert "weather.words" in dev.says(r"Not loaded: [^\n]*")
         (package / "words.py").write_text('GREETING = "Hi"\n')
-        dev.says("Reloaded weather:Weather")
+        dev.says("Reloaded weather:weather")
         dev.change('f"Hello,', 'f"{GREETING},')
-        dev.says("Reloaded weather:Weather")
+        dev.says("Reloaded weather:weather")
         async with dev.client() as client:
             assert await value(client, "weather.hello") == "Hi, world!"
             (package / "words.py").write_text('GREETING = "Ho"\n')
-            dev.says("Reloaded weather:Weather")
+            dev.says("Reloaded weather:weather")
             assert await value(client, "weather.hello") == "Ho, world!"
 
 
@@ -216,9 +307,9 @@ FAULTS = {
     "syntax": ("return WORD", "return return", r"talk\.py:16: SyntaxError"),
     "name": ('WORD = "one"', "WORD = one", r"talk\.py:6: NameError: name 'one' is not defined"),
     "import": ("import asyncio", "import no_such_thing", r"talk\.py:2: ModuleNotFoundError"),
-    "method": ("-> str", "", r"talk\.py:14: Talk\.word: needs a return type"),
-    "argument": ("word(self)", "word(self, x)", r"talk\.py:14: .*argument 'x': needs a type hint"),
-    "class": ('version = "1.0.0"', "", r"talk\.py:8: Talk: needs a class attribute 'version'"),
+    "method": ("-> str", "-> type(asyncio)", r"talk\.py:14: Talk\.word: its result has no schema"),
+    "argument": ("word(self)", "word(self, *x)", r"talk\.py:14: .*argument 'x': \*args"),
+    "class": ('"talk"', '"Talk"', r"talk\.py:8: Talk: namespace 'Talk' must be lower case"),
     "exit": ('WORD = "one"', "raise SystemExit(3)", r"talk\.py:6: SystemExit"),
     "init": (
         'version = "1.0.0"',
