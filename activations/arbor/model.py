@@ -7,7 +7,9 @@ database, event loop or wire format.
 from __future__ import annotations
 
 import re
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
+
+from annotated_types import Ge, Le
 
 from plexus.errors import InvalidParams
 
@@ -38,13 +40,13 @@ __all__ = (
     "Node",
     "NodeInfo",
     "NodeStub",
+    "PageSize",
     "Position",
     "PurgeResult",
     "Refs",
     "Retention",
     "State",
     "Tree",
-    "check_range",
     "media_type",
     "node_uri",
     "title_of",
@@ -71,6 +73,8 @@ QUERY_BYTES: Final = 4 * KIB
 APPEND_ITEMS: Final = 10_000
 #: Maximum number of items on a page.
 PAGE_ITEMS: Final = 1_000
+#: The parameter `limit` of a method that returns a page.
+PageSize: TypeAlias = Annotated[int, Ge(1), Le(PAGE_ITEMS)]
 #: A page ends early after this many characters of text, so that memory stays bounded.
 PAGE_BYTES: Final = 8 * MIB
 
@@ -103,13 +107,6 @@ HEAD_KINDS: Final[frozenset[ChangeKind]] = frozenset(
 
 #: Passed instead of new data of a head to leave the data unchanged. (None is valid data.)
 UNCHANGED: Final[object] = object()
-
-
-def check_range(name: str, value: int, least: int, most: int) -> int:
-    """Return the value of a parameter. Raises InvalidParams if it is out of range."""
-    if not least <= value <= most:
-        raise InvalidParams.at(name, f"must be from {least} to {most}")
-    return value
 
 
 _RESERVED = re.compile("[%:@]")

@@ -26,7 +26,7 @@ import unicodedata
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from activations.arbor.model import PAGE_ITEMS, DrawnNode, Handle, Tree, check_range, title_of
+from activations.arbor.model import DrawnNode, Handle, Tree, title_of
 from plexus import Context, PlexusError
 from plexus.text import replace_controls
 
@@ -73,15 +73,6 @@ class Bounds(NamedTuple):
     depth: int
     limit: int
     width: int
-
-    @classmethod
-    def validated(cls, depth: int, limit: int, width: int) -> Bounds:
-        """Return validated bounds. Raises InvalidParams."""
-        return cls(
-            check_range("depth", depth, 0, MAX_DEPTH),
-            check_range("limit", limit, 1, PAGE_ITEMS),
-            check_range("width", width, 10, 1000),
-        )
 
 
 async def draw(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
+from activations.arbor.model import PageSize
 from activations.chat.events import DeletedSession, SessionData, SessionPage, TurnEvent
 from activations.chat.methods import Chat
 from activations.chat.tools import Approval
@@ -104,13 +105,13 @@ class ClaudeCode(Activation):
 
     @method(name="list", title="List Claude Code sessions", read_only=True, open_world=False)
     async def list_sessions(
-        self, after: str | None = None, limit: int = 100, *, ctx: Context
+        self, after: str | None = None, limit: PageSize = 100, *, ctx: Context
     ) -> SessionPage:
         """List your Claude Code sessions by name, with their configuration and last update.
 
         Args:
             after: `next` of the previous page.
-            limit: Maximum number of sessions, 1 to 1000.
+            limit: Page size.
         """
         found: list[SessionData] = []
         while True:

@@ -26,7 +26,7 @@ from activations.chat.message import (
     recover_draft,
     to_markdown,
 )
-from activations.chat.sessions import Session, Sessions, check_limit, session_data
+from activations.chat.sessions import Session, Sessions, session_data
 from plexus import Audio, Content, Context, Image, InvalidParams, NotFound, Resource
 from plexus import Message as PromptMessage
 from plexus.rpc import wire
@@ -50,7 +50,6 @@ class History:
 
     async def history(self, ctx: Context, name: str, before: str | None, limit: int) -> HistoryPage:
         """Return the latest messages, or those before a given message."""
-        check_limit(limit)
         head = (await self._sessions.find(ctx, name)).head
         principal, (tree, node) = ctx.principal.name, head.position
         count = min(limit + 1, PAGE_ITEMS)
@@ -67,7 +66,6 @@ class History:
 
     async def branches(self, ctx: Context, name: str, after: str | None, limit: int) -> Branches:
         """Return the branches of the tree of a session, newest first."""
-        check_limit(limit)
         head = (await self._sessions.find(ctx, name)).head
         principal, (tree, node) = ctx.principal.name, head.position
         stubs: list[NodeStub] = []
@@ -103,7 +101,6 @@ class History:
         self, ctx: Context, text: str, name: str | None, before: int | None, limit: int
     ) -> Hits:
         """Return the messages that contain all of these words, newest first."""
-        check_limit(limit)
         principal = ctx.principal.name
         tree = None
         if name is not None:

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, Literal
 
 from activations.arbor import Arbor
+from activations.arbor.model import PageSize
 from activations.chat.attachments import Attachment, attachment_messages
 from activations.chat.context_window import Overflow
 from activations.chat.events import (
@@ -103,13 +104,13 @@ class Chat(Activation):
 
     @method(name="list", title="List chat sessions", read_only=True, open_world=False)
     async def list_sessions(
-        self, after: str | None = None, limit: int = 100, *, ctx: Context
+        self, after: str | None = None, limit: PageSize = 100, *, ctx: Context
     ) -> SessionPage:
         """List your chat sessions by name, with model and last update.
 
         Args:
             after: `next` of the previous page.
-            limit: Maximum number of sessions, 1 to 1000.
+            limit: Page size.
         """
         if self._arbor.is_empty():
             return SessionPage([])
@@ -286,7 +287,7 @@ class Chat(Activation):
 
     @method(title="Read a conversation", read_only=True, open_world=False)
     async def history(
-        self, session: str, before: str | None = None, limit: int = 50, *, ctx: Context
+        self, session: str, before: str | None = None, limit: PageSize = 50, *, ctx: Context
     ) -> HistoryPage:
         """Return the latest messages of a conversation, oldest first.
 
@@ -295,13 +296,13 @@ class Chat(Activation):
         Args:
             session: Session name.
             before: `next` of the previous page.
-            limit: Maximum number of messages, 1 to 1000.
+            limit: Page size.
         """
         return await (await self._history()).history(ctx, session, before, limit)
 
     @method(title="List branches", read_only=True, open_world=False)
     async def branches(
-        self, session: str, after: str | None = None, limit: int = 50, *, ctx: Context
+        self, session: str, after: str | None = None, limit: PageSize = 50, *, ctx: Context
     ) -> Branches:
         """List the branches of a conversation, newest first, with the last message of each.
 
@@ -310,7 +311,7 @@ class Chat(Activation):
         Args:
             session: Session name.
             after: `next` of the previous page.
-            limit: Maximum number of branches, 1 to 1000.
+            limit: Page size.
         """
         return await (await self._history()).branches(ctx, session, after, limit)
 
@@ -320,7 +321,7 @@ class Chat(Activation):
         text: str,
         session: str | None = None,
         before: int | None = None,
-        limit: int = 20,
+        limit: PageSize = 20,
         *,
         ctx: Context,
     ) -> Hits:
@@ -330,7 +331,7 @@ class Chat(Activation):
             text: Words that a message must all contain. Case and punctuation are ignored.
             session: Search only the tree of this session.
             before: `next` of the previous page.
-            limit: Maximum number of matches, 1 to 1000.
+            limit: Page size.
         """
         return await (await self._history()).search(ctx, text, session, before, limit)
 
@@ -353,10 +354,7 @@ class Chat(Activation):
 
     @method(title="List model providers", read_only=True, open_world=False)
     async def models(self) -> Models:
-        """List the model providers: an example model of each, and what is missing to use it.
-
-        Use it to choose the model of a session.
-        """
+        """List the model providers: an example model of each, and what is missing to use it."""
         return Models(self._default_model, self._providers.list_providers())
 
     async def check_health(self) -> str:

@@ -26,7 +26,6 @@ __all__ = (
     "Session",
     "SessionConfig",
     "Sessions",
-    "check_limit",
     "config_parameters",
     "session_data",
     "session_from_head",
@@ -236,7 +235,6 @@ class Sessions:
 
     async def page(self, ctx: Context, after: str | None, limit: int) -> SessionPage:
         """Return a page of sessions, sorted by name."""
-        check_limit(limit)
         count = min(limit + 1, PAGE_ITEMS)
         heads = await self.store.list_heads(ctx.principal.name, SPACE, after, count)
         has_more = len(heads) > limit or len(heads) == PAGE_ITEMS
@@ -314,12 +312,6 @@ class Sessions:
         if config.temperature is not None and not 0 <= config.temperature <= MAX_TEMPERATURE:
             raise InvalidParams.at("temperature", f"must be from 0 to {MAX_TEMPERATURE:g}")
         return config
-
-
-def check_limit(limit: int) -> None:
-    """Raise InvalidParams if a page size is out of range."""
-    if not 1 <= limit <= PAGE_ITEMS:
-        raise InvalidParams.at("limit", f"must be from 1 to {PAGE_ITEMS}")
 
 
 def _name_taken(error: Failed, name: str) -> Failed:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from activations.arbor.events import NodeData, NodePage, node_data
 from activations.arbor.feed import ChangePublisher, publish_changes
-from activations.arbor.model import PAGE_BYTES, PAGE_ITEMS, Node, Retention, check_range
+from activations.arbor.model import PAGE_BYTES, PAGE_ITEMS, Node, Retention
 from activations.arbor.schema import ARBOR
 from activations.arbor.store import Store, open_store
 from plexus import Activation, Failed
@@ -25,7 +25,6 @@ __all__ = (
     "WRITE",
     "StoreActivation",
     "batches",
-    "check_limit",
     "default_path",
     "may_have_more",
     "node_page",
@@ -119,11 +118,6 @@ class StoreActivation(Activation):
 
 
 # --- pages and batches ----------------------------------------------------------------------------
-
-
-def check_limit(limit: int) -> int:
-    """Return the limit. Raises InvalidParams if it is not between 1 and the page size."""
-    return check_range("limit", limit, 1, PAGE_ITEMS)
 
 
 def batches(nodes: Iterable[Node]) -> Iterator[list[NodeData]]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
 
 from activations.arbor.events import (
     Appended,
@@ -30,11 +32,10 @@ from activations.arbor.methods.base import (
     WRITE,
     StoreActivation,
     batches,
-    check_limit,
     may_have_more,
     node_page,
 )
-from activations.arbor.model import PAGE_ITEMS, Handle, NewNode, check_range, media_type, node_uri
+from activations.arbor.model import PAGE_ITEMS, Handle, NewNode, PageSize, media_type, node_uri
 from plexus import Context, InvalidParams, Resource, method
 
 __all__ = ("Item", "NodeMethods", "parse_handle")
@@ -164,7 +165,7 @@ class NodeMethods(StoreActivation):
         tree_id: str,
         node_id: str,
         after: int | None = None,
-        limit: int = 100,
+        limit: PageSize = 100,
         *,
         ctx: Context,
     ) -> NodePage:
@@ -174,9 +175,9 @@ class NodeMethods(StoreActivation):
             tree_id: Id of the tree.
             node_id: Id of the node.
             after: `next` of the previous page.
-            limit: Maximum number of nodes, 1 to 1000.
+            limit: Page size.
         """
-        most = min(check_limit(limit) + 1, PAGE_ITEMS)
+        most = min(limit + 1, PAGE_ITEMS)
         store = await self.store()
         found = await store.children(ctx.principal.name, tree_id, node_id, after, most)
         return node_page(tree_id, found, limit)
@@ -270,16 +271,15 @@ class NodeMethods(StoreActivation):
 
     @method(title="List leaf nodes", read_only=True, open_world=False)
     async def context_list_leaves(
-        self, tree_id: str, after: int | None = None, limit: int = 100, *, ctx: Context
+        self, tree_id: str, after: int | None = None, limit: PageSize = 100, *, ctx: Context
     ) -> Leaves:
         """List the ids of all nodes without children, in creation order.
 
         Args:
             tree_id: Id of the tree.
             after: `next` of the previous page.
-            limit: Maximum number of nodes, 1 to 1000.
+            limit: Page size.
         """
-        check_limit(limit)
         store = await self.store()
         leaves = await store.leaves(ctx.principal.name, tree_id, after, limit)
         last = leaves[-1].n if may_have_more(leaves, limit) else None
@@ -321,7 +321,7 @@ class NodeMethods(StoreActivation):
         text: str,
         tree_id: str | None = None,
         before: int | None = None,
-        limit: int = 100,
+        limit: Annotated[int, Ge(1), Le(MAX_HITS)] = 100,
         *,
         ctx: Context,
     ) -> AsyncIterator[SearchHits | Found]:
@@ -333,9 +333,8 @@ class NodeMethods(StoreActivation):
             text: Words that a node must all contain. Case and punctuation are ignored.
             tree_id: Search only this tree.
             before: `next` of the previous page.
-            limit: Maximum number of results, 1 to 10000.
+            limit: Maximum number of results.
         """
-        check_range("limit", limit, 1, MAX_HITS)
         store = await self.store()
         principal = ctx.principal.name
         count = 0

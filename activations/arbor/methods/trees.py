@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
 
 from activations.arbor.events import (
     NodeBatch,
@@ -19,10 +21,9 @@ from activations.arbor.methods.base import (
     WRITE,
     StoreActivation,
     batches,
-    check_limit,
 )
-from activations.arbor.model import PAGE_ITEMS, Refs, State
-from activations.arbor.render import Bounds, draw, resolver
+from activations.arbor.model import PAGE_ITEMS, PageSize, Refs, State
+from activations.arbor.render import MAX_DEPTH, Bounds, draw, resolver
 from plexus import Context, method
 
 __all__ = ("TreeMethods",)
@@ -34,9 +35,8 @@ def _list_method(
     """Return a method that lists the trees in a state. None: active and scheduled trees."""
 
     async def list_trees(
-        self: TreeMethods, after: str | None = None, limit: int = 100, *, ctx: Context
+        self: TreeMethods, after: str | None = None, limit: PageSize = 100, *, ctx: Context
     ) -> TreePage:
-        check_limit(limit)
         store = await self.store()
         found = await store.list_trees(ctx.principal.name, state, after, min(limit + 1, PAGE_ITEMS))
         more = len(found) > limit or len(found) == PAGE_ITEMS
@@ -48,7 +48,7 @@ def _list_method(
 
     Args:
         after: `next` of the previous page.
-        limit: Maximum number of trees, 1 to 1000.
+        limit: Page size.
     """
     return method(title=title, read_only=True, open_world=False)(list_trees)
 
@@ -200,9 +200,9 @@ class TreeMethods(StoreActivation):
         self,
         tree_id: str,
         node_id: str | None = None,
-        depth: int = 1000,
-        limit: int = 200,
-        width: int = 60,
+        depth: Annotated[int, Ge(0), Le(MAX_DEPTH)] = 1000,
+        limit: PageSize = 200,
+        width: Annotated[int, Ge(10), Le(1000)] = 60,
         ids: bool = False,
         *,
         ctx: Context,
@@ -214,12 +214,12 @@ class TreeMethods(StoreActivation):
         Args:
             tree_id: Id of the tree.
             node_id: Draw only the subtree of this node.
-            depth: Maximum number of levels below the first node.
-            limit: Maximum number of nodes, 1 to 1000.
-            width: Columns per node, 10 to 1000.
+            depth: Maximum number of levels.
+            limit: Maximum number of nodes.
+            width: Columns per node.
             ids: Show the id of each node.
         """
-        bounds = Bounds.validated(depth, limit, width)
+        bounds = Bounds(depth, limit, width)
         store = await self.store()
         principal = ctx.principal.name
         tree = await store.get_tree(principal, tree_id)

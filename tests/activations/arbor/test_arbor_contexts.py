@@ -10,6 +10,8 @@ import pytest
 from arbor_hub import Grove, growing
 from hub_calls import OTHER
 
+from plexus import InvalidParams
+
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
 
@@ -136,8 +138,13 @@ async def test_a_search_text_has_no_operators(text: str, grove: Grove) -> None:
     assert len(await grove.nodes(tree)) == 2
 
 
-@pytest.mark.parametrize("params", [{"text": ""}, {"text": "."}, {"text": "a", "limit": 0},
-                                    {"text": "a", "limit": 10_001}, {"text": "a\0"}])  # fmt: skip
+@pytest.mark.parametrize("limit", [0, 10_001])
+async def test_an_invalid_number_of_results_is_refused(limit: int, grove: Grove) -> None:
+    with pytest.raises(InvalidParams, match="limit: "):
+        await grove.events("search", text="a", limit=limit)
+
+
+@pytest.mark.parametrize("params", [{"text": ""}, {"text": "."}, {"text": "a\0"}])
 async def test_an_invalid_search_is_refused(params: dict[str, Any], grove: Grove) -> None:
     assert (await grove.error("search", **params)).code in ("invalid_params", "bad_text")
 

@@ -181,8 +181,8 @@ async def test_an_invalid_page_size_is_refused(room: Room, limit: int) -> None:
     for method in ("list", "history", "branches", "search"):
         given: dict[str, dict[str, Any]] = {"list": {}, "search": {"text": "x"}}
         params = given.get(method, {"session": "s"})
-        error = await room.error(method, limit=limit, **params)
-        assert error["code"] == "invalid_params", method
+        with pytest.raises(InvalidParams, match=f"chat.{method}: limit: "):
+            await room.error(method, limit=limit, **params)
 
 
 async def test_without_a_file_there_are_no_sessions_and_still_no_file(tmp_path: Path) -> None:
