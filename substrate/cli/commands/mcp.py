@@ -292,8 +292,11 @@ def _scope_of(host: str, scope: str | None) -> str:
 
 
 def _activation_flags(names: tuple[str, ...]) -> list[str]:
-    """Return the flags that load activations. A host starts the server in any folder, so a file is
-    named by its full path. Raises BadParameter if it does not exist."""
+    """Return the flags that load activations.
+
+    A host starts the server in any folder, so a file is named by its full path. Raises BadParameter
+    if the file does not exist.
+    """
     flags = []
     for name in names:
         if is_file_name(name):
