@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from bench import arbor, authoring, chat, memory, native
+from bench import arbor, chat, memory, native, tool_styles
 from bench.mcp import contenders, http_calls, requests
 from bench.mcp import streams as mcp_streams
 from bench.measure import FULL, QUICK, Effort, Figure
@@ -49,8 +49,8 @@ MEASURES: dict[str, Callable[[Effort], list[Figure]]] = {
     "arbor_readers": arbor.readers,
     "chat_first_token": chat.first_token,
     "chat_history": chat.history,
-    "authoring": authoring.calls,
-    "tokens": authoring.tokens,
+    "style": tool_styles.calls,
+    "tokens": tool_styles.tokens,
     "mcp_start": requests.cold_start,
     "mcp_list": requests.lists,
     "mcp_calls_latency": requests.latency,

@@ -82,9 +82,9 @@ def calls(effort: Effort) -> list[Figure]:
     """Compare calls of functions with calls of methods, and texts with events."""
     params = {"text": "hello"}
     return [
-        _compare("authoring_call", "plain.echo", "typed.echo", params, 1.05, effort),
-        _compare("authoring_text", "plain.texts", "typed.texts", {}, 1.10, effort),
-        _compare("authoring_thread", "plain.threaded", "typed.hop", params, None, effort),
+        _compare("style_call", "plain.echo", "typed.echo", params, 1.05, effort),
+        _compare("style_text", "plain.texts", "typed.texts", {}, 1.10, effort),
+        _compare("style_thread", "plain.threaded", "typed.hop", params, None, effort),
     ]
 
 
