@@ -23,8 +23,10 @@ from plexus.runtime.hub import Plexus
 from substrate.build_hub import build_hub, open_hub
 from substrate.mcp_server import make_mcp_server, mcp_options
 from substrate.security.authentication import Access
-from substrate.security.tokens import new_token
+from substrate.security.exposure import is_local
 from substrate.server.app import build_app
+from substrate.server.asgi import send_json
+from substrate.server.websocket import POLICY_VIOLATION
 from substrate.settings import TOKEN, ProjectFiles, Settings
 from substrate.telemetry.logging import announce
 
@@ -43,14 +45,15 @@ def asgi_app(
     """Return an ASGI application that serves these activations.
 
     `path` is a prefix that a proxy leaves in place; a framework's `mount` needs none. `token` is by
-    default the variable `SUBSTRATE_TOKEN`, or a new one that is logged. With `auth="off"` only
-    clients on this machine are served. `hosts` and `origins` are allowed in addition to those of
-    this machine.
+    default the variable `SUBSTRATE_TOKEN`. With `auth="off"` only clients on this machine are
+    served. `hosts` and `origins` are allowed in addition to those of this machine. Raises
+    ValueError without a token.
     """
-    chosen = settings or Settings()
-    secret = "" if auth == "off" else token or os.environ.get(TOKEN) or ""
+    secret = "" if auth == "off" else token or os.environ.get(TOKEN, "")
+    if auth == "token" and not secret:
+        raise ValueError(f'pass token="...", set {TOKEN}, or pass auth="off" for local clients')
     return EmbeddedApp(
-        activations, chosen, path.rstrip("/"), None if auth == "off" else secret, hosts, origins
+        activations, settings or Settings(), path.rstrip("/"), secret, hosts, origins
     )
 
 
@@ -62,13 +65,13 @@ class EmbeddedApp:
         activations: Sequence[Registrable],
         settings: Settings,
         path: str,
-        token: str | None,
+        token: str,
         hosts: Sequence[str],
         origins: Sequence[str],
     ) -> None:
         """Configure the application as `asgi_app` describes.
 
-        `token` is None if authentication is off, and empty to create a new one.
+        `token` is empty if authentication is off.
         """
         self._files = ProjectFiles(activations=tuple(activations))
         self._settings = settings
@@ -98,6 +101,10 @@ class EmbeddedApp:
         if scope["type"] == "lifespan":
             await self._serve_lifespan(receive, send)
             return
+        client = scope.get("client")
+        if not self._token and (client is None or not is_local(client[0])):
+            await _refuse(scope, send)
+            return
         hub = self._hub or await self._open()
         server = scope.get("server") or ("", 0)
         port = server[1] or 0
@@ -114,7 +121,7 @@ class EmbeddedApp:
         return {**scope, "path": path, "root_path": ""}
 
     def _make_app(self, hub: Plexus, port: int) -> ASGIApp:
-        access = Access(self._token or "", port=port, hosts=self._hosts, origins=self._origins)
+        access = Access(self._token, port=port, hosts=self._hosts, origins=self._origins)
         return build_app(hub, port, make_mcp_server(hub, mcp_options(self._settings)), access)
 
     async def _open(self) -> Plexus:
@@ -122,9 +129,6 @@ class EmbeddedApp:
             self._lock = asyncio.Lock()
         async with self._lock:
             if self._hub is None:
-                if self._token == "":
-                    self._token = new_token()
-                    announce(f"Token for the embedded tools: {self._token}")
                 hub, broken = build_hub(self._settings, Path.cwd(), self._files)
                 for each in (*broken, *await open_hub(hub)):
                     announce(f"Plugin skipped: {each.source}: {each.reason}")
@@ -143,3 +147,12 @@ class EmbeddedApp:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
         await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _refuse(scope: Scope, send: Send) -> None:
+    """Refuse a client on another machine while authentication is off."""
+    reason = 'authentication is off, so only clients on this machine are served; pass token="..."'
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
+    else:
+        await send_json(send, 403, {"error": reason})

@@ -270,6 +270,33 @@ async def test_the_guard_stands_before_embedded_tools() -> None:
         assert (await request(port, "/tools/rpc", CALL, page))[0] == 403
 
 
+def test_tools_are_not_embedded_without_a_decision_about_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SUBSTRATE_TOKEN", raising=False)
+    with pytest.raises(ValueError, match="set SUBSTRATE_TOKEN, or pass"):
+        substrate.asgi_app(counting([]))
+    monkeypatch.setenv("SUBSTRATE_TOKEN", "secret")
+    assert substrate.asgi_app(counting([]))
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+async def test_without_authentication_other_machines_are_refused(kind: str) -> None:
+    tools = substrate.asgi_app(counting([]), auth="off")
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        raise AssertionError("the request must not be read")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": kind, "client": ("192.0.2.7", 5000), "headers": [(b"host", b"localhost")]}
+    await tools(scope | {"path": "/rpc", "method": "POST", "query_string": b""}, receive, send)
+    assert sent[0].get("status") == (403 if kind == "http" else None)
+    assert sent[0]["type"] in ("http.response.start", "websocket.close")
+
+
 async def test_a_prefix_and_other_hosts_can_be_named() -> None:
     tools = substrate.asgi_app(counting([]), path="/tools/", auth="off", hosts=["tools.example"])
     async with served(tools) as port:

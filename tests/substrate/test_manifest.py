@@ -12,6 +12,7 @@ import pytest
 
 from mcp_view.revisions import REVISIONS
 from mcp_view.server import McpServer
+from mcp_view.tool_sets import ALL_TOOLS
 from plexus import Plexus
 from plexus.principal import LOCAL
 from plexus.registry.lazy import LATE_FIELDS, LazyMethod, Manifest
@@ -64,7 +65,9 @@ async def test_the_manifest_describes_activations_as_their_classes_do(tmp_path: 
 def plain(spec: Any) -> dict[str, Any]:
     """Return what is known of a method without its class."""
     names = [field.name for field in dataclasses.fields(spec)]
-    known = {name: getattr(spec, name) for name in names if name not in (*LATE_FIELDS, "schema_entry")}
+    known = {
+        name: getattr(spec, name) for name in names if name not in (*LATE_FIELDS, "schema_entry")
+    }
     known |= {"template": spec.template and vars(spec.template)}
     known |= {"name_template": spec.name_template and vars(spec.name_template)}
     properties = ("names", "returns_media", "is_standing", "purpose")
@@ -82,8 +85,9 @@ async def test_schema_hash_and_lists_are_the_same_bytes(tmp_path: Path) -> None:
         )
         for revision in REVISIONS.values():
             for kind in ("tools", "prompts", "templates"):
-                listed = getattr(one.catalogue, kind)(revision, LOCAL)
-                assert listed == getattr(other.catalogue, kind)(revision, LOCAL)
+                chosen = (ALL_TOOLS,) if kind == "tools" else ()
+                listed = getattr(one.catalogue, kind)(revision, LOCAL, *chosen)
+                assert listed == getattr(other.catalogue, kind)(revision, LOCAL, *chosen)
             assert one.capabilities(revision) == other.capabilities(revision)
         assert not any(node.is_loaded for node in lazy.nodes())
     finally:
