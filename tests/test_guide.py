@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import decimal
 import enum
@@ -222,8 +223,12 @@ async def posted(app: Any, path: str, body: Any, token: str) -> tuple[int, Any]:
         "server": ("127.0.0.1", 8000),
     }
 
+    requests = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
+
     async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}
+        if not requests:
+            await asyncio.Event().wait()  # the client stays connected
+        return requests.pop()
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)

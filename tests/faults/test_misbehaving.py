@@ -38,7 +38,7 @@ ENDS: dict[str, tuple[str, str | None]] = {
     "recurses": ("error", "internal"),
     "has_no_memory": ("error", "internal"),
     "cancels_itself": ("cancelled", None),
-    "yields_nonsense": ("error", "internal"),
+    "yields_nonsense": ("error", "invalid_event"),
     "returns_nonsense": ("error", "invalid_result"),
     "returns_a_surrogate": ("error", "invalid_result"),
     "yields_after_the_end": ("complete", None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -475,3 +476,27 @@ async def test_child_runs_neither_use_nor_release_a_place(
     hub.call("work.wait")
     with pytest.raises(Busy):
         hub.call("work.wait")
+
+
+@pytest.mark.limit("worker_threads", "at", "past", "after")
+async def test_plain_functions_past_the_limit_of_threads_are_refused_until_one_returns(
+    open_hub: OpenHub,
+) -> None:
+    release = threading.Event()
+    blocking = Activation("blocking")
+
+    @blocking.method
+    def wait() -> bool:
+        """Wait for the test."""
+        return release.wait(WAIT_S)
+
+    hub = open_hub(blocking, limits=Limits(worker_threads=2))
+    running = [hub.call("blocking.wait") for _ in range(2)]
+    await until(lambda: hub.threads.counts().busy == 2)
+    refused = await end_of(hub, "blocking.wait")
+    assert isinstance(refused, ErrorEvent)
+    assert refused.code == "busy"
+    assert refused.data == {"limit": 2, "abandoned": 0}
+    release.set()
+    assert [(await read(call))[-1] for call in running] == [Result(True), Result(True)]
+    assert await end_of(hub, "blocking.wait") == Result(True)

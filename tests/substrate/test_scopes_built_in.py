@@ -14,6 +14,8 @@ import pytest
 from hub_calls import call
 from mcp_peer import McpPeer, make_server
 
+from mcp_view.server import McpOptions
+from mcp_view.tool_sets import ALL_TOOLS
 from plexus import Denied, InvalidParams, Plexus, Principal
 from plexus.errors import UnknownMethod
 from plexus.events import Result
@@ -109,7 +111,14 @@ async def test_each_set_of_scopes_sees_exactly_what_it_can_call(
     }
     assert described & SCOPE_OF.keys() == may
     assert described == {spec.name for spec in hub.methods(principal)}
-    tools = await tools_of(McpPeer(hub, "2025-06-18", server=make_server(hub), principal=principal))
+    tools = await tools_of(
+        McpPeer(
+            hub,
+            "2025-06-18",
+            server=make_server(hub, McpOptions(tools=ALL_TOOLS)),
+            principal=principal,
+        )
+    )
     assert tools & SCOPE_OF.keys() == may
     assert tools == {
         spec.name for spec in hub.methods(principal) if spec.role == "method" and spec.listed
@@ -122,7 +131,7 @@ async def tools_of(peer: McpPeer) -> set[str]:
 
 
 async def test_one_server_shows_every_caller_its_own_list(hub: Plexus) -> None:
-    server = make_server(hub)
+    server = make_server(hub, McpOptions(tools=ALL_TOOLS))
     for scopes in [*SETS, *reversed(SETS)]:
         peer = McpPeer(
             hub, "2025-06-18", server=server, principal=principal_with(scopes), checked=False

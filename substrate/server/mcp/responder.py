@@ -98,9 +98,10 @@ def chosen_tools(scope: Scope) -> ToolSet | None:
     Raises ValueError for an invalid pattern.
     """
     text = header(scope, TOOLS_HEADER)
-    if b"tools=" in scope["query_string"]:
+    query_string: bytes = scope.get("query_string", b"")
+    if b"tools=" in query_string:
         # As text, because bytes that are not ASCII cannot be parsed.
-        query = parse_qs(scope["query_string"].decode("latin-1"))
+        query = parse_qs(query_string.decode("latin-1"))
         text = ",".join(query.get("tools", [])).encode("latin-1") or text
     return _tool_set(text) if text else None
 

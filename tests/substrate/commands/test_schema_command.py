@@ -43,7 +43,7 @@ def test_on_a_terminal_parameters_and_events_are_explained(tmp_path: Path) -> No
         code, text = screen.end()
     seen = " ".join(without_colours(text).split())
     assert code == 0
-    assert "command text Command line or script, as in `bash -c`." in seen
+    assert "command text Command line or script, such as" in seen
     assert "timeout_s number or null" in seen
     assert "(default 600.0)" in seen
     assert "stdout A chunk of the command's standard output" in seen
