@@ -42,6 +42,7 @@ LONG_FOLDERS = {"bench", "claude_code", "conformance", "examples", "faults", "fu
 #: Other test modules that take long because they start, kill or wait for processes.
 LONG_MODULES = {
     "test_access_lockfile",
+    "test_api",
     "test_arbor_durability",
     "test_arbor_engines",
     "test_arbor_processes",
@@ -51,6 +52,8 @@ LONG_MODULES = {
     "test_chat_claude",
     "test_chat_killed",
     "test_codegen_command",
+    "test_from_fastmcp",
+    "test_guide",
     "test_isolation",
     "test_logs",
     "test_manifest",
@@ -61,6 +64,7 @@ LONG_MODULES = {
     "test_sandbox_escape",
     "test_sandbox_work",
     "test_scopes_built_in",
+    "test_selection_flags",
     "test_smoke",
     "test_stdio",
     "test_tutorial",
