@@ -192,7 +192,7 @@ async def test_a_principal_whose_sessions_are_all_in_use_ends_none_of_one_that_h
         assert session is not None
         hold(session, settle)
     assert sessions.create(Session(), BOB) is None
-    assert sessions.create(Session(), ALICE) is not None  # in the place of her own
+    assert sessions.create(Session(), ALICE) is not None  # it replaces a session of hers
     assert sessions.find(idle.id, ALICE) is None
 
 
