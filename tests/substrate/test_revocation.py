@@ -115,7 +115,11 @@ def native_stream(server: Server, token: str) -> Opened:
 
 def native_answer(server: Server, token: str) -> Opened:
     body = request("demo.wait", FOREVER)
-    return waiting(server, "POST", "/rpc", body, {"Accept": JSON} | bearer(token))
+    before = set(runs(server, token, "demo.wait"))
+    opened = waiting(server, "POST", "/rpc", body, {"Accept": JSON} | bearer(token))
+    # start_run identifies its run as the only new one, so this one must be listed before.
+    wait_until(lambda: set(runs(server, token, "demo.wait")) > before)
+    return opened
 
 
 def native_watch(server: Server, token: str) -> Opened:
