@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from plexus import Activation, Plexus
 from plexus.limits import Limits
+from plexus.private_files import data_folder
 from plexus.runtime.builtin import PlexusActivation
 
 settings.register_profile(
@@ -148,3 +149,9 @@ async def open_hub() -> AsyncIterator[OpenHub]:
     yield make
     for hub in hubs:
         await hub.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_tokens(_isolated_data_folders: None) -> None:
+    """Remove the tokens of earlier modules: their names may be the same."""
+    (data_folder() / "tokens.json").unlink(missing_ok=True)
