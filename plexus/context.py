@@ -249,7 +249,9 @@ class SubCall:
 
     async def __aiter__(self) -> AsyncGenerator[Event]:
         parent = self._parent
-        call = parent.plexus.call(self._method, self._params, parent.principal, parent=parent)
+        call = await parent.plexus.call_loaded(
+            self._method, self._params, parent.principal, parent
+        )
         try:
             async with aclosing(call.run.batches(call.after, owner=call.fresh)) as batches:
                 async for batch in batches:

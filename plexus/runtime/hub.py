@@ -37,7 +37,7 @@ from plexus.runtime.lifespans import Lifespans, close_activations
 from plexus.runtime.pump import Pump
 from plexus.runtime.question_feed import Questions
 from plexus.runtime.run import Run
-from plexus.runtime.runs import Runs, random_numbers, unknown_run
+from plexus.runtime.runs import NotLoaded, Runs, random_numbers, unknown_run
 from plexus.runtime.threads import WorkerThreads
 from plexus.text import shorten
 from plexus.version import __version__
@@ -290,12 +290,14 @@ class Plexus:
         parent: Context | None = None,
         question_kinds: frozenset[str] | None = None,
         trace: Mapping[str, str] | None = None,
+        client: str | None = None,
     ) -> Call:
         """Start a run, or find an existing one; raises before any effect.
 
         `method` is a name or a resolved method; `parent` is the call that makes this one;
         `question_kinds` are those that the caller can answer, None for all; `trace` is the trace
-        context that it sent.
+        context that it sent; `client` is its name and version. Raises NotLoaded if the call follows
+        a run that must be loaded from the run store first: see `call_loaded`.
         """
         if self.draining and (parent is None or self._closing):
             raise Busy(STOPPING, code="stopping")
@@ -322,6 +324,7 @@ class Plexus:
         parent_id = None if parent is None else parent.run_id
         run = self.runs.start(spec.name, principal, parent_id, deadline_s, key, spec.purpose)
         run.question_kinds = question_kinds
+        run.client = client
         if self.runs.is_observed:
             self.runs.notify_started(run, arguments, trace)
         if spec.context_name is not None:
@@ -329,6 +332,22 @@ class Plexus:
         yields = spec.yields if spec.kind == "stream" else None
         self.pump.submit((run, spec.function, arguments, yields))
         return Call(run, 0, True, True)
+
+    async def call_loaded(
+        self, method: str, params: dict[str, Any] | None, principal: Principal, parent: Context
+    ) -> Call:
+        """Make a nested call; a run that it follows is loaded from the run store if necessary."""
+        try:
+            return self.call(method, params, principal, parent=parent)
+        except NotLoaded as missing:
+            await self.runs.load(missing.run_id, principal)
+        return self.call(method, params, principal, parent=parent)
+
+    async def fetch_run_to_control(self, run_id: int, principal: Principal) -> Run:
+        """Return what `find_run_to_control` returns, from memory or from the run store."""
+        run = await self.runs.fetch(run_id, principal)
+        self.check_control(run, principal)
+        return run
 
     def find_run_to_control(self, run_id: int, principal: Principal) -> Run:
         """Return a run to cancel, to answer or to become the owner of.
@@ -417,8 +436,8 @@ class Plexus:
         """Cancel every run, wait for their terminals, and close the activations."""
         self.draining = self._closing = True
         self.runs.cancel_all(reason)
-        if self.runs.elsewhere is not None:
-            self.runs.elsewhere.close()
+        if self.runs.stored is not None:
+            self.runs.stored.close()
         await self.runs.wait_idle(self.limits.cancel_s + 1.0)
         roots = [*self._nodes.values(), *self._retired]
         self._retired = []

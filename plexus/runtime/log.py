@@ -11,8 +11,8 @@ Rules:
   for a reader, and no reader has a task.
 - The owner applies backpressure: when it is behind by the high-water mark, the pump waits. A
   disconnected owner still blocks the pump, so that it finds all items when it reconnects.
-- Watchers never block a run. A watcher that falls behind the oldest item gets a `gap` and
-  continues.
+- Watchers never block a run. A reader that is behind the oldest item reads the dropped items from
+  the run store; without one, or if they are not stored, it gets a `gap` and continues.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import asyncio
 import bisect
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from plexus.errors import TooBig
+from plexus.errors import PlexusError, TooBig
 from plexus.events import Event, Gap, Terminal
 from plexus.limits import Limits
 from plexus.rpc import wire
@@ -31,7 +31,17 @@ from plexus.rpc import wire
 if TYPE_CHECKING:  # imported for annotations only: run imports this module
     from plexus.runtime.run import Run
 
-__all__ = ("ITEM_WEIGHT", "Batch", "Reader", "RunLog", "wall_ms")
+__all__ = (
+    "ITEM_WEIGHT",
+    "TAKE_BYTES",
+    "TAKE_ITEMS",
+    "Batch",
+    "DroppedItems",
+    "Reader",
+    "RunLog",
+    "StoredItems",
+    "wall_ms",
+)
 
 #: Weight of an item in addition to its bytes: the objects around it, here and on the way out. The
 #: high-water mark of 1 MiB is thus reached by a thousand small items as well as by one large one.
@@ -53,10 +63,31 @@ def wall_ms(monotonic: float) -> int:
     return int((WALL_OFFSET + monotonic) * 1000)
 
 
+class StoredItems(NamedTuple):
+    """Consecutive items from the run store; the first has the number `first`."""
+
+    first: int
+    events: list[Event]
+    payloads: list[bytes]
+    #: The time of each item, in milliseconds since the epoch.
+    times_ms: list[int]
+
+
+class DroppedItems(Protocol):
+    """Where a log's dropped items can be read."""
+
+    async def read(self, run: int, after: int, before: int) -> StoredItems:
+        """Return some of the stored items between these two numbers, the oldest first.
+
+        `first` is greater than `after + 1` if items in between are not stored; without items there
+        are none. Raises PlexusError.
+        """
+
+
 class Batch:
     """Consecutive items; the first has the number `first`."""
 
-    __slots__ = ("events", "first", "log", "payloads", "size", "terminal")
+    __slots__ = ("events", "first", "log", "payloads", "size", "terminal", "times")
 
     def __init__(
         self,
@@ -65,6 +96,7 @@ class Batch:
         payloads: list[bytes],
         size: int | None = None,
         log: RunLog | None = None,
+        times: list[int] | None = None,
     ) -> None:
         self.first = first
         self.events = events
@@ -75,11 +107,15 @@ class Batch:
         self.terminal: Terminal | None = None
         if events and events[-1].terminal:
             self.terminal = events[-1]  # type: ignore[assignment]  # only terminals have it set
-        #: Source of the items; None for a gap.
+        #: Source of the items; None for a gap and for items from the run store.
         self.log = log
+        #: The times of items from the run store, in milliseconds since the epoch.
+        self.times = times
 
     def times_ms(self) -> list[int]:
         """Return the time of each item, in milliseconds since the epoch."""
+        if self.times is not None:
+            return self.times
         if self.log is None:
             return [wall_ms(time.monotonic())] * len(self.payloads)
         time_of = self.log.time_of
@@ -97,11 +133,13 @@ class RunLog:
         "_counted",
         "_resume",
         "_started_at",
+        "dropped",
         "ended",
         "events",
         "first",
         "limits",
         "marks",
+        "on_trim",
         "owner",
         "payloads",
         "size",
@@ -124,6 +162,10 @@ class RunLog:
         #: Whether the terminal was appended and counted.
         self.ended = False
         self.limits = limits
+        #: Where dropped items can be read; None without a run store.
+        self.dropped: DroppedItems | None = None
+        #: Called before items are dropped; None unless the run is recorded.
+        self.on_trim: Callable[[], None] | None = None
         #: Readers that have taken everything and wait for more; always the same list object.
         self.waiting_readers: list[Reader] = []
         #: The reader that the pump waits for.
@@ -178,6 +220,8 @@ class RunLog:
             kept = max(unread - self.first, 0)
             self.size += sum(map(len, payloads[kept:count]))
             count = kept
+        if self.on_trim is not None:
+            self.on_trim()
         del self.events[:count], payloads[:count]
         self.first += count
         self._counted = len(payloads)
@@ -294,6 +338,7 @@ class RunLog:
     def leave(self, reader: Reader) -> None:
         """Remove a reader; if it was the owner, there is no backpressure any more."""
         self.stop_waiting(reader)
+        reader.stop_loading()
         if self.owner is reader:
             self.owner = None
             self.release()
@@ -307,7 +352,7 @@ class RunLog:
 class Reader:
     """A cursor over a run's log. `wake` is called once when a new item is available."""
 
-    __slots__ = ("bytes_read", "log", "run", "seq", "tag", "wake")
+    __slots__ = ("_loaded", "_loading", "bytes_read", "log", "run", "seq", "tag", "wake")
 
     def __init__(self, run: Run, seq: int, wake: Callable[[Reader], None]) -> None:
         self.run = run
@@ -319,11 +364,16 @@ class Reader:
         self.wake = wake
         #: Arbitrary value for the creator of this reader.
         self.tag: Any = None
+        #: Dropped items that were read from the store, and the task that reads the next.
+        self._loaded: Batch | None = None
+        self._loading: asyncio.Task[None] | None = None
 
     def poll(self) -> bool:
         """Return whether items are available; if not, `wake` is called when they are."""
         log = self.log
-        if (log.payloads and log.last > self.seq) or log.ended:
+        if self._loading is not None:
+            return False
+        if (log.payloads and log.last > self.seq) or log.ended or self.seq + 1 < log.first:
             return True
         log.waiting_readers.append(self)
         return False
@@ -332,10 +382,7 @@ class Reader:
         """Return available items, within bounds; if there are none, `wake` is called later."""
         log = self.log
         if self.seq + 1 < log.first:
-            gap = Gap(self.seq + 1, log.first - 1)
-            self.seq = log.first - 1
-            raw = wire.encode_event(gap)
-            return Batch(self.seq, [gap], [raw], len(raw))
+            return self._take_dropped()
         batch = log.read(self.seq, TAKE_ITEMS, TAKE_BYTES)
         if not batch.events:
             if not log.ended:
@@ -346,3 +393,50 @@ class Reader:
         if log.is_blocked:
             log.release()
         return batch
+
+    # --- dropped items --------------------------------------------------------------------------
+
+    def _take_dropped(self) -> Batch:
+        """Return items that the log has dropped; if they must be loaded, `wake` is called later."""
+        log = self.log
+        if self._loaded is not None:
+            batch, self._loaded = self._loaded, None
+        elif log.dropped is None:
+            batch = _gap(self.seq + 1, log.first - 1)
+        else:
+            if self._loading is None:
+                loop = asyncio.get_running_loop()
+                self._loading = loop.create_task(self._load(log.dropped))
+            return Batch(self.seq + 1, [], [], 0)
+        self.seq = batch.first + len(batch.events) - 1
+        if log.is_blocked:
+            log.release()
+        return batch
+
+    async def _load(self, dropped: DroppedItems) -> None:
+        after, before = self.seq, self.log.first
+        try:
+            found = await dropped.read(self.run.id, after, before)
+        except PlexusError:  # the store has reported it
+            found = StoredItems(before, [], [], [])
+        if not found.payloads:
+            self._loaded = _gap(after + 1, before - 1)
+        elif found.first > after + 1:
+            self._loaded = _gap(after + 1, found.first - 1)
+        else:
+            self._loaded = Batch(found.first, found.events, found.payloads, times=found.times_ms)
+        self._loading = None
+        self.wake(self)
+
+    def stop_loading(self) -> None:
+        """Stop reading dropped items."""
+        if self._loading is not None:
+            self._loading.cancel()
+            self._loading = None
+
+
+def _gap(first: int, last: int) -> Batch:
+    """Return a `gap` for these items; its number is that of the last."""
+    gap = Gap(first, last)
+    raw = wire.encode_event(gap)
+    return Batch(last, [gap], [raw], len(raw))

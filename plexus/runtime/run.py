@@ -2,8 +2,8 @@
 
 Rules:
 - `Run` is the interface of views and the hub to any run: identity, reading, stopping and answering.
-  `LocalRun` is driven by the pump of this process. A run of another process implements the same
-  methods by forwarding them.
+  `LocalRun` is driven by the pump of this process. `plexus.runtime.stored_run` has the runs of
+  other processes and of the past.
 - The log and its readers are in `plexus.runtime.log`, open questions in
   `plexus.runtime.question_feed`.
 - A run ends with exactly one terminal, however often and by whatever it is ended.
@@ -35,6 +35,7 @@ class Run(ABC):
 
     __slots__ = (
         "cancel_reason",
+        "client",
         "ended_at",
         "expired_after",
         "id",
@@ -74,6 +75,8 @@ class Run(ABC):
         self.on_end = on_end
         #: Kinds of questions that the caller can answer; None for all.
         self.question_kinds: frozenset[str] | None = None
+        #: The name and version of the client that started it, if they are known.
+        self.client: str | None = None
         #: The caller's idempotency key for this run.
         self.key: str | None = None
         #: Guaranteed retention after the call, in seconds.
@@ -142,6 +145,7 @@ class Run(ABC):
         An owner stays the owner for `within_s` seconds, or as long as the limits allow.
         """
         self.log.stop_waiting(reader)
+        reader.stop_loading()
         if self.log.owner is reader and self.terminal is None:
             limit_s = self.log.limits.orphan_s if within_s is None else within_s
             self.orphan_deadline = time.monotonic() + limit_s

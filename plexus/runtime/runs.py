@@ -33,10 +33,18 @@ from plexus.registry.signature import Purpose
 from plexus.runtime.run import LocalRun, Run
 from plexus.runtime.shares import FairCache, FairPool
 
-if TYPE_CHECKING:  # only a server with runs of other processes imports it
-    from plexus.runtime.elsewhere import Elsewhere
+if TYPE_CHECKING:  # only a process that reads the run store imports it
+    from plexus.runtime.stored_run import StoredRuns
 
-__all__ = ("CallRefused", "RunEnded", "RunStarted", "Runs", "random_numbers", "unknown_run")
+__all__ = (
+    "CallRefused",
+    "NotLoaded",
+    "RunEnded",
+    "RunStarted",
+    "Runs",
+    "random_numbers",
+    "unknown_run",
+)
 
 logger = logging.getLogger("plexus.runs")
 
@@ -54,6 +62,17 @@ CallRefused = Callable[[str, Principal, PlexusError], None]
 def unknown_run(run_id: object) -> NotFound:
     """Return the error for a run that is missing or not visible; callers cannot tell which."""
     return NotFound(f"Unknown run {run_id}. List your runs with plexus.runs.")
+
+
+class NotLoaded(NotFound):
+    """The run is not in memory; whether it exists is known after `Runs.load`.
+
+    `run_id` is its number, or None for the runs with a guaranteed retention.
+    """
+
+    def __init__(self, run_id: int | None) -> None:
+        super().__init__(unknown_run(run_id).message)
+        self.run_id = run_id
 
 
 def random_numbers() -> Iterator[int]:
@@ -90,8 +109,8 @@ class Runs:
         self._abandoned = 0
         #: Waiters until no run is in progress.
         self._idle: set[asyncio.Event] = set()
-        #: The runs of other processes, if they are published here.
-        self.elsewhere: Elsewhere | None = None
+        #: The runs of other processes and of the past; None without a run store.
+        self.stored: StoredRuns | None = None
         self._on_start: list[RunStarted] = []
         #: Whether a listener for started runs exists.
         self.is_observed = False
@@ -142,19 +161,50 @@ class Runs:
         return run
 
     def find(self, run_id: int, principal: Principal) -> Run:
-        """Return the run with this number. Raises NotFound if it is missing or not visible."""
+        """Return the run with this number, if it is in memory.
+
+        Raises NotLoaded if the run store may have it; NotFound if it is missing or not visible.
+        """
+        run = self._find_local(run_id)
+        if run is None and self.stored is not None:
+            run = self.stored.find(run_id)
+            if run is None:
+                raise NotLoaded(run_id)
+        if run is None or run.principal != principal:
+            raise unknown_run(run_id)
+        return run
+
+    async def fetch(self, run_id: int, principal: Principal) -> Run:
+        """Return the run with this number, from memory or from the run store.
+
+        Raises NotFound if it is missing or not visible, and the errors of the store.
+        """
+        run = self._find_local(run_id)
+        if run is None and self.stored is not None:
+            run = self.stored.find(run_id) or await self.stored.load(run_id)
+        if run is None or run.principal != principal:
+            raise unknown_run(run_id)
+        return run
+
+    async def load(self, run_id: int | None, principal: Principal) -> None:
+        """Load what a `NotLoaded` names, so that it can be found for a moment.
+
+        Raises NotFound, and the errors of the store.
+        """
+        if run_id is not None:
+            await self.fetch(run_id, principal)
+        elif self.stored is not None:
+            await self.stored.load_kept(principal)
+
+    def _find_local(self, run_id: int) -> Run | None:
         self._evict_expired(time.monotonic())
-        run: Run | None = (
+        run = (
             self._running.get(run_id)
             or self._finished.get(run_id)
             or self._finished_control.get(run_id)
         )
         if run is None and run_id in self._kept:
-            run = self._kept[run_id][0]
-        if run is None and self.elsewhere is not None:
-            run = self.elsewhere.find(run_id)
-        if run is None or run.principal != principal:
-            raise unknown_run(run_id)
+            return self._kept[run_id][0]
         return run
 
     def keep(self, run: Run, for_s: float) -> None:
@@ -170,16 +220,25 @@ class Runs:
         self._kept[run.id] = (run, time.monotonic() + for_s)
 
     def list_kept(self, principal: Principal) -> list[Run]:
-        """Return this principal's runs with a guaranteed retention."""
+        """Return this principal's runs with a guaranteed retention.
+
+        Raises NotLoaded if those of other processes must be loaded first.
+        """
         self._evict_expired(time.monotonic())
-        return [run for run, _ in self._kept.values() if run.principal == principal]
+        kept = {run.id: run for run, _ in self._kept.values() if run.principal == principal}
+        if self.stored is not None:
+            others = self.stored.find_kept(principal)
+            if others is None:
+                raise NotLoaded(None)
+            kept = {run.id: run for run in others} | kept
+        return list(kept.values())
 
     def list_for(self, principal: Principal) -> list[Run]:
         """Return this principal's runs, including those of other processes, newest first."""
         self._evict_expired(time.monotonic())
         known: list[Run] = [*self._running.values()]
-        if self.elsewhere is not None:
-            known += self.elsewhere.all()
+        if self.stored is not None:
+            known += self.stored.all()
         mine = [run for run in known if run.principal == principal]
         mine += self._finished.of(principal.name) + self._finished_control.of(principal.name)
         return sorted(mine, key=lambda run: run.started_at, reverse=True)
@@ -191,8 +250,8 @@ class Runs:
     def list_active(self, principal: Principal) -> list[Run]:
         """Return this principal's runs in progress, including those of other processes."""
         known: list[Run] = [*self._running.values()]
-        if self.elsewhere is not None:
-            known += self.elsewhere.running()
+        if self.stored is not None:
+            known += [run for run in self.stored.all() if run.terminal is None]
         return [run for run in known if run.principal == principal]
 
     def counts(self) -> dict[str, int]:

@@ -1,0 +1,418 @@
+"""Runs of other processes and of the past: read from the run store like local runs.
+
+Rules:
+- A stored run has the number of the run and is read with the same cursors. Its log has the newest
+  items; older ones are read from the store. Items that are not stored appear as a `gap`.
+- A stored run decides nothing. Cancelling and answering are requests to the process that executes
+  the run, which reports the outcome.
+- A stored run ends when its run does. If the process of the run is gone, the store has ended it.
+- This module performs no I/O: `RunSource` is implemented by the program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from typing import Any, Final, Protocol
+
+from plexus.errors import NotFound, PlexusError
+from plexus.events import ErrorEvent, Event, Gap, QuestionAsked, Terminal
+from plexus.limits import Limits
+from plexus.principal import Principal
+from plexus.questions import Question
+from plexus.registry.signature import MethodSpec
+from plexus.rpc import wire
+from plexus.runtime.log import WALL_OFFSET, Batch, DroppedItems, Reader, RunLog, StoredItems
+from plexus.runtime.question_feed import OpenQuestion, OpenQuestions, QuestionChanged
+from plexus.runtime.run import Run
+
+__all__ = ("ENDED_STATES", "RunRecord", "RunSource", "StoredRun", "StoredRuns")
+
+#: The states of a run that has ended.
+ENDED_STATES: Final = frozenset({"complete", "error", "cancelled"})
+#: How long a run in progress that nothing follows counts as up to date, in seconds.
+CURRENT_S: Final = 0.1
+
+
+@dataclasses.dataclass(slots=True)
+class RunRecord:
+    """What the run store knows about a run, except its items."""
+
+    run: int
+    method: str
+    #: The scope that is needed to control the run.
+    scope: str
+    principal: str
+    state: str
+    started_ms: int
+    last_seq: int
+    epoch: int = 0
+    ended_ms: int | None = None
+    #: `succeeded`, `failed` or `cancelled`; None while the run is in progress.
+    outcome: str | None = None
+    exit_code: int | None = None
+    #: The arguments as redacted JSON, and one line about them; empty if they are not recorded.
+    arguments: str = ""
+    summary: str = ""
+    parent: int | None = None
+    project: str = ""
+    #: The name and version of the client, and the session of the agent that it belongs to.
+    client: str = ""
+    agent_session: str = ""
+    #: Size of the items in bytes.
+    size: int = 0
+    #: Until when the run is stored, in milliseconds since the epoch; None while it is in progress.
+    kept_until: int | None = None
+    pinned: bool = False
+    #: Guaranteed retention of a task, in seconds.
+    retention_s: float | None = None
+    #: What is recorded: `all` or `metadata`.
+    recorded: str = "all"
+    #: The process that executes the run.
+    process: dict[str, Any] | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """Return its entry in `plexus.runs`."""
+        described: dict[str, Any] = {
+            "run": self.run,
+            "method": self.method,
+            "state": self.state,
+            "started_ms": self.started_ms,
+            "last_seq": self.last_seq,
+        }
+        if self.ended_ms is not None:
+            described["duration_ms"] = self.ended_ms - self.started_ms
+        optional = {
+            "parent": self.parent,
+            "outcome": self.outcome,
+            "exit_code": self.exit_code,
+            "summary": self.summary or None,
+            "client": self.client or None,
+            "agent_session": self.agent_session or None,
+            "project": self.project or None,
+            "bytes": self.size or None,
+            "kept_until": self.kept_until,
+            "pinned": self.pinned or None,
+            "process": self.process,
+        }
+        return described | {name: value for name, value in optional.items() if value is not None}
+
+
+class RunSource(DroppedItems, Protocol):
+    """The run store, as its runs use it."""
+
+    def follow(self, run: StoredRun) -> None:
+        """Add new items to this run and update it, until `unfollow`."""
+
+    def unfollow(self, run: StoredRun) -> None:
+        """Stop updating this run."""
+
+    async def request(self, run: int, method: str, params: dict[str, Any]) -> Any:
+        """Call a method about this run in the process that executes it. Raises PlexusError."""
+
+
+class StoredRuns(Protocol):
+    """The runs of the store, as the table of runs uses them."""
+
+    def find(self, run_id: int) -> StoredRun | None:
+        """Return a run that is loaded and up to date, or None."""
+
+    def all(self) -> list[StoredRun]:
+        """Return the loaded runs of other processes: in progress, and ended recently."""
+
+    async def load(self, run_id: int) -> StoredRun | None:
+        """Load a run, or bring it up to date; None if it is not stored. Raises PlexusError."""
+
+    def find_kept(self, principal: Principal) -> Sequence[StoredRun] | None:
+        """Return this principal's runs with a guaranteed retention; None if not up to date."""
+
+    async def load_kept(self, principal: Principal) -> None:
+        """Load this principal's runs with a guaranteed retention. Raises PlexusError."""
+
+    async def refresh(self) -> None:
+        """Load the runs of other processes that are in progress, with their questions."""
+
+    def watch(self, listener: Callable[[], None]) -> AbstractContextManager[None]:
+        """Keep the runs of other processes up to date and call `listener` after changes."""
+
+    def close(self) -> None:
+        """End all loaded runs because this process stops; the runs themselves continue."""
+
+
+class StoredLog(RunLog):
+    """A log of stored items with their numbers. Missing ones are replaced by a `gap`."""
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self, limits: Limits, started_at: float) -> None:
+        super().__init__(limits, started_at)
+        self._numbers: list[int] = []
+
+    @property
+    def last(self) -> int:
+        return self._numbers[-1] if self._numbers else self.first - 1
+
+    def begin_at(self, seq: int) -> None:
+        """Begin an empty log with this number; the items before it count as dropped."""
+        self.first = seq
+
+    def skip_to(self, seq: int) -> None:
+        """Continue with this number; the items before it are missing."""
+        if not self._numbers:
+            self.first = seq
+            return
+        gap = Gap(self.last + 1, seq - 1)
+        self.append(gap, wire.encode_event(gap))
+        self._numbers[-1] = seq - 1
+
+    def append(self, event: Event, raw: bytes) -> None:
+        self._numbers.append(self.last + 1)
+        super().append(event, raw)
+        self.size += len(raw)
+        self.total += len(raw)
+
+    def trim(self, unread: int | None) -> None:  # noqa: ARG002 - a stored run has no owner
+        count = max(len(self.payloads) - self.limits.log_items, 0)
+        self.size -= sum(map(len, self.payloads[:count]))
+        while self.size > self.limits.log_bytes and count < len(self.payloads) - 1:
+            self.size -= len(self.payloads[count])
+            count += 1
+        if count:
+            del self.events[:count], self.payloads[:count], self._numbers[:count]
+            self.first = self._numbers[0]
+            stale = sum(number < self.first for number, _ in self.marks) - 1
+            del self.marks[: max(stale, 0)]
+
+    def size_after(self, seq: int) -> int:
+        return sum(map(len, self.payloads[bisect.bisect_right(self._numbers, seq) :]))
+
+    def numbered(self, after: int) -> Iterator[tuple[int, Event]]:
+        start = bisect.bisect_right(self._numbers, after)
+        return zip(self._numbers[start:], self.events[start:], strict=True)
+
+    def read(self, after: int, max_items: int, max_bytes: int) -> Batch:
+        numbers = self._numbers
+        start = bisect.bisect_right(numbers, after)
+        if start == len(numbers):
+            return Batch(after + 1, [], [], 0)
+        end = min(start + max_items, len(numbers))
+        while numbers[end - 1] - numbers[start] > end - 1 - start:  # up to the first missing item
+            end -= 1
+        payloads = self.payloads[start:end]
+        size = sum(map(len, payloads))
+        while size > max_bytes and len(payloads) > 1:
+            size -= len(payloads.pop())
+        return Batch(
+            numbers[start], self.events[start : start + len(payloads)], payloads, size, self
+        )
+
+
+class StoredReader(Reader):
+    """A cursor over the log of a stored run, whose numbers may skip."""
+
+    __slots__ = ()
+
+    def take(self) -> Batch:
+        batch = super().take()
+        if batch.events:
+            self.seq = batch.first + len(batch.events) - 1
+        return batch
+
+
+class StoredRun(Run):
+    """A run of another process, or one that ended earlier."""
+
+    __slots__ = ("_current_until", "_followers", "_source", "_tasks", "record")
+
+    def __init__(
+        self,
+        record: RunRecord,
+        principal: Principal,
+        limits: Limits,
+        source: RunSource,
+        on_end: Callable[[Run], None],
+    ) -> None:
+        started_at = record.started_ms / 1000 - WALL_OFFSET
+        log = StoredLog(limits, started_at)
+        log.dropped = source
+        super().__init__(
+            record.run, record.method, principal, log, started_at, on_end, record.parent
+        )
+        self.log: StoredLog = log
+        self.record = record
+        self.retention_s = record.retention_s
+        self._source = source
+        self._followers: set[Reader] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._current_until = time.monotonic() + CURRENT_S
+
+    # --- identity -----------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """The state in its own process."""
+        return self.record.state if self.terminal is None else self.terminal.type
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it has ended, is being followed, or was loaded just now."""
+        if self.terminal is not None or self._followers:
+            return True
+        return time.monotonic() < self._current_until
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether a reader waits for its items."""
+        return bool(self._followers)
+
+    def find_scope(self, methods: Mapping[str, MethodSpec]) -> str:  # noqa: ARG002
+        """Return the scope of its method, which may not be registered here."""
+        return self.record.scope
+
+    def describe(self) -> dict[str, Any]:
+        described = self.record.describe()
+        described["state"] = self.state
+        described["last_seq"] = max(self.record.last_seq, self.log.last)
+        return described
+
+    # --- updates from the store ---------------------------------------------------------------
+
+    def update(self, record: RunRecord) -> None:
+        """Replace the metadata by newer ones."""
+        self.record = record
+        self.retention_s = record.retention_s
+        self._current_until = time.monotonic() + CURRENT_S
+        if record.state == "cancelling" and self.cancel_reason is None:
+            self.cancel_reason = "cancelled by request"
+
+    def add_items(self, items: StoredItems) -> None:
+        """Append items from the store; items that the log already has are skipped."""
+        log = self.log
+        for seq, event, raw, at_ms in zip(
+            range(items.first, items.first + len(items.payloads)),
+            items.events,
+            items.payloads,
+            items.times_ms,
+            strict=True,
+        ):
+            if seq <= log.last or self.terminal is not None:
+                continue
+            if seq > log.last + 1:
+                log.skip_to(seq)
+            if isinstance(event, Terminal):
+                self._end(event, raw)
+            else:
+                log.append(event, raw)
+                log.mark(at_ms / 1000 - WALL_OFFSET)
+        log.trim(None)
+        if log.waiting_readers:
+            log.wake_readers()
+
+    def end_without_items(self, code: str, reason: str) -> None:
+        """End a run whose terminal is not stored, or that is no longer stored."""
+        if self.terminal is not None:
+            return
+        if self.record.last_seq > self.log.last + 1:
+            self.log.skip_to(self.record.last_seq)
+        self._end(ErrorEvent(code, reason))
+
+    def _end(self, terminal: Terminal, raw: bytes | None = None) -> None:
+        self.finish(terminal, raw)
+        if self.record.ended_ms is not None:
+            self.ended_at = self.record.ended_ms / 1000 - WALL_OFFSET
+        self._followers.clear()
+
+    def set_questions(
+        self, asked: Mapping[str, tuple[QuestionAsked, int]], notify: QuestionChanged
+    ) -> None:
+        """Open and close questions, so that exactly these are open.
+
+        Each comes with the time when it was asked, in milliseconds since the epoch. `notify` is
+        called for every question that opens now, and when it closes.
+        """
+        if self.terminal is not None or (not asked and self.questions is None):
+            return
+        if self.questions is None:
+            self.questions = OpenQuestions(self)
+        for request in [each for each in self.questions if each not in asked]:
+            self.questions.close(request)
+        for request, (event, asked_ms) in asked.items():
+            if request in self.questions:
+                continue
+            answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            question: Question[Any] = Question(event.message)
+            asked_at = asked_ms / 1000 - WALL_OFFSET
+            self.questions[request] = OpenQuestion(question, answer, event, asked_at, notify)
+            notify(self, request, True)
+
+    # --- readers ------------------------------------------------------------------------------
+
+    def reader(self, after: int, wake: Callable[[Reader], None], *, owner: bool) -> Reader:  # noqa: ARG002
+        """Return a cursor. A stored run has no owner and no backpressure."""
+        newest = max(self.record.last_seq, self.log.last)
+        if self.terminal is not None:
+            newest = self.log.last - 1
+        reader = StoredReader(self, min(max(after, 0), newest), wake)
+        if self.terminal is None:
+            self._followers.add(reader)
+            if len(self._followers) == 1:
+                self._source.follow(self)
+        return reader
+
+    def leave(self, reader: Reader) -> None:
+        super().leave(reader)
+        self._unfollow(reader)
+
+    def detach(self, reader: Reader, within_s: float | None = None) -> None:
+        super().detach(reader, within_s)
+        self._unfollow(reader)
+
+    def _unfollow(self, reader: Reader) -> None:
+        if reader in self._followers:
+            self._followers.remove(reader)
+            if not self._followers:
+                self._source.unfollow(self)
+
+    # --- requests to its process --------------------------------------------------------------
+
+    async def request(self, method: str, params: dict[str, Any]) -> Any:
+        """Call a method about this run in its process. Raises PlexusError."""
+        if self.terminal is not None:
+            raise NotFound(f"Run {self.id} has ended.")
+        return await self._source.request(self.id, method, params)
+
+    async def stop(self, reason: str) -> bool:
+        if self.terminal is not None:
+            return False
+        stopped: bool = await self.request("plexus.cancel", {"run": self.id, "reason": reason})
+        return stopped
+
+    async def respond(self, request: str, answer: Any) -> None:
+        params = {"run": self.id, "request": request, "answer": answer}
+        await self.request("plexus.respond", params)
+
+    def cancel(self, reason: str) -> None:
+        self._request_soon("plexus.cancel", {"run": self.id, "reason": reason})
+
+    def answer(self, request: str, answer: Any) -> None:
+        self.open_question(request)
+        params = {"run": self.id, "request": request, "answer": answer}
+        self._request_soon("plexus.respond", params)
+
+    def refuse(self, request: str, error: PlexusError) -> None:  # noqa: ARG002
+        self.open_question(request)
+        params = {"run": self.id, "request": request, "answer": None}
+        self._request_soon("plexus.respond", params)
+
+    def _request_soon(self, method: str, params: dict[str, Any]) -> None:
+        task = asyncio.get_running_loop().create_task(self._request_silently(method, params))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _request_silently(self, method: str, params: dict[str, Any]) -> None:
+        with suppress(PlexusError):  # no caller waits for the outcome
+            await self.request(method, params)
