@@ -437,8 +437,10 @@ class Plexus:
         self.draining = self._closing = True
         self.runs.cancel_all(reason)
         if self.runs.stored is not None:
-            self.runs.stored.close()
+            self.runs.stored.close_runs()
         await self.runs.wait_idle(self.limits.cancel_s + 1.0)
+        if self.runs.stored is not None:
+            await self.runs.stored.close()
         roots = [*self._nodes.values(), *self._retired]
         self._retired = []
         await self._lifespans.stop()

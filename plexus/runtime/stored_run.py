@@ -139,8 +139,11 @@ class StoredRuns(Protocol):
     def watch(self, listener: Callable[[], None]) -> AbstractContextManager[None]:
         """Keep the runs of other processes up to date and call `listener` after changes."""
 
-    def close(self) -> None:
+    def close_runs(self) -> None:
         """End all loaded runs because this process stops; the runs themselves continue."""
+
+    async def close(self) -> None:
+        """Write what is left of the recorded runs, and close the store."""
 
 
 class StoredLog(RunLog):
@@ -226,7 +229,7 @@ class StoredReader(Reader):
 class StoredRun(Run):
     """A run of another process, or one that ended earlier."""
 
-    __slots__ = ("_current_until", "_followers", "_source", "_tasks", "record")
+    __slots__ = ("_current_until", "_followers", "_source", "_tasks", "is_loaded", "record")
 
     def __init__(
         self,
@@ -244,6 +247,8 @@ class StoredRun(Run):
         )
         self.log: StoredLog = log
         self.record = record
+        #: Whether its log has its newest items, not only its metadata.
+        self.is_loaded = False
         self.retention_s = record.retention_s
         self._source = source
         self._followers: set[Reader] = set()

@@ -1,0 +1,307 @@
+"""A flush: everything that was recorded since the last one, written in one transaction.
+
+Rows are passed to the database as JSON, in one statement for all runs: a statement per run would
+acquire and release the interpreter lock each time, which costs more than the database itself while
+the event loop is busy. Times are those of the monotonic clock; the database converts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from plexus.storage.engine import Dialect, Transaction
+from substrate.run_store.chunks import encode_chunk
+from substrate.run_store.schema import ENDED
+
+if TYPE_CHECKING:  # only named in annotations: the recorder imports this module
+    from substrate.run_store.recorder import RunEntry
+
+__all__ = ("Flush", "Segment", "json_rows")
+
+#: The items of one statement have at most this size, which bounds the memory of the database.
+MAX_CHUNK_BYTES: Final = 8 * 1024 * 1024
+
+
+class Segment:
+    """Consecutive items of one run, joined."""
+
+    __slots__ = ("first", "last", "marks", "pieces")
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.last = first - 1
+        self.pieces: list[bytes] = []
+        #: Pairs of number and milliseconds since the epoch, the first for the first item.
+        self.marks: list[tuple[int, int]] = []
+
+    def add(self, piece: bytes, last: int, marks: Sequence[tuple[int, int]]) -> None:
+        """Append items that end with this number."""
+        self.pieces.append(piece)
+        self.last = last
+        self.marks += marks
+
+
+def json_rows(dialect: Dialect) -> str:
+    """Return the table expression for rows that are passed as a JSON array of arrays."""
+    if dialect == "sqlite":
+        return "json_each(?)"
+    return "json_array_elements(CAST(? AS json))"
+
+
+def _columns(*types: str) -> str:
+    """Return the columns of JSON rows with their types; `time` converts a monotonic time."""
+    expressions = []
+    for index, kind in enumerate(types):
+        if kind == "time":
+            value = f"CAST(r.value ->> {index} AS DOUBLE PRECISION)"
+            expressions.append(f"CAST(({value} + ?) * 1000 AS BIGINT)")
+        else:
+            expressions.append(f"CAST(r.value ->> {index} AS {kind})")
+    return ", ".join(expressions)
+
+
+class Flush:
+    """What is written at once."""
+
+    __slots__ = (
+        "_chunks",
+        "_encoded",
+        "_groups",
+        "_inserts",
+        "_questions",
+        "_updates",
+        "ended",
+        "offset",
+        "size",
+    )
+
+    def __init__(self, offset: float) -> None:
+        #: The offset of the wall clock from the monotonic clock.
+        self.offset = offset
+        self._groups: dict[int, list[Any]] = {}
+        self._inserts: list[tuple[Any, ...]] = []
+        self._updates: list[tuple[Any, ...]] = []
+        self._chunks: list[tuple[int, int, Segment]] = []
+        self._encoded: list[tuple[Any, ...]] | None = None
+        #: Question rows; None for one that was closed, and a request of None for all of a run.
+        self._questions: list[tuple[int, str | None, tuple[str, int] | None]] = []
+        #: Bytes of the items.
+        self.size = 0
+        #: Whether runs have ended.
+        self.ended = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return not (self._inserts or self._updates or self._chunks or self._questions)
+
+    def insert(
+        self,
+        entry: RunEntry,
+        state: int,
+        outcome: str | None,
+        exit_code: int | None,
+        ended_at: float | None,
+        kept_ms: int | None,
+        retention_s: float | None,
+        items: str | None,
+    ) -> None:
+        """Add the row of a new run."""
+        run, group = entry.run, entry.group
+        self._groups[group.number] = group.row
+        arguments, summary = entry.describe()
+        entry.state, entry.retention_s = str(state), retention_s
+        self.ended |= ended_at is not None
+        self._inserts.append(
+            (
+                group.number,
+                run.id,
+                run.started_at,
+                ended_at,
+                state,
+                outcome,
+                exit_code,
+                entry.seq,
+                entry.size,
+                run.parent,
+                kept_ms,
+                retention_s,
+                run.key,
+                arguments,
+                summary,
+                items,
+            )
+        )
+
+    def update(
+        self,
+        entry: RunEntry,
+        state: int,
+        outcome: str | None,
+        exit_code: int | None,
+        ended_at: float | None,
+        kept_ms: int | None,
+        retention_s: float | None,
+    ) -> None:
+        """Add the changes of a run that has a row."""
+        self.ended |= ended_at is not None
+        self._updates.append(
+            (
+                entry.run.id,
+                entry.epoch,
+                ended_at,
+                state,
+                outcome,
+                exit_code,
+                entry.seq,
+                entry.size,
+                kept_ms,
+                retention_s,
+            )
+        )
+
+    def add_segments(self, entry: RunEntry) -> None:
+        """Add the items of a run."""
+        segments, entry.segments = entry.segments, []
+        for segment in segments:
+            self._chunks.append((entry.run.id, entry.epoch, segment))
+
+    def add_question(self, run: int, request: str, row: tuple[str, int] | None) -> None:
+        """Add a question that was opened, or closed if there is no row."""
+        self._questions.append((run, request, row))
+
+    def close_questions(self, run: int) -> None:
+        """Close all questions of a run."""
+        self._questions.append((run, None, None))
+
+    # --- on the writer thread -----------------------------------------------------------------
+
+    def write(self, tx: Transaction, process: tuple[Any, ...]) -> Collection[int]:
+        """Write everything. Returns the runs that belong to another process by now.
+
+        `process` has the values of the columns project, process, pid, host and agent_session.
+        """
+        if self._inserts:
+            self._write_inserts(tx, process)
+        if self._chunks:
+            self._write_chunks(tx)
+        fenced: set[int] = set()
+        if self._updates:
+            fenced = self._write_updates(tx)
+        for run, request, row in self._questions:
+            _write_question(tx, run, request, row)
+        return fenced
+
+    def _write_inserts(self, tx: Transaction, process: tuple[Any, ...]) -> None:
+        rows, groups = json_rows(tx.dialect), json_rows(tx.dialect)
+        columns = (
+            "CAST(r.value ->> 1 AS BIGINT), g.value ->> 1, g.value ->> 2, g.value ->> 3,"
+            " g.value ->> 4, g.value ->> 5, g.value ->> 6,"
+            " CAST((CAST(r.value ->> 2 AS DOUBLE PRECISION) + ?) * 1000 AS BIGINT),"
+            " CAST((CAST(r.value ->> 3 AS DOUBLE PRECISION) + ?) * 1000 AS BIGINT),"
+            " CAST(r.value ->> 4 AS INTEGER), r.value ->> 5, CAST(r.value ->> 6 AS BIGINT),"
+            " CAST(r.value ->> 7 AS BIGINT), CAST(r.value ->> 8 AS BIGINT),"
+            " CAST(r.value ->> 9 AS BIGINT),"
+            " CAST((CAST(r.value ->> 3 AS DOUBLE PRECISION) + ?) * 1000 AS BIGINT)"
+            " + CAST(r.value ->> 10 AS BIGINT),"
+            " CAST(r.value ->> 11 AS DOUBLE PRECISION), r.value ->> 12, r.value ->> 13,"
+            " r.value ->> 14, r.value ->> 15"
+        )
+        own = "?, ?, ?, ?, ?" if tx.dialect == "sqlite" else "?, ?::bigint, ?::bigint, ?, ?"
+        tx.run(
+            "INSERT INTO runs (id, method, scope, principal, client, recorded, restart, started_ms,"
+            " ended_ms, state, outcome, exit_code, last_seq, size, parent, kept_until, retention_s,"
+            " run_key, arguments, summary, items, project, process, pid, host, agent_session,"
+            " epoch, cancel_requested, pinned, indexed)"
+            f" SELECT {columns}, {own}, 0, 0, 0, 0"
+            f" FROM {rows} AS r JOIN {groups} AS g"
+            " ON CAST(g.value ->> 0 AS INTEGER) = CAST(r.value ->> 0 AS INTEGER)"
+            " ON CONFLICT (id) DO NOTHING",
+            (
+                self.offset,
+                self.offset,
+                self.offset,
+                *process,
+                orjson.dumps(self._inserts).decode(),
+                orjson.dumps(list(self._groups.values())).decode(),
+            ),
+        )
+
+    def _write_chunks(self, tx: Transaction) -> None:
+        if self._encoded is None:  # a unit of work may run more than once
+            self._encoded = [
+                (run, segment.first, segment.last, epoch, *_encode(segment), run, epoch)
+                for run, epoch, segment in self._chunks
+            ]
+        values = "?, ?, ?, ?, ?, ?"
+        if tx.dialect == "postgres":
+            values = "?::bigint, ?::bigint, ?::bigint, ?::integer, ?::integer, ?::bytea"
+        tx.many(
+            "INSERT INTO run_chunks (run, from_seq, to_seq, epoch, codec, content)"
+            f" SELECT {values}"
+            " WHERE EXISTS (SELECT 1 FROM runs WHERE id = ? AND epoch = ?)",
+            self._encoded,
+        )
+
+    def _write_updates(self, tx: Transaction) -> set[int]:
+        columns = _columns(
+            "BIGINT",
+            "INTEGER",
+            "time",
+            "INTEGER",
+            "TEXT",
+            "BIGINT",
+            "BIGINT",
+            "BIGINT",
+            "BIGINT",
+            "DOUBLE PRECISION",
+        )
+        names = (
+            "id",
+            "epoch",
+            "ended_ms",
+            "state",
+            "outcome",
+            "exit_code",
+            "last_seq",
+            "size",
+            "kept_ms",
+            "retention_s",
+        )
+        aliased = ", ".join(
+            f"{column} AS {name}"
+            for column, name in zip(columns.split(", "), names, strict=True)
+        )
+        found = tx.all(
+            "UPDATE runs SET state = u.state, outcome = u.outcome, exit_code = u.exit_code,"
+            " ended_ms = u.ended_ms, last_seq = u.last_seq, size = u.size,"
+            " kept_until = u.ended_ms + u.kept_ms, retention_s = u.retention_s"
+            f" FROM (SELECT {aliased} FROM {json_rows(tx.dialect)} AS r) AS u"
+            f" WHERE runs.id = u.id AND runs.epoch = u.epoch AND runs.state < {ENDED}"
+            " RETURNING runs.id",
+            (self.offset, orjson.dumps(self._updates).decode()),
+        )
+        return {row[0] for row in self._updates} - {row[0] for row in found}
+
+
+def _encode(segment: Segment) -> tuple[int, bytes]:
+    marks = [(seq - segment.first, at_ms) for seq, at_ms in segment.marks]
+    return encode_chunk(marks, segment.pieces)
+
+
+def _write_question(
+    tx: Transaction, run: int, request: str | None, row: tuple[str, int] | None
+) -> None:
+    if request is None:
+        tx.run("DELETE FROM run_questions WHERE run = ?", (run,))
+    elif row is None:
+        tx.run("DELETE FROM run_questions WHERE run = ? AND request = ?", (run, request))
+    else:
+        tx.run(
+            "INSERT INTO run_questions (run, request, event, asked_ms) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (run, request) DO NOTHING",
+            (run, request, *row),
+        )

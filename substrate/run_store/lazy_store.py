@@ -1,0 +1,177 @@
+"""The run store before it is needed: nothing is imported or opened until a run has answered.
+
+This module is imported at every start, so it imports nothing of the store. It remembers the runs
+that start before the store exists, and hands them over. What is looked up in the store opens it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from plexus.errors import PlexusError
+from plexus.principal import Principal
+from plexus.registry.lazy import resolve
+from plexus.runtime.hub import Plexus
+from plexus.runtime.run import Run
+
+if TYPE_CHECKING:  # imported when the store is opened
+    from plexus.runtime.stored_run import StoredRun
+    from substrate.run_store.store import RunStore
+    from substrate.settings import Settings
+
+__all__ = ("LazyRunStore",)
+
+logger = logging.getLogger("substrate.run_store")
+
+#: Creates the store: `create_store(hub, settings, project)`.
+CREATE_STORE: Final = "substrate.run_store.store:create_store"
+#: Seconds after the first run has started until the store is opened. Most runs have answered then.
+DELAY_S: Final = 0.05
+#: Seconds before opening is tried again after a failure.
+RETRY_S: Final = 10.0
+
+
+class LazyRunStore:
+    """Implements `plexus.runtime.stored_run.StoredRuns` with a store that is opened when needed."""
+
+    def __init__(self, hub: Plexus, settings: Settings, project: Path) -> None:
+        self._hub = hub
+        self._settings = settings
+        self._project = project
+        self._loop = asyncio.get_running_loop()
+        self._store: RunStore | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._error: PlexusError | None = None
+        self._failed_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        #: Runs that started before the store existed, with their arguments.
+        self._early: list[tuple[Run, Mapping[str, Any]]] = []
+        self._stop: Callable[[], None] | None = None
+        self._closed = False
+        if settings.record != "off":
+            self._stop = hub.runs.on_start(self._on_start)
+        hub.runs.stored = self
+
+    # --- recording ----------------------------------------------------------------------------
+
+    def _on_start(
+        self, run: Run, arguments: Mapping[str, Any], _trace: Mapping[str, str] | None
+    ) -> None:
+        """Remember a run, and open the store soon."""
+        self._early.append((run, arguments))
+        run.log.on_trim = self._create
+        if self._timer is None:
+            self._timer = self._loop.call_later(DELAY_S, self._open_soon)
+
+    def _create(self) -> None:
+        """Create the store and hand over the runs that have started."""
+        if self._store is None:
+            self._store = resolve(CREATE_STORE)(self._hub, self._settings, self._project)
+            if self._stop is not None:
+                self._stop()
+                self._stop = self._store.start_recording()
+        early, self._early = self._early, []
+        for run, arguments in early:
+            run.log.on_trim = None
+            self._store.recorder.adopt(run, arguments)
+
+    def _open_soon(self) -> None:
+        self._timer = None
+        if not self._closed and self._opening is None:
+            self._opening = self._loop.create_task(self._open())
+
+    async def _open(self) -> None:
+        try:
+            # In a thread: importing would block running calls for as long as a cold start takes.
+            await asyncio.to_thread(resolve, CREATE_STORE)
+            self._create()
+            assert self._store is not None, "it was created"
+            await self._store.open()
+        except PlexusError as error:
+            logger.warning("runs are not recorded: %s", error.message)
+            self._error, self._failed_at = error, time.monotonic()
+            self._opening = None
+            if self._stop is not None and not self._closed:
+                self._timer = self._loop.call_later(RETRY_S, self._open_soon)
+        else:
+            self._error = None
+
+    async def opened(self) -> RunStore:
+        """Return the open store. Raises PlexusError."""
+        if self._error is not None and time.monotonic() - self._failed_at < RETRY_S:
+            raise self._error
+        if self._timer is not None:
+            self._timer.cancel()
+        self._open_soon()
+        if self._opening is not None:
+            await asyncio.shield(self._opening)
+        if self._error is not None:
+            raise self._error
+        assert self._store is not None, "it was opened"
+        return self._store
+
+    async def close(self) -> None:
+        """Write what is left, and close the store."""
+        if self._closed:
+            return
+        if self._early and self._store is None and self._error is None:
+            with contextlib.suppress(PlexusError):
+                await self.opened()
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._stop is not None:
+            self._stop()
+            self._stop = None
+        if self._opening is not None:
+            await asyncio.wait([self._opening])
+        if self._store is not None:
+            await self._store.close()
+
+    # --- stored runs --------------------------------------------------------------------------
+
+    def find(self, run_id: int) -> StoredRun | None:
+        """Return a run that is loaded and up to date, or None."""
+        return None if self._store is None else self._store.loaded.find(run_id)
+
+    def all(self) -> list[StoredRun]:
+        """Return the loaded runs of other processes."""
+        return [] if self._store is None else self._store.loaded.all()
+
+    async def load(self, run_id: int) -> StoredRun | None:
+        """Load a run; None if it is not stored. Raises PlexusError."""
+        return await (await self.opened()).loaded.load(run_id)
+
+    def find_kept(self, principal: Principal) -> Sequence[StoredRun] | None:
+        """Return the principal's runs with a guaranteed retention; None if not up to date."""
+        return None if self._store is None else self._store.loaded.find_kept(principal)
+
+    async def load_kept(self, principal: Principal) -> None:
+        """Load the principal's runs with a guaranteed retention. Raises PlexusError."""
+        await (await self.opened()).loaded.load_kept(principal)
+
+    async def refresh(self) -> None:
+        """Load the runs of other processes that are in progress. Raises PlexusError."""
+        await (await self.opened()).loaded.refresh()
+
+    @contextlib.contextmanager
+    def watch(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Keep the list of runs up to date, and call `listener` after changes."""
+        self._create()
+        assert self._store is not None, "it was created"
+        if self._timer is not None:
+            self._timer.cancel()
+        self._open_soon()
+        with self._store.loaded.watch(listener):
+            yield
+
+    def close_runs(self) -> None:
+        """End all loaded runs because this process stops."""
+        if self._store is not None:
+            self._store.loaded.close()

@@ -1,0 +1,466 @@
+"""Records local runs: cursors over their logs, and a clock that collects what is new.
+
+Rules:
+- Nothing here waits, and nothing is done per event. A recorded run has a cursor over its log; when
+  the clock ticks, the new items of all runs are joined and handed to the store in one flush.
+- The clock runs only while there is something to record: a run that has nothing new registers its
+  cursor as a waiting reader of its log, like any other reader.
+- One flush is written at a time. If the store cannot write, flushes wait within a bound. Past it
+  items are lost, which the history shows as a gap; runs are never slowed down.
+- Metadata of a run are written when it starts, changes its state, and ends. A run that starts and
+  ends between two ticks is a single row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from plexus.errors import PlexusError
+from plexus.events import Complete, Result, outcome_of
+from plexus.registry.signature import MethodSpec
+from plexus.rpc import wire
+from plexus.runtime.hub import Plexus
+from plexus.runtime.log import WALL_OFFSET, Reader, wall_ms
+from plexus.runtime.run import LocalRun, Run
+from substrate.run_store.flush import Flush, Segment
+from substrate.run_store.policy import RecordPolicy, RetentionPolicy
+from substrate.run_store.redaction import describe_call
+from substrate.run_store.schema import STATE_NUMBERS
+
+if TYPE_CHECKING:  # only named in annotations
+    from plexus.runtime.question_feed import OpenQuestion
+
+__all__ = ("Recorder", "RunEntry")
+
+logger = logging.getLogger("substrate.run_store")
+
+#: Seconds between flushes: while another process watches, and otherwise.
+WATCHED_S: Final = 0.01
+UNWATCHED_S: Final = 0.05
+#: Seconds before a failed flush is repeated.
+RETRY_S: Final = 1.0
+#: Maximum bytes of items that wait to be written. 100,000 small events are 8 MB.
+MAX_BUFFERED: Final = 16 * 1024 * 1024
+#: Maximum number of ended runs that wait to be written.
+MAX_ENDED: Final = 20_000
+#: Maximum size of the items of a run that are stored in its row.
+INLINE_BYTES: Final = 4096
+#: Types whose values cannot change after the call, so that they can be described later.
+IMMUTABLE: Final = frozenset({str, int, float, bool, bytes, type(None)})
+#: Events that end a run successfully and have no exit code.
+SUCCESSES: Final = (Result, Complete)
+
+
+class Group:
+    """What the runs of one method, principal and client have in common."""
+
+    __slots__ = ("hidden", "method", "mode", "number", "row", "secret_names")
+
+    def __init__(self, number: int, spec: MethodSpec | None, run: Run, mode: str) -> None:
+        self.number = number
+        self.method = run.method
+        self.mode = mode
+        self.secret_names: frozenset[str] = frozenset() if spec is None else spec.secret_names
+        #: The argument that the hub has added, which is not one of the caller's.
+        self.hidden = None if spec is None else spec.principal_name
+        scope = run.method.partition(".")[0] if spec is None else spec.scope
+        restart = "never" if spec is None else spec.restart
+        self.row = [number, run.method, scope, run.principal.name, run.client or "", mode, restart]
+
+
+class RunEntry(Reader):
+    """The cursor of the recorder over one run, and what was collected and not written yet."""
+
+    __slots__ = (
+        "_recorder",
+        "arguments",
+        "described",
+        "epoch",
+        "fenced",
+        "group",
+        "inserted",
+        "questions",
+        "retention_s",
+        "segments",
+        "size",
+        "state",
+    )
+
+    def __init__(
+        self, recorder: Recorder, run: LocalRun, group: Group, arguments: Mapping[str, Any]
+    ) -> None:
+        super().__init__(run, run.log.first - 1, recorder.on_item)
+        self._recorder = recorder
+        self.group = group
+        self.arguments: Mapping[str, Any] | None = arguments
+        #: The arguments and the summary, once they are described.
+        self.described: tuple[str, str] | None = None
+        self.segments: list[Segment] = []
+        self.size = 0
+        #: Whether the run has a row, and the state and retention that the row shows.
+        self.inserted = False
+        self.state = ""
+        self.retention_s: float | None = None
+        self.epoch = run.epoch
+        #: Whether another process has ended or taken over the run.
+        self.fenced = False
+        #: Numbers of questions that were opened or closed; None if there are none.
+        self.questions: set[str] | None = None
+
+    def collect(self) -> None:
+        """Take the new items of the log. Called before they are dropped, and at every tick."""
+        log, recorder = self.log, self._recorder
+        start = self.seq + 1 - log.first
+        if start < 0:
+            self.seq, start = log.first - 1, 0
+        payloads = log.payloads[start:] if start else log.payloads
+        if not payloads:
+            return
+        first = self.seq + 1
+        self.seq += len(payloads)
+        if self.fenced or self.group.mode == "metadata":
+            self.size += sum(map(len, payloads))
+            return
+        piece = b"\n".join(payloads)
+        self.size += len(piece)
+        if recorder.buffered + len(piece) > MAX_BUFFERED:
+            recorder.on_lost(self, first, self.seq)
+            return
+        recorder.buffered += len(piece)
+        segments = self.segments
+        if not segments or segments[-1].last + 1 != first:
+            segments.append(Segment(first))
+        segments[-1].add(piece, self.seq, self._marks(first))
+
+    def _marks(self, first: int) -> list[tuple[int, int]]:
+        """Return the times of the items from `first` on, as pairs of number and milliseconds."""
+        log = self.log
+        marks = log.marks
+        found = [(first, wall_ms(log.time_of(first)))]
+        if marks:
+            start = bisect.bisect_right(marks, first, key=_number)
+            found += [(seq, wall_ms(at)) for seq, at in marks[start:]]
+        return found
+
+    def describe(self) -> tuple[str, str]:
+        """Return the redacted arguments and the summary."""
+        if self.described is None:
+            arguments = self.arguments or {}
+            group = self.group
+            if group.hidden is not None:
+                arguments = {k: v for k, v in arguments.items() if k != group.hidden}
+            self.described = describe_call(group.method, arguments, group.secret_names)
+            self.arguments = None
+            self.run.summary = self.described[1]
+        return self.described
+
+
+def _number(mark: tuple[int, float]) -> int:
+    return mark[0]
+
+
+class Recorder:
+    """Collects what the runs of a hub produce, and hands it to the store."""
+
+    def __init__(
+        self,
+        hub: Plexus,
+        record: RecordPolicy,
+        retention: RetentionPolicy,
+        write: Callable[[Flush], asyncio.Future[Collection[int]]],
+        is_watched: Callable[[], bool],
+    ) -> None:
+        self._hub = hub
+        self._record = record
+        self._retention = retention
+        #: Writes a flush; the result has the numbers of runs that another process has taken.
+        self._write = write
+        self._is_watched = is_watched
+        self._loop = asyncio.get_running_loop()
+        self.active: dict[int, RunEntry] = {}
+        #: Runs that ended and whose end was not written yet, and runs with new items.
+        self._ended: list[RunEntry] = []
+        self._changed: set[RunEntry] = set()
+        self._groups: dict[tuple[str, str, str | None], Group | None] = {}
+        #: Bytes of items that were collected and not written yet.
+        self.buffered = 0
+        self._lost_runs = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._last_flush = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self._failing = False
+        self._closed = False
+        #: Waiters for everything that was recorded until now to be written.
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def start(self) -> Callable[[], None]:
+        """Listen to the hub. Returns a function that stops listening."""
+        runs = self._hub.runs
+        stops = [
+            runs.on_start(self.on_start),
+            runs.on_end(self._on_end),
+            self._hub.questions.on_change(self._on_question),
+        ]
+
+        def stop() -> None:
+            for each in stops:
+                each()
+
+        return stop
+
+    # --- listeners ----------------------------------------------------------------------------
+
+    def on_start(
+        self, run: Run, arguments: Mapping[str, Any], _trace: Mapping[str, str] | None = None
+    ) -> None:
+        """Record a run from its first item."""
+        key = (run.method, run.principal.name, run.client)
+        group = self._groups.get(key) or self._group_of(key, run)
+        if group is None or not isinstance(run, LocalRun):
+            return
+        entry = RunEntry(self, run, group, arguments)
+        for value in arguments.values():
+            if value.__class__ not in IMMUTABLE:
+                entry.describe()  # the method may change its arguments
+                break
+        self.active[run.id] = entry
+        log = run.log
+        log.on_trim = entry.collect
+        self._changed.add(entry)
+        self.schedule()
+
+    def adopt(self, run: Run, arguments: Mapping[str, Any]) -> None:
+        """Record a run that started before the recorder; it may have ended."""
+        self.on_start(run, arguments)
+        if run.terminal is not None:
+            self._on_end(run)
+
+    def _group_of(self, key: tuple[str, str, str | None], run: Run) -> Group | None:
+        """Return the group of a run; None if it is not recorded."""
+        if key in self._groups:
+            return None
+        if len(self._groups) > MAX_ENDED:  # clients with endless names
+            self._groups.clear()
+        spec = self._hub.find_method(run.method)
+        mode = self._record.mode(run.method, None if spec is None else spec.record)
+        is_recorded = run.purpose == "work" and mode != "off"
+        group = Group(len(self._groups), spec, run, mode) if is_recorded else None
+        self._groups[key] = group
+        return group
+
+    def _on_end(self, run: Run) -> None:
+        entry = self.active.pop(run.id, None)
+        if entry is not None:
+            if len(self._ended) >= MAX_ENDED:
+                self._lost_runs += 1
+                return
+            self._ended.append(entry)
+            self.schedule()
+
+    def on_item(self, reader: Reader) -> None:
+        """Handle a new item of a run that had nothing new."""
+        assert isinstance(reader, RunEntry), "only entries have this callback"
+        self._changed.add(reader)
+        self.schedule()
+
+    def _on_question(self, run: Run, request: str, _is_open: bool) -> None:
+        entry = self.active.get(run.id)
+        if entry is not None:
+            if entry.questions is None:
+                entry.questions = set()
+            entry.questions.add(request)
+            self._changed.add(entry)
+            self.schedule(urgent=True)
+
+    def on_lost(self, entry: RunEntry, first: int, last: int) -> None:
+        """Report that items are not recorded because too much waits to be written."""
+        if not self._lost_runs:
+            logger.warning(
+                "items are not recorded because the run store does not keep up; the first is item"
+                " %d of run %d",
+                first,
+                entry.run.id,
+            )
+        self._lost_runs += 1
+
+    # --- the clock ----------------------------------------------------------------------------
+
+    def schedule(self, *, urgent: bool = False) -> None:
+        """Make sure that the clock ticks soon."""
+        if self._closed or (self._timer is not None and not urgent):
+            return
+        interval = WATCHED_S if urgent or self._is_watched() else UNWATCHED_S
+        now = self._loop.time()
+        due = max(now, self._last_flush + interval)
+        if self._timer is not None:
+            if due >= self._due:
+                return
+            self._timer.cancel()
+        self._due = due
+        self._timer = self._loop.call_at(due, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self._task is None and (flush := self._prepare()) is not None:
+            self._last_flush = self._loop.time()
+            self._task = self._loop.create_task(self._write_flush(flush))
+            self._task.add_done_callback(self._on_written)
+
+    def _prepare(self) -> Flush | None:
+        """Collect what is new. Returns None if nothing is."""
+        changed, self._changed = self._changed, set()
+        ended, self._ended = self._ended, []
+        flush = Flush(WALL_OFFSET)
+        for entry in ended:
+            changed.discard(entry)
+            entry.collect()
+            if not entry.fenced:
+                self._add_ended(flush, entry)
+        for entry in changed:
+            entry.collect()
+            if not entry.fenced:
+                self._add_active(flush, entry)
+            if entry.log.last == entry.seq and entry not in entry.log.waiting_readers:
+                entry.log.waiting_readers.append(entry)
+        flush.size, self.buffered = self.buffered, 0
+        return None if flush.is_empty else flush
+
+    def _add_ended(self, flush: Flush, entry: RunEntry) -> None:
+        run, group = entry.run, entry.group
+        terminal = run.terminal
+        assert terminal is not None, "a run that has ended has a terminal"
+        ended_at = run.ended_at
+        assert ended_at is not None, "a run that has ended has a time"
+        if terminal.__class__ in SUCCESSES:
+            outcome, exit_code = "succeeded", None
+        else:
+            found = outcome_of(terminal)
+            outcome, exit_code = found["outcome"], found.get("exit_code")
+        state = STATE_NUMBERS[terminal.type]
+        kept_ms = self._retention.kept_ms(group.method, outcome)
+        if entry.inserted:
+            flush.update(
+                entry, state, outcome, exit_code, ended_at, kept_ms, _retention_of(run)
+            )
+            flush.add_segments(entry)
+            flush.close_questions(run.id)
+            return
+        items = None
+        if len(entry.segments) == 1 and entry.size < INLINE_BYTES and entry.segments[0].first == 1:
+            items = b"\n".join(entry.segments[0].pieces).decode()
+        flush.insert(
+            entry, state, outcome, exit_code, ended_at, kept_ms, _retention_of(run), items
+        )
+        if items is None:
+            flush.add_segments(entry)
+
+    def _add_active(self, flush: Flush, entry: RunEntry) -> None:
+        run = entry.run
+        if run.terminal is not None:
+            return  # it is among the ended ones of the next tick
+        state = STATE_NUMBERS[run.state]
+        retention_s = _retention_of(run)
+        if not entry.inserted:
+            flush.insert(entry, state, None, None, None, None, retention_s, None)
+            entry.inserted = True
+        else:
+            flush.update(entry, state, None, None, None, None, retention_s)
+        flush.add_segments(entry)
+        if entry.questions:
+            requests, entry.questions = entry.questions, None
+            for request in requests:
+                asked = self._hub.questions.find(run, request)
+                flush.add_question(run.id, request, _question_row(asked))
+
+    async def _write_flush(self, flush: Flush) -> None:
+        while True:
+            try:
+                fenced = await self._write(flush)
+            except PlexusError as error:
+                if self._closed:
+                    logger.warning("the last items were not recorded: %s", error.message)
+                    return
+                if not self._failing:
+                    self._failing = True
+                    logger.warning("runs are not recorded: %s", error.message)
+                await asyncio.sleep(RETRY_S)
+                continue
+            break
+        if self._failing or self._lost_runs:
+            logger.warning(
+                "runs are recorded again%s",
+                "; the history of some has gaps" if self._lost_runs else "",
+            )
+            self._failing, self._lost_runs = False, 0
+        for number in fenced:
+            entry = self.active.get(number)
+            if entry is not None:
+                entry.fenced = True
+                entry.run.cancel("another process has taken over this run, or ended it")
+
+    def _on_written(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("the recorder failed", exc_info=task.exception())
+        waiters, self._waiters = self._waiters, []
+        if self._changed or self._ended:
+            self.schedule()
+            self._waiters = waiters
+            return
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # --- waiting ------------------------------------------------------------------------------
+
+    async def flushed(self) -> None:
+        """Wait until everything that was recorded until now is written."""
+        if self._task is None and not self._changed and not self._ended:
+            return
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append(waiter)
+        if self._task is None:
+            self.schedule(urgent=True)
+        await waiter
+
+    def mark_changed(self, run_id: int) -> None:
+        """Record the state of a run again at the next tick."""
+        entry = self.active.get(run_id)
+        if entry is not None:
+            self._changed.add(entry)
+            self.schedule(urgent=True)
+
+    async def close(self, within_s: float) -> None:
+        """Write what is left, if that takes no longer than this time."""
+        for entry in self.active.values():
+            self._changed.add(entry)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        try:
+            async with asyncio.timeout(within_s):
+                if self._task is not None:
+                    await asyncio.wait([self._task])
+                if (flush := self._prepare()) is not None:
+                    await self._write(flush)
+        except (TimeoutError, PlexusError) as error:
+            logger.warning("the last items were not recorded: %s", error)
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+
+
+def _retention_of(run: Run) -> float | None:
+    return run.retention_s
+
+
+def _question_row(asked: OpenQuestion | None) -> tuple[str, int] | None:
+    """Return the event and the time of an open question; None if it is closed."""
+    if asked is None:
+        return None
+    return wire.encode_event(asked.event).decode(), wall_ms(asked.asked_at)

@@ -1,0 +1,108 @@
+"""The tables of the run store, for SQLite and PostgreSQL.
+
+- `processes` has a row for every process with runs in progress. Its lease is renewed while the
+  process lives; on one machine the pid and the start time decide.
+- `runs` has one row per run. `epoch` fences writes: only the process with the current epoch of a
+  run can change it.
+- `run_chunks` has the items of one run and one flush. The items of a run that started and ended
+  within one flush are in `runs.items` instead.
+- `run_questions` has the open questions; an answered one is deleted.
+- `run_requests` has calls for the process that executes a run: cancel it, answer its question.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from plexus.storage.engine import Component, Migration
+
+__all__ = ("ENDED", "RUNS", "STATES", "STATE_NUMBERS")
+
+#: The states of a run, by their numbers in the table. Those from `ENDED` on are final.
+STATES: Final = ("running", "asking", "cancelling", "complete", "error", "cancelled")
+STATE_NUMBERS: Final = {name: number for number, name in enumerate(STATES)}
+ENDED: Final = STATE_NUMBERS["complete"]
+
+_TABLES: Final = (
+    """CREATE TABLE processes (
+        id {key},
+        host {name} NOT NULL,
+        pid BIGINT NOT NULL,
+        start_ticks BIGINT,
+        project {name} NOT NULL,
+        version {name} NOT NULL,
+        watching INTEGER NOT NULL,
+        lease_until BIGINT NOT NULL
+    )""",
+    """CREATE TABLE runs (
+        id {key},
+        method {name} NOT NULL,
+        scope {name} NOT NULL,
+        principal {name} NOT NULL,
+        project {name} NOT NULL,
+        process BIGINT NOT NULL,
+        pid BIGINT NOT NULL,
+        host {name} NOT NULL,
+        client {name} NOT NULL,
+        agent_session {name} NOT NULL,
+        parent BIGINT,
+        state INTEGER NOT NULL,
+        outcome {name},
+        exit_code BIGINT,
+        epoch INTEGER NOT NULL,
+        cancel_requested INTEGER NOT NULL,
+        started_ms BIGINT NOT NULL,
+        ended_ms BIGINT,
+        last_seq BIGINT NOT NULL,
+        size BIGINT NOT NULL,
+        recorded {name} NOT NULL,
+        arguments TEXT NOT NULL,
+        summary TEXT NOT NULL,
+        kept_until BIGINT,
+        pinned INTEGER NOT NULL,
+        retention_s DOUBLE PRECISION,
+        run_key {name},
+        restart {name} NOT NULL,
+        checkpoint TEXT,
+        indexed INTEGER NOT NULL,
+        items TEXT
+    )""",
+    "CREATE INDEX runs_by_start ON runs (principal, started_ms)",
+    "CREATE INDEX runs_by_project ON runs (principal, project, started_ms)",
+    "CREATE INDEX runs_by_method ON runs (principal, method, started_ms)",
+    "CREATE INDEX runs_by_outcome ON runs (principal, outcome, started_ms)",
+    "CREATE INDEX runs_by_end ON runs (ended_ms)",
+    "CREATE INDEX runs_by_expiry ON runs (kept_until) WHERE pinned = 0",
+    f"CREATE INDEX runs_in_progress ON runs (process) WHERE state < {ENDED}",
+    "CREATE INDEX runs_to_index ON runs (id) WHERE indexed = 0",
+    """CREATE TABLE run_chunks (
+        run BIGINT NOT NULL,
+        from_seq BIGINT NOT NULL,
+        to_seq BIGINT NOT NULL,
+        epoch INTEGER NOT NULL,
+        codec INTEGER NOT NULL,
+        content {bytes} NOT NULL,
+        PRIMARY KEY (run, from_seq)
+    )""",
+    """CREATE TABLE run_questions (
+        run BIGINT NOT NULL,
+        request {name} NOT NULL,
+        event TEXT NOT NULL,
+        asked_ms BIGINT NOT NULL,
+        PRIMARY KEY (run, request)
+    )""",
+    """CREATE TABLE run_requests (
+        id {key},
+        run BIGINT NOT NULL,
+        process BIGINT NOT NULL,
+        requester BIGINT NOT NULL,
+        method {name} NOT NULL,
+        params TEXT NOT NULL,
+        principal {name} NOT NULL,
+        made_ms BIGINT NOT NULL,
+        result TEXT
+    )""",
+    "CREATE INDEX run_requests_open ON run_requests (process) WHERE result IS NULL",
+)
+
+RUNS: Final = Component("runs", (Migration(both=_TABLES),))
