@@ -51,7 +51,7 @@ FLUSH_S = 2.0
 #: Maximum size of unsent replies before reading requests pauses.
 UNSENT_BYTES = 1024 * 1024
 #: Imported only with the setting `watch`.
-ENSURE_SERVER = "substrate.publishing.beside:ensure_server"
+ENSURE_SERVER = "substrate.project_server:ensure_server"
 #: Imported only if MCP is served.
 MCP_VIEW = "substrate.mcp_server:stdio_view"
 

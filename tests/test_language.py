@@ -88,7 +88,6 @@ PROSE_PHRASES = {
 #: Where one of these phrases is right: the file, the phrase and the reason.
 PHRASE_EXCEPTIONS = {
     ("activations/chat/providers/echo.py", "said"): "the answer of the echo model",
-    ("substrate/publishing/beside.py", "beside"): "the name of a folder of stored data",
 }
 #: Files with docstrings that do not follow PEP 257, and the reason.
 DOCSTRING_EXCEPTIONS = {
