@@ -40,9 +40,12 @@ POLL_S: Final = 0.05
 
 
 async def ensure_server(
-    settings: Settings, files: ProjectFiles, project: Path, found: Callable[[], None]
+    settings: Settings, files: ProjectFiles, project: Path, *, announced: bool = False
 ) -> None:
-    """Start a server of the project unless one is running, print its address, call `found`."""
+    """Start a server of the project unless one is running, and print its address.
+
+    Nothing is printed if it was `announced` before.
+    """
     name = hashlib.sha256(os.fsencode(project)).hexdigest()[:12]
     try:
         server = await start_and_wait(
@@ -54,8 +57,8 @@ async def ensure_server(
     if server is None:
         announce(f"The server to watch the runs did not start. See {log_file(name)}.")
         return
-    found()
-    announce_address(server)
+    if not announced:
+        announce_address(server)
 
 
 def announce_address(server: RunningServer) -> None:

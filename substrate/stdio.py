@@ -20,6 +20,7 @@ import os
 import signal
 import stat
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -33,7 +34,7 @@ from plexus.rpc.wire import LineDecoder
 from plexus.runtime.hub import Plexus
 from substrate.build_hub import NO_FILES, MakeHub, build_hub, close_runner, open_hub
 from substrate.driver import Connection
-from substrate.publishing.lookout import Publisher
+from substrate.run_store.lazy_store import LazyRunStore
 from substrate.settings import ProjectFiles, Settings
 from substrate.telemetry.observers import Observers
 from substrate.telemetry.tracing import ORIGIN, STDIO
@@ -52,6 +53,9 @@ FLUSH_S = 2.0
 UNSENT_BYTES = 1024 * 1024
 #: Imported only with the setting `watch`.
 ENSURE_SERVER = "substrate.project_server:ensure_server"
+FIND_SERVER = "substrate.security.lockfile:find_by_project"
+#: Seconds after which the server of `watch` may have stopped.
+WATCH_CHECK_S = 30.0
 #: Imported only if MCP is served.
 MCP_VIEW = "substrate.mcp_server:stdio_view"
 
@@ -288,26 +292,59 @@ async def _run(
     output_fd: int,
 ) -> Plexus:
     hub, broken = make_hub(settings, Path.cwd(), files)
+    LazyRunStore(hub, settings, Path.cwd())
     broken += await open_hub(hub)
     for plugin in broken:
         logger.error("plugin skipped: %s: %s", plugin.source, plugin.reason)
     observers = Observers(hub, settings)
     view = make_view(hub, settings)
-    publisher = Publisher(hub, Path.cwd())
+    hub.find_page = _find_page
     server = StdioServer(hub, view, input_fd, output_fd, eof_grace_s=settings.eof_grace_s)
-    watch_server = _start_watch_server(settings, files, publisher) if settings.watch else None
+    watch_server = WatchServer(hub, settings, files) if settings.watch else None
     await server.serve()
     if watch_server is not None:
-        watch_server.cancel()
-    await publisher.close()
+        watch_server.close()
     observers.close()
     return hub
 
 
-def _start_watch_server(
-    settings: Settings, files: ProjectFiles, publisher: Publisher
-) -> asyncio.Task[None]:
-    """Start a server of the project unless one is running, and connect to it immediately."""
-    ensure_server = resolve(ENSURE_SERVER)
-    starting: Coroutine[Any, Any, None] = ensure_server(settings, files, Path.cwd(), publisher.poll)
-    return asyncio.get_running_loop().create_task(starting)
+class WatchServer:
+    """Keeps a server of the project running while this process has runs, for `--watch`.
+
+    The server stops when it is idle, so it is started again when a run starts later.
+    """
+
+    def __init__(self, hub: Plexus, settings: Settings, files: ProjectFiles) -> None:
+        self._settings = settings
+        self._files = files
+        self._task: asyncio.Task[None] | None = None
+        self._checked_at = 0.0
+        self._announced = False
+        self._unsubscribe = hub.runs.on_start(self._on_start)
+        self._ensure()
+
+    def _on_start(self, *_: object) -> None:
+        if time.monotonic() - self._checked_at > WATCH_CHECK_S:
+            self._ensure()
+
+    def _ensure(self) -> None:
+        if self._task is not None and not self._task.done():
+            return
+        self._checked_at = time.monotonic()
+        starting: Coroutine[Any, Any, None] = resolve(ENSURE_SERVER)(
+            self._settings, self._files, Path.cwd(), announced=self._announced
+        )
+        self._announced = True
+        self._task = asyncio.get_running_loop().create_task(starting)
+
+    def close(self) -> None:
+        """Stop waiting for the server, which continues."""
+        self._unsubscribe()
+        if self._task is not None:
+            self._task.cancel()
+
+
+def _find_page() -> str | None:
+    """Return the address of the project's server, if one is running."""
+    server: Any = resolve(FIND_SERVER)(Path.cwd())
+    return None if server is None else f"http://127.0.0.1:{server.port}/"

@@ -115,6 +115,7 @@ BROAD_EXCEPTS = {
         2,
         "a route's defect: the request is answered if that is still possible",
     ),
+    "substrate.run_store.redaction": (1, "an author's value may raise anything when it is read"),
     "native_rpc.client.call": (3, "the call is left first, then the exception is re-raised"),
 }
 

@@ -27,7 +27,7 @@ from plexus import (
 )
 from plexus.events import QuestionAsked
 from plexus.rpc import wire
-from plexus.runtime.elsewhere import RunElsewhere
+from plexus.runtime.stored_run import StoredRun
 from plexus.runtime.log import wall_ms
 from plexus.runtime.question_feed import OpenQuestion, QuestionChanged, Questions
 from plexus.runtime.run import Run
@@ -116,9 +116,9 @@ class Approvals(Activation):
         found = self._find(approval_id, principal)
         # This method's scope allows the call; answering requires the scope of the run.
         self.plexus.check_control(found.run, principal)
-        if isinstance(found.run, RunElsewhere):
+        if isinstance(found.run, StoredRun):
             response = {"approve": approve, "message": message, "answer": answer}
-            await found.run.forward("approvals.respond", {"approval_id": approval_id, **response})
+            await found.run.request("approvals.respond", {"approval_id": approval_id, **response})
         elif isinstance(found.open_question.question, _Permission):
             decision = _decision(found.open_question.question, approve, message, answer)
             self._close_permit(found)

@@ -73,8 +73,8 @@ class Plexus:
         self.threads = WorkerThreads(self.limits.worker_threads)
         #: Durable storage for activations; None if the program offers none.
         self.storage: Stores | None = None
-        #: URL of a page that shows the runs of this hub; None without one.
-        self.page_url: str | None = None
+        #: Returns the URL of a page that shows the runs of this hub, or None.
+        self.find_page: Callable[[], str | None] = _no_page
         self._lifespans = Lifespans()
         #: The operator's selection of methods.
         self.selection = selection
@@ -99,6 +99,11 @@ class Plexus:
         self._resources = Resources(())
         self._prompts = Prompts(())
         self._on_change: list[Callable[[Change], None]] = []
+
+    @property
+    def page_url(self) -> str | None:
+        """URL of a page that shows the runs of this hub; None without one."""
+        return self.find_page()
 
     # --- activations --------------------------------------------------------------------------
 
@@ -447,6 +452,10 @@ class Plexus:
         await close_activations(node for root in roots for node in walk(root) if node.is_loaded)
         if self.storage is not None:
             await self.storage.close()
+
+
+def _no_page() -> None:
+    return None
 
 
 def _check_scope(method: str, scope: str, principal: Principal) -> None:

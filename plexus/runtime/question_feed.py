@@ -121,6 +121,15 @@ class Questions:
 
     def __init__(self) -> None:
         self._on_change: list[QuestionChanged] = []
+        #: Open questions that are not asked of the caller of their run, by run and number.
+        self.separate: dict[tuple[int, str], OpenQuestion] = {}
+
+    def find(self, run: Run, request: str) -> OpenQuestion | None:
+        """Return a question of a run; None if it is not open."""
+        separate = self.separate.get((run.id, request))
+        if separate is not None or run.questions is None:
+            return separate
+        return run.questions.get(request)
 
     def on_change(self, listener: QuestionChanged) -> Callable[[], None]:
         """Subscribe to all changes. Returns a function that unsubscribes.

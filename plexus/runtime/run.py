@@ -51,6 +51,7 @@ class Run(ABC):
         "questions",
         "retention_s",
         "started_at",
+        "summary",
         "terminal",
     )
 
@@ -77,6 +78,8 @@ class Run(ABC):
         self.question_kinds: frozenset[str] | None = None
         #: The name and version of the client that started it, if they are known.
         self.client: str | None = None
+        #: One line about its arguments; None until it is recorded.
+        self.summary: str | None = None
         #: The caller's idempotency key for this run.
         self.key: str | None = None
         #: Guaranteed retention after the call, in seconds.
@@ -116,6 +119,10 @@ class Run(ABC):
         }
         if self.parent is not None:
             described["parent"] = self.parent
+        if self.summary:
+            described["summary"] = self.summary
+        if self.client is not None:
+            described["client"] = self.client
         if self.ended_at is not None:
             described["duration_ms"] = round((self.ended_at - self.started_at) * 1000, 3)
         if self.terminal is not None:

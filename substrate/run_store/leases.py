@@ -124,7 +124,9 @@ def other_processes(tx: Transaction, process: int) -> list[Process]:
     rows = tx.all(
         "SELECT id, host, pid, start_ticks, lease_until FROM processes WHERE id <> ?", (process,)
     )
-    return [Process(*row[:4], expired=row[4] < now) for row in rows]
+    return [
+        Process(number, host, pid, ticks, until < now) for number, host, pid, ticks, until in rows
+    ]
 
 
 def is_watched(tx: Transaction, process: int) -> bool:

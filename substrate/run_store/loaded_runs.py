@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from plexus.errors import Failed
 from plexus.events import QuestionAsked
@@ -45,7 +45,8 @@ KEPT_S: Final = 0.2
 #: Why a loaded run ends here while the run itself continues.
 STOPPING: Final = "the server that shows this run is stopping"
 
-Questions = Mapping[int, dict[str, tuple[QuestionAsked, int]]]
+T = TypeVar("T")
+Questions: TypeAlias = Mapping[int, dict[str, tuple[QuestionAsked, int]]]
 
 
 class StoreAccess(Protocol):
@@ -291,7 +292,7 @@ class LoadedRuns:
             size -= run.log.size
             excess -= 1
 
-    async def _read(self, work: Callable[[Transaction], Any]) -> Any:
+    async def _read(self, work: Callable[[Transaction], T]) -> T:
         try:
             return await self._access.engine.read(work)
         except ValueError as error:

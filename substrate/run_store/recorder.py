@@ -24,7 +24,7 @@ from plexus.events import Complete, Result, outcome_of
 from plexus.registry.signature import MethodSpec
 from plexus.rpc import wire
 from plexus.runtime.hub import Plexus
-from plexus.runtime.log import WALL_OFFSET, Reader, wall_ms
+from plexus.runtime.log import WALL_OFFSET, DroppedItems, Reader, wall_ms
 from plexus.runtime.run import LocalRun, Run
 from substrate.run_store.flush import Flush, Segment
 from substrate.run_store.policy import RecordPolicy, RetentionPolicy
@@ -64,11 +64,11 @@ class Group:
         self.number = number
         self.method = run.method
         self.mode = mode
-        self.secret_names: frozenset[str] = frozenset() if spec is None else spec.secret_names
+        self.secret_names: frozenset[str] = getattr(spec, "secret_names", frozenset())
         #: The argument that the hub has added, which is not one of the caller's.
         self.hidden = None if spec is None else spec.principal_name
         scope = run.method.partition(".")[0] if spec is None else spec.scope
-        restart = "never" if spec is None else spec.restart
+        restart = getattr(spec, "restart", "never")
         self.row = [number, run.method, scope, run.principal.name, run.client or "", mode, restart]
 
 
@@ -105,7 +105,7 @@ class RunEntry(Reader):
         self.inserted = False
         self.state = ""
         self.retention_s: float | None = None
-        self.epoch = run.epoch
+        self.epoch = getattr(run, "epoch", 0)
         #: Whether another process has ended or taken over the run.
         self.fenced = False
         #: Numbers of questions that were opened or closed; None if there are none.
@@ -173,6 +173,7 @@ class Recorder:
         retention: RetentionPolicy,
         write: Callable[[Flush], asyncio.Future[Collection[int]]],
         is_watched: Callable[[], bool],
+        dropped: DroppedItems,
     ) -> None:
         self._hub = hub
         self._record = record
@@ -180,6 +181,7 @@ class Recorder:
         #: Writes a flush; the result has the numbers of runs that another process has taken.
         self._write = write
         self._is_watched = is_watched
+        self._dropped = dropped
         self._loop = asyncio.get_running_loop()
         self.active: dict[int, RunEntry] = {}
         #: Runs that ended and whose end was not written yet, and runs with new items.
@@ -231,6 +233,7 @@ class Recorder:
         self.active[run.id] = entry
         log = run.log
         log.on_trim = entry.collect
+        log.dropped = self._dropped
         self._changed.add(entry)
         self.schedule()
 
@@ -247,7 +250,7 @@ class Recorder:
         if len(self._groups) > MAX_ENDED:  # clients with endless names
             self._groups.clear()
         spec = self._hub.find_method(run.method)
-        mode = self._record.mode(run.method, None if spec is None else spec.record)
+        mode = self._record.mode(run.method, getattr(spec, "record", None))
         is_recorded = run.purpose == "work" and mode != "off"
         group = Group(len(self._groups), spec, run, mode) if is_recorded else None
         self._groups[key] = group

@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +23,8 @@ from plexus.private_files import make_folders
 
 __all__ = ("Signals",)
 
+#: Whether a folder can be named by its descriptor.
+HAS_PROC: Final = Path("/proc/self/fd").is_dir()
 OWN: Final = ".run"
 WATCH: Final = ".watch"
 #: A folder that changed this recently may change again without a newer timestamp.
@@ -62,9 +63,8 @@ class Signals:
 
     def _address(self, name: str) -> str:
         """Return the address of a socket. It is short: the length of an address is limited."""
-        if sys.platform == "linux":
-            return f"/proc/self/fd/{self._folder_fd}/{name}"
-        return str(self._folder / name)
+        folder = Path(f"/proc/self/fd/{self._folder_fd}")
+        return str((folder if HAS_PROC else self._folder) / name)
 
     def _readable(self) -> None:
         assert self._socket is not None, "it is watched only while it is open"

@@ -116,7 +116,12 @@ class RunStore:
         self.loaded = LoadedRuns(hub, self, scope)
         self.requests = Requests(hub, self.process, self._wake_process, hub.new_id)
         self.recorder = Recorder(
-            hub, options.record, options.retention, self._write, lambda: self.is_watched
+            hub,
+            options.record,
+            options.retention,
+            self._write,
+            lambda: self.is_watched,
+            self.loaded,
         )
         self.monitor = ProcessMonitor(self._host, self._on_death)
         self._identity = (

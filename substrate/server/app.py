@@ -22,8 +22,6 @@ from native_rpc.protocol import NativeConnection
 from plexus.errors import Internal, PlexusError
 from plexus.rpc import wire
 from plexus.runtime.hub import Plexus
-from substrate.publishing.frames import PATH as PUBLISHING_PATH
-from substrate.publishing.receiving import PublishingSocket
 from substrate.security.authentication import Access
 from substrate.security.credential_watch import CredentialWatch
 from substrate.security.guard import Guard, allowed_names
@@ -138,7 +136,6 @@ def build_app(
             Route("/runs/{run}/events", RunEvents(hub, credentials)),
             Route("/sse", legacy),
             Route("/messages", MessagesEndpoint(mcp, legacy)),
-            WebSocketRoute(PUBLISHING_PATH, PublishingSocket(hub, credentials)),
             WebSocketRoute("/rpc", MessageSocket(hub, native_view, opened, credentials)),
             WebSocketRoute("/mcp", MessageSocket(hub, mcp_view, opened, credentials, "mcp")),
         ]

@@ -17,9 +17,12 @@ import uvicorn
 import uvloop
 
 from mcp_view.server import McpOptions
+from plexus.errors import PlexusError
 from plexus.runtime.hub import Plexus
+from plexus.runtime.stored_run import ENDED_STATES
 from substrate.build_hub import NO_FILES, MakeHub, build_hub, close_runner, open_hub
 from substrate.mcp_server import make_mcp_server, mcp_options
+from substrate.run_store.lazy_store import LazyRunStore
 from substrate.security.authentication import Access
 from substrate.security.exposure import check_exposure, connect_address, url_host
 from substrate.security.lockfile import LockFile
@@ -217,6 +220,7 @@ async def _serve(
     settings: Settings, files: ProjectFiles, sock: socket.socket, make_hub: MakeHub
 ) -> Plexus:
     hub, broken = make_hub(settings, Path.cwd(), files)
+    LazyRunStore(hub, settings, Path.cwd())
     broken += await open_hub(hub)
     port = sock.getsockname()[1]
     with _open_access(settings, hub, port, Path.cwd()) as (access, token):
@@ -236,7 +240,7 @@ async def _serve(
             for plugin in broken:
                 announce(f"Plugin skipped: {plugin.source}: {plugin.reason}")
             address = f"http://{url_host(connect_address(settings.bind))}:{port}"
-            hub.page_url = f"{address}/"
+            hub.find_page = lambda: f"{address}/"
             _print_address(address, hub.version, token)
             reasons: list[Callable[[], Awaitable[object]]] = [
                 signals.stop_requested.wait,
@@ -316,6 +320,19 @@ async def _wait_idle(server: Server, hub: Plexus, idle_s: float) -> None:
         await anyio.sleep(min(idle_s / 4, 1.0))
         if server.open_connections or hub.runs.running():
             last_used = time.monotonic()
+        elif time.monotonic() - last_used >= idle_s and await _has_runs_elsewhere(hub):
+            last_used = time.monotonic()
+
+
+async def _has_runs_elsewhere(hub: Plexus) -> bool:
+    """Return whether another process of the project has runs in progress, which people watch."""
+    if hub.runs.stored is None:
+        return False
+    try:
+        await hub.runs.stored.refresh()
+    except PlexusError:
+        return False
+    return any(run.state not in ENDED_STATES for run in hub.runs.stored.all())
 
 
 def _print_address(address: str, version: str, token: str) -> None:

@@ -237,7 +237,7 @@ async def test_the_first_result_of_a_long_run_says_where_runs_can_be_watched(
     hub = open_hub(Notes)
     clock = Clock()
     peer = McpPeer(hub, HANDSHAKES[-1], server=make_server(hub, monotonic=clock))
-    hub.page_url = "http://127.0.0.1:4444/"
+    hub.find_page = lambda: "http://127.0.0.1:4444/"
     assert "watch" not in text_of(await peer.tool("notes.find", {"text": "a"}))
     clock.now += 60
     result = await peer.tool("notes.find", {"text": "a"})

@@ -1,1 +1,0 @@
-"""Publishes the runs of a stdio process to the server of its project."""
